@@ -1,0 +1,101 @@
+//! The contract between exports and volumes.
+
+use std::io::IoSlice;
+
+use crate::error::DeviceError;
+use crate::range::ByteRange;
+
+/// The logical sector that a volume shows to its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectorSize {
+    Bytes512,
+    Bytes4096,
+}
+
+impl SectorSize {
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Bytes512 => 512,
+            Self::Bytes4096 => 4096,
+        }
+    }
+}
+
+/// The shape of a device at one moment; `size_bytes` changes when the volume is resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// A multiple of the sector size.
+    pub size_bytes: u64,
+    pub sector: SectorSize,
+}
+
+/// What shall be left behind by [`BlockDevice::write_zeroes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroes {
+    /// A hole: the blocks count as never written.
+    Unmap,
+    /// Written zeros: the blocks stay allocated (NBD's `NO_HOLE`).
+    KeepAllocated,
+}
+
+/// What a run of bytes holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Never written, or discarded. Reads as zeros.
+    Hole,
+    /// Written with zeros.
+    Zero,
+    Data,
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub range: ByteRange,
+    pub kind: ExtentKind,
+}
+
+/// An array of bytes that any thread may read and write.
+///
+/// - **Ranges** may begin and end at any byte; whole blocks are fastest. A range that does not fit
+///   the device is refused whole. Reads and writes move [`crate::IO_BYTES_MAX`] bytes at most.
+/// - **Order.** Requests in flight together may take effect in any order. A block read during a
+///   write of it is entirely old or entirely new; so is each block of a request that fails.
+/// - **Flush.** Everything acknowledged before `flush` begins survives what the volume's
+///   durability class promises, once `flush` returns `Ok`.
+/// - **Blocking.** Calls may wait for memory, never for another caller's I/O.
+pub trait BlockDevice: Send + Sync {
+    fn geometry(&self) -> Geometry;
+
+    /// Fills `into` with the bytes from `offset_bytes` on.
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Shows the bytes of `range` to `visit` as slices, in order, without copying what can be
+    /// shown where it is stored. `scratch` holds what cannot and must be as long as the range,
+    /// rounded out to whole blocks; ranges of up to 1 MiB are taken, for which there are 258 slices
+    /// at most. `visit` is called once, unless the read fails. It must not call the device and must
+    /// not wait: pages that others drop cannot be freed meanwhile.
+    fn read_in_place(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError>;
+
+    /// Stores `from` at `offset_bytes`.
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
+
+    /// Makes `range` read as zeros. Never needs memory for whole blocks of a mapped leaf.
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError>;
+
+    /// Forgets the whole blocks inside `range`: they read as zeros and give their memory back.
+    /// Bytes of blocks that the range cuts are left as they are. Needs no memory.
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError>;
+
+    /// Makes everything acknowledged so far as durable as the volume's class promises.
+    fn flush(&self) -> Result<(), DeviceError>;
+
+    /// The runs of one kind that cover `range`, in order, neighbours differing in kind; `count_max`
+    /// at most, so the last may end before the range does. At least one unless the range is empty.
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError>;
+}

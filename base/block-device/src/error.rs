@@ -1,0 +1,75 @@
+//! What can go wrong with a request, in the few classes that a protocol can express.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::range::ByteRange;
+
+/// The class of a refused or failed request. Exports turn it into their own codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceErrorKind {
+    /// The range ends behind the end of the device.
+    OutOfRange,
+    /// The range is longer than [`crate::IO_BYTES_MAX`] in a call that moves data.
+    TooLong,
+    /// The pool has no memory left for the data. What was there before is unchanged for every
+    /// block that was not written yet; the caller may discard and try again.
+    NoSpace,
+    /// The volume was deleted while the export held it.
+    Gone,
+    /// Stored bytes do not decode. Nothing was returned.
+    Corrupt,
+}
+
+impl fmt::Display for DeviceErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfRange => "the range ends behind the end of the device",
+            Self::TooLong => "the range is longer than one request may be",
+            Self::NoSpace => "the pool has no free memory left",
+            Self::Gone => "the volume was deleted",
+            Self::Corrupt => "the stored bytes are damaged",
+        })
+    }
+}
+
+/// What was attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Read,
+    Write,
+    WriteZeroes,
+    Discard,
+    Flush,
+    ListExtents,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::WriteZeroes => "write zeroes to",
+            Self::Discard => "discard",
+            Self::Flush => "flush",
+            Self::ListExtents => "list the extents of",
+        })
+    }
+}
+
+/// A refused or failed request. `kind` is for programs, the whole chain for people.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {range}: {kind}")]
+pub struct DeviceError {
+    pub kind: DeviceErrorKind,
+    pub action: Action,
+    pub range: ByteRange,
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl DeviceError {
+    pub fn new(kind: DeviceErrorKind, action: Action, range: ByteRange) -> Self {
+        Self { kind, action, range, source: None }
+    }
+}

@@ -1,0 +1,13 @@
+//! The waist of the house: what every export needs of a volume, and all that it may know of it.
+//!
+//! Exports turn a protocol into calls of [`BlockDevice`]; the engine implements it. Neither knows
+//! the other. This crate holds no state, starts nothing and never touches memory it was not given.
+#![forbid(unsafe_code)]
+
+mod device;
+mod error;
+mod range;
+
+pub use device::{BlockDevice, Extent, ExtentKind, Geometry, SectorSize, Zeroes};
+pub use error::{Action, DeviceError, DeviceErrorKind};
+pub use range::{BLOCK_BYTES, ByteRange, IO_BYTES_MAX};

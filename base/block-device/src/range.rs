@@ -1,0 +1,61 @@
+//! Runs of bytes of a device.
+
+use std::fmt;
+
+/// Bytes in every block of a volume: the unit of mapping, dedup and compression.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// The longest read or write in one call, in bytes. Exports split or refuse what is longer.
+pub const IO_BYTES_MAX: usize = 32 << 20;
+
+/// `length` bytes from byte `start` of a device. May be empty; may begin and end anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    pub start: u64,
+    pub length: u64,
+}
+
+impl ByteRange {
+    pub const fn new(start: u64, length: u64) -> Self {
+        Self { start, length }
+    }
+
+    /// The first byte behind the range, or `None` when that is no 64-bit number.
+    pub const fn end(self) -> Option<u64> {
+        self.start.checked_add(self.length)
+    }
+
+    /// Whether the whole range lies on a device of `size_bytes`.
+    pub fn fits(self, size_bytes: u64) -> bool {
+        self.end().is_some_and(|end| end <= size_bytes)
+    }
+}
+
+impl fmt::Display for ByteRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at byte {}", self.length, self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(start: u64, length: u64, size_bytes: u64, fits: bool) {
+        assert_eq!(ByteRange::new(start, length).fits(size_bytes), fits);
+    }
+
+    #[test]
+    fn a_range_fits_when_its_end_is_on_the_device() {
+        check(0, 4096, 4096, true);
+        check(4096, 0, 4096, true);
+        check(1, 4096, 4096, false);
+        check(4097, 0, 4096, false);
+    }
+
+    #[test]
+    fn a_range_whose_end_overflows_fits_nowhere() {
+        check(u64::MAX, 2, u64::MAX, false);
+    }
+}

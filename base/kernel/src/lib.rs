@@ -1,0 +1,2 @@
+//! System calls that libraries do not offer safely.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Atomics facade and grace periods.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The REST API: types, errors and OpenAPI document.
+#![forbid(unsafe_code)]

@@ -1,0 +1,54 @@
+//! What can go wrong with a volume as a whole.
+
+use std::error::Error;
+use std::fmt;
+
+/// The class of a refused or failed operation on a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeErrorKind {
+    InvalidName,
+    /// Not a multiple of 4096, zero, or over 64 TiB.
+    InvalidSize,
+    AlreadyExists,
+    NotFound,
+    /// The pool holds as many volumes as its table has room for.
+    TooManyVolumes,
+    /// No memory for the volume's first node.
+    NoSpace,
+    /// A shrink would drop blocks that hold data.
+    DataBehindNewEnd,
+}
+
+impl fmt::Display for VolumeErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidName => {
+                "a name has 1 to 63 of a-z A-Z 0-9 . _ - and begins with a letter or a digit"
+            }
+            Self::InvalidSize => "a size is a multiple of 4 KiB, from 4 KiB to 64 TiB",
+            Self::AlreadyExists => "a volume of that name exists",
+            Self::NotFound => "there is no volume of that name",
+            Self::TooManyVolumes => "the pool's volume table is full",
+            Self::NoSpace => "the pool has no free memory left",
+            Self::DataBehindNewEnd => {
+                "blocks behind the new end hold data; force the resize to drop them"
+            }
+        })
+    }
+}
+
+/// A refused or failed operation on a volume.
+#[derive(Debug, thiserror::Error)]
+#[error("volume {name:?}: {kind}")]
+pub struct VolumeError {
+    pub kind: VolumeErrorKind,
+    pub name: String,
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl VolumeError {
+    pub fn new(kind: VolumeErrorKind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), source: None }
+    }
+}

@@ -1,0 +1,112 @@
+//! What an engine and a volume are asked to be.
+
+use std::fmt;
+use std::str::FromStr;
+
+use block_device::SectorSize;
+
+use crate::error::{VolumeError, VolumeErrorKind};
+
+/// What the owner of an engine decides.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// How many writers work without waiting for each other. One a core is plenty.
+    pub lane_count: usize,
+    /// Random bytes for the fingerprints of a new pool; an existing pool keeps its own.
+    pub fresh_secret: [u8; 32],
+}
+
+/// How contents are made smaller as they are written. Patterns that fill a block need no memory
+/// under any policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Duplicates are shared, the rest is compressed.
+    Full,
+    Compress,
+    Dedup,
+    None,
+}
+
+impl Reduction {
+    pub const ALL: [Self; 4] = [Self::Full, Self::Compress, Self::Dedup, Self::None];
+
+    /// The name in the command line, the API and this type's `FromStr`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Compress => "compress",
+            Self::Dedup => "dedup",
+            Self::None => "none",
+        }
+    }
+
+    pub const fn shares_duplicates(self) -> bool {
+        matches!(self, Self::Full | Self::Dedup)
+    }
+
+    pub const fn compresses(self) -> bool {
+        matches!(self, Self::Full | Self::Compress)
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a shrinking resize does with blocks behind the new end that hold data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShrinkPolicy {
+    /// The resize is refused.
+    KeepData,
+    /// The data is dropped.
+    DropData,
+}
+
+/// The longest name of a volume, in bytes.
+pub const NAME_BYTES_MAX: usize = 63;
+
+/// The name of a volume: 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or a digit. So it
+/// is a file name, an NBD export name and a path segment of the API without quoting.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VolumeName(String);
+
+impl VolumeName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for VolumeName {
+    type Err = VolumeError;
+
+    fn from_str(name: &str) -> Result<Self, VolumeError> {
+        let first_is_good = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+        let all_are_good =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if name.len() > NAME_BYTES_MAX || !first_is_good || !all_are_good {
+            return Err(VolumeError::new(VolumeErrorKind::InvalidName, name));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The largest volume, in bytes: 64 TiB.
+pub const SIZE_BYTES_MAX: u64 = 64 << 40;
+
+/// A volume to create.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    pub name: VolumeName,
+    /// A multiple of 4096, from 4096 to 64 TiB. Thin: takes no memory until written.
+    pub size_bytes: u64,
+    pub sector: SectorSize,
+    pub reduction: Reduction,
+}

@@ -1,0 +1,2 @@
+//! Volumes as files over /dev/fuse, and as loop devices on them.
+#![forbid(unsafe_code)]

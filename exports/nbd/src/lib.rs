@@ -1,0 +1,2 @@
+//! The NBD protocol in, block-device calls out.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Contents in, page references out.
+mod error;
+pub use error::OpenError;

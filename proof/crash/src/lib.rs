@@ -1,0 +1,2 @@
+//! Kills the store after any store to memory and checks what recovery finds.
+#![forbid(unsafe_code)]
