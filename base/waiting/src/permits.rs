@@ -1,0 +1,69 @@
+//! How many threads of a process may spin at the same time.
+
+use std::thread;
+
+use sync::atomic::{AtomicUsize, Ordering};
+
+/// A bound on spinning threads, shared by all waiters of a process.
+#[derive(Debug)]
+pub struct SpinPermits {
+    free: AtomicUsize,
+}
+
+impl SpinPermits {
+    /// At most `thread_count_max` threads spin at once; with zero, every wait blocks.
+    pub fn new(thread_count_max: usize) -> Self {
+        Self { free: AtomicUsize::new(thread_count_max) }
+    }
+
+    /// Leaves one core to everybody else, but lets one thread spin even on a single core.
+    pub fn for_this_machine() -> Self {
+        let core_count = thread::available_parallelism().map_or(1, usize::from);
+        Self::new((core_count - 1).max(1))
+    }
+
+    /// A permit to spin until it is dropped, or `None` when all are taken.
+    pub(crate) fn take(&self) -> Option<SpinPermit<'_>> {
+        // Relaxed: the count protects no other memory.
+        self.free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1))
+            .ok()
+            .map(|_| SpinPermit { permits: self })
+    }
+}
+
+/// The right of one thread to spin.
+pub(crate) struct SpinPermit<'permits> {
+    permits: &'permits SpinPermits,
+}
+
+impl Drop for SpinPermit<'_> {
+    fn drop(&mut self) {
+        self.permits.free.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_permits_than_the_limit() {
+        let permits = SpinPermits::new(2);
+        let _first = permits.take().expect("two are free");
+        let _second = permits.take().expect("one is free");
+        assert!(permits.take().is_none());
+    }
+
+    #[test]
+    fn a_dropped_permit_can_be_taken_again() {
+        let permits = SpinPermits::new(1);
+        drop(permits.take());
+        assert!(permits.take().is_some());
+    }
+
+    #[test]
+    fn every_machine_lets_one_thread_spin() {
+        assert!(SpinPermits::for_this_machine().take().is_some());
+    }
+}

@@ -1,0 +1,282 @@
+//! Deciding, wait by wait, whether and for how long to spin.
+
+use std::hint;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::machine::{Machine, ThisMachine};
+use crate::permits::SpinPermits;
+
+/// The longest that one wait spins, and the longest typical wait for which spinning is tried.
+///
+/// About twice what blocking costs a request: waking the thread, and waking it late.
+pub const SPIN_MAX_DEFAULT: Duration = Duration::from_micros(100);
+
+/// Looks between two glances at the clock and offers of the core. A look is a system call of some
+/// hundred nanoseconds in most loops.
+const LOOKS_PER_GLANCE: u32 = 8;
+
+/// A core that was offered and came back later than this was wanted by somebody else.
+const CORE_TAKEN_AFTER: Duration = Duration::from_micros(50);
+
+/// One wait is spun for at most this many times the typical wait.
+const SPIN_PER_TYPICAL_WAIT: u32 = 4;
+
+/// The share of one wait in the typical wait is one in this many.
+const WAITS_REMEMBERED: u32 = 8;
+
+/// Waits count as at most this many times the longest spin, so that a few quick ones suffice to
+/// forget a night of silence.
+const WAIT_COUNTED_MAX_PER_SPIN_MAX: u32 = 4;
+
+/// How one queue loop waits. Every loop has its own and calls [`Waiter::wait`] for each request.
+#[derive(Debug)]
+pub struct Waiter<M: Machine = ThisMachine> {
+    permits: Arc<SpinPermits>,
+    machine: M,
+    spin_max: Duration,
+    /// A decaying average of recent waits.
+    typical_wait: Duration,
+}
+
+impl Waiter {
+    /// A waiter for a thread of this process. It expects silence at first.
+    pub fn new(permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
+        Self::on_machine(ThisMachine::new(), permits, spin_max)
+    }
+}
+
+impl<M: Machine> Waiter<M> {
+    /// As [`Waiter::new`], with time and scheduler handed in.
+    pub fn on_machine(machine: M, permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
+        let typical_wait = spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX;
+        Self { permits, machine, spin_max, typical_wait }
+    }
+
+    /// Returns what `poll` finds, looking again and again for a bounded time, or else what `block`
+    /// returns, which is called at most once and may sleep for as long as it likes.
+    pub fn wait<T>(&mut self, mut poll: impl FnMut() -> Poll<T>, block: impl FnOnce() -> T) -> T {
+        if let Poll::Ready(found) = poll() {
+            self.learn(Duration::ZERO);
+            return found;
+        }
+        let start = self.machine.now();
+        match self.spin(start, poll) {
+            Spun::Found(found) => {
+                self.learn(self.machine.now().saturating_sub(start));
+                found
+            }
+            Spun::Nothing => {
+                let found = block();
+                self.learn(self.machine.now().saturating_sub(start));
+                found
+            }
+            Spun::CoreTaken => {
+                self.learn(Duration::MAX);
+                block()
+            }
+        }
+    }
+
+    /// Whether the next wait would spin, as far as recent traffic tells.
+    pub fn expects_traffic(&self) -> bool {
+        !self.spin_budget().is_zero()
+    }
+
+    fn spin<T>(&self, start: Duration, mut poll: impl FnMut() -> Poll<T>) -> Spun<T> {
+        let budget = self.spin_budget();
+        if budget.is_zero() {
+            return Spun::Nothing;
+        }
+        let Some(_permit) = self.permits.take() else {
+            return Spun::Nothing;
+        };
+        let mut glance = start;
+        while glance.saturating_sub(start) < budget {
+            for _ in 0..LOOKS_PER_GLANCE {
+                if let Poll::Ready(found) = poll() {
+                    return Spun::Found(found);
+                }
+                hint::spin_loop();
+            }
+            let offered = self.machine.now();
+            self.machine.offer_core();
+            glance = self.machine.now();
+            if glance.saturating_sub(offered) > CORE_TAKEN_AFTER {
+                return Spun::CoreTaken;
+            }
+        }
+        Spun::Nothing
+    }
+
+    fn spin_budget(&self) -> Duration {
+        if self.typical_wait > self.spin_max {
+            return Duration::ZERO;
+        }
+        let spin_min = self.spin_max / SPIN_PER_TYPICAL_WAIT;
+        (self.typical_wait * SPIN_PER_TYPICAL_WAIT).clamp(spin_min, self.spin_max)
+    }
+
+    fn learn(&mut self, wait: Duration) {
+        let counted = wait.min(self.spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX);
+        let remembered = self.typical_wait * (WAITS_REMEMBERED - 1);
+        self.typical_wait = (remembered + counted) / WAITS_REMEMBERED;
+    }
+}
+
+/// How a spell of spinning ended.
+enum Spun<T> {
+    Found(T),
+    Nothing,
+    CoreTaken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const LOOK: Duration = Duration::from_micros(1);
+    const SPIN_MAX: Duration = Duration::from_micros(100);
+
+    /// A machine whose time passes by what is done on it.
+    #[derive(Default)]
+    struct FakeMachine {
+        now: Cell<Duration>,
+        offer_takes: Cell<Duration>,
+    }
+
+    impl FakeMachine {
+        fn pass(&self, time: Duration) {
+            self.now.set(self.now.get() + time);
+        }
+    }
+
+    impl Machine for &FakeMachine {
+        fn now(&self) -> Duration {
+            self.now.get()
+        }
+
+        fn offer_core(&self) {
+            self.pass(self.offer_takes.get());
+        }
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum How {
+        Polled,
+        Blocked,
+    }
+
+    struct Loop<'machine> {
+        machine: &'machine FakeMachine,
+        waiter: Waiter<&'machine FakeMachine>,
+    }
+
+    impl<'machine> Loop<'machine> {
+        fn new(machine: &'machine FakeMachine, permits: &Arc<SpinPermits>) -> Self {
+            let waiter = Waiter::on_machine(machine, Arc::clone(permits), SPIN_MAX);
+            Self { machine, waiter }
+        }
+
+        /// Waits for a request that arrives after `gap`; says how it was found.
+        fn wait(&mut self, gap: Duration) -> How {
+            let (machine, arrival) = (self.machine, self.machine.now.get() + gap);
+            let poll = || {
+                machine.pass(LOOK);
+                if machine.now.get() >= arrival { Poll::Ready(How::Polled) } else { Poll::Pending }
+            };
+            self.waiter.wait(poll, || {
+                machine.now.set(machine.now.get().max(arrival));
+                How::Blocked
+            })
+        }
+
+        fn wait_often(&mut self, gap: Duration) -> How {
+            (0..100).map(|_| self.wait(gap)).last().expect("a hundred waits")
+        }
+    }
+
+    #[track_caller]
+    fn check(gap_us: u64, expected: How) {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        assert_eq!(a_loop.wait_often(Duration::from_micros(gap_us)), expected);
+    }
+
+    #[test]
+    fn steady_traffic_is_found_by_spinning() {
+        check(0, How::Polled);
+        check(20, How::Polled);
+        check(80, How::Polled);
+    }
+
+    #[test]
+    fn rare_traffic_is_waited_for_by_blocking() {
+        check(200, How::Blocked);
+        check(1_000_000, How::Blocked);
+    }
+
+    #[test]
+    fn a_first_wait_blocks() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        assert!(!a_loop.waiter.expects_traffic());
+        assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Blocked);
+    }
+
+    #[test]
+    fn one_long_wait_spins_no_longer_than_the_limit() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait_often(Duration::from_micros(20));
+        let start = machine.now.get();
+        let poll = || -> Poll<Duration> {
+            machine.pass(LOOK);
+            Poll::Pending
+        };
+        let blocked_at = a_loop.waiter.wait(poll, || machine.now.get());
+        assert!(blocked_at - start <= SPIN_MAX + LOOK * (LOOKS_PER_GLANCE + 1));
+    }
+
+    #[test]
+    fn a_day_of_silence_is_forgotten_within_twenty_requests() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait(Duration::from_secs(86_400));
+        for _ in 0..20 {
+            a_loop.wait(Duration::from_micros(20));
+        }
+        assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Polled);
+    }
+
+    #[test]
+    fn without_a_free_permit_a_wait_blocks() {
+        let machine = FakeMachine::default();
+        let permits = Arc::new(SpinPermits::new(1));
+        let mut a_loop = Loop::new(&machine, &permits);
+        a_loop.wait_often(Duration::from_micros(20));
+        let _taken = permits.take().expect("nobody spins");
+        assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Blocked);
+    }
+
+    #[test]
+    fn a_finished_wait_gives_its_permit_back() {
+        let machine = FakeMachine::default();
+        let permits = Arc::new(SpinPermits::new(1));
+        Loop::new(&machine, &permits).wait_often(Duration::from_micros(20));
+        assert!(permits.take().is_some());
+    }
+
+    #[test]
+    fn a_loop_whose_core_is_wanted_stops_spinning() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait_often(Duration::from_micros(20));
+        machine.offer_takes.set(CORE_TAKEN_AFTER * 2);
+        a_loop.wait_often(Duration::from_micros(20));
+        machine.offer_takes.set(Duration::ZERO);
+        assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Blocked);
+    }
+}
