@@ -1,0 +1,99 @@
+//! Words that count references to something and say what it is.
+//!
+//! ```text
+//!  63                     16 15            0
+//! ┌─────────────────────────┬───────────────┐
+//! │ description             │ count         │   count 0: free, the description means nothing
+//! └─────────────────────────┴───────────────┘
+//! ```
+//!
+//! What a word counts is complete and immutable while the count is not zero. Whoever brings the
+//! count to zero owns it again, once a grace period has passed for those who only look.
+
+use crate::atomic::{AtomicU64, Ordering};
+
+/// References that one word counts at most. Sharing stops there: the contents are stored again.
+pub const COUNT_MAX: u64 = 0xFFFF;
+
+const COUNT_BITS: u32 = 16;
+
+/// The references that a word's value counts.
+pub const fn count_of(word: u64) -> u64 {
+    word & COUNT_MAX
+}
+
+/// The 48 bits of description in a word's value.
+pub const fn description_of(word: u64) -> u64 {
+    word >> COUNT_BITS
+}
+
+/// Publishes what the word counts, with one reference, which the caller owns. The caller owned the
+/// word until now: its count was zero.
+pub fn publish(word: &AtomicU64, description: u64) {
+    // PAIRS-WITH: try_share, "the contents are complete".
+    word.store((description << COUNT_BITS) | 1, Ordering::Release);
+}
+
+/// Adds a reference if there is one already and `wanted` accepts the description. Returns the
+/// description of what is now shared.
+pub fn try_share(word: &AtomicU64, wanted: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut now = word.load(Ordering::Relaxed);
+    loop {
+        let count = count_of(now);
+        if count == 0 || count >= COUNT_MAX || !wanted(description_of(now)) {
+            return None;
+        }
+        // PAIRS-WITH: publish, "the contents are complete".
+        match word.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return Some(description_of(now)),
+            Err(changed) => now = changed,
+        }
+    }
+}
+
+/// Gives a reference back. Returns whether it was the last, so that the caller owns the word.
+pub fn drop_one(word: &AtomicU64) -> bool {
+    drop_many(word, 1)
+}
+
+/// Gives `references` back at once. Returns whether they were the last.
+pub fn drop_many(word: &AtomicU64, references: u64) -> bool {
+    // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
+    let before = word.fetch_sub(references, Ordering::AcqRel);
+    assert!(count_of(before) >= references, "a reference count never falls below zero");
+    count_of(before) == references
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_word_cannot_be_shared() {
+        assert_eq!(try_share(&AtomicU64::new(7 << 16), |_| true), None);
+    }
+
+    #[test]
+    fn a_published_word_is_shared_and_given_back() {
+        let word = AtomicU64::new(0);
+        publish(&word, 7);
+        assert_eq!(try_share(&word, |description| description == 7), Some(7));
+        assert!(!drop_one(&word));
+        assert!(drop_one(&word));
+        assert_eq!(try_share(&word, |_| true), None);
+    }
+
+    #[test]
+    fn a_word_that_is_not_wanted_is_left_alone() {
+        let word = AtomicU64::new(0);
+        publish(&word, 7);
+        assert_eq!(try_share(&word, |description| description == 8), None);
+        assert!(drop_one(&word));
+    }
+
+    #[test]
+    fn a_full_count_is_not_shared_further() {
+        let word = AtomicU64::new(COUNT_MAX);
+        assert_eq!(try_share(&word, |_| true), None);
+    }
+}

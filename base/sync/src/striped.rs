@@ -1,0 +1,39 @@
+//! A sum that many threads add to without sharing a cache line.
+
+#[cfg(not(loom))]
+mod sum {
+    use crate::Padded;
+    use crate::atomic::{AtomicI64, Ordering};
+
+    /// A signed sum, kept in as many parts as there are writers.
+    #[derive(Debug)]
+    pub struct Striped {
+        parts: Box<[Padded<AtomicI64>]>,
+    }
+
+    impl Striped {
+        pub fn new(part_count: usize) -> Self {
+            Self { parts: (0..part_count).map(|_| Padded::default()).collect() }
+        }
+
+        /// Adds to part `part`; parts wrap around.
+        pub fn add(&self, part: usize, amount: i64) {
+            // Relaxed: the parts are statistics; no other memory is published with them.
+            self.parts[part % self.parts.len()].fetch_add(amount, Ordering::Relaxed);
+        }
+
+        /// The sum now, zero at least: parts are read one after the other.
+        pub fn sum(&self) -> u64 {
+            let sum: i64 = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
+            u64::try_from(sum).unwrap_or(0)
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub use sum::Striped;
+
+/// Not explored by loom: the sum takes part in no protocol.
+#[cfg(loom)]
+#[derive(Debug)]
+pub struct Striped;
