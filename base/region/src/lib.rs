@@ -1,31 +1,24 @@
 //! Memory that outlives the process, addressed by offsets.
+//!
+//! A [`Region`] is one shared mapping of a file on tmpfs or hugetlbfs. All of its memory is taken
+//! when it is opened, so that too little memory is an error then and never a signal later. One
+//! process at a time has it open. This crate knows nothing of what lies in a region; it turns
+//! offsets into words and bytes, checks them against the mapping, and holds the unsafe code that
+//! this takes.
+//!
+//! Words are read and written as atomics, by anyone at any time. Bytes are plain memory: the
+//! functions that touch them are `unsafe` and say who may look when.
 
-use std::path::PathBuf;
+#[cfg(feature = "crash-points")]
+mod crash;
+mod error;
+mod file;
+mod mapping;
+mod memory;
+mod sys;
 
-/// Where a region's file shall lie and how large it is.
-#[derive(Clone, Debug)]
-pub struct RegionSpec {
-    /// A file on tmpfs or hugetlbfs. Made when it does not exist.
-    pub path: PathBuf,
-    /// A multiple of 2 MiB. Must be what the file has when it exists.
-    pub size_bytes: u64,
-}
-
-/// Why a region cannot be had.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct RegionError(pub String);
-
-/// One mapping.
-pub struct Region;
-
-impl Region {
-    /// Opens the file or makes it, takes its lock and all of its memory.
-    pub fn open(_spec: &RegionSpec) -> Result<Self, RegionError> {
-        unimplemented!()
-    }
-
-    pub fn size_bytes(&self) -> u64 {
-        unimplemented!()
-    }
-}
+#[cfg(feature = "crash-points")]
+pub use crash::{CrashPoints, Crashed};
+pub use error::{RegionError, RegionErrorKind};
+pub use file::{RegionSpec, existing_size_bytes};
+pub use mapping::Region;

@@ -12,6 +12,8 @@ mod volume;
 
 pub use engine::Engine;
 pub use error::{VolumeError, VolumeErrorKind};
-pub use spec::{EngineOptions, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+pub use spec::{
+    EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec,
+};
 pub use usage::{PoolUsage, Recovery, VolumeUsage};
 pub use volume::Volume;

@@ -1,2 +1,19 @@
-//! Fill detection, incompressibility gate and LZ4 for one block.
+//! One block's contents, smaller: fill patterns, a gate that spares the encoder what will not
+//! shrink, and LZ4 in its block format.
+//!
+//! Pure functions over slices. Nothing here knows where contents are stored.
 #![forbid(unsafe_code)]
+
+mod fill;
+mod gate;
+mod lz4;
+
+pub use fill::{fill_pattern, write_fill};
+pub use gate::is_worth_encoding;
+pub use lz4::{DecodeError, Encoder, decode};
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// The contents of one block.
+pub type Block = [u8; BLOCK_BYTES];

@@ -1,0 +1,195 @@
+//! The mapping: offsets in, words and bytes out.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use sync::atomic::AtomicU64;
+
+use crate::error::{RegionError, RegionErrorKind};
+use crate::file::{self, RegionSpec};
+use crate::{memory, sys};
+
+/// Memory that outlives the process. Dropping it unmaps it and lets go of its lock; what is in it
+/// stays.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    length: usize,
+    /// Holds the lock.
+    _file: File,
+    #[cfg(feature = "crash-points")]
+    crash_points: Option<crate::CrashPoints>,
+}
+
+// SAFETY:
+// - exclusive: `start` is only used through methods that take atomics or say who may look when;
+//   the mapping itself belongs to no thread.
+unsafe impl Send for Region {}
+// SAFETY:
+// - exclusive: as above; shared access is what the atomics and the callers' obligations are for.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Opens the file or makes it, takes its lock and all of its memory. Waits a few seconds for
+    /// a dying process to let go.
+    pub fn open(spec: &RegionSpec) -> Result<Self, RegionError> {
+        let file = file::open(spec)?;
+        let failed = |call, error| RegionError {
+            kind: RegionErrorKind::System { call },
+            path: spec.path.clone(),
+            source: Some(error),
+        };
+        let length = usize::try_from(spec.size_bytes).expect("addresses have 64 bits");
+        let start = sys::map_shared(file.as_fd(), length).map_err(|e| failed("mmap", e))?;
+        let region = Self {
+            start,
+            length,
+            _file: file,
+            #[cfg(feature = "crash-points")]
+            crash_points: None,
+        };
+        // Refused where the file system has no huge pages, or has its own mind about them.
+        let _refused = sys::prefer_huge_pages(start, length);
+        Ok(region)
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.length as u64
+    }
+
+    /// Fills the page tables, so that no later access takes a page fault. Takes a second for some
+    /// gigabytes of small pages; everything works meanwhile and without it.
+    pub fn populate(&self) -> std::io::Result<()> {
+        sys::populate(self.start, self.length)
+    }
+
+    /// The word at `offset`, for looking only.
+    ///
+    /// # Panics
+    /// When the offset is not a multiple of 8 inside the region.
+    #[inline]
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        let at = self.pointer(offset, 8);
+        assert!(offset.is_multiple_of(8), "words are aligned");
+        #[expect(clippy::cast_ptr_alignment, reason = "checked above; the mapping is page-aligned")]
+        let at = at.cast::<AtomicU64>();
+        // SAFETY:
+        // - in bounds: `pointer` checked eight bytes against the mapping.
+        // - aligned: checked above; mappings begin on a page.
+        // - alive: the mapping lives as long as `self`, which the result borrows.
+        // - initialised: files begin as zeros, and every bit pattern is a word.
+        unsafe { at.as_ref() }
+    }
+
+    /// The word at `offset`, to store to it.
+    ///
+    /// # Panics
+    /// As [`Region::word`].
+    #[inline]
+    pub fn word_to_store(&self, offset: u64) -> &AtomicU64 {
+        self.crash_point();
+        self.word(offset)
+    }
+
+    /// The bytes from `offset` on, where they lie.
+    ///
+    /// # Safety
+    /// Nobody stores to these bytes while the result is in use.
+    ///
+    /// # Panics
+    /// When they are not inside the region.
+    #[inline]
+    pub unsafe fn bytes(&self, offset: u64, length: usize) -> &[u8] {
+        let at = self.pointer(offset, length);
+        // SAFETY:
+        // - in bounds: `pointer` checked the length against the mapping.
+        // - alive: the mapping lives as long as `self`, which the result borrows.
+        // - exclusive: the caller keeps writers away.
+        // - initialised: files begin as zeros, and every bit pattern is a byte.
+        unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
+    }
+
+    /// Copies `from` to `offset`, past the cache where that is faster. [`Region::store_fence`]
+    /// must follow before others are told of the bytes.
+    ///
+    /// # Safety
+    /// Nobody else looks at these bytes or stores to them meanwhile.
+    ///
+    /// # Panics
+    /// When they are not inside the region, or `offset` is not a multiple of 16.
+    #[inline]
+    pub unsafe fn store_bytes(&self, offset: u64, from: &[u8]) {
+        assert!(offset.is_multiple_of(16), "stored bytes are aligned for streaming");
+        // A kill may also come between two stores of one run of bytes.
+        let split = if cfg!(feature = "crash-points") { from.len() / 32 * 16 } else { 0 };
+        for piece in [0..split, split..from.len()] {
+            self.crash_point();
+            let to = self.pointer(offset + piece.start as u64, piece.len());
+            // SAFETY:
+            // - in bounds: `pointer` checked the length against the mapping.
+            // - aligned: checked above; mappings begin on a page, and pieces on a multiple of 16.
+            // - exclusive: the caller keeps everybody away, so `from` is not this memory either.
+            unsafe { memory::stream(to, &from[piece]) };
+        }
+    }
+
+    /// Sets `length` bytes at `offset` to zero.
+    ///
+    /// # Safety
+    /// Nobody else looks at these bytes or stores to them meanwhile.
+    ///
+    /// # Panics
+    /// When they are not inside the region.
+    pub unsafe fn zero_bytes(&self, offset: u64, length: usize) {
+        self.crash_point();
+        let to = self.pointer(offset, length);
+        // SAFETY:
+        // - in bounds: `pointer` checked the length against the mapping.
+        // - exclusive: the caller keeps everybody away.
+        unsafe { std::ptr::write_bytes(to.as_ptr(), 0, length) };
+    }
+
+    /// Makes streamed bytes visible before anything stored after this.
+    #[inline]
+    pub fn store_fence(&self) {
+        memory::fence();
+    }
+
+    /// Tells the processor that the line at `offset` will be read soon. Any offset may be given.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        if offset < self.size_bytes() {
+            memory::prefetch(self.pointer(offset, 1));
+        }
+    }
+
+    #[inline]
+    fn pointer(&self, offset: u64, length: usize) -> NonNull<u8> {
+        let start = usize::try_from(offset).expect("addresses have 64 bits");
+        let fits = start <= self.length && length <= self.length - start;
+        assert!(fits, "{length} bytes at {offset} lie outside the region");
+        // SAFETY:
+        // - in bounds: checked above, against one mapping.
+        unsafe { self.start.add(start) }
+    }
+
+    #[cfg(feature = "crash-points")]
+    pub fn set_crash_points(&mut self, points: crate::CrashPoints) {
+        self.crash_points = Some(points);
+    }
+
+    #[inline]
+    fn crash_point(&self) {
+        #[cfg(feature = "crash-points")]
+        if let Some(points) = &self.crash_points {
+            points.pass();
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        sys::unmap(self.start, self.length);
+    }
+}

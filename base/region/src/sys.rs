@@ -1,0 +1,57 @@
+//! The system calls that have no safe form elsewhere: one function each.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Takes the file's lock for this open file description, without waiting. The lock ends with the
+/// description, so with the process, however it ends.
+pub(crate) fn lock_exclusively(file: BorrowedFd<'_>) -> io::Result<()> {
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY:
+    // - alive: `file` is borrowed for the call, and `lock` outlives it.
+    // - same type: F_OFD_SETLK takes a pointer to `struct flock` (fcntl(2)).
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Maps `length` bytes of `file`, shared, for reading and writing.
+pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonNull<u8>> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY:
+    // - exclusive: the kernel chooses the address, so no mapping of ours is replaced.
+    let start = unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)
+    }?;
+    Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
+}
+
+/// Ends a mapping of `map_shared`.
+pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
+    // SAFETY:
+    // - alive, one caller: `Region::drop` calls this once, with what `map_shared` returned.
+    let result = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };
+    result.expect("a whole mapping can be unmapped");
+}
+
+/// Asks for huge pages. A file system without them refuses, which changes nothing.
+pub(crate) fn prefer_huge_pages(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY:
+    // - alive: the caller's mapping; the advice changes no contents.
+    Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxHugepage) }?)
+}
+
+/// Fills the page tables, so that no access takes a fault later.
+pub(crate) fn populate(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY:
+    // - alive: the caller's mapping; the advice changes no contents.
+    Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxPopulateWrite) }?)
+}

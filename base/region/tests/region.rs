@@ -1,0 +1,80 @@
+//! Regions in real files on tmpfs.
+
+use region::{Region, RegionErrorKind, RegionSpec, existing_size_bytes};
+use sync::atomic::Ordering;
+
+const SIZE_BYTES: u64 = 4 << 20;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder")
+}
+
+fn spec(folder: &tempfile::TempDir, size_bytes: u64) -> RegionSpec {
+    RegionSpec { path: folder.path().join("region"), size_bytes }
+}
+
+#[track_caller]
+fn check_refused(spec: &RegionSpec, kind: RegionErrorKind) {
+    let error = Region::open(spec).expect_err("the region is refused");
+    assert_eq!(error.kind, kind);
+    assert!(error.to_string().contains(&*spec.path.to_string_lossy()));
+}
+
+#[test]
+fn what_is_stored_is_there_when_the_region_is_opened_again() {
+    let folder = folder();
+    let spec = spec(&folder, SIZE_BYTES);
+    let region = Region::open(&spec).expect("a region can be made");
+    region.word_to_store(8).store(7, Ordering::Release);
+    // SAFETY:
+    // - exclusive: no other thread knows the region.
+    unsafe { region.store_bytes(4096, &[9; 100]) };
+    drop(region);
+    let region = Region::open(&spec).expect("a region can be opened again");
+    assert_eq!(region.word(8).load(Ordering::Acquire), 7);
+    // SAFETY:
+    // - exclusive: no other thread knows the region.
+    assert_eq!(unsafe { region.bytes(4096, 101) }, [&[9; 100][..], &[0]].concat());
+    assert_eq!(existing_size_bytes(&spec.path).expect("it can be asked"), Some(SIZE_BYTES));
+}
+
+#[test]
+fn a_second_opener_is_refused() {
+    let folder = folder();
+    let spec = spec(&folder, SIZE_BYTES);
+    let _first = Region::open(&spec).expect("a region can be made");
+    check_refused(&spec, RegionErrorKind::Busy);
+}
+
+#[test]
+fn a_region_of_another_size_is_refused() {
+    let folder = folder();
+    drop(Region::open(&spec(&folder, SIZE_BYTES)).expect("a region can be made"));
+    let kind =
+        RegionErrorKind::SizeDiffers { found_bytes: SIZE_BYTES, asked_bytes: 2 * SIZE_BYTES };
+    check_refused(&spec(&folder, 2 * SIZE_BYTES), kind);
+}
+
+#[test]
+fn a_size_that_is_no_multiple_of_two_mebibytes_is_refused() {
+    let folder = folder();
+    let asked_bytes = SIZE_BYTES + 4096;
+    check_refused(&spec(&folder, asked_bytes), RegionErrorKind::InvalidSize { asked_bytes });
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused_at_once_and_leaves_an_empty_file() {
+    let folder = folder();
+    let spec = spec(&folder, 1 << 50);
+    let error = Region::open(&spec).expect_err("a pebibyte is too much");
+    assert!(matches!(error.kind, RegionErrorKind::NotEnoughMemory { .. }), "{error}");
+    assert_eq!(existing_size_bytes(&spec.path).expect("it can be asked"), None);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let folder = folder();
+    let path = folder.path().join("missing").join("region");
+    let spec = RegionSpec { path, size_bytes: SIZE_BYTES };
+    check_refused(&spec, RegionErrorKind::System { call: "open" });
+}

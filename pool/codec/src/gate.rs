@@ -1,0 +1,59 @@
+//! A cheap guess whether encoding can shrink a block.
+//!
+//! Random and encrypted data use all byte values evenly; what LZ4 can shrink does not. Sampling
+//! four bytes of each 64-byte line, 256 in all, random data shows 162 ± 5 different values, text
+//! and code mostly fewer than 110. A block above the limit is stored as it is: a wrong guess costs
+//! memory, never correctness.
+
+use crate::Block;
+
+/// Different values among the samples from which on a block counts as random: three standard
+/// deviations below the mean of random data.
+const DISTINCT_LIMIT: u32 = 147;
+
+/// Whether the encoder should try.
+pub fn is_worth_encoding(block: &Block) -> bool {
+    let mut seen = [0_u64; 4];
+    let (lines, _) = block.as_chunks::<64>();
+    for line in lines {
+        // Four neighbours fill the bit sets of four lines of dependencies at once.
+        for offset in [20, 21, 22, 23] {
+            let value = line[offset];
+            seen[usize::from(value >> 6)] |= 1 << (value & 63);
+        }
+    }
+    let distinct: u32 = seen.iter().map(|bits| bits.count_ones()).sum();
+    distinct < DISTINCT_LIMIT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BLOCK_BYTES;
+
+    /// A block of a fixed pseudo-random sequence (xorshift64).
+    fn random_block(mut state: u64) -> Block {
+        let mut block = [0; BLOCK_BYTES];
+        for bytes in block.as_chunks_mut::<8>().0 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *bytes = state.to_le_bytes();
+        }
+        block
+    }
+
+    #[test]
+    fn random_blocks_are_turned_away() {
+        let tried = (1..=1000).filter(|&seed| is_worth_encoding(&random_block(seed))).count();
+        assert!(tried < 20, "{tried} of 1000 random blocks would be encoded");
+    }
+
+    #[test]
+    fn text_passes() {
+        let text = b"A volume is a thin array of blocks with a name. ".iter().cycle();
+        let mut block = [0; BLOCK_BYTES];
+        block.iter_mut().zip(text).for_each(|(byte, &letter)| *byte = letter);
+        assert!(is_worth_encoding(&block));
+    }
+}
