@@ -1,0 +1,40 @@
+//! Attachments: volumes that are kernel block devices on this host.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Which kernel driver shows the volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachAs {
+    /// The best that this host offers.
+    #[default]
+    Auto,
+    /// Not available in this version.
+    Ublk,
+    /// A loop device over a file of the daemon's own file system.
+    Loop,
+}
+
+/// A volume to attach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttachmentCreate {
+    /// The name of the volume.
+    pub volume: String,
+    #[serde(default, rename = "as")]
+    pub attach_as: AttachAs,
+}
+
+/// An attached volume. It stays attached over restarts of the daemon, until it is detached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Attachment {
+    /// The name of the volume.
+    pub volume: String,
+    /// The driver that was chosen; never `auto`.
+    #[serde(rename = "as")]
+    pub attach_as: AttachAs,
+    /// The path of the block device.
+    #[schema(example = "/dev/loop0")]
+    pub device: String,
+}

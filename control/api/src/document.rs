@@ -1,0 +1,202 @@
+//! The OpenAPI document, made from the table of endpoints and the types.
+
+use std::collections::BTreeMap;
+
+use utoipa::ToSchema;
+use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, ObjectBuilder, Type};
+use utoipa::openapi::{
+    Content, InfoBuilder, LicenseBuilder, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr,
+    Required, Response, ResponseBuilder, Schema,
+};
+
+use crate::endpoints::{Answer, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method};
+use crate::problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
+use crate::{attachment, size, status, volume};
+
+/// The OpenAPI document as indented JSON.
+pub fn openapi_json() -> String {
+    let info = InfoBuilder::new()
+        .title("Memlane")
+        .description(Some("RAM as block volumes: the interface of the daemon on this host"))
+        .version("1")
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").build()));
+    let mut paths = PathsBuilder::new();
+    for endpoint in ENDPOINTS {
+        let item = PathItem::new(http_method(endpoint.method), operation(endpoint));
+        paths = paths.path(endpoint.path, item);
+    }
+    OpenApiBuilder::new()
+        .info(info)
+        .paths(paths)
+        .components(Some(schemas().build()))
+        .build()
+        .to_pretty_json()
+        .expect("a document of plain data can be written as JSON")
+        + "\n"
+}
+
+fn schemas() -> ComponentsBuilder {
+    fn with<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
+        components.schema(T::name(), T::schema())
+    }
+    let mut components = ComponentsBuilder::new();
+    for add in [
+        with::<size::ByteSize>,
+        with::<volume::Volume>,
+        with::<volume::VolumeCreate>,
+        with::<volume::VolumePatch>,
+        with::<volume::Reduction>,
+        with::<volume::Durability>,
+        with::<volume::Capacity>,
+        with::<volume::SectorBytes>,
+        with::<attachment::Attachment>,
+        with::<attachment::AttachmentCreate>,
+        with::<attachment::AttachAs>,
+        with::<status::Status>,
+        with::<status::PoolStatus>,
+        with::<status::ExportsStatus>,
+        with::<status::NbdStatus>,
+        with::<status::FuseStatus>,
+        with::<status::Warning>,
+        with::<status::RecoveryState>,
+        with::<Problem>,
+        with::<ProblemKind>,
+    ] {
+        components = add(components);
+    }
+    components
+}
+
+fn http_method(method: Method) -> HttpMethod {
+    match method {
+        Method::Get => HttpMethod::Get,
+        Method::Post => HttpMethod::Post,
+        Method::Patch => HttpMethod::Patch,
+        Method::Delete => HttpMethod::Delete,
+    }
+}
+
+fn operation(endpoint: &Endpoint) -> OperationBuilder {
+    let mut operation = OperationBuilder::new()
+        .operation_id(Some(endpoint.operation))
+        .summary(Some(endpoint.summary))
+        .response(endpoint.status.to_string(), success(endpoint));
+    if let Some(name) = placeholder(endpoint.path) {
+        operation = operation.parameter(
+            ParameterBuilder::new()
+                .name(name)
+                .parameter_in(ParameterIn::Path)
+                .required(Required::True)
+                .description(Some("The name of a volume"))
+                .schema(Some(ObjectBuilder::new().schema_type(Type::String))),
+        );
+    }
+    if let Some(schema) = endpoint.request {
+        let body = RequestBodyBuilder::new()
+            .required(Some(Required::True))
+            .content("application/json", Content::new(Some(reference(schema))));
+        operation = operation.request_body(Some(body.build()));
+    }
+    for (status, response) in problem_responses(endpoint) {
+        operation = operation.response(status.to_string(), response);
+    }
+    operation
+}
+
+fn placeholder(path: &str) -> Option<&str> {
+    path.split_once('{')?.1.split_once('}').map(|(name, _)| name)
+}
+
+fn reference(schema: &str) -> RefOr<Schema> {
+    RefOr::Ref(Ref::from_schema_name(schema))
+}
+
+fn success(endpoint: &Endpoint) -> Response {
+    let response = ResponseBuilder::new().description(endpoint.summary);
+    let json = |schema| Content::new(Some(schema));
+    match endpoint.answer {
+        Answer::One(schema) => response.content("application/json", json(reference(schema))),
+        Answer::Many(schema) => {
+            let array = ArrayBuilder::new().items(reference(schema));
+            response.content("application/json", json(array.into()))
+        }
+        Answer::Json => response.content("application/json", json(ObjectBuilder::new().into())),
+        Answer::Text => response.content(
+            "text/plain; version=0.0.4",
+            json(ObjectBuilder::new().schema_type(Type::String).into()),
+        ),
+        Answer::Nothing => response,
+    }
+    .build()
+}
+
+/// One response for each status code, naming the kinds of problem behind it.
+fn problem_responses(endpoint: &Endpoint) -> BTreeMap<u16, Response> {
+    let mut kinds_by_status: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for kind in endpoint.problems.iter().chain(GENERAL_PROBLEMS) {
+        let line = format!("`{kind}`: {}", kind.title());
+        kinds_by_status.entry(kind.status()).or_default().push(line);
+    }
+    let response = |lines: Vec<String>| {
+        ResponseBuilder::new()
+            .description(lines.join("; "))
+            .content(PROBLEM_CONTENT_TYPE, Content::new(Some(reference("Problem"))))
+            .build()
+    };
+    kinds_by_status.into_iter().map(|(status, lines)| (status, response(lines))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p api`, and look at the difference.
+    #[test]
+    fn the_committed_document_is_what_the_code_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(path, openapi_json()).expect("the document can be written");
+        }
+        let committed = std::fs::read_to_string(path).expect("the document is committed");
+        assert!(committed == openapi_json(), "stale; run UPDATE_OPENAPI=1 cargo test -p api");
+    }
+
+    #[test]
+    fn every_schema_that_is_referred_to_is_defined() {
+        let document: serde_json::Value =
+            serde_json::from_str(&openapi_json()).expect("the document is JSON");
+        let mut references = Vec::new();
+        collect_references(&document, &mut references);
+        assert!(!references.is_empty());
+        for reference in references {
+            let pointer = reference.trim_start_matches('#');
+            assert!(document.pointer(pointer).is_some(), "{reference} is not defined");
+        }
+    }
+
+    fn collect_references(value: &serde_json::Value, references: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                if let Some(serde_json::Value::String(reference)) = fields.get("$ref") {
+                    references.push(reference.clone());
+                }
+                fields.values().for_each(|value| collect_references(value, references));
+            }
+            serde_json::Value::Array(items) => {
+                items.iter().for_each(|value| collect_references(value, references));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_kind_of_problem_is_in_the_document_or_belongs_to_no_endpoint() {
+        let document = openapi_json();
+        for kind in ProblemKind::ALL {
+            let outside = [ProblemKind::UnknownPath, ProblemKind::MethodNotAllowed];
+            assert!(outside.contains(&kind) || document.contains(&format!("`{kind}`")), "{kind}");
+        }
+    }
+}

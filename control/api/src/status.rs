@@ -1,0 +1,97 @@
+//! The state of the daemon and its pool.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How far the clean-up after an unclean end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RecoveryState {
+    /// Nothing is left to do.
+    Complete,
+    /// Leaked pages are being searched for; everything is served meanwhile.
+    Sweeping,
+}
+
+/// The daemon, its pool and its exports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    pub version: String,
+    pub pid: u32,
+    /// How often the pool was opened; it grows with every start of a daemon.
+    pub run_epoch: u64,
+    pub uptime_seconds: u64,
+    pub recovery: RecoveryState,
+    pub volume_count: u64,
+    pub attachment_count: u64,
+    pub pool: PoolStatus,
+    pub exports: ExportsStatus,
+    /// What somebody should look at; empty when all is well.
+    pub warnings: Vec<Warning>,
+}
+
+/// The memory of the pool. Everything is counted once: `used_bytes` is the sum of `page_bytes`,
+/// `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PoolStatus {
+    /// The file that the pool lives in.
+    pub path: String,
+    /// The whole region.
+    pub size_bytes: u64,
+    /// All of the region that is not free for new data.
+    pub used_bytes: u64,
+    pub free_bytes: u64,
+    /// Page contents.
+    pub page_bytes: u64,
+    /// The volumes' maps.
+    pub map_bytes: u64,
+    /// The dedup index.
+    pub index_bytes: u64,
+    /// Superblocks, tables and counts.
+    pub table_bytes: u64,
+    /// Free slots in slabs that are in use.
+    pub slack_bytes: u64,
+    /// Readable bytes that were written and not discarded, over all volumes.
+    pub written_bytes: u64,
+    /// Of `written_bytes`: those that a fill pattern describes, without a page.
+    pub fill_bytes: u64,
+    /// Pages that hold contents.
+    pub page_count: u64,
+    /// `written_bytes` over `used_bytes`; null while nothing is written.
+    #[schema(required)]
+    pub ratio: Option<f64>,
+}
+
+/// What is exported; null for an export that is switched off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExportsStatus {
+    #[schema(required)]
+    pub nbd: Option<NbdStatus>,
+    #[schema(required)]
+    pub fuse: Option<FuseStatus>,
+}
+
+/// The NBD server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NbdStatus {
+    /// The path of the Unix socket.
+    pub socket: String,
+    /// The address of the TCP listener.
+    #[schema(required)]
+    pub tcp: Option<String>,
+    pub connections: u64,
+}
+
+/// The file system under the loop devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FuseStatus {
+    pub mount_point: String,
+}
+
+/// Something that somebody should look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Warning {
+    /// A stable word to match on, such as `pool_filling`.
+    pub kind: String,
+    pub message: String,
+}

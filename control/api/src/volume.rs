@@ -1,0 +1,166 @@
+//! Volumes in requests and answers.
+
+use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::size::ByteSize;
+
+/// How contents are made smaller as they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Reduction {
+    /// Duplicates are shared, the rest is compressed.
+    #[default]
+    Full,
+    Compress,
+    Dedup,
+    None,
+}
+
+/// What a flush promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Written data survives the death of the daemon, not the loss of power.
+    #[default]
+    Ram,
+    /// As `ram`, and up to the last image over a loss of power.
+    Image,
+    /// What was flushed survives the loss of power.
+    Journal,
+}
+
+/// What happens when the pool is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Capacity {
+    /// New data fails with "no space".
+    #[default]
+    Thin,
+    /// Nothing fails: the full size is set aside when the volume is made.
+    Guaranteed,
+}
+
+/// The logical sector that a volume shows: 512 or 4096 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub enum SectorBytes {
+    Bytes512,
+    #[default]
+    Bytes4096,
+}
+
+impl From<SectorBytes> for u32 {
+    fn from(sector: SectorBytes) -> Self {
+        match sector {
+            SectorBytes::Bytes512 => 512,
+            SectorBytes::Bytes4096 => 4096,
+        }
+    }
+}
+
+impl TryFrom<u32> for SectorBytes {
+    type Error = String;
+
+    fn try_from(bytes: u32) -> Result<Self, String> {
+        match bytes {
+            512 => Ok(Self::Bytes512),
+            4096 => Ok(Self::Bytes4096),
+            other => Err(format!("a sector has 512 or 4096 bytes, not {other}")),
+        }
+    }
+}
+
+impl PartialSchema for SectorBytes {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .enum_values(Some([512, 4096]))
+            .description(Some("The logical sector that a volume shows"))
+            .into()
+    }
+}
+
+impl ToSchema for SectorBytes {}
+
+/// A volume to create.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeCreate {
+    /// 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or a digit.
+    #[schema(example = "db", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    pub name: String,
+    /// A multiple of 4 KiB, from 4 KiB to 64 TiB. Takes no memory until written.
+    pub size: ByteSize,
+    #[serde(default)]
+    pub sector_bytes: SectorBytes,
+    #[serde(default)]
+    pub reduction: Reduction,
+    /// Only `ram` is available in this version.
+    #[serde(default)]
+    pub durability: Durability,
+    /// Only `thin` is available in this version.
+    #[serde(default)]
+    pub capacity: Capacity,
+}
+
+/// Changes of a volume. What is left out stays as it is. The changes are made in the order of the
+/// fields below and stop at the first that is refused; what was done before it stays done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumePatch {
+    /// How new contents are reduced from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduction: Option<Reduction>,
+    /// Only `ram` is available in this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
+    /// Only `thin` is available in this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
+    /// The new size. Attached devices follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<ByteSize>,
+    /// With `size`: whether to drop data behind the new end. Without it such a shrink is refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub force: bool,
+    /// The new name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// A volume and where its memory goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    pub name: String,
+    /// Never given to another volume of the pool, also after renames.
+    pub id: u64,
+    pub size_bytes: u64,
+    pub sector_bytes: SectorBytes,
+    pub reduction: Reduction,
+    pub durability: Durability,
+    pub capacity: Capacity,
+    /// Readable bytes that were written and not discarded.
+    pub written_bytes: u64,
+    /// Of `written_bytes`: those that a fill pattern describes, without memory of their own.
+    pub fill_bytes: u64,
+    /// RAM that the volume answers for: its map, and its share of each page.
+    pub ram_bytes: u64,
+    /// `written_bytes` over `ram_bytes`; null while nothing is written.
+    #[schema(required)]
+    pub ratio: Option<f64>,
+    /// The kernel block device that the volume is attached as.
+    #[schema(required)]
+    pub device: Option<String>,
+    /// Where NBD clients find the volume.
+    #[schema(required)]
+    pub nbd_uri: Option<String>,
+    /// NBD clients that have the volume open.
+    pub nbd_connections: u64,
+}
