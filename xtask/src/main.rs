@@ -1,2 +1,52 @@
+//! `cargo xtask`: the checks of the house and the logic behind the Makefile's targets.
+//!
+//! Builds and runs; changes no file but the table of unsafe code, when asked to.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod cargo;
+mod house;
+mod progress;
+mod stuck;
+mod suites;
+mod tasks;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+  tidy            check the rules of STYLE.md and ARCHITECTURE.md that a machine can check
+  unsafe-report   rewrite docs/unsafe.md, the table of unsafe code
+  check           format, lints, tidy, unit tests
+  test [FILTER]   everything; with FILTER only the suites whose name contains it
+  bench           measure the engine against memcpy, quickly
+  soak            the long runs: 10,000 kills
+  demo            PostgreSQL on a volume whose daemon is killed";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["tidy"] => tasks::tidy(),
+        ["unsafe-report"] => tasks::write_unsafe_report(),
+        ["check"] => tasks::check(),
+        ["test"] => tasks::test(""),
+        ["test", filter] => tasks::test(filter),
+        ["bench"] => tasks::bench(),
+        ["soak"] => tasks::soak(),
+        ["demo"] => tasks::demo(),
+        _ => bail!("{USAGE}"),
+    }
+}

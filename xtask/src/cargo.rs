@@ -1,0 +1,142 @@
+//! Cargo as this crate uses it: builds that tell which executables they made.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// What an executable is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExecutableKind {
+    /// A program of the product.
+    Program,
+    /// The unit tests inside a library or program.
+    UnitTests,
+    /// A file of a crate's `tests/`.
+    IntegrationTests,
+}
+
+/// One executable of a build.
+#[derive(Clone, Debug)]
+pub(crate) struct Executable {
+    pub kind: ExecutableKind,
+    /// `crate` or `crate/target`, as suites are called.
+    pub name: String,
+    pub path: PathBuf,
+    /// The folder of its crate.
+    pub folder: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    executable: Option<PathBuf>,
+    manifest_path: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Runs cargo at the root with `arguments`; its messages are shown.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
+    let status = command(root, arguments).status().context("cannot run cargo")?;
+    ensure!(status.success(), "cargo {} failed", arguments.join(" "));
+    Ok(())
+}
+
+/// Builds with `arguments` and lists the executables that came out, by name.
+pub(crate) fn build(
+    root: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Vec<Executable>> {
+    let output = command(root, arguments)
+        .args(["--message-format", "json-render-diagnostics"])
+        .envs(variables.iter().copied())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo {} failed", arguments.join(" "));
+    let text = String::from_utf8(output.stdout).context("cargo printed no UTF-8")?;
+    let mut executables: Vec<_> = text.lines().filter_map(executable_of).collect();
+    executables.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(executables)
+}
+
+/// Whether the toolchain has the subcommand, such as `clippy`.
+pub(crate) fn has(subcommand: &str) -> bool {
+    Command::new("cargo")
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn command(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root);
+    command
+}
+
+fn executable_of(line: &str) -> Option<Executable> {
+    let message: Message = serde_json::from_str(line).ok()?;
+    if message.reason != "compiler-artifact" {
+        return None;
+    }
+    let target = message.target?;
+    let folder = message.manifest_path?.parent()?.to_owned();
+    let crate_name = folder.file_name()?.to_string_lossy().into_owned();
+    let is_test = message.profile.is_some_and(|profile| profile.test);
+    let kind = match (is_test, target.kind.iter().any(|kind| kind == "test")) {
+        (true, true) => ExecutableKind::IntegrationTests,
+        (true, false) => ExecutableKind::UnitTests,
+        (false, _) => ExecutableKind::Program,
+    };
+    let name = match kind {
+        ExecutableKind::UnitTests => crate_name,
+        _ => format!("{crate_name}/{}", target.name),
+    };
+    Some(Executable { kind, name, path: message.executable?, folder })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: &str, is_test: bool, expected: (ExecutableKind, &str)) {
+        let line = format!(
+            r#"{{"reason":"compiler-artifact","executable":"/t/x","manifest_path":"/p/nbd/Cargo.toml",
+                "target":{{"kind":["{kind}"],"name":"clients"}},"profile":{{"test":{is_test}}}}}"#
+        );
+        let executable = executable_of(&line).expect("the line describes an executable");
+        assert_eq!((executable.kind, executable.name.as_str()), expected);
+        assert_eq!(executable.folder, Path::new("/p/nbd"));
+    }
+
+    #[test]
+    fn executables_are_sorted_by_what_they_are_for() {
+        check("test", true, (ExecutableKind::IntegrationTests, "nbd/clients"));
+        check("lib", true, (ExecutableKind::UnitTests, "nbd"));
+        check("bin", true, (ExecutableKind::UnitTests, "nbd"));
+        check("bin", false, (ExecutableKind::Program, "nbd/clients"));
+    }
+
+    #[test]
+    fn other_messages_of_cargo_are_no_executables() {
+        assert!(executable_of(r#"{"reason":"build-finished","success":true}"#).is_none());
+        assert!(executable_of("not json").is_none());
+    }
+}

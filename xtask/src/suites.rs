@@ -1,0 +1,193 @@
+//! Runs test executables one after the other, each with a time limit, and counts what they ran.
+//!
+//! A suite that runs out of time shows its stacks and is ended with everything it started. A file
+//! of tests that runs none is a failure: it would hide that something is no longer tested.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::cargo::{Executable, ExecutableKind};
+use crate::progress::{Progress, clock};
+use crate::stuck;
+
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How much of the output of a failed suite is shown; all of it stays in the log.
+const LINES_SHOWN_MAX: usize = 200;
+
+/// Tests print a line with one of these at its beginning to say something although they passed.
+const REMARKS: &[&str] = &["skipped:", "measured:"];
+
+/// Tests that passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub passed: u64,
+    pub failed: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// How suites are run.
+pub(crate) struct Runner {
+    /// Where each suite's output goes.
+    pub log_folder: PathBuf,
+    pub time_limit: Duration,
+    /// Set for every suite.
+    pub variables: Vec<(OsString, OsString)>,
+}
+
+impl Runner {
+    /// Runs all `suites` and says how each went.
+    pub(crate) fn run_all(&self, suites: &[Executable]) -> Result<Counts> {
+        fs::create_dir_all(&self.log_folder)
+            .with_context(|| format!("cannot create {}", self.log_folder.display()))?;
+        let mut progress = Progress::new(suites.len());
+        let mut total = Counts::default();
+        for suite in suites {
+            progress.step(&suite.name);
+            total.add(self.run(suite)?);
+        }
+        eprintln!("{} suites in {}", suites.len(), clock(progress.elapsed()));
+        Ok(total)
+    }
+
+    fn run(&self, suite: &Executable) -> Result<Counts> {
+        let log_path = self.log_folder.join(format!("{}.log", suite.name.replace('/', "-")));
+        let start = Instant::now();
+        let ended = self.run_into(suite, &log_path)?;
+        let log = fs::read(&log_path).context("cannot read the suite's log")?;
+        let log = String::from_utf8_lossy(&log);
+        let counts = verdict(suite, ended, counts_in(&log));
+        let elapsed = clock(start.elapsed());
+        eprintln!("  {} passed, {} failed in {elapsed}", counts.passed, counts.failed);
+        for line in log.lines().filter(|line| is_remark(line)) {
+            eprintln!("  {line}");
+        }
+        if counts.failed > 0 {
+            show_end(&log);
+            eprintln!("  {ended:?}; the whole output is in {}", log_path.display());
+        }
+        Ok(counts)
+    }
+
+    fn run_into(&self, suite: &Executable, log_path: &Path) -> Result<Ended> {
+        let log = File::create(log_path)
+            .with_context(|| format!("cannot create {}", log_path.display()))?;
+        let mut child = Command::new(&suite.path)
+            .arg("--show-output")
+            .current_dir(&suite.folder)
+            .env("CARGO_MANIFEST_DIR", &suite.folder)
+            .env("RUST_BACKTRACE", "1")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("cannot share the log")?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot run {}", suite.path.display()))?;
+        let deadline = Instant::now() + self.time_limit;
+        loop {
+            if let Some(status) = child.try_wait().context("cannot wait for the suite")? {
+                return Ok(if status.success() { Ended::Well } else { Ended::WithFailures });
+            }
+            if Instant::now() >= deadline {
+                stuck::show_stacks_and_end(child.id());
+                child.wait().context("cannot wait for the suite")?;
+                return Ok(Ended::OutOfTime);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// How a suite's process came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Well,
+    WithFailures,
+    OutOfTime,
+}
+
+/// What the suite counts for: one that dies, hangs or runs nothing has failed at least once.
+fn verdict(suite: &Executable, ended: Ended, counted: Counts) -> Counts {
+    let ran_nothing = counted == Counts::default();
+    let must_run = suite.kind == ExecutableKind::IntegrationTests;
+    if ran_nothing && must_run {
+        eprintln!("  {} ran no test", suite.name);
+        return Counts { passed: 0, failed: 1 };
+    }
+    let failed_at_least = u64::from(ended != Ended::Well);
+    Counts { failed: counted.failed.max(failed_at_least), ..counted }
+}
+
+/// Sums the lines `test result: ok. 3 passed; 0 failed; …`; a suite that died printed none.
+fn counts_in(log: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in log.lines().filter(|line| line.starts_with("test result:")) {
+        let before = |word: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let number = words.windows(2).find(|pair| pair[1] == word).map(|pair| pair[0]);
+            number.and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        counts.add(Counts { passed: before("passed;"), failed: before("failed;") });
+    }
+    counts
+}
+
+fn is_remark(line: &str) -> bool {
+    REMARKS.iter().any(|remark| line.starts_with(remark))
+}
+
+fn show_end(log: &str) {
+    let lines: Vec<_> = log.lines().collect();
+    for line in &lines[lines.len().saturating_sub(LINES_SHOWN_MAX)..] {
+        eprintln!("  | {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(kind: ExecutableKind) -> Executable {
+        let name = "nbd/clients".to_owned();
+        Executable { kind, name, path: PathBuf::new(), folder: PathBuf::new() }
+    }
+
+    #[test]
+    fn results_are_summed() {
+        let log = "test result: ok. 3 passed; 0 failed; 0 ignored;\nx\n\
+                   test result: FAILED. 1 passed; 2 failed; 0 ignored;\n";
+        assert_eq!(counts_in(log), Counts { passed: 4, failed: 2 });
+    }
+
+    #[track_caller]
+    fn check(kind: ExecutableKind, ended: Ended, counted: (u64, u64), expected: (u64, u64)) {
+        let counted = Counts { passed: counted.0, failed: counted.1 };
+        let expected = Counts { passed: expected.0, failed: expected.1 };
+        assert_eq!(verdict(&suite(kind), ended, counted), expected);
+    }
+
+    #[test]
+    fn a_file_of_tests_that_runs_none_has_failed() {
+        check(ExecutableKind::IntegrationTests, Ended::Well, (0, 0), (0, 1));
+        check(ExecutableKind::UnitTests, Ended::Well, (0, 0), (0, 0));
+    }
+
+    #[test]
+    fn a_suite_that_dies_or_hangs_has_failed() {
+        check(ExecutableKind::UnitTests, Ended::WithFailures, (0, 0), (0, 1));
+        check(ExecutableKind::UnitTests, Ended::OutOfTime, (2, 0), (2, 1));
+        check(ExecutableKind::UnitTests, Ended::WithFailures, (2, 3), (2, 3));
+    }
+}

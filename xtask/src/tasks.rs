@@ -1,0 +1,195 @@
+//! The tasks behind the Makefile's targets.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cargo::{self, Executable, ExecutableKind};
+use crate::house::{self, House};
+use crate::progress::{Progress, clock};
+use crate::suites::{Counts, Runner};
+use crate::tidy;
+
+/// A suite that takes longer hangs.
+const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
+const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
+
+const KILLS_IN_SOAK: &str = "10000";
+
+/// The integration tests of this name explore interleavings and need their own build.
+const LOOM_TARGET: &str = "loom";
+
+pub(crate) fn tidy() -> Result<()> {
+    let house = House::read(&house::root())?;
+    let complaints = tidy::complaints(&house);
+    for complaint in &complaints {
+        eprintln!("{complaint}");
+    }
+    ensure!(complaints.is_empty(), "tidy found {} complaints", complaints.len());
+    let file_count = house.files.len();
+    eprintln!("tidy: {} rules hold in {file_count} files", tidy::rule_count());
+    Ok(())
+}
+
+pub(crate) fn write_unsafe_report() -> Result<()> {
+    let root = house::root();
+    let text = tidy::report(&House::read(&root)?);
+    fs::write(root.join(tidy::REPORT_PATH), text)
+        .with_context(|| format!("cannot write {}", tidy::REPORT_PATH))
+}
+
+pub(crate) fn check() -> Result<()> {
+    let root = house::root();
+    let mut progress = Progress::new(5);
+    lint(&root, &mut progress)?;
+    progress.step("build the unit tests");
+    let suites = cargo::build(&root, &["test", "--workspace", "--no-run", "--lib", "--bins"], &[])?;
+    progress.step("unit tests");
+    conclude(runner(&root, SUITE_TIME_LIMIT).run_all(&suites)?)
+}
+
+pub(crate) fn test(filter: &str) -> Result<()> {
+    let root = house::root();
+    let mut progress = Progress::new(6);
+    lint(&root, &mut progress)?;
+    progress.step("build the programs");
+    let programs = cargo::build(&root, &["build", "--workspace", "--bins"], &[])?;
+    progress.step("build the tests");
+    let mut suites = cargo::build(&root, &["test", "--workspace", "--no-run"], &[])?;
+    suites.retain(|suite| suite.kind != ExecutableKind::Program && !is_loom(suite));
+    progress.step("build the tests that explore interleavings");
+    suites.extend(loom_suites(&root)?);
+    suites.retain(|suite| suite.name.contains(filter));
+    ensure!(!suites.is_empty(), "no suite has {filter:?} in its name");
+    let runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
+    let counts = runner.run_all(&suites)?;
+    eprintln!("everything took {}", clock(progress.elapsed()));
+    conclude(counts)
+}
+
+pub(crate) fn soak() -> Result<()> {
+    let root = house::root();
+    let programs = cargo::build(&root, &["build", "--workspace", "--bins"], &[])?;
+    let mut suites = cargo::build(&root, &["test", "-p", "system", "--no-run"], &[])?;
+    suites.retain(|suite| suite.name.ends_with("kill_storm"));
+    let mut runner = with_programs(runner(&root, SOAK_TIME_LIMIT), &programs)?;
+    if std::env::var_os("MEMLANE_KILLS").is_none() {
+        runner.variables.push(("MEMLANE_KILLS".into(), KILLS_IN_SOAK.into()));
+    }
+    conclude(runner.run_all(&suites)?)
+}
+
+pub(crate) fn bench() -> Result<()> {
+    let root = house::root();
+    run_release_program(&root, &["-p", "bench"], "memlane-bench", &["quick"])
+}
+
+pub(crate) fn demo() -> Result<()> {
+    let root = house::root();
+    let packages = ["-p", "daemon", "-p", "cli", "-p", "system"];
+    run_release_program(&root, &packages, "memlane-demo", &[])
+}
+
+fn lint(root: &Path, progress: &mut Progress) -> Result<()> {
+    progress.step("format");
+    if cargo::has("fmt") {
+        cargo::run(root, &["fmt", "--all", "--check"])?;
+    } else {
+        eprintln!("  skipped: the toolchain has no rustfmt (rustup component add rustfmt)");
+    }
+    progress.step("lints");
+    if cargo::has("clippy") {
+        let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--"];
+        cargo::run(root, &[&arguments[..], &["-D", "warnings"]].concat())?;
+    } else {
+        eprintln!("  skipped: the toolchain has no clippy (rustup component add clippy)");
+    }
+    progress.step("tidy");
+    tidy()
+}
+
+fn is_loom(suite: &Executable) -> bool {
+    suite.kind == ExecutableKind::IntegrationTests
+        && suite.name.rsplit('/').next() == Some(LOOM_TARGET)
+}
+
+fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
+    let house = House::read(root)?;
+    let packages = house.packages.iter().filter(|package| {
+        house.file(&format!("{}/tests/{LOOM_TARGET}.rs", package.path)).is_some()
+    });
+    let mut arguments = vec!["test", "--no-run", "--release", "--test", LOOM_TARGET];
+    for package in packages {
+        arguments.extend(["-p", &package.name]);
+    }
+    let target = root.join("target").join(LOOM_TARGET);
+    let target = target.to_str().context("the path of the project is no UTF-8")?;
+    let variables = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", target)];
+    let mut suites = cargo::build(root, &arguments, &variables)?;
+    suites.retain(is_loom);
+    ensure!(!suites.is_empty(), "no crate has tests that explore interleavings");
+    Ok(suites)
+}
+
+fn runner(root: &Path, time_limit: Duration) -> Runner {
+    let log_folder = root.join("target").join("test-logs");
+    Runner { log_folder, time_limit, variables: Vec::new() }
+}
+
+/// Tells the end-to-end tests where the programs are.
+fn with_programs(mut runner: Runner, programs: &[Executable]) -> Result<Runner> {
+    let daemon = programs
+        .iter()
+        .find(|program| program.path.file_name().is_some_and(|name| name == "memlaned"));
+    let folder = daemon.and_then(|daemon| daemon.path.parent());
+    let folder = folder.context("the build made no memlaned")?;
+    runner.variables.push((OsString::from("MEMLANE_BIN_DIR"), folder.into()));
+    Ok(runner)
+}
+
+fn run_release_program(
+    root: &Path,
+    packages: &[&str],
+    program: &str,
+    arguments: &[&str],
+) -> Result<()> {
+    let build = [&["build", "--release", "--bins"], packages].concat();
+    let executables = cargo::build(root, &build, &[])?;
+    let path = executables
+        .into_iter()
+        .map(|executable| executable.path)
+        .find(|path| path.file_name().is_some_and(|name| name == program))
+        .with_context(|| format!("the build made no {program}"))?;
+    let status = command_as_root(&path)
+        .args(arguments)
+        .status()
+        .with_context(|| format!("cannot run {}", path.display()))?;
+    ensure!(status.success(), "{program} failed");
+    Ok(())
+}
+
+/// The program itself for root; otherwise through sudo where that asks for no password.
+fn command_as_root(path: &PathBuf) -> Command {
+    let is_root = rustix::process::geteuid().is_root();
+    let may_sudo =
+        || Command::new("sudo").args(["-n", "true"]).status().is_ok_and(|status| status.success());
+    if is_root || !may_sudo() {
+        return Command::new(path);
+    }
+    let mut command = Command::new("sudo");
+    command.arg("-n").arg(path);
+    command
+}
+
+fn conclude(counts: Counts) -> Result<()> {
+    eprintln!("{} passed, {} failed", counts.passed, counts.failed);
+    if counts.failed > 0 {
+        bail!("{} tests failed", counts.failed);
+    }
+    ensure!(counts.passed > 0, "no test ran");
+    Ok(())
+}

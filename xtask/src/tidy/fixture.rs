@@ -1,0 +1,28 @@
+//! Small houses for the tests of rules.
+
+use crate::house::{Dependency, DependencyUse, House, Package, TextFile};
+
+/// A house of the files given as path and text, without crates.
+pub(crate) fn house(files: &[(&str, &str)]) -> House {
+    let file = |(path, text): &(&str, &str)| TextFile {
+        path: (*path).to_owned(),
+        text: (*text).to_owned(),
+    };
+    House { files: files.iter().map(file).collect(), packages: Vec::new() }
+}
+
+/// A crate at `path` with a library, named as its folder.
+pub(crate) fn package(path: &str, uses: &[(&str, DependencyUse)]) -> Package {
+    Package {
+        name: path.rsplit('/').next().unwrap_or(path).to_owned(),
+        path: path.to_owned(),
+        roots: vec![format!("{path}/src/lib.rs")],
+        dependencies: uses
+            .iter()
+            .map(|(path, dependency_use)| Dependency {
+                crate_path: (*path).to_owned(),
+                dependency_use: *dependency_use,
+            })
+            .collect(),
+    }
+}

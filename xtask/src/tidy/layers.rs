@@ -1,0 +1,133 @@
+//! Crates use only what the layer table of `ARCHITECTURE.md` allows, and sit where it says.
+//!
+//! Tests may also use `base/` and `proof/`, which hold nothing but tools for them.
+
+use crate::house::{Dependency, DependencyUse, House, Package};
+use crate::tidy::Complaint;
+use crate::tidy::architecture::{self, Layer};
+
+/// Crates that serve the repository itself and belong to no layer.
+const CRATES_AT_THE_ROOT: &[&str] = &["xtask"];
+
+/// Layers whose crates tests of any layer may use.
+const LAYERS_FOR_TESTS: &[&str] = &["base", "proof"];
+
+pub(crate) fn dependencies_follow_the_table(house: &House) -> Vec<Complaint> {
+    let layers = architecture::layers(house);
+    if layers.is_empty() && !house.packages.is_empty() {
+        return vec![Complaint::new(architecture::PATH, 0, "the layer table is missing")];
+    }
+    let mut complaints = Vec::new();
+    for package in &house.packages {
+        for dependency in &package.dependencies {
+            complaints.extend(refusal(&layers, package, dependency));
+        }
+    }
+    complaints
+}
+
+pub(crate) fn crates_are_named_as_their_folders(house: &House) -> Vec<Complaint> {
+    let layers = architecture::layers(house);
+    let mut complaints = Vec::new();
+    for package in &house.packages {
+        if CRATES_AT_THE_ROOT.contains(&package.path.as_str()) {
+            continue;
+        }
+        let mut complain = |text: String| {
+            complaints.push(Complaint::new(&format!("{}/Cargo.toml", package.path), 0, text));
+        };
+        match package.path.split('/').collect::<Vec<_>>()[..] {
+            [layer, folder] => {
+                if folder != package.name {
+                    complain(format!("the crate is named {:?}, its folder not", package.name));
+                }
+                if !layers.iter().any(|known| known.folder == layer) {
+                    complain(format!("the layer table has no row for `{layer}/`"));
+                }
+            }
+            _ => complain("a crate sits at layer/crate, at depth two".to_owned()),
+        }
+    }
+    complaints
+}
+
+fn refusal(layers: &[Layer], package: &Package, dependency: &Dependency) -> Option<Complaint> {
+    let user = layer_of(&package.path);
+    let used = layer_of(&dependency.crate_path);
+    let by_table = layers
+        .iter()
+        .any(|layer| layer.folder == user && layer.may_use.iter().any(|name| name == used));
+    let by_tests =
+        dependency.dependency_use == DependencyUse::TestsOnly && LAYERS_FOR_TESTS.contains(&used);
+    if by_table || by_tests {
+        return None;
+    }
+    let manifest = format!("{}/Cargo.toml", package.path);
+    Some(Complaint::new(
+        &manifest,
+        0,
+        format!("`{user}/` may not use {}, says the layer table", dependency.crate_path),
+    ))
+}
+
+fn layer_of(crate_path: &str) -> &str {
+    crate_path.split('/').next().unwrap_or(crate_path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::fixture;
+
+    const TABLE: &str = "| folder | what | may use |\n|---|---|---|\n| `base/` | a | `base/` |\n\
+                         | `pool/` | b | `pool/`, `base/` |\n| `proof/` | c | `pool/` |\n";
+
+    #[track_caller]
+    fn check(user: &str, used: &str, dependency_use: DependencyUse, complaint_count: usize) {
+        let mut house = fixture::house(&[(architecture::PATH, TABLE)]);
+        house.packages.push(fixture::package(user, &[(used, dependency_use)]));
+        assert_eq!(dependencies_follow_the_table(&house).len(), complaint_count);
+    }
+
+    #[test]
+    fn a_layer_may_use_what_its_row_names() {
+        check("pool/codec", "base/sync", DependencyUse::Product, 0);
+        check("pool/codec", "pool/other", DependencyUse::Product, 0);
+    }
+
+    #[test]
+    fn a_layer_may_not_use_what_its_row_does_not_name() {
+        check("base/sync", "pool/codec", DependencyUse::Product, 1);
+        check("pool/codec", "proof/model", DependencyUse::Product, 1);
+    }
+
+    #[test]
+    fn tests_of_any_layer_may_use_base_and_proof_but_nothing_above_them() {
+        check("base/sync", "proof/model", DependencyUse::TestsOnly, 0);
+        check("base/sync", "pool/codec", DependencyUse::TestsOnly, 1);
+    }
+
+    #[test]
+    fn a_house_without_a_layer_table_is_refused() {
+        let mut house = fixture::house(&[]);
+        house.packages.push(fixture::package("base/sync", &[]));
+        assert_eq!(dependencies_follow_the_table(&house).len(), 1);
+    }
+
+    #[track_caller]
+    fn check_place(path: &str, name: &str, complaint_count: usize) {
+        let mut house = fixture::house(&[(architecture::PATH, TABLE)]);
+        let package = Package { name: name.to_owned(), ..fixture::package(path, &[]) };
+        house.packages.push(package);
+        assert_eq!(crates_are_named_as_their_folders(&house).len(), complaint_count);
+    }
+
+    #[test]
+    fn a_crate_sits_at_depth_two_in_a_known_layer_under_its_own_name() {
+        check_place("base/sync", "sync", 0);
+        check_place("base/sync", "atomics", 1);
+        check_place("other/sync", "sync", 1);
+        check_place("base/deep/sync", "sync", 1);
+        check_place("xtask", "xtask", 0);
+    }
+}

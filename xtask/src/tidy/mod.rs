@@ -1,0 +1,78 @@
+//! The rules of the house that a machine can check. `STYLE.md` and `ARCHITECTURE.md` say why.
+//!
+//! Each rule is one function from the house to complaints, in a module with its own tests. Rules
+//! never change files; only `cargo xtask unsafe-report` rewrites the table it owns.
+
+mod architecture;
+mod layers;
+mod pairs;
+mod promises;
+mod shape;
+mod unsafety;
+mod words;
+
+#[cfg(test)]
+mod fixture;
+
+use std::fmt;
+
+use crate::house::House;
+
+pub(crate) use unsafety::{REPORT_PATH, report};
+
+/// One broken rule at one place.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Complaint {
+    pub path: String,
+    /// Counts from 1; 0 when the whole file is meant.
+    pub line: usize,
+    pub text: String,
+}
+
+impl Complaint {
+    fn new(path: &str, line: usize, text: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, text: text.into() }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.text),
+            line => write!(f, "{}:{line}: {}", self.path, self.text),
+        }
+    }
+}
+
+type Rule = fn(&House) -> Vec<Complaint>;
+
+const RULES: &[Rule] = &[
+    layers::dependencies_follow_the_table,
+    layers::crates_are_named_as_their_folders,
+    shape::files_are_short,
+    shape::functions_are_short,
+    shape::lines_are_short,
+    shape::shell_scripts_are_short,
+    shape::modules_open_with_their_purpose,
+    words::names_say_something,
+    words::nothing_is_left_to_do,
+    words::no_path_of_one_machine,
+    words::atomics_come_from_the_facade,
+    unsafety::crates_forbid_unsafe_code,
+    unsafety::unsafe_code_is_in_listed_crates,
+    unsafety::the_report_is_fresh,
+    unsafety::safety_comments_name_obligations,
+    pairs::orderings_name_their_partners,
+    promises::promises_have_their_tests,
+];
+
+/// All complaints of all rules, by place.
+pub(crate) fn complaints(house: &House) -> Vec<Complaint> {
+    let mut complaints: Vec<_> = RULES.iter().flat_map(|rule| rule(house)).collect();
+    complaints.sort();
+    complaints
+}
+
+pub(crate) fn rule_count() -> usize {
+    RULES.len()
+}

@@ -1,0 +1,254 @@
+//! Words that must not appear: empty names, reminders, machine paths, atomics past the facade.
+
+use syn::visit::{self, Visit};
+
+use crate::house::House;
+use crate::tidy::Complaint;
+
+/// Names that say nothing. Joined at compile time so that this file passes its own rule.
+const EMPTY_NAMES: &[&str] =
+    &["utils", "util", "helpers", "helper", "common", "misc", "manager", "handler2"];
+
+const REMINDERS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("to", "do!("),
+    concat!("unimpl", "emented!("),
+];
+
+const MACHINE_FOLDERS: &[&str] =
+    &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
+
+/// The layers that take atomics from `base/sync`, and the one crate that offers them.
+const LAYERS_ON_THE_FACADE: &[&str] = &["base/", "pool/", "engine/"];
+const FACADE: &str = "base/sync";
+
+/// Files, folders, modules and types are not named by an empty word, nor end in one.
+pub(crate) fn names_say_something(house: &House) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in &house.files {
+        for part in file.path.split('/') {
+            let stem = part.split('.').next().unwrap_or(part);
+            if is_empty_name(stem) {
+                let text = format!("`{part}` says nothing about what is inside");
+                complaints.push(Complaint::new(&file.path, 0, text));
+            }
+        }
+    }
+    for file in house.rust_files() {
+        let Ok(syntax) = syn::parse_file(&file.text) else { continue };
+        let mut finder = EmptyNames { path: &file.path, complaints: &mut complaints };
+        finder.visit_file(&syntax);
+    }
+    complaints
+}
+
+pub(crate) fn nothing_is_left_to_do(house: &House) -> Vec<Complaint> {
+    lines_with(house, |line| {
+        let reminder = REMINDERS.iter().find(|word| line.contains(**word))?;
+        Some(format!("{reminder} is left; finish it or open an issue"))
+    })
+}
+
+pub(crate) fn no_path_of_one_machine(house: &House) -> Vec<Complaint> {
+    lines_with(house, |line| {
+        let folder = MACHINE_FOLDERS.iter().find(|folder| names_folder(line, folder))?;
+        Some(format!("{folder} is a folder of one machine"))
+    })
+}
+
+pub(crate) fn atomics_come_from_the_facade(house: &House) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in house.rust_files() {
+        let is_on_the_facade = LAYERS_ON_THE_FACADE.iter().any(|it| file.path.starts_with(it));
+        if !is_on_the_facade || file.crate_path() == Some(FACADE) {
+            continue;
+        }
+        let Ok(syntax) = syn::parse_file(&file.text) else { continue };
+        let mut finder = StandardAtomics { path: &file.path, complaints: &mut complaints };
+        finder.visit_file(&syntax);
+    }
+    complaints
+}
+
+fn lines_with(house: &House, complaint_of: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in &house.files {
+        for (index, line) in file.text.lines().enumerate() {
+            if let Some(text) = complaint_of(line) {
+                complaints.push(Complaint::new(&file.path, index + 1, text));
+            }
+        }
+    }
+    complaints
+}
+
+/// Whether `folder` stands in `line` as the beginning of a path, not in the middle of one.
+fn names_folder(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(start, _)| {
+        let before = line[..start].chars().next_back();
+        !before.is_some_and(|it| it.is_ascii_alphanumeric() || "._-}/)*".contains(it))
+    })
+}
+
+fn is_empty_name(name: &str) -> bool {
+    EMPTY_NAMES.contains(&name)
+}
+
+/// The last word of `SnakeOrCamel` names in lower case.
+fn last_word(name: &str) -> String {
+    let last_part = name.rsplit('_').next().unwrap_or(name);
+    let start = last_part.rfind(|letter: char| letter.is_ascii_uppercase()).unwrap_or(0);
+    let word =
+        if last_part == last_part.to_ascii_uppercase() { last_part } else { &last_part[start..] };
+    word.to_ascii_lowercase()
+}
+
+struct EmptyNames<'a> {
+    path: &'a str,
+    complaints: &'a mut Vec<Complaint>,
+}
+
+impl EmptyNames<'_> {
+    fn check(&mut self, name: &syn::Ident) {
+        if is_empty_name(&last_word(&name.to_string())) {
+            let text = format!("`{name}` says nothing about what it is");
+            self.complaints.push(Complaint::new(self.path, name.span().start().line, text));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for EmptyNames<'_> {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.check(&item.ident);
+        visit::visit_item_mod(self, item);
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.check(&item.ident);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.check(&item.ident);
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        self.check(&item.ident);
+        visit::visit_item_trait(self, item);
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        self.check(&signature.ident);
+    }
+}
+
+struct StandardAtomics<'a> {
+    path: &'a str,
+    complaints: &'a mut Vec<Complaint>,
+}
+
+impl StandardAtomics<'_> {
+    fn complain(&mut self, span: proc_macro2::Span) {
+        let text = "takes atomics from the standard library instead of the crate `sync`";
+        self.complaints.push(Complaint::new(self.path, span.start().line, text));
+    }
+
+    fn walk(&mut self, tree: &syn::UseTree, before: &[String]) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                let here = [before, &[path.ident.to_string()]].concat();
+                if is_standard_atomic(&here) {
+                    self.complain(path.ident.span());
+                } else {
+                    self.walk(&path.tree, &here);
+                }
+            }
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|item| self.walk(item, before));
+            }
+            syn::UseTree::Name(syn::UseName { ident })
+            | syn::UseTree::Rename(syn::UseRename { ident, .. }) => {
+                if is_standard_atomic(&[before, &[ident.to_string()]].concat()) {
+                    self.complain(ident.span());
+                }
+            }
+            syn::UseTree::Glob(_) => {}
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for StandardAtomics<'_> {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.walk(&item.tree, &[]);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<_> = path.segments.iter().map(|part| part.ident.to_string()).collect();
+        if is_standard_atomic(&names) {
+            self.complain(path.segments[0].ident.span());
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+fn is_standard_atomic(names: &[String]) -> bool {
+    matches!(names, [root, sync, atomic, ..]
+        if matches!(root.as_str(), "std" | "core") && sync == "sync" && atomic == "atomic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::Rule;
+    use crate::tidy::fixture::house;
+
+    #[track_caller]
+    fn check(rule: Rule, path: &str, text: &str, complaint_count: usize) {
+        assert_eq!(rule(&house(&[(path, text)])).len(), complaint_count, "{path}: {text}");
+    }
+
+    #[test]
+    fn an_empty_name_is_refused_for_files_modules_types_and_functions() {
+        check(names_say_something, "base/utils.rs", "", 1);
+        check(names_say_something, "base/common/a.rs", "", 1);
+        check(names_say_something, "a.rs", "mod helpers {}", 1);
+        check(names_say_something, "a.rs", "struct SlabManager;", 1);
+        check(names_say_something, "a.rs", "fn run_helper() {}", 1);
+        check(names_say_something, "a.rs", "struct CommonPrefix; fn slab() {}", 0);
+    }
+
+    #[test]
+    fn reminders_are_refused() {
+        for reminder in REMINDERS {
+            check(nothing_is_left_to_do, "a.md", &format!("x {reminder} y"), 1);
+        }
+        check(nothing_is_left_to_do, "a.md", "all done", 0);
+    }
+
+    #[test]
+    fn folders_of_one_machine_are_refused() {
+        for folder in MACHINE_FOLDERS {
+            check(no_path_of_one_machine, "a.md", &format!("see `{folder}x`"), 1);
+            check(no_path_of_one_machine, "a.md", &format!("https://host{folder}x"), 0);
+        }
+    }
+
+    #[track_caller]
+    fn check_atomics(path: &str, text: &str, complaint_count: usize) {
+        check(atomics_come_from_the_facade, path, text, complaint_count);
+    }
+
+    #[test]
+    fn atomics_of_the_standard_library_are_refused_below_the_engine() {
+        check_atomics("pool/codec/src/a.rs", "use std::sync::atomic::AtomicU64;", 1);
+        check_atomics("pool/codec/src/a.rs", "use std::sync::{Arc, atomic};", 1);
+        check_atomics("base/x/src/a.rs", "fn a() { core::sync::atomic::fence(x); }", 1);
+        check_atomics("pool/codec/src/a.rs", "use sync::atomic::AtomicU64;", 0);
+    }
+
+    #[test]
+    fn the_facade_itself_and_the_layers_above_may_name_them() {
+        check_atomics("base/sync/src/lib.rs", "use std::sync::atomic::AtomicU64;", 0);
+        check_atomics("control/daemon/src/a.rs", "use std::sync::atomic::AtomicU64;", 0);
+    }
+}
