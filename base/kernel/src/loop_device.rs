@@ -1,0 +1,223 @@
+//! Loop devices: block devices of the kernel on top of files.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use crate::sys::{
+    LO_FLAGS_AUTOCLEAR, LO_FLAGS_DIRECT_IO, LO_NAME_SIZE, LoopConfig, LoopInfo64, loop_clear,
+    loop_configure, loop_control_get_free, loop_get_status, loop_set_capacity, loop_set_status,
+};
+
+const CONTROL_PATH: &str = "/dev/loop-control";
+
+/// The kernel's hand that gives out loop devices.
+#[derive(Debug)]
+pub struct LoopControl {
+    file: File,
+}
+
+impl LoopControl {
+    /// Fails with `NotFound` where the kernel has no loop driver, or hides it.
+    pub fn open() -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(CONTROL_PATH)?;
+        Ok(Self { file })
+    }
+
+    /// The number of a device that was free a moment ago. Another process may bind it first, which
+    /// [`LoopDevice::bind`] reports as `ResourceBusy`.
+    pub fn free_number(&self) -> io::Result<u32> {
+        loop_control_get_free(self.file.as_fd())
+    }
+}
+
+/// What a loop device shall be bound to.
+#[derive(Debug)]
+pub struct Backing<'file> {
+    /// Opened for direct I/O. May be closed as soon as the device is bound.
+    pub file: &'file File,
+    /// Shown by tools, cut to 63 bytes.
+    pub name: &'file str,
+    pub sector_bytes: u32,
+}
+
+/// What a bound device says about its backing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopBinding {
+    /// The device number of the file system that holds the file, as `stat` tells it.
+    pub file_system: u64,
+    pub inode: u64,
+    pub direct_io: bool,
+}
+
+/// An opened loop device, bound or not.
+#[derive(Debug)]
+pub struct LoopDevice {
+    file: File,
+}
+
+impl LoopDevice {
+    pub fn path(number: u32) -> PathBuf {
+        PathBuf::from(format!("/dev/loop{number}"))
+    }
+
+    /// Makes the device's node when it is missing, as in a container with a `/dev` of its own.
+    pub fn open(number: u32) -> io::Result<Self> {
+        Self::open_with(number, 0)
+    }
+
+    /// Fails with `ResourceBusy` while the device is mounted or otherwise claimed; nobody else can
+    /// claim it until it is closed.
+    pub fn open_exclusively(number: u32) -> io::Result<Self> {
+        Self::open_with(number, libc::O_EXCL)
+    }
+
+    fn open_with(number: u32, flags: i32) -> io::Result<Self> {
+        let path = Self::path(number);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_node(number, &path)?;
+                options.open(&path)?
+            }
+            opened => opened?,
+        };
+        Ok(Self { file })
+    }
+
+    /// Binds the device to a file, with direct I/O asked for; see [`LoopBinding::direct_io`] for
+    /// whether it was granted.
+    pub fn bind(&self, backing: &Backing<'_>) -> io::Result<()> {
+        let fd = u32::try_from(backing.file.as_raw_fd()).expect("descriptors are not negative");
+        let mut info = LoopInfo64 { flags: LO_FLAGS_DIRECT_IO, ..LoopInfo64::EMPTY };
+        let name_bytes = backing.name.len().min(LO_NAME_SIZE - 1);
+        info.file_name[..name_bytes].copy_from_slice(&backing.name.as_bytes()[..name_bytes]);
+        let config = LoopConfig { fd, block_size: backing.sector_bytes, info, reserved: [0; 8] };
+        loop_configure(self.file.as_fd(), &config)
+    }
+
+    /// What the device is bound to, or `None`. Asks the backing file system, and waits for it.
+    pub fn binding(&self) -> io::Result<Option<LoopBinding>> {
+        Ok(self.status()?.map(|info| LoopBinding {
+            file_system: info.device,
+            inode: info.inode,
+            direct_io: info.flags & LO_FLAGS_DIRECT_IO != 0,
+        }))
+    }
+
+    /// Takes on the present size of the backing file.
+    pub fn update_size(&self) -> io::Result<()> {
+        loop_set_capacity(self.file.as_fd())
+    }
+
+    /// Unbinds the device at once when nobody else has it open, or else as soon as the last handle
+    /// is closed.
+    pub fn unbind_when_closed(&self) -> io::Result<()> {
+        loop_clear(self.file.as_fd())
+    }
+
+    /// Undoes [`LoopDevice::unbind_when_closed`] as long as others have the device open. Says
+    /// whether the device is still bound.
+    pub fn stay_bound(&self) -> io::Result<bool> {
+        let Some(mut info) = self.status()? else {
+            return Ok(false);
+        };
+        info.flags &= !LO_FLAGS_AUTOCLEAR;
+        loop_set_status(self.file.as_fd(), &info)?;
+        Ok(true)
+    }
+
+    fn status(&self) -> io::Result<Option<LoopInfo64>> {
+        match loop_get_status(self.file.as_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            status => status.map(Some),
+        }
+    }
+}
+
+fn make_node(number: u32, path: &Path) -> io::Result<()> {
+    let device = std::fs::read_to_string(format!("/sys/block/loop{number}/dev"))?;
+    let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "no device number in sysfs");
+    let (major, minor) = device.trim().split_once(':').ok_or_else(unreadable)?;
+    let major = major.parse().map_err(|_| unreadable())?;
+    let minor = minor.parse().map_err(|_| unreadable())?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    match mknodat(CWD, path, FileType::BlockDevice, mode, makedev(major, minor)) {
+        Err(error) if error != rustix::io::Errno::EXIST => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    const SIZE_BYTES: u64 = 1 << 20;
+
+    /// A free device, or `None` (said on standard error) where tests may not use any.
+    fn free_device() -> Option<(u32, LoopDevice)> {
+        let opened = LoopControl::open().and_then(|control| {
+            let number = control.free_number()?;
+            Ok((number, LoopDevice::open(number)?))
+        });
+        match opened {
+            Ok(device) => Some(device),
+            Err(error) => {
+                eprintln!("skipped: no loop devices here ({error})");
+                None
+            }
+        }
+    }
+
+    fn backing_file() -> File {
+        let path = std::env::temp_dir().join(format!("loop-test-{}", std::process::id()));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .expect("the temporary directory is writable");
+        std::fs::remove_file(&path).expect("the file was just made");
+        file.set_len(SIZE_BYTES).expect("the file can grow");
+        file
+    }
+
+    #[test]
+    fn a_device_is_bound_and_unbound() {
+        let Some((number, device)) = free_device() else { return };
+        assert_eq!(device.binding().expect("an unbound device answers"), None);
+        let file = backing_file();
+        let backing = Backing { file: &file, name: "test", sector_bytes: 512 };
+        device.bind(&backing).expect("the device was free");
+        let binding = device.binding().expect("a bound device answers").expect("it is bound");
+        let metadata = file.metadata().expect("the file is open");
+        assert_eq!((binding.file_system, binding.inode), (metadata.dev(), metadata.ino()));
+
+        file.set_len(SIZE_BYTES * 2).expect("the file can grow");
+        device.update_size().expect("a bound device has a size");
+        let sectors = std::fs::read_to_string(format!("/sys/block/loop{number}/size"));
+        assert_eq!(sectors.expect("sysfs shows it").trim(), (SIZE_BYTES * 2 / 512).to_string());
+
+        let busy = device.bind(&backing).expect_err("it is bound already");
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        let other = LoopDevice::open(number).expect("the device exists");
+        device.unbind_when_closed().expect("a bound device can be unbound");
+        assert!(device.stay_bound().expect("another handle keeps it bound"));
+        drop(other);
+        device.unbind_when_closed().expect("a bound device can be unbound");
+        assert!(!device.stay_bound().expect("the device answers"));
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_is_not_found() {
+        let error = LoopDevice::open(1_000_000).expect_err("there are no million devices");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

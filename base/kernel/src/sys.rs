@@ -1,0 +1,122 @@
+//! The raw calls: one function each, one unsafe operation in each, `io::Result` out.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+const LOOP_SET_STATUS64: libc::Ioctl = 0x4C04;
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
+const LOOP_SET_CAPACITY: libc::Ioctl = 0x4C07;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
+
+pub(crate) const LO_FLAGS_AUTOCLEAR: u32 = 4;
+pub(crate) const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+pub(crate) const LO_NAME_SIZE: usize = 64;
+
+/// `struct loop_info64` of the kernel's ABI.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct LoopInfo64 {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) rdevice: u64,
+    pub(crate) offset: u64,
+    pub(crate) size_limit: u64,
+    pub(crate) number: u32,
+    pub(crate) encrypt_type: u32,
+    pub(crate) encrypt_key_size: u32,
+    pub(crate) flags: u32,
+    pub(crate) file_name: [u8; LO_NAME_SIZE],
+    pub(crate) crypt_name: [u8; LO_NAME_SIZE],
+    pub(crate) encrypt_key: [u8; 32],
+    pub(crate) init: [u64; 2],
+}
+
+const _: () = assert!(size_of::<LoopInfo64>() == 232);
+const _: () = assert!(offset_of!(LoopInfo64, file_name) == 56);
+
+impl LoopInfo64 {
+    pub(crate) const EMPTY: Self = Self {
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; LO_NAME_SIZE],
+        crypt_name: [0; LO_NAME_SIZE],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    };
+}
+
+/// `struct loop_config` of the kernel's ABI.
+#[repr(C)]
+pub(crate) struct LoopConfig {
+    pub(crate) fd: u32,
+    pub(crate) block_size: u32,
+    pub(crate) info: LoopInfo64,
+    pub(crate) reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<LoopConfig>() == 304);
+const _: () = assert!(offset_of!(LoopConfig, info) == 8);
+
+/// The number of a loop device that was unbound a moment ago; the kernel makes one if none is.
+pub(crate) fn loop_control_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY:
+    // - alive: `control` borrows an open descriptor.
+    // - in bounds: this request takes no pointer.
+    let result = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+    u32::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+pub(crate) fn loop_configure(device: BorrowedFd<'_>, config: &LoopConfig) -> io::Result<()> {
+    // SAFETY:
+    // - alive: `device` borrows an open descriptor, `config` lives until the call returns.
+    // - same type: the kernel reads one `struct loop_config`, whose layout is asserted above.
+    done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const *config) })
+}
+
+pub(crate) fn loop_get_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo64> {
+    let mut info = LoopInfo64::EMPTY;
+    // SAFETY:
+    // - alive: `device` borrows an open descriptor, `info` lives until the call returns.
+    // - exclusive: nobody else knows `info`.
+    // - same type: the kernel writes one `struct loop_info64`, whose layout is asserted above, and
+    //   every bit pattern is a valid one.
+    done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) })?;
+    Ok(info)
+}
+
+pub(crate) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo64) -> io::Result<()> {
+    // SAFETY:
+    // - alive: `device` borrows an open descriptor, `info` lives until the call returns.
+    // - same type: the kernel reads one `struct loop_info64`, whose layout is asserted above.
+    done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64, &raw const *info) })
+}
+
+pub(crate) fn loop_set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY:
+    // - alive: `device` borrows an open descriptor.
+    // - in bounds: this request takes no pointer.
+    done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY) })
+}
+
+pub(crate) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY:
+    // - alive: `device` borrows an open descriptor.
+    // - in bounds: this request takes no pointer.
+    done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD) })
+}
+
+fn done(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
