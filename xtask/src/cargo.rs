@@ -118,8 +118,8 @@ mod tests {
     #[track_caller]
     fn check(kind: &str, is_test: bool, expected: (ExecutableKind, &str)) {
         let line = format!(
-            r#"{{"reason":"compiler-artifact","executable":"/t/x","manifest_path":"/p/nbd/Cargo.toml",
-                "target":{{"kind":["{kind}"],"name":"clients"}},"profile":{{"test":{is_test}}}}}"#
+            r#"{{"reason":"compiler-artifact","executable":"/t/x",
+                "manifest_path":"/p/nbd/Cargo.toml","target":{{"kind":["{kind}"],"name":"clients"}},"profile":{{"test":{is_test}}}}}"#
         );
         let executable = executable_of(&line).expect("the line describes an executable");
         assert_eq!((executable.kind, executable.name.as_str()), expected);

@@ -1,0 +1,36 @@
+# Each target is one command; the logic is in xtask. `make` alone lists them.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help demo test check bench soak fmt packages toolchain
+
+help:
+	@echo 'make demo    PostgreSQL on a volume whose daemon is killed in the middle (3 minutes)'
+	@echo 'make test    everything: unit, property, loom, crash, clients, block device, 200 kills'
+	@echo 'make check   what every commit passes: format, lints, tidy, unit tests'
+	@echo 'make bench   the engine against memcpy, quickly'
+	@echo 'make soak    the long runs: 10,000 kills'
+	@echo 'make fmt     format the code'
+
+demo: packages toolchain
+	@cargo xtask demo
+
+test: packages toolchain
+	@cargo xtask test $(FILTER)
+
+check: toolchain
+	@cargo xtask check
+
+bench: toolchain
+	@cargo xtask bench
+
+soak: packages toolchain
+	@cargo xtask soak
+
+fmt: toolchain
+	@cargo fmt --all
+
+packages:
+	@.ci/packages
+
+toolchain:
+	@command -v cargo >/dev/null || { echo 'No Rust here. Get it: curl -sSf https://sh.rustup.rs | sh -s -- -y; then run make again.'; exit 1; }
