@@ -1,0 +1,42 @@
+//! Serves one sparse device in memory, called `memory`, on a Unix socket until standard input ends.
+//!
+//! ```text
+//! cargo run -p nbd --example serve_memory -- /tmp/nbd.sock 1073741824
+//! nbdinfo 'nbd+unix:///memory?socket=/tmp/nbd.sock'
+//! ```
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::error::Error;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nbd::{Access, Config, Server};
+use support::{ExportTable, SparseDevice};
+use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(path), Some(size), None) = (arguments.next(), arguments.next(), arguments.next())
+    else {
+        return Err("usage: serve_memory SOCKET_PATH SIZE_IN_BYTES".into());
+    };
+    let device = Arc::new(SparseDevice::new(size.parse()?));
+    let config = Config {
+        unix_path: path.into(),
+        tcp: None,
+        tls: None,
+        connection_count_max: 64,
+        handshake_time_max: Duration::from_secs(10),
+        spin_permits: Arc::new(SpinPermits::for_this_machine()),
+        spin_max: SPIN_MAX_DEFAULT,
+        thread_start: || {},
+    };
+    let exports = ExportTable::new().with("memory", Access::ReadWrite, device);
+    let server = Server::start(config, Arc::new(exports))?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    server.stop(Duration::from_secs(5));
+    Ok(())
+}

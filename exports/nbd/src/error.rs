@@ -1,0 +1,39 @@
+//! Why a server could not be started.
+
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A server that was not started. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error(
+        "cannot serve NBD on {address} without TLS: configure a certificate and a key, or listen \
+         on a loopback address"
+    )]
+    TlsRequired { address: SocketAddr },
+
+    #[error("cannot listen on {}: another process is serving there", path.display())]
+    SocketInUse { path: PathBuf },
+
+    #[error(
+        "cannot listen on {}: there is a file that is not a socket; move it away", path.display()
+    )]
+    NotASocket { path: PathBuf },
+
+    #[error("cannot listen on {}", path.display())]
+    ListenUnix { path: PathBuf, source: io::Error },
+
+    #[error("cannot listen on {address}")]
+    ListenTcp { address: SocketAddr, source: io::Error },
+
+    #[error("cannot use {} for TLS", path.display())]
+    TlsFile { path: PathBuf, source: Box<dyn Error + Send + Sync> },
+
+    #[error("cannot use the certificate in {} with its key", path.display())]
+    TlsPair { path: PathBuf, source: Box<dyn Error + Send + Sync> },
+
+    #[error("cannot start the thread that accepts NBD connections")]
+    Thread { source: io::Error },
+}

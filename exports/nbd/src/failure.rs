@@ -1,0 +1,82 @@
+//! Why a request failed, as the client is told.
+
+use block_device::{Action, DeviceError, DeviceErrorKind};
+
+use crate::wire::{Errno, cut};
+
+/// Bytes of the message that goes with an error, at most.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 256;
+
+/// A request that could not be done. The connection goes on.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) errno: Errno,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(errno: Errno, message: impl Into<String>) -> Self {
+        Self { errno, message: message.into() }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Errno::Invalid, message)
+    }
+
+    /// For people; cut to [`MESSAGE_BYTES_MAX`].
+    pub(crate) fn message(&self) -> &str {
+        cut(&self.message, MESSAGE_BYTES_MAX)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        let errno = match error.kind {
+            DeviceErrorKind::OutOfRange => past_the_end(error.action),
+            DeviceErrorKind::TooLong => Errno::Invalid,
+            DeviceErrorKind::NoSpace => Errno::NoSpace,
+            DeviceErrorKind::Gone => Errno::Shutdown,
+            DeviceErrorKind::Corrupt => Errno::Io,
+        };
+        Self::new(errno, error.to_string())
+    }
+}
+
+/// The protocol tells writes behind the end of an export from everything else there.
+pub(crate) fn past_the_end(action: Action) -> Errno {
+    match action {
+        Action::Write | Action::WriteZeroes => Errno::NoSpace,
+        Action::Read | Action::Discard | Action::Flush | Action::ListExtents => Errno::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block_device::ByteRange;
+
+    #[track_caller]
+    fn check(kind: DeviceErrorKind, action: Action, expected: Errno) {
+        let failure = Failure::from(DeviceError::new(kind, action, ByteRange::new(0, 1)));
+        assert_eq!(failure.errno, expected);
+        assert!(failure.message().starts_with("cannot "));
+    }
+
+    #[test]
+    fn each_kind_of_device_error_has_its_number() {
+        check(DeviceErrorKind::OutOfRange, Action::Read, Errno::Invalid);
+        check(DeviceErrorKind::OutOfRange, Action::Discard, Errno::Invalid);
+        check(DeviceErrorKind::OutOfRange, Action::Write, Errno::NoSpace);
+        check(DeviceErrorKind::OutOfRange, Action::WriteZeroes, Errno::NoSpace);
+        check(DeviceErrorKind::TooLong, Action::Read, Errno::Invalid);
+        check(DeviceErrorKind::NoSpace, Action::Write, Errno::NoSpace);
+        check(DeviceErrorKind::Gone, Action::Flush, Errno::Shutdown);
+        check(DeviceErrorKind::Corrupt, Action::Read, Errno::Io);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let failure = Failure::invalid("ä".repeat(200) + "b");
+        assert_eq!(failure.message(), "ä".repeat(MESSAGE_BYTES_MAX / 2));
+    }
+}

@@ -1,0 +1,360 @@
+//! The handshake: fixed newstyle negotiation of an export and of how it is spoken with.
+//!
+//! ```text
+//! greeting ─▶ client flags ─▶ option, option, … ─▶ EXPORT_NAME or GO ─▶ transmission
+//!                               │      ▲
+//!                               └▶ STARTTLS: everything agreed so far is forgotten
+//! ```
+//!
+//! A state machine over two buffers, without I/O of its own. Options that are unknown, malformed
+//! or too long are answered with an error and their payload is skipped, however long it says it is.
+
+use std::sync::Arc;
+use std::vec;
+
+use crate::buffer::{Input, Output};
+use crate::exports::{Access, Export, ExportInfo, Exports};
+use crate::options::{self, ALLOCATION_CONTEXT, ContextQuery, ExportQuery, Wants};
+use crate::replies::ALLOCATION_CONTEXT_ID;
+use crate::session::{Progress, TlsPolicy};
+use crate::transmission::{Agreement, PAYLOAD_BYTES_MAX, Replies, Transmission};
+use crate::wire::{
+    self, CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, GREETING_MAGIC, OPTION_HEADER_BYTES,
+    OPTION_MAGIC, OptionHeader, STRING_BYTES_MAX, cut, handshake_flag, info, option, reply,
+    transmission_flag,
+};
+
+/// The longest option payload that is looked at. Holds a name and some queries of full length.
+const OPTION_BYTES_MAX: u32 = 64 << 10;
+
+/// Options of one handshake, at most. A client that asks for more is not going to finish.
+const OPTION_COUNT_MAX: u32 = 1024;
+
+const BLOCK_BYTES_MIN: u32 = 1;
+const BLOCK_BYTES_PREFERRED: u32 = 4096;
+
+pub(crate) struct Handshake {
+    exports: Arc<dyn Exports>,
+    channel: Channel,
+    state: State,
+    option_count: u32,
+    no_zeroes: bool,
+    replies: Replies,
+    /// The export for which the client chose `base:allocation`, by the name that it used.
+    status_export: Option<String>,
+}
+
+/// What protects the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Channel {
+    Plain,
+    /// TLS must come before any other option.
+    PlainUntilTls,
+    Tls,
+}
+
+enum State {
+    Greeting,
+    ClientFlags,
+    Option,
+    /// So many bytes of payload are dropped, then the option is refused as too long.
+    Skip {
+        option: u32,
+        left: u32,
+    },
+    List(vec::IntoIter<ExportInfo>),
+}
+
+/// What follows a step of the machine.
+pub(crate) enum Next {
+    Go,
+    Wait(Progress),
+    Enter(Box<Transmission>),
+}
+
+impl Handshake {
+    pub(crate) fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
+        let channel = match tls {
+            TlsPolicy::Absent => Channel::Plain,
+            TlsPolicy::Required => Channel::PlainUntilTls,
+        };
+        Self {
+            exports,
+            channel,
+            state: State::Greeting,
+            option_count: 0,
+            no_zeroes: false,
+            replies: Replies::Simple,
+            status_export: None,
+        }
+    }
+
+    /// Forgets what was agreed over the plain connection.
+    pub(crate) fn tls_started(&mut self) {
+        assert_eq!(self.channel, Channel::PlainUntilTls, "TLS is started once, and if required");
+        self.channel = Channel::Tls;
+        self.replies = Replies::Simple;
+        self.status_export = None;
+    }
+
+    pub(crate) fn step(&mut self, input: &mut Input, output: &mut Output) -> Next {
+        if output.is_due() {
+            return Next::Wait(Progress::SendOutput);
+        }
+        match std::mem::replace(&mut self.state, State::Option) {
+            State::Greeting => self.greet(output),
+            State::ClientFlags => self.take_client_flags(input),
+            State::Option => self.take_option(input, output),
+            State::Skip { option, left } => self.skip(option, left, input, output),
+            State::List(exports) => self.continue_list(exports, output),
+        }
+    }
+
+    fn greet(&mut self, output: &mut Output) -> Next {
+        output.put(&GREETING_MAGIC.to_be_bytes());
+        output.put(&OPTION_MAGIC.to_be_bytes());
+        let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        output.put(&flags.to_be_bytes());
+        self.state = State::ClientFlags;
+        Next::Go
+    }
+
+    fn take_client_flags(&mut self, input: &mut Input) -> Next {
+        let Some(bytes) = input.data().first_chunk::<CLIENT_FLAGS_BYTES>() else {
+            self.state = State::ClientFlags;
+            return Next::Wait(Progress::ReceiveInput);
+        };
+        let flags = u32::from_be_bytes(*bytes);
+        let known = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        if flags & !u32::from(known) != 0 {
+            return Next::Wait(Progress::Close);
+        }
+        self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+        input.consume(CLIENT_FLAGS_BYTES);
+        Next::Go
+    }
+
+    fn take_option(&mut self, input: &mut Input, output: &mut Output) -> Next {
+        let Some((bytes, rest)) = input.data().split_first_chunk::<OPTION_HEADER_BYTES>() else {
+            return Next::Wait(Progress::ReceiveInput);
+        };
+        let Some(header) = OptionHeader::parse(bytes) else {
+            return Next::Wait(Progress::Close);
+        };
+        if header.payload_bytes > OPTION_BYTES_MAX {
+            input.consume(OPTION_HEADER_BYTES);
+            self.state = State::Skip { option: header.option, left: header.payload_bytes };
+            return Next::Go;
+        }
+        let payload_bytes = usize::try_from(header.payload_bytes).expect("checked above");
+        let Some(payload) = rest.get(..payload_bytes) else {
+            return Next::Wait(Progress::ReceiveInput);
+        };
+        self.option_count += 1;
+        let next = if self.option_count > OPTION_COUNT_MAX {
+            Next::Wait(Progress::Close)
+        } else {
+            self.answer(header.option, payload, output)
+        };
+        input.consume(OPTION_HEADER_BYTES + payload_bytes);
+        match next {
+            // What came behind the request for TLS came unprotected, whoever sent it.
+            Next::Wait(Progress::StartTls) if !input.is_empty() => Next::Wait(Progress::Close),
+            next => next,
+        }
+    }
+
+    fn answer(&mut self, option: u32, payload: &[u8], output: &mut Output) -> Next {
+        if self.channel == Channel::PlainUntilTls {
+            match option {
+                option::STARTTLS | option::ABORT => {}
+                option::EXPORT_NAME => return Next::Wait(Progress::Close),
+                _ => return refuse(option, reply::ERR_TLS_REQD, "start TLS first", output),
+            }
+        }
+        match option {
+            option::EXPORT_NAME => self.export_name(payload, output),
+            option::ABORT => {
+                acknowledge(option, output);
+                Next::Wait(Progress::Close)
+            }
+            option::LIST => self.list(payload, output),
+            option::STARTTLS => self.start_tls(payload, output),
+            option::INFO | option::GO => self.info(option, payload, output),
+            option::STRUCTURED_REPLY => self.structured_reply(payload, output),
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.meta_context(option, payload, output)
+            }
+            _ => refuse(option, reply::ERR_UNSUP, "the option is unknown", output),
+        }
+    }
+
+    /// The old way to choose an export. It has no way to report an error but to hang up.
+    fn export_name(&mut self, payload: &[u8], output: &mut Output) -> Next {
+        let found = wire::text(payload).and_then(|name| Some((name, self.exports.find(name)?)));
+        let Some((name, export)) = found else {
+            return Next::Wait(Progress::Close);
+        };
+        output.put(&export.device.geometry().size_bytes.to_be_bytes());
+        output.put(&self.transmission_flags(&export).to_be_bytes());
+        if !self.no_zeroes {
+            output.put(&[0; EXPORT_NAME_ZEROES]);
+        }
+        self.enter(name, export)
+    }
+
+    fn list(&mut self, payload: &[u8], output: &mut Output) -> Next {
+        if !payload.is_empty() {
+            return refuse(option::LIST, reply::ERR_INVALID, "a list takes no data", output);
+        }
+        self.state = State::List(self.exports.list().into_iter());
+        Next::Go
+    }
+
+    fn continue_list(&mut self, exports: vec::IntoIter<ExportInfo>, output: &mut Output) -> Next {
+        let mut exports = exports;
+        while let Some(export) = exports.next() {
+            options::put_list_entry(option::LIST, &export, output);
+            if output.is_due() {
+                self.state = State::List(exports);
+                return Next::Go;
+            }
+        }
+        acknowledge(option::LIST, output);
+        Next::Go
+    }
+
+    fn start_tls(&mut self, payload: &[u8], output: &mut Output) -> Next {
+        let mut refuse = |kind, message| refuse(option::STARTTLS, kind, message, output);
+        match self.channel {
+            Channel::Plain => refuse(reply::ERR_POLICY, "no TLS is configured here"),
+            Channel::Tls => refuse(reply::ERR_INVALID, "TLS has been started"),
+            Channel::PlainUntilTls if !payload.is_empty() => {
+                refuse(reply::ERR_INVALID, "the start of TLS takes no data")
+            }
+            Channel::PlainUntilTls => {
+                acknowledge(option::STARTTLS, output);
+                Next::Wait(Progress::StartTls)
+            }
+        }
+    }
+
+    fn info(&mut self, option: u32, payload: &[u8], output: &mut Output) -> Next {
+        let Some(query) = ExportQuery::parse(payload) else {
+            return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
+        };
+        let Some(export) = self.exports.find(query.name) else {
+            return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
+        };
+        self.put_info(option, &export, query.wants, output);
+        acknowledge(option, output);
+        if option == option::GO { self.enter(query.name, export) } else { Next::Go }
+    }
+
+    fn put_info(&self, option: u32, export: &Export, wants: Wants, output: &mut Output) {
+        let mut put = |kind: u16, parts: [&[u8]; 3]| {
+            let [first, second, third] = parts;
+            let parts = [&kind.to_be_bytes()[..], first, second, third];
+            options::put_reply(option, reply::INFO, &parts, output);
+        };
+        let size = export.device.geometry().size_bytes.to_be_bytes();
+        let flags = self.transmission_flags(export).to_be_bytes();
+        put(info::EXPORT, [&size, &flags, &[]]);
+        if wants.name {
+            put(info::NAME, [cut(&export.name, STRING_BYTES_MAX).as_bytes(), &[], &[]]);
+        }
+        if wants.description {
+            put(
+                info::DESCRIPTION,
+                [cut(&export.description, STRING_BYTES_MAX).as_bytes(), &[], &[]],
+            );
+        }
+        if wants.block_size {
+            let sizes = [BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED, PAYLOAD_BYTES_MAX];
+            let [min, preferred, max] = sizes.map(u32::to_be_bytes);
+            put(info::BLOCK_SIZE, [&min, &preferred, &max]);
+        }
+    }
+
+    fn structured_reply(&mut self, payload: &[u8], output: &mut Output) -> Next {
+        let option = option::STRUCTURED_REPLY;
+        if !payload.is_empty() {
+            return refuse(option, reply::ERR_INVALID, "the option takes no data", output);
+        }
+        self.replies = Replies::Structured;
+        acknowledge(option, output);
+        Next::Go
+    }
+
+    fn meta_context(&mut self, option: u32, payload: &[u8], output: &mut Output) -> Next {
+        let sets = option == option::SET_META_CONTEXT;
+        if sets {
+            self.status_export = None;
+        }
+        if self.replies == Replies::Simple {
+            let message = "contexts need structured replies";
+            return refuse(option, reply::ERR_INVALID, message, output);
+        }
+        let Some(query) = ContextQuery::parse(payload) else {
+            return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
+        };
+        if self.exports.find(query.export_name).is_none() {
+            return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
+        }
+        let listed = !sets && (query.is_empty || query.names_base);
+        if query.names_allocation || listed {
+            let id = if sets { ALLOCATION_CONTEXT_ID } else { 0 };
+            let parts = [&id.to_be_bytes()[..], ALLOCATION_CONTEXT.as_bytes()];
+            options::put_reply(option, reply::META_CONTEXT, &parts, output);
+        }
+        if sets && query.names_allocation {
+            self.status_export = Some(query.export_name.to_owned());
+        }
+        acknowledge(option, output);
+        Next::Go
+    }
+
+    fn transmission_flags(&self, export: &Export) -> u16 {
+        use transmission_flag as flag;
+        let mut flags = flag::HAS_FLAGS
+            | flag::SEND_FLUSH
+            | flag::SEND_FUA
+            | flag::SEND_TRIM
+            | flag::SEND_WRITE_ZEROES
+            | flag::CAN_MULTI_CONN
+            | flag::SEND_CACHE
+            | flag::SEND_FAST_ZERO;
+        if export.access == Access::ReadOnly {
+            flags |= flag::READ_ONLY;
+        }
+        if self.replies == Replies::Structured {
+            flags |= flag::SEND_DF;
+        }
+        flags
+    }
+
+    fn enter(&self, asked_name: &str, export: Export) -> Next {
+        let block_status = self.status_export.as_deref() == Some(asked_name);
+        let agreement = Agreement { replies: self.replies, block_status };
+        Next::Enter(Box::new(Transmission::new(export, agreement)))
+    }
+
+    fn skip(&mut self, option: u32, left: u32, input: &mut Input, output: &mut Output) -> Next {
+        let arrived = u32::try_from(input.len()).unwrap_or(u32::MAX).min(left);
+        input.consume(usize::try_from(arrived).expect("it is in memory"));
+        if arrived == left {
+            return refuse(option, reply::ERR_TOO_BIG, "the option is too long", output);
+        }
+        self.state = State::Skip { option, left: left - arrived };
+        Next::Wait(Progress::ReceiveInput)
+    }
+}
+
+fn acknowledge(option: u32, output: &mut Output) {
+    options::put_reply(option, reply::ACK, &[], output);
+}
+
+fn refuse(option: u32, kind: u32, message: &str, output: &mut Output) -> Next {
+    options::put_reply(option, kind, &[message.as_bytes()], output);
+    Next::Go
+}

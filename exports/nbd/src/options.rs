@@ -1,0 +1,163 @@
+//! The payloads of options, parsed, and the replies to options, as bytes.
+
+use crate::buffer::Output;
+use crate::exports::ExportInfo;
+use crate::wire::{OPTION_REPLY_MAGIC, Reader, STRING_BYTES_MAX, cut, info, reply};
+
+/// Payload of `INFO` and `GO`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ExportQuery<'payload> {
+    pub(crate) name: &'payload str,
+    /// Facts that the client asked for, beside what it is told anyway.
+    pub(crate) wants: Wants,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    pub(crate) name: bool,
+    pub(crate) description: bool,
+    pub(crate) block_size: bool,
+}
+
+impl<'payload> ExportQuery<'payload> {
+    /// `None` when the payload is malformed.
+    pub(crate) fn parse(payload: &'payload [u8]) -> Option<Self> {
+        let mut reader = Reader::new(payload);
+        let name = reader.string()?;
+        let mut wants = Wants::default();
+        for _ in 0..reader.u16()? {
+            match reader.u16()? {
+                info::NAME => wants.name = true,
+                info::DESCRIPTION => wants.description = true,
+                info::BLOCK_SIZE => wants.block_size = true,
+                _ => {}
+            }
+        }
+        reader.is_empty().then_some(Self { name, wants })
+    }
+}
+
+/// Payload of `LIST_META_CONTEXT` and `SET_META_CONTEXT`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ContextQuery<'payload> {
+    pub(crate) export_name: &'payload str,
+    /// Whether no query was sent, which lists everything and selects nothing.
+    pub(crate) is_empty: bool,
+    /// Whether `base:allocation` was asked for by its name.
+    pub(crate) names_allocation: bool,
+    /// Whether the whole namespace `base:` was asked for, which only a list understands.
+    pub(crate) names_base: bool,
+}
+
+pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
+const BASE_NAMESPACE: &str = "base:";
+
+impl<'payload> ContextQuery<'payload> {
+    /// `None` when the payload is malformed. Unknown contexts are ignored.
+    pub(crate) fn parse(payload: &'payload [u8]) -> Option<Self> {
+        let mut reader = Reader::new(payload);
+        let export_name = reader.string()?;
+        let count = reader.u32()?;
+        let mut query =
+            Self { export_name, is_empty: count == 0, names_allocation: false, names_base: false };
+        for _ in 0..count {
+            match reader.string()? {
+                ALLOCATION_CONTEXT => query.names_allocation = true,
+                BASE_NAMESPACE => query.names_base = true,
+                _ => {}
+            }
+        }
+        reader.is_empty().then_some(query)
+    }
+}
+
+/// One reply to `option`. Each of its `parts` follows the other.
+pub(crate) fn put_reply(option: u32, kind: u32, parts: &[&[u8]], output: &mut Output) {
+    let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
+    let payload_bytes = u32::try_from(payload_bytes).expect("replies fit the output");
+    output.put(&OPTION_REPLY_MAGIC.to_be_bytes());
+    output.put(&option.to_be_bytes());
+    output.put(&kind.to_be_bytes());
+    output.put(&payload_bytes.to_be_bytes());
+    for part in parts {
+        output.put(part);
+    }
+}
+
+/// One entry of the reply to `LIST`, cut to what the protocol allows. An export whose name is
+/// longer cannot be asked for and is left out.
+pub(crate) fn put_list_entry(option: u32, export: &ExportInfo, output: &mut Output) {
+    if export.name.len() > STRING_BYTES_MAX {
+        return;
+    }
+    let name_bytes = u32::try_from(export.name.len()).expect("checked above");
+    let description = cut(&export.description, STRING_BYTES_MAX);
+    let parts = [&name_bytes.to_be_bytes()[..], export.name.as_bytes(), description.as_bytes()];
+    put_reply(option, reply::SERVER, &parts, output);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_query_names_an_export_and_facts() {
+        assert_eq!(
+            ExportQuery::parse(b"\0\0\0\x02ab\0\x03\0\x01\0\x03\x77\x77"),
+            Some(ExportQuery {
+                name: "ab",
+                wants: Wants { name: true, description: false, block_size: true },
+            })
+        );
+    }
+
+    #[test]
+    fn malformed_export_queries_are_refused() {
+        for payload in [
+            &b""[..],
+            b"\0\0\0\x05ab\0\0",
+            b"\0\0\0\x02ab",
+            b"\0\0\0\x02ab\0\x01",
+            b"\0\0\0\x02ab\0\0x",
+            b"\0\0\0\x01\xff\0\0",
+        ] {
+            assert_eq!(ExportQuery::parse(payload), None, "{payload:?}");
+        }
+    }
+
+    #[track_caller]
+    fn check_contexts(queries: &[&str], allocation: bool, base: bool) {
+        let mut payload = b"\0\0\0\x01v".to_vec();
+        payload.extend(u32::try_from(queries.len()).expect("few").to_be_bytes());
+        for query in queries {
+            payload.extend(u32::try_from(query.len()).expect("short").to_be_bytes());
+            payload.extend(query.as_bytes());
+        }
+        let query = ContextQuery::parse(&payload).expect("well-formed");
+        assert_eq!(query.export_name, "v");
+        assert_eq!(query.is_empty, queries.is_empty());
+        assert_eq!((query.names_allocation, query.names_base), (allocation, base));
+    }
+
+    #[test]
+    fn a_context_query_finds_what_is_known_and_ignores_the_rest() {
+        check_contexts(&[], false, false);
+        check_contexts(&["base:allocation"], true, false);
+        check_contexts(&["base:"], false, true);
+        check_contexts(&["qemu:dirty-bitmap:x", "base:other", "", "nonsense"], false, false);
+    }
+
+    #[test]
+    fn malformed_context_queries_are_refused() {
+        for payload in [
+            &b""[..],
+            b"\0\0\0\x01v",
+            b"\0\0\0\x01v\0\0\0\x01",
+            b"\0\0\0\x01v\0\0\0\x01\0\0\0\x09base:",
+            b"\0\0\0\x01v\xff\xff\xff\xff",
+            b"\0\0\0\x01v\0\0\0\0x",
+        ] {
+            assert_eq!(ContextQuery::parse(payload), None, "{payload:?}");
+        }
+    }
+}

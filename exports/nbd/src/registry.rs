@@ -1,0 +1,161 @@
+//! Which connections are open, and what all of them did.
+//!
+//! The registry's lock is held for a few instructions when a connection comes, chooses its export
+//! or goes. While it serves requests, a connection touches its own meter only.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use crate::listener::ListenerKind;
+use crate::socket::{End, Socket};
+use crate::traffic::Traffic;
+
+pub(crate) struct Registry {
+    /// For each kind of listener.
+    connection_count_max: usize,
+    book: Mutex<Book>,
+    all_gone: Condvar,
+}
+
+#[derive(Default)]
+struct Book {
+    next_id: u64,
+    open: BTreeMap<u64, Entry>,
+    accepted: u64,
+    refused: u64,
+    /// Of the connections that have gone.
+    traffic: Traffic,
+}
+
+struct Entry {
+    listener: ListenerKind,
+    socket: Arc<Socket>,
+    export_name: Option<String>,
+    meter: Arc<Mutex<Traffic>>,
+}
+
+/// What a server is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Open connections of each export that has any, by its canonical name.
+    pub connections: BTreeMap<String, usize>,
+    /// Open connections that have not chosen an export yet.
+    pub handshakes: usize,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Connections since the start that were closed at once, because too many were open.
+    pub refused: u64,
+    /// Requests since the start.
+    pub traffic: Traffic,
+}
+
+/// A connection's entry, which goes with it.
+pub(crate) struct Registration {
+    registry: Arc<Registry>,
+    id: u64,
+    meter: Arc<Mutex<Traffic>>,
+}
+
+impl Registry {
+    pub(crate) fn new(connection_count_max: usize) -> Self {
+        Self { connection_count_max, book: Mutex::default(), all_gone: Condvar::new() }
+    }
+
+    /// Enters a connection, or counts it as refused when too many are open.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        listener: ListenerKind,
+        socket: Arc<Socket>,
+    ) -> Option<Registration> {
+        let mut book = self.book();
+        let rivals = book.open.values().filter(|entry| entry.listener == listener);
+        if rivals.count() >= self.connection_count_max {
+            book.refused += 1;
+            return None;
+        }
+        book.accepted += 1;
+        let id = book.next_id;
+        book.next_id += 1;
+        let meter = Arc::new(Mutex::default());
+        let entry = Entry { listener, socket, export_name: None, meter: Arc::clone(&meter) };
+        book.open.insert(id, entry);
+        Some(Registration { registry: Arc::clone(self), id, meter })
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let book = self.book();
+        let mut status = Status {
+            accepted: book.accepted,
+            refused: book.refused,
+            traffic: book.traffic,
+            ..Status::default()
+        };
+        for entry in book.open.values() {
+            status.traffic += *lock(&entry.meter);
+            match &entry.export_name {
+                Some(name) => *status.connections.entry(name.clone()).or_default() += 1,
+                None => status.handshakes += 1,
+            }
+        }
+        status
+    }
+
+    /// Ends all connections to an export. Returns how many there were.
+    pub(crate) fn disconnect(&self, export_name: &str) -> usize {
+        let book = self.book();
+        let chosen = |entry: &&Entry| entry.export_name.as_deref() == Some(export_name);
+        book.open.values().filter(chosen).map(|entry| entry.socket.end(End::Both)).count()
+    }
+
+    /// Lets every connection answer what it has received, until `deadline`, then ends the rest.
+    /// Returns how many those were.
+    pub(crate) fn drain(&self, deadline: Instant) -> usize {
+        let mut book = self.book();
+        for entry in book.open.values() {
+            entry.socket.end(End::Receiving);
+        }
+        while !book.open.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (book, _) = self.all_gone.wait_timeout(book, left).expect(NOT_POISONED);
+        }
+        book.open.values().map(|entry| entry.socket.end(End::Both)).count()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+}
+
+impl Registration {
+    pub(crate) fn chose_export(&self, name: &str) {
+        let mut book = self.registry.book();
+        let entry = book.open.get_mut(&self.id).expect("the entry goes with the registration");
+        entry.export_name = Some(name.to_owned());
+    }
+
+    pub(crate) fn report(&self, traffic: Traffic) {
+        *lock(&self.meter) = traffic;
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut book = self.registry.book();
+        book.open.remove(&self.id);
+        let traffic = *lock(&self.meter);
+        book.traffic += traffic;
+        if book.open.is_empty() {
+            self.registry.all_gone.notify_all();
+        }
+    }
+}
+
+const NOT_POISONED: &str = "nothing panics while it holds this lock";
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect(NOT_POISONED)
+}

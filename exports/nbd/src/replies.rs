@@ -1,0 +1,145 @@
+//! Chunks of structured replies, as bytes in the output.
+
+use block_device::{ByteRange, Extent, ExtentKind};
+
+use crate::buffer::Output;
+use crate::failure::{Failure, MESSAGE_BYTES_MAX};
+use crate::wire::{CHUNK_HEADER_BYTES, chunk, chunk_header, state};
+
+/// The metadata context `base:allocation`, the only one there is.
+pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
+
+/// Extents in one answer to a block status request, at most. Clients ask again for the rest.
+pub(crate) const EXTENT_COUNT_MAX: usize = 8192;
+
+const EXTENT_BYTES: usize = 8;
+
+/// The longest chunk that [`put_status_chunk`] writes.
+pub(crate) const STATUS_CHUNK_BYTES_MAX: usize =
+    CHUNK_HEADER_BYTES + 4 + EXTENT_BYTES * EXTENT_COUNT_MAX;
+
+/// The longest chunk that [`put_error_chunk`] writes.
+pub(crate) const ERROR_CHUNK_BYTES_MAX: usize = CHUNK_HEADER_BYTES + 6 + MESSAGE_BYTES_MAX;
+
+/// Where in its reply a chunk stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Inner,
+    Last,
+}
+
+impl Place {
+    fn flags(self) -> u16 {
+        match self {
+            Self::Inner => 0,
+            Self::Last => chunk::FLAG_DONE,
+        }
+    }
+}
+
+/// The whole reply to a read of nothing.
+pub(crate) fn put_success_chunk(cookie: u64, output: &mut Output) {
+    output.put(&chunk_header(cookie, chunk::FLAG_DONE, chunk::NONE, 0));
+}
+
+/// The head of a chunk with the data of `range`, which the caller adds.
+pub(crate) fn put_data_chunk_header(
+    cookie: u64,
+    place: Place,
+    range: ByteRange,
+    output: &mut Output,
+) {
+    let payload_bytes = on_the_wire(range.length + 8);
+    output.put(&chunk_header(cookie, place.flags(), chunk::OFFSET_DATA, payload_bytes));
+    output.put(&range.start.to_be_bytes());
+}
+
+/// All of `hole` reads as zeros.
+pub(crate) fn put_hole_chunk(cookie: u64, place: Place, hole: ByteRange, output: &mut Output) {
+    output.put(&chunk_header(cookie, place.flags(), chunk::OFFSET_HOLE, 12));
+    output.put(&hole.start.to_be_bytes());
+    output.put(&on_the_wire(hole.length).to_be_bytes());
+}
+
+/// The request failed as a whole, whatever chunks were sent before.
+pub(crate) fn put_error_chunk(cookie: u64, failure: &Failure, output: &mut Output) {
+    let message = failure.message().as_bytes();
+    let message_bytes = u16::try_from(message.len()).expect("messages are cut");
+    let payload_bytes = 6 + u32::from(message_bytes);
+    output.put(&chunk_header(cookie, chunk::FLAG_DONE, chunk::ERROR, payload_bytes));
+    output.put(&failure.errno.number().to_be_bytes());
+    output.put(&message_bytes.to_be_bytes());
+    output.put(message);
+}
+
+/// The whole reply to a block status request.
+pub(crate) fn put_status_chunk(cookie: u64, extents: &[Extent], output: &mut Output) {
+    assert!(!extents.is_empty(), "a device finds at least one extent");
+    assert!(extents.len() <= EXTENT_COUNT_MAX, "a device finds no more than it was asked for");
+    let payload_bytes = on_the_wire((4 + EXTENT_BYTES * extents.len()) as u64);
+    output.put(&chunk_header(cookie, chunk::FLAG_DONE, chunk::BLOCK_STATUS, payload_bytes));
+    output.put(&ALLOCATION_CONTEXT_ID.to_be_bytes());
+    for extent in extents {
+        output.put(&on_the_wire(extent.range.length).to_be_bytes());
+        output.put(&allocation(extent.kind).to_be_bytes());
+    }
+}
+
+fn allocation(kind: ExtentKind) -> u32 {
+    match kind {
+        ExtentKind::Hole => state::HOLE | state::ZERO,
+        ExtentKind::Zero => state::ZERO,
+        ExtentKind::Data => 0,
+    }
+}
+
+/// Lengths in replies are no longer than those of the requests, which have 32 bits, and headers.
+fn on_the_wire(length: u64) -> u32 {
+    u32::try_from(length).expect("no part of a reply is longer than its request")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(put: impl Fn(&mut Output), expected_payload: &[u8]) {
+        let mut output = Output::new();
+        put(&mut output);
+        let payload_bytes = u32::try_from(expected_payload.len()).expect("short");
+        assert_eq!(output.data()[16..20], payload_bytes.to_be_bytes());
+        assert_eq!(&output.data()[20..], expected_payload);
+    }
+
+    #[test]
+    fn chunks_are_laid_out_as_the_protocol_says() {
+        let range = ByteRange::new(0x0102, 3);
+        check(|output| put_success_chunk(7, output), b"");
+        check(
+            |output| put_hole_chunk(7, Place::Last, range, output),
+            b"\0\0\0\0\0\0\x01\x02\0\0\0\x03",
+        );
+        check(
+            |output| {
+                put_data_chunk_header(7, Place::Inner, range, output);
+                output.put(b"abc");
+            },
+            b"\0\0\0\0\0\0\x01\x02abc",
+        );
+        check(|output| put_error_chunk(7, &Failure::invalid("no"), output), b"\0\0\0\x16\0\x02no");
+    }
+
+    #[test]
+    fn each_kind_of_extent_has_its_state() {
+        let extent = |start, kind| Extent { range: ByteRange::new(start, 4096), kind };
+        let extents = [
+            extent(0, ExtentKind::Hole),
+            extent(4096, ExtentKind::Zero),
+            extent(8192, ExtentKind::Data),
+        ];
+        check(
+            |output| put_status_chunk(7, &extents, output),
+            b"\0\0\0\x01\0\0\x10\0\0\0\0\x03\0\0\x10\0\0\0\0\x02\0\0\x10\0\0\0\0\0",
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! The server: listens, gives each client a thread, and stops in good order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle, Scope};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustls::ServerConfig;
+use waiting::{SpinPermits, Waiter};
+
+use crate::connection::Connection;
+use crate::error::ServerError;
+use crate::exports::Exports;
+use crate::listener::{Listener, ListenerKind};
+use crate::registry::{Registry, Status};
+use crate::tls::{self, TlsFiles};
+
+/// How long no client is accepted after the system had no descriptor, memory or thread for one.
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Where and how to serve.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// A Unix socket of mode 0660. One that a dead process left behind is replaced.
+    pub unix_path: PathBuf,
+    /// Without TLS, only loopback addresses are accepted.
+    pub tcp: Option<SocketAddr>,
+    /// TLS for TCP, which is then required there. Unix sockets are always plain.
+    pub tls: Option<TlsFiles>,
+    /// Clients beyond so many are closed at once, counted for the Unix socket and for TCP apart, so
+    /// that strangers cannot lock out local clients. Each costs a thread and about 1.5 MiB.
+    pub connection_count_max: usize,
+    /// A client that has not chosen an export after so long is closed.
+    pub handshake_time_max: Duration,
+    /// Bounds the threads of this process that look for requests instead of sleeping.
+    pub spin_permits: Arc<SpinPermits>,
+    /// The longest that a connection looks for its next request before it sleeps.
+    pub spin_max: Duration,
+    /// Runs first on each serving thread.
+    pub thread_start: fn(),
+}
+
+/// A running server. Dropping it stops it without draining.
+pub struct Server {
+    registry: Arc<Registry>,
+    control: Arc<Control>,
+    accepting: Option<JoinHandle<usize>>,
+    tcp_address: Option<SocketAddr>,
+}
+
+/// How the owner tells the accepting thread to stop.
+struct Control {
+    drain_until: Mutex<Option<Instant>>,
+    wake: OwnedFd,
+}
+
+impl Server {
+    /// Listens and returns. Clients are served from now on.
+    pub fn start(config: Config, exports: Arc<dyn Exports>) -> Result<Self, ServerError> {
+        let tls = config.tls.as_ref().map(tls::load).transpose()?;
+        if let Some(address) = config.tcp
+            && tls.is_none()
+            && !address.ip().is_loopback()
+        {
+            return Err(ServerError::TlsRequired { address });
+        }
+        let mut listeners = vec![Listener::unix(&config.unix_path)?];
+        let mut tcp_address = None;
+        if let Some(address) = config.tcp {
+            let listener = Listener::tcp(address)?;
+            let failed = |source| ServerError::ListenTcp { address, source };
+            tcp_address = listener.tcp_address().map_err(failed)?;
+            listeners.push(listener);
+        }
+        let failed = |source| ServerError::Thread { source };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let control = Arc::new(Control { drain_until: Mutex::default(), wake });
+        let registry = Arc::new(Registry::new(config.connection_count_max));
+        let acceptor = Acceptor {
+            config,
+            exports,
+            tls,
+            registry: Arc::clone(&registry),
+            control: Arc::clone(&control),
+        };
+        let accepting = thread::Builder::new()
+            .name("nbd-accept".to_owned())
+            .spawn(move || acceptor.run(listeners))
+            .map_err(failed)?;
+        Ok(Self { registry, control, accepting: Some(accepting), tcp_address })
+    }
+
+    /// Where TCP clients connect to, if TCP was asked for.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp_address
+    }
+
+    pub fn status(&self) -> Status {
+        self.registry.status()
+    }
+
+    /// Ends all connections to the export with this canonical name; their clients may come back.
+    /// Returns how many there were.
+    pub fn disconnect(&self, export_name: &str) -> usize {
+        self.registry.disconnect(export_name)
+    }
+
+    /// Accepts nobody any more, answers every request that has arrived, closes the connections,
+    /// removes the socket and joins all threads.
+    ///
+    /// Connections that are not done after `drain` are cut; returns how many. Waits longer than
+    /// that only if a device does.
+    pub fn stop(mut self, drain: Duration) -> usize {
+        self.stop_within(drain)
+    }
+
+    fn stop_within(&mut self, drain: Duration) -> usize {
+        let Some(accepting) = self.accepting.take() else {
+            return 0;
+        };
+        self.control.stop(Instant::now() + drain);
+        accepting.join().expect("no thread of the server panics")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_within(Duration::ZERO);
+    }
+}
+
+impl Control {
+    fn stop(&self, drain_until: Instant) {
+        *self.drain_until.lock().expect("nothing panics with this lock") = Some(drain_until);
+        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).expect("an event can be counted");
+    }
+
+    fn drain_until(&self) -> Option<Instant> {
+        *self.drain_until.lock().expect("nothing panics with this lock")
+    }
+}
+
+/// The thread that accepts clients. All other threads are its children and end before it.
+struct Acceptor {
+    config: Config,
+    exports: Arc<dyn Exports>,
+    tls: Option<Arc<ServerConfig>>,
+    registry: Arc<Registry>,
+    control: Arc<Control>,
+}
+
+impl Acceptor {
+    /// Returns how many connections were cut in the end.
+    fn run(&self, listeners: Vec<Listener>) -> usize {
+        thread::scope(|scope| {
+            let mut outcome = Ok(());
+            loop {
+                match outcome {
+                    Ok(()) => self.wait(&listeners, None),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept NBD clients for a moment");
+                        self.wait(&[], Some(&ACCEPT_PAUSE));
+                    }
+                }
+                if let Some(drain_until) = self.control.drain_until() {
+                    drop(listeners);
+                    return self.registry.drain(drain_until);
+                }
+                outcome = listeners.iter().try_for_each(|from| self.accept_all(from, scope));
+            }
+        })
+    }
+
+    /// Sleeps until there is a client, the server shall stop, or the time is over.
+    fn wait(&self, listeners: &[Listener], time_max: Option<&Timespec>) {
+        let mut events = vec![PollFd::new(&self.control.wake, PollFlags::IN)];
+        events.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        match poll(&mut events, time_max) {
+            // The caller looks everywhere anyway, so an interruption does no harm.
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => panic!("cannot wait for NBD clients: {error}"),
+        }
+    }
+
+    /// Fails when the system has no descriptor, memory or thread for another client.
+    fn accept_all<'scope, 'env>(
+        &'env self,
+        listener: &Listener,
+        scope: &'scope Scope<'scope, 'env>,
+    ) -> io::Result<()> {
+        loop {
+            let socket = match listener.accept() {
+                Ok(socket) => Arc::new(socket),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
+                    _ => return Err(error),
+                },
+            };
+            let Some(registration) = self.registry.admit(listener.kind(), Arc::clone(&socket))
+            else {
+                tracing::debug!("an NBD client was refused: too many are connected");
+                continue;
+            };
+            let connection = Connection {
+                socket,
+                exports: Arc::clone(&self.exports),
+                tls: match listener.kind() {
+                    ListenerKind::Unix => None,
+                    ListenerKind::Tcp => self.tls.clone(),
+                },
+                waiter: Waiter::new(Arc::clone(&self.config.spin_permits), self.config.spin_max),
+                handshake_time_max: self.config.handshake_time_max,
+                registration,
+            };
+            let thread_start = self.config.thread_start;
+            let serve = move || {
+                thread_start();
+                connection.serve();
+            };
+            thread::Builder::new().name("nbd-serve".to_owned()).spawn_scoped(scope, serve)?;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The server's side of one connection, without the connection.
+
+use std::sync::Arc;
+
+use crate::buffer::{Input, Output};
+use crate::exports::Exports;
+use crate::handshake::{Handshake, Next};
+use crate::traffic::Traffic;
+use crate::transmission::Transmission;
+
+/// Whether a connection has to be protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPolicy {
+    Absent,
+    /// Everything but the start of TLS is refused on a plain connection.
+    Required,
+}
+
+/// What a session needs before it can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes in the input. Replies in the output should be sent before waiting for them.
+    ReceiveInput,
+    /// An empty output.
+    SendOutput,
+    /// The output sent, then a TLS handshake, then [`Session::tls_started`].
+    StartTls,
+    /// The output sent, then nothing more.
+    Close,
+}
+
+/// Turns what a client sends into calls of a device and replies.
+///
+/// It does no I/O and reads no clock: whoever drives it moves bytes in and out of the two buffers
+/// and does what [`Session::advance`] asks for; after [`Progress::Close`] it is done. No input makes
+/// it fail, grow, or loop without end.
+pub struct Session {
+    phase: Phase,
+}
+
+enum Phase {
+    Handshake(Box<Handshake>),
+    Transmission(Box<Transmission>),
+}
+
+impl Session {
+    pub fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
+        Self { phase: Phase::Handshake(Box::new(Handshake::new(exports, tls))) }
+    }
+
+    /// Does as much as the buffers allow. Blocks only as long as calls of the device do.
+    pub fn advance(&mut self, input: &mut Input, output: &mut Output) -> Progress {
+        loop {
+            let handshake = match &mut self.phase {
+                Phase::Transmission(transmission) => return transmission.advance(input, output),
+                Phase::Handshake(handshake) => handshake,
+            };
+            match handshake.step(input, output) {
+                Next::Go => {}
+                Next::Wait(progress) => return progress,
+                Next::Enter(transmission) => self.phase = Phase::Transmission(transmission),
+            }
+        }
+    }
+
+    /// Goes on over TLS, after [`Progress::StartTls`].
+    pub fn tls_started(&mut self) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            panic!("TLS is started during the handshake");
+        };
+        handshake.tls_started();
+    }
+
+    /// The canonical name of the export, once the client has chosen one.
+    pub fn export_name(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Transmission(transmission) => Some(transmission.export_name()),
+            Phase::Handshake(_) => None,
+        }
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        match &self.phase {
+            Phase::Transmission(transmission) => transmission.traffic(),
+            Phase::Handshake(_) => Traffic::default(),
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! The transmission phase: requests in, device calls, replies out.
+//!
+//! A state machine over two buffers, without I/O of its own. Requests are served one after the
+//! other, in the order in which they came. A request that is longer than the buffers is served in
+//! pieces: a write takes effect while its payload still arrives, a read is answered in several
+//! chunks. So the memory of a connection does not depend on the length of its requests.
+//!
+//! What a client does wrong fails the one request; only a wrong magic number ends the connection.
+
+use std::sync::Arc;
+
+use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, IO_BYTES_MAX, Zeroes};
+
+use crate::buffer::{Input, Output};
+use crate::exports::{Access, Export};
+use crate::failure::{Failure, past_the_end};
+use crate::reading::{LongRead, READ_STAGED_BYTES_MAX, Step};
+use crate::replies;
+use crate::session::Progress;
+use crate::traffic::Traffic;
+use crate::wire::{self, Errno, REQUEST_BYTES, Request, command, command_flag};
+
+/// The longest read or write, as announced to clients.
+pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= IO_BYTES_MAX);
+
+/// A write that has not arrived as a whole is started when so much of its payload has.
+const WRITE_PIECE_BYTES_MIN: usize = 64 << 10;
+
+/// What was agreed upon in the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    pub(crate) replies: Replies,
+    /// Whether `base:allocation` was chosen for this export.
+    pub(crate) block_status: bool,
+}
+
+/// How requests are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    #[default]
+    Simple,
+    Structured,
+}
+
+pub(crate) struct Transmission {
+    export_name: String,
+    device: Arc<dyn BlockDevice>,
+    access: Access,
+    agreement: Agreement,
+    work: Work,
+    traffic: Traffic,
+}
+
+/// What is left to do of the request that was begun.
+enum Work {
+    None,
+    Write(LongWrite),
+    Read(LongRead),
+}
+
+/// A write whose payload is still arriving.
+struct LongWrite {
+    request: Request,
+    next: u64,
+    left: u32,
+    /// Once a piece has failed, the rest of the payload is dropped.
+    outcome: Result<(), Failure>,
+}
+
+impl Transmission {
+    pub(crate) fn new(export: Export, agreement: Agreement) -> Self {
+        Self {
+            export_name: export.name,
+            device: export.device,
+            access: export.access,
+            agreement,
+            work: Work::None,
+            traffic: Traffic::default(),
+        }
+    }
+
+    pub(crate) fn export_name(&self) -> &str {
+        &self.export_name
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Serves as many requests as the buffers allow.
+    pub(crate) fn advance(&mut self, input: &mut Input, output: &mut Output) -> Progress {
+        loop {
+            if output.is_due() {
+                return Progress::SendOutput;
+            }
+            let next = match std::mem::replace(&mut self.work, Work::None) {
+                Work::None => self.begin(input, output),
+                Work::Write(write) => self.continue_write(write, input, output),
+                Work::Read(read) => self.continue_read(read, output),
+            };
+            match next {
+                Next::Done => {}
+                Next::Work(work) => self.work = work,
+                Next::Wait(work, progress) => {
+                    self.work = work;
+                    return progress;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, input: &mut Input, output: &mut Output) -> Next {
+        let Some(header) = input.data().first_chunk::<REQUEST_BYTES>() else {
+            return Next::Wait(Work::None, Progress::ReceiveInput);
+        };
+        let Some(request) = Request::parse(header) else {
+            return Next::Wait(Work::None, Progress::Close);
+        };
+        if request.command == command::READ {
+            if output.room() < Self::read_room(request.length) {
+                return Next::Wait(Work::None, Progress::SendOutput);
+            }
+            input.consume(REQUEST_BYTES);
+            return self.read(request, output);
+        }
+        if request.command == command::BLOCK_STATUS
+            && output.room() < replies::STATUS_CHUNK_BYTES_MAX
+        {
+            return Next::Wait(Work::None, Progress::SendOutput);
+        }
+        input.consume(REQUEST_BYTES);
+        match request.command {
+            command::WRITE => self.begin_write(request),
+            command::DISCONNECT => Next::Wait(Work::None, Progress::Close),
+            command::BLOCK_STATUS => match self.block_status(request, output) {
+                Ok(()) => Next::Done,
+                failed @ Err(_) => self.finish(request, failed, output),
+            },
+            _ => {
+                let outcome = self.execute(request);
+                self.finish(request, outcome, output)
+            }
+        }
+    }
+
+    /// Requests that are nothing but a header, and are answered by nothing but success.
+    fn execute(&mut self, request: Request) -> Result<(), Failure> {
+        match request.command {
+            command::FLUSH => self.flush(request),
+            command::TRIM => self.trim(request),
+            command::CACHE => self.cache(request),
+            command::WRITE_ZEROES => self.write_zeroes(request),
+            unknown => Err(Failure::invalid(format!("command {unknown} is unknown"))),
+        }
+    }
+
+    fn flush(&mut self, request: Request) -> Result<(), Failure> {
+        self.traffic.flushes += 1;
+        check_flags(request, command_flag::FUA)?;
+        if request.offset != 0 || request.length != 0 {
+            return Err(Failure::invalid("a flush has neither offset nor length"));
+        }
+        Ok(self.device.flush()?)
+    }
+
+    fn trim(&mut self, request: Request) -> Result<(), Failure> {
+        self.traffic.trims += 1;
+        check_flags(request, command_flag::FUA)?;
+        self.check_change()?;
+        let range = self.range(request, Action::Discard)?;
+        self.device.discard(range)?;
+        self.flush_if_forced(request)
+    }
+
+    /// Everything is in memory already, so there is nothing to warm up.
+    fn cache(&mut self, request: Request) -> Result<(), Failure> {
+        check_flags(request, command_flag::FUA)?;
+        self.range(request, Action::Read).map(|_| ())
+    }
+
+    fn write_zeroes(&mut self, request: Request) -> Result<(), Failure> {
+        self.traffic.zeroes += 1;
+        // Zeroing never writes zeros, so it is always fast enough for FAST_ZERO.
+        let flags = command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO;
+        check_flags(request, flags)?;
+        self.check_change()?;
+        let range = self.range(request, Action::WriteZeroes)?;
+        let zeroes = match request.flags & command_flag::NO_HOLE {
+            0 => Zeroes::Unmap,
+            _ => Zeroes::KeepAllocated,
+        };
+        self.device.write_zeroes(range, zeroes)?;
+        self.flush_if_forced(request)
+    }
+
+    fn block_status(&mut self, request: Request, output: &mut Output) -> Result<(), Failure> {
+        self.traffic.block_statuses += 1;
+        check_flags(request, command_flag::FUA | command_flag::REQ_ONE)?;
+        if !self.agreement.block_status {
+            return Err(Failure::invalid("no metadata context was negotiated"));
+        }
+        if request.length == 0 {
+            return Err(Failure::invalid("there is no status of no blocks"));
+        }
+        let range = self.range(request, Action::ListExtents)?;
+        let count_max = match request.flags & command_flag::REQ_ONE {
+            0 => replies::EXTENT_COUNT_MAX,
+            _ => 1,
+        };
+        let extents = self.device.extents(range, count_max)?;
+        replies::put_status_chunk(request.cookie, &extents, output);
+        Ok(())
+    }
+
+    fn begin_write(&mut self, request: Request) -> Next {
+        self.traffic.writes += 1;
+        Next::Work(Work::Write(LongWrite {
+            outcome: self.check_write(request),
+            next: request.offset,
+            left: request.length,
+            request,
+        }))
+    }
+
+    fn check_write(&self, request: Request) -> Result<(), Failure> {
+        check_flags(request, command_flag::FUA)?;
+        self.check_change()?;
+        if request.length > PAYLOAD_BYTES_MAX {
+            return Err(too_long(Errno::Invalid));
+        }
+        self.range(request, Action::Write).map(|_| ())
+    }
+
+    fn continue_write(
+        &mut self,
+        mut write: LongWrite,
+        input: &mut Input,
+        output: &mut Output,
+    ) -> Next {
+        let count = write.piece_bytes(input.len());
+        if count > 0 && write.outcome.is_ok() {
+            let piece = &input.data()[..count];
+            write.outcome = self.device.write(write.next, piece).map_err(Failure::from);
+            if write.outcome.is_ok() {
+                self.traffic.bytes_written += piece.len() as u64;
+            }
+        }
+        input.consume(count);
+        write.advance_by(count);
+        if write.left > 0 {
+            return Next::Wait(Work::Write(write), Progress::ReceiveInput);
+        }
+        let LongWrite { request, outcome, .. } = write;
+        let outcome = outcome.and_then(|()| self.flush_if_forced(request));
+        self.finish(request, outcome, output)
+    }
+
+    /// Room for the reply that one call of `read` writes at most.
+    fn read_room(length: u32) -> usize {
+        bytes_in_memory(length.min(READ_STAGED_BYTES_MAX)) + replies::ERROR_CHUNK_BYTES_MAX
+    }
+
+    fn read(&mut self, request: Request, output: &mut Output) -> Next {
+        self.traffic.reads += 1;
+        let step = match self.check_read(request) {
+            Ok(range) => {
+                let read = LongRead::new(request, range, self.agreement.replies);
+                read.step(&*self.device, output)
+            }
+            Err(failure) => Step::Failed(failure),
+        };
+        self.finish_read_step(request, step, output)
+    }
+
+    fn check_read(&self, request: Request) -> Result<ByteRange, Failure> {
+        let (allowed, too_long_errno) = match self.agreement.replies {
+            Replies::Simple => (command_flag::FUA, Errno::Invalid),
+            Replies::Structured => (command_flag::FUA | command_flag::DF, Errno::Overflow),
+        };
+        check_flags(request, allowed)?;
+        if request.length > PAYLOAD_BYTES_MAX {
+            return Err(too_long(too_long_errno));
+        }
+        let unfragmented = request.flags & command_flag::DF != 0;
+        if unfragmented && request.length > READ_STAGED_BYTES_MAX {
+            let message =
+                format!("an unfragmented reply has {READ_STAGED_BYTES_MAX} bytes at most");
+            return Err(Failure::new(Errno::Overflow, message));
+        }
+        self.range(request, Action::Read)
+    }
+
+    fn continue_read(&mut self, read: LongRead, output: &mut Output) -> Next {
+        let request = read.request();
+        let step = read.step(&*self.device, output);
+        self.finish_read_step(request, step, output)
+    }
+
+    fn finish_read_step(&mut self, request: Request, step: Step, output: &mut Output) -> Next {
+        match step {
+            Step::More(read) => Next::Work(Work::Read(read)),
+            Step::Done => {
+                self.traffic.bytes_read += u64::from(request.length);
+                Next::Done
+            }
+            Step::Failed(failure) => self.finish(request, Err(failure), output),
+            Step::Broken => {
+                self.traffic.errors += 1;
+                Next::Wait(Work::None, Progress::Close)
+            }
+        }
+    }
+
+    /// Answers a request that has no data in its reply, or that failed.
+    fn finish(
+        &mut self,
+        request: Request,
+        outcome: Result<(), Failure>,
+        output: &mut Output,
+    ) -> Next {
+        match outcome {
+            Ok(()) => output.put(&wire::simple_reply(request.cookie, 0)),
+            Err(failure) => {
+                self.traffic.errors += 1;
+                match self.agreement.replies {
+                    Replies::Simple => {
+                        output.put(&wire::simple_reply(request.cookie, failure.errno.number()));
+                    }
+                    Replies::Structured => {
+                        replies::put_error_chunk(request.cookie, &failure, output);
+                    }
+                }
+            }
+        }
+        Next::Done
+    }
+
+    /// The bytes that a request is about, if they lie on the device.
+    fn range(&self, request: Request, action: Action) -> Result<ByteRange, Failure> {
+        let range = ByteRange::new(request.offset, u64::from(request.length));
+        let size_bytes = self.device.geometry().size_bytes;
+        if range.fits(size_bytes) {
+            return Ok(range);
+        }
+        let message = format!("cannot {action} {range}: the export has {size_bytes} bytes");
+        Err(Failure::new(past_the_end(action), message))
+    }
+
+    fn check_change(&self) -> Result<(), Failure> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(Failure::new(Errno::NotPermitted, "the export is read-only")),
+        }
+    }
+
+    fn flush_if_forced(&self, request: Request) -> Result<(), Failure> {
+        if request.flags & command_flag::FUA != 0 {
+            self.device.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl LongWrite {
+    /// How much of the payload to take now, when so many bytes have arrived. Pieces end where a
+    /// block ends, so that none is written in two halves.
+    fn piece_bytes(&self, arrived: usize) -> usize {
+        let left = bytes_in_memory(self.left);
+        if arrived >= left {
+            return left;
+        }
+        if self.outcome.is_err() {
+            return arrived;
+        }
+        if arrived < WRITE_PIECE_BYTES_MIN {
+            return 0;
+        }
+        let cut_bytes = (self.next + arrived as u64) % BLOCK_BYTES as u64;
+        arrived - usize::try_from(cut_bytes).expect("a rest is smaller than a block")
+    }
+
+    fn advance_by(&mut self, count: usize) {
+        // A write that fits nowhere may have any offset; its payload is dropped all the same.
+        self.next = self.next.wrapping_add(count as u64);
+        self.left -= u32::try_from(count).expect("a piece is not longer than what is left");
+    }
+}
+
+/// What follows a step of the machine.
+enum Next {
+    Done,
+    Work(Work),
+    Wait(Work, Progress),
+}
+
+fn check_flags(request: Request, allowed: u16) -> Result<(), Failure> {
+    let wrong = request.flags & !allowed;
+    if wrong == 0 {
+        return Ok(());
+    }
+    let command = request.command;
+    Err(Failure::invalid(format!("command {command} does not take the flags {wrong:#06x}")))
+}
+
+/// A length on the wire as a number of bytes in memory.
+fn bytes_in_memory(length: u32) -> usize {
+    usize::try_from(length).expect("this server runs on 64-bit machines")
+}
+
+fn too_long(errno: Errno) -> Failure {
+    Failure::new(errno, format!("requests carry {PAYLOAD_BYTES_MAX} bytes at most"))
+}

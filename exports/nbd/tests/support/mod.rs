@@ -1,0 +1,202 @@
+//! A device to serve in tests and examples: bytes in memory, nothing durable, nothing reduced.
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::{Arc, RwLock};
+
+use block_device::{
+    Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind,
+    Geometry, SectorSize, Zeroes,
+};
+use nbd::{Access, Export, ExportInfo, Exports};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A sparse device. Blocks that were never written are absent.
+pub(crate) struct SparseDevice {
+    size_bytes: u64,
+    block_count_max: usize,
+    blocks: RwLock<BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>>,
+}
+
+impl SparseDevice {
+    pub(crate) fn new(size_bytes: u64) -> Self {
+        Self::with_space(size_bytes, usize::MAX)
+    }
+
+    /// A device that runs out of space when it holds so many blocks.
+    pub(crate) fn with_space(size_bytes: u64, block_count_max: usize) -> Self {
+        Self { size_bytes, block_count_max, blocks: RwLock::default() }
+    }
+
+    fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
+        if range.fits(self.size_bytes) {
+            return Ok(());
+        }
+        Err(DeviceError::new(DeviceErrorKind::OutOfRange, action, range))
+    }
+}
+
+/// The parts of `range` in each of its blocks: block, where in the block, where in the range.
+fn pieces(range: ByteRange) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
+    let end = range.start + range.length;
+    let mut next = range.start;
+    std::iter::from_fn(move || {
+        if next == end {
+            return None;
+        }
+        let start = next;
+        let block = start / BLOCK;
+        next = end.min((block + 1) * BLOCK);
+        let offset = small(start % BLOCK);
+        let inside = offset..offset + small(next - start);
+        Some((block, inside, small(start - range.start)))
+    })
+}
+
+fn small(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a part of a request fits memory")
+}
+
+impl BlockDevice for SparseDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry { size_bytes: self.size_bytes, sector: SectorSize::Bytes512 }
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let range = ByteRange::new(offset_bytes, into.len() as u64);
+        self.check(Action::Read, range)?;
+        let blocks = self.blocks.read().expect("nothing panics");
+        for (block, inside, at) in pieces(range) {
+            let into = &mut into[at..at + inside.len()];
+            match blocks.get(&block) {
+                Some(bytes) => into.copy_from_slice(&bytes[inside]),
+                None => into.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_in_place(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        let into = &mut scratch[..small(range.length)];
+        self.read(range.start, into)?;
+        visit(&[IoSlice::new(into)]);
+        Ok(())
+    }
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let range = ByteRange::new(offset_bytes, from.len() as u64);
+        self.check(Action::Write, range)?;
+        let mut blocks = self.blocks.write().expect("nothing panics");
+        for (block, inside, at) in pieces(range) {
+            if !blocks.contains_key(&block) && blocks.len() >= self.block_count_max {
+                return Err(DeviceError::new(DeviceErrorKind::NoSpace, Action::Write, range));
+            }
+            let bytes = blocks.entry(block).or_insert_with(|| Box::new([0; BLOCK_BYTES]));
+            let length = inside.len();
+            bytes[inside].copy_from_slice(&from[at..at + length]);
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.check(Action::WriteZeroes, range)?;
+        let mut blocks = self.blocks.write().expect("nothing panics");
+        for (block, inside, _) in pieces(range) {
+            if zeroes == Zeroes::Unmap && inside.len() == BLOCK_BYTES {
+                blocks.remove(&block);
+            } else if let Some(bytes) = blocks.get_mut(&block) {
+                bytes[inside].fill(0);
+            } else if zeroes == Zeroes::KeepAllocated {
+                blocks.insert(block, Box::new([0; BLOCK_BYTES]));
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.check(Action::Discard, range)?;
+        let whole = range.start.div_ceil(BLOCK)..(range.start + range.length) / BLOCK;
+        if whole.is_empty() {
+            return Ok(());
+        }
+        let mut blocks = self.blocks.write().expect("nothing panics");
+        let mut behind = blocks.split_off(&whole.start);
+        blocks.append(&mut behind.split_off(&whole.end));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.check(Action::ListExtents, range)?;
+        let blocks = self.blocks.read().expect("nothing panics");
+        let end = range.start + range.length;
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut next = range.start;
+        while next < end {
+            let full = extents.len() == count_max;
+            let block = next / BLOCK;
+            let (kind, run_end) = match blocks.get(&block) {
+                Some(bytes) if bytes.iter().all(|byte| *byte == 0) => {
+                    (ExtentKind::Zero, (block + 1) * BLOCK)
+                }
+                Some(_) => (ExtentKind::Data, (block + 1) * BLOCK),
+                None => {
+                    let next_block = blocks.range(block..).next();
+                    (ExtentKind::Hole, next_block.map_or(end, |(block, _)| block * BLOCK))
+                }
+            };
+            let length = run_end.min(end) - next;
+            match extents.last_mut() {
+                Some(last) if last.kind == kind => last.range.length += length,
+                _ if full => break,
+                _ => extents.push(Extent { range: ByteRange::new(next, length), kind }),
+            }
+            next += length;
+        }
+        Ok(extents)
+    }
+}
+
+/// A fixed set of exports.
+#[derive(Default)]
+pub(crate) struct ExportTable {
+    exports: BTreeMap<String, (Arc<dyn BlockDevice>, Access)>,
+}
+
+impl ExportTable {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn with(mut self, name: &str, access: Access, device: Arc<dyn BlockDevice>) -> Self {
+        self.exports.insert(name.to_owned(), (device, access));
+        self
+    }
+}
+
+impl Exports for ExportTable {
+    fn find(&self, name: &str) -> Option<Export> {
+        let (device, access) = self.exports.get(name)?;
+        Some(Export {
+            name: name.to_owned(),
+            description: format!("test device {name}"),
+            access: *access,
+            device: Arc::clone(device),
+        })
+    }
+
+    fn list(&self) -> Vec<ExportInfo> {
+        let info = |name: &String| ExportInfo { name: name.clone(), description: String::new() };
+        self.exports.keys().map(info).collect()
+    }
+}
