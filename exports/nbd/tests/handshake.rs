@@ -1,0 +1,310 @@
+//! What clients may ask for before they choose an export.
+
+mod support;
+#[path = "support/talk.rs"]
+mod talk;
+
+use std::sync::Arc;
+
+use nbd::{Access, Progress, TlsPolicy};
+use support::{ExportTable, SparseDevice};
+use talk::{
+    CLIENT_FLAGS, GREETING, OptionReply, Received, Talk, context_query, export_query, option,
+    option_bytes, rep,
+};
+
+const SIZE: u64 = 1 << 20;
+
+fn exports() -> Arc<ExportTable> {
+    let device = || Arc::new(SparseDevice::new(SIZE));
+    let table = ExportTable::new().with("first", Access::ReadWrite, device()).with(
+        "second",
+        Access::ReadOnly,
+        device(),
+    );
+    Arc::new(table)
+}
+
+/// Sends an option and compares the kinds of the replies.
+#[track_caller]
+fn ask(talk: &mut Talk, option: u32, payload: &[u8], expected: &[u32]) -> Vec<OptionReply> {
+    talk.send(&option_bytes(option, payload));
+    let replies = talk.received().option_replies();
+    assert!(replies.iter().all(|reply| reply.option == option));
+    assert_eq!(replies.iter().map(|reply| reply.kind).collect::<Vec<_>>(), expected);
+    replies
+}
+
+fn plain() -> Talk {
+    Talk::in_options(exports(), TlsPolicy::Absent)
+}
+
+fn guarded() -> Talk {
+    Talk::in_options(exports(), TlsPolicy::Required)
+}
+
+#[test]
+fn the_greeting_offers_fixed_newstyle_without_zeroes() {
+    let mut talk = Talk::new(exports(), TlsPolicy::Absent);
+    assert_eq!(talk.received().take(GREETING.len()), GREETING);
+}
+
+#[test]
+fn unknown_client_flags_end_the_connection() {
+    let mut talk = Talk::new(exports(), TlsPolicy::Absent);
+    talk.send(&[0, 0, 0, 4]);
+    assert_eq!(talk.progress(), Progress::Close);
+}
+
+#[test]
+fn a_wrong_magic_number_ends_the_connection() {
+    let mut talk = plain();
+    talk.send(b"IHAVEOPX\0\0\0\x03\0\0\0\0");
+    assert_eq!(talk.progress(), Progress::Close);
+}
+
+#[test]
+fn an_unknown_option_is_refused_with_its_payload_skipped() {
+    let mut talk = plain();
+    ask(&mut talk, 4711, b"some payload", &[rep::ERR_UNSUP]);
+    ask(&mut talk, option::LIST, &[], &[rep::SERVER, rep::SERVER, rep::ACK]);
+}
+
+#[test]
+fn an_option_that_is_too_long_is_refused_with_its_payload_skipped() {
+    let mut talk = plain();
+    ask(&mut talk, option::GO, &vec![7; 3 << 20], &[rep::ERR_TOO_BIG]);
+    ask(&mut talk, option::LIST, &[], &[rep::SERVER, rep::SERVER, rep::ACK]);
+}
+
+#[test]
+fn an_option_may_arrive_byte_by_byte() {
+    let mut talk = plain();
+    for byte in option_bytes(option::INFO, &export_query("first", &[])) {
+        talk.send(&[byte]);
+    }
+    let kinds: Vec<_> = talk.received().option_replies().iter().map(|reply| reply.kind).collect();
+    assert_eq!(kinds, [rep::INFO, rep::ACK]);
+}
+
+#[test]
+fn a_client_that_goes_on_asking_is_closed() {
+    let mut talk = plain();
+    for _ in 0..1024 {
+        assert_eq!(talk.progress(), Progress::ReceiveInput);
+        ask(&mut talk, 4711, &[], &[rep::ERR_UNSUP]);
+    }
+    talk.send(&option_bytes(4711, &[]));
+    assert_eq!(talk.progress(), Progress::Close);
+}
+
+#[test]
+fn a_list_names_every_export() {
+    let replies = ask(&mut plain(), option::LIST, &[], &[rep::SERVER, rep::SERVER, rep::ACK]);
+    assert_eq!(replies[0].payload, b"\0\0\0\x05first");
+    assert_eq!(replies[1].payload, b"\0\0\0\x06second");
+}
+
+#[test]
+fn a_list_may_be_longer_than_the_buffer() {
+    let device: Arc<SparseDevice> = Arc::new(SparseDevice::new(SIZE));
+    let names = (0..1000).map(|index| format!("{index:0>4000}"));
+    let table = names.fold(ExportTable::new(), |table, name| {
+        table.with(&name, Access::ReadWrite, Arc::clone(&device) as _)
+    });
+    let mut talk = Talk::in_options(Arc::new(table), TlsPolicy::Absent);
+    talk.send(&option_bytes(option::LIST, &[]));
+    assert_eq!(talk.received().option_replies().len(), 1001);
+}
+
+#[test]
+fn a_name_that_nobody_could_ask_for_is_not_listed() {
+    let device = Arc::new(SparseDevice::new(SIZE));
+    let table = ExportTable::new().with(&"x".repeat(4097), Access::ReadWrite, device);
+    let mut talk = Talk::in_options(Arc::new(table), TlsPolicy::Absent);
+    ask(&mut talk, option::LIST, &[], &[rep::ACK]);
+}
+
+#[test]
+fn options_without_payload_refuse_one() {
+    ask(&mut plain(), option::LIST, b"x", &[rep::ERR_INVALID]);
+    ask(&mut plain(), option::STRUCTURED_REPLY, b"x", &[rep::ERR_INVALID]);
+    ask(&mut guarded(), option::STARTTLS, b"x", &[rep::ERR_INVALID]);
+}
+
+#[test]
+fn malformed_options_are_refused() {
+    for option in [option::INFO, option::GO] {
+        ask(&mut plain(), option, b"\0\0\0\x09first", &[rep::ERR_INVALID]);
+    }
+    for option in [option::LIST_META_CONTEXT, option::SET_META_CONTEXT] {
+        let mut talk = plain();
+        ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
+        ask(&mut talk, option, b"\0\0\0\x09first", &[rep::ERR_INVALID]);
+    }
+}
+
+#[test]
+fn info_tells_what_it_is_asked_for() {
+    let infos = [1, 2, 3, 999];
+    let expected = [rep::INFO, rep::INFO, rep::INFO, rep::INFO, rep::ACK];
+    let replies = ask(&mut plain(), option::INFO, &export_query("first", &infos), &expected);
+    let payloads: Vec<_> = replies.iter().map(|reply| reply.payload.as_slice()).collect();
+    assert_eq!(
+        payloads,
+        [
+            b"\0\0\0\0\0\0\0\x10\0\0\x0d\x6d".as_slice(),
+            b"\0\x01first",
+            b"\0\x02test device first",
+            b"\0\x03\0\0\0\x01\0\0\x10\0\x02\0\0\0",
+            b"",
+        ]
+    );
+}
+
+/// The transmission flags of an export.
+fn flags_of(talk: &mut Talk, name: &str) -> u16 {
+    let replies = ask(talk, option::INFO, &export_query(name, &[]), &[rep::INFO, rep::ACK]);
+    let mut payload = Received::new(replies[0].payload.clone());
+    assert_eq!((payload.u16(), payload.u64()), (0, SIZE));
+    payload.u16()
+}
+
+#[test]
+fn unfragmented_reads_are_offered_with_structured_replies_only() {
+    let mut talk = plain();
+    assert_eq!(flags_of(&mut talk, "first") & (1 << 7), 0);
+    ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
+    assert_ne!(flags_of(&mut talk, "first") & (1 << 7), 0);
+}
+
+#[test]
+fn a_read_only_export_says_so() {
+    assert_eq!(flags_of(&mut plain(), "first") & 2, 0);
+    assert_eq!(flags_of(&mut plain(), "second") & 2, 2);
+}
+
+#[test]
+fn an_export_that_does_not_exist_is_unknown() {
+    ask(&mut plain(), option::INFO, &export_query("third", &[]), &[rep::ERR_UNKNOWN]);
+    ask(&mut plain(), option::GO, &export_query("third", &[]), &[rep::ERR_UNKNOWN]);
+    let mut talk = plain();
+    talk.send(&option_bytes(option::EXPORT_NAME, b"third"));
+    assert_eq!(talk.progress(), Progress::Close);
+}
+
+#[test]
+fn go_ends_the_handshake() {
+    let mut talk = plain();
+    ask(&mut talk, option::GO, &export_query("first", &[]), &[rep::INFO, rep::ACK]);
+    assert_eq!(talk.session().export_name(), Some("first"));
+}
+
+#[track_caller]
+fn check_export_name(client_flags: [u8; 4], answer_bytes: usize) {
+    let mut talk = Talk::new(exports(), TlsPolicy::Absent);
+    talk.send(&client_flags);
+    talk.received();
+    talk.send(&option_bytes(option::EXPORT_NAME, b"first"));
+    assert_eq!(talk.session().export_name(), Some("first"));
+    let mut answer = talk.received();
+    assert_eq!(answer.u64(), SIZE);
+    assert_eq!(answer.take(answer_bytes - 8)[2..], vec![0; answer_bytes - 10]);
+    assert!(answer.is_empty());
+}
+
+#[test]
+fn export_name_is_answered_with_zeroes_for_those_who_need_them() {
+    check_export_name(CLIENT_FLAGS, 10);
+    check_export_name([0, 0, 0, 1], 134);
+    check_export_name([0, 0, 0, 0], 134);
+}
+
+#[test]
+fn abort_is_acknowledged_and_ends_the_connection() {
+    let mut talk = plain();
+    ask(&mut talk, option::ABORT, &[], &[rep::ACK]);
+    assert_eq!(talk.progress(), Progress::Close);
+}
+
+#[test]
+fn contexts_need_structured_replies() {
+    let query = context_query("first", &["base:allocation"]);
+    ask(&mut plain(), option::SET_META_CONTEXT, &query, &[rep::ERR_INVALID]);
+    ask(&mut plain(), option::LIST_META_CONTEXT, &query, &[rep::ERR_INVALID]);
+}
+
+#[track_caller]
+fn check_contexts(option: u32, queries: &[&str], expected_id: Option<&[u8]>) {
+    let mut talk = plain();
+    ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
+    let expected: &[u32] = match expected_id {
+        Some(_) => &[rep::META_CONTEXT, rep::ACK],
+        None => &[rep::ACK],
+    };
+    let replies = ask(&mut talk, option, &context_query("first", queries), expected);
+    if let Some(id) = expected_id {
+        assert_eq!(replies[0].payload, [id, b"base:allocation"].concat());
+    }
+}
+
+#[test]
+fn contexts_are_listed_by_name_by_namespace_and_all() {
+    let list = option::LIST_META_CONTEXT;
+    check_contexts(list, &[], Some(b"\0\0\0\0"));
+    check_contexts(list, &["base:"], Some(b"\0\0\0\0"));
+    check_contexts(list, &["qemu:", "base:allocation"], Some(b"\0\0\0\0"));
+    check_contexts(list, &["qemu:"], None);
+}
+
+#[test]
+fn contexts_are_chosen_by_name_only() {
+    let set = option::SET_META_CONTEXT;
+    check_contexts(set, &["base:allocation"], Some(b"\0\0\0\x01"));
+    check_contexts(set, &["base:allocation", "base:allocation"], Some(b"\0\0\0\x01"));
+    check_contexts(set, &["base:"], None);
+    check_contexts(set, &["other:allocation"], None);
+    check_contexts(set, &[], None);
+}
+
+#[test]
+fn contexts_of_an_export_that_does_not_exist_are_unknown() {
+    let mut talk = plain();
+    ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
+    let query = context_query("third", &["base:allocation"]);
+    ask(&mut talk, option::SET_META_CONTEXT, &query, &[rep::ERR_UNKNOWN]);
+}
+
+#[test]
+fn tls_is_refused_where_none_is_configured() {
+    ask(&mut plain(), option::STARTTLS, &[], &[rep::ERR_POLICY]);
+}
+
+#[test]
+fn everything_but_the_start_of_tls_is_refused_before_it() {
+    let mut talk = guarded();
+    ask(&mut talk, option::LIST, &[], &[rep::ERR_TLS_REQD]);
+    ask(&mut talk, option::INFO, &export_query("first", &[]), &[rep::ERR_TLS_REQD]);
+    ask(&mut talk, option::GO, &export_query("first", &[]), &[rep::ERR_TLS_REQD]);
+    ask(&mut talk, 4711, &[], &[rep::ERR_TLS_REQD]);
+    talk.send(&option_bytes(option::EXPORT_NAME, b"first"));
+    assert_eq!(talk.progress(), Progress::Close);
+}
+
+#[test]
+fn everything_is_answered_after_the_start_of_tls() {
+    let mut talk = guarded();
+    ask(&mut talk, option::STARTTLS, &[], &[rep::ACK]);
+    talk.tls_started();
+    ask(&mut talk, option::LIST, &[], &[rep::SERVER, rep::SERVER, rep::ACK]);
+    ask(&mut talk, option::STARTTLS, &[], &[rep::ERR_INVALID]);
+}
+
+#[test]
+fn bytes_that_came_unprotected_behind_the_start_of_tls_end_the_connection() {
+    let mut talk = guarded();
+    let mut bytes = option_bytes(option::STARTTLS, &[]);
+    bytes.extend(option_bytes(option::LIST, &[]));
+    talk.send(&bytes);
+    assert_eq!(talk.progress(), Progress::Close);
+}

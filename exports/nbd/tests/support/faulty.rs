@@ -1,0 +1,103 @@
+//! A device that fails on demand and counts what matters.
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
+
+use std::io::IoSlice;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use block_device::{
+    Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, Zeroes,
+};
+
+use crate::support::SparseDevice;
+
+/// Fails every `action` that touches the byte at `at`.
+#[derive(Clone, Copy)]
+pub(crate) struct Fault {
+    pub(crate) action: Action,
+    pub(crate) at: u64,
+    pub(crate) kind: DeviceErrorKind,
+}
+
+pub(crate) struct FaultyDevice {
+    inner: SparseDevice,
+    fault: Mutex<Option<Fault>>,
+    flush_count: AtomicUsize,
+}
+
+impl FaultyDevice {
+    pub(crate) fn new(size_bytes: u64) -> Self {
+        Self {
+            inner: SparseDevice::new(size_bytes),
+            fault: Mutex::default(),
+            flush_count: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        *self.fault.lock().expect("nothing panics") = Some(fault);
+    }
+
+    pub(crate) fn flush_count(&self) -> usize {
+        self.flush_count.load(Ordering::Relaxed)
+    }
+
+    fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
+        match *self.fault.lock().expect("nothing panics") {
+            Some(fault)
+                if fault.action == action
+                    && (range.start..range.start + range.length).contains(&fault.at) =>
+            {
+                Err(DeviceError::new(fault.kind, action, range))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl BlockDevice for FaultyDevice {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(Action::Read, ByteRange::new(offset_bytes, into.len() as u64))?;
+        self.inner.read(offset_bytes, into)
+    }
+
+    fn read_in_place(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        self.check(Action::Read, range)?;
+        self.inner.read_in_place(range, scratch, visit)
+    }
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.check(Action::Write, ByteRange::new(offset_bytes, from.len() as u64))?;
+        self.inner.write(offset_bytes, from)
+    }
+
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.check(Action::WriteZeroes, range)?;
+        self.inner.write_zeroes(range, zeroes)
+    }
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.check(Action::Discard, range)?;
+        self.inner.discard(range)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flush_count.fetch_add(1, Ordering::Relaxed);
+        self.check(Action::Flush, ByteRange::new(0, 1))?;
+        self.inner.flush()
+    }
+
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.check(Action::ListExtents, range)?;
+        self.inner.extents(range, count_max)
+    }
+}
