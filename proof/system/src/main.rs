@@ -1,2 +1,3 @@
+//! wip
 #![forbid(unsafe_code)]
 fn main() {}

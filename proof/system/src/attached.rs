@@ -1,0 +1,21 @@
+//! Volumes as block devices of this host.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::daemon::Daemon;
+use crate::tool::Tool;
+
+/// Attaches the volume and returns its device, as the command line prints it.
+pub fn attach(daemon: &Daemon, volume: &str) -> Result<PathBuf> {
+    let printed = daemon.memlane(&format!("attach {volume}"))?;
+    let device = PathBuf::from(printed.trim());
+    ensure!(device.starts_with("/dev"), "attach printed {printed:?}, which is no device");
+    Ok(device)
+}
+
+pub fn device_size_bytes(device: &Path) -> Result<u64> {
+    let printed = Tool::new("blockdev --getsize64").arg(device).check()?;
+    printed.trim().parse().with_context(|| format!("blockdev printed {printed:?}"))
+}

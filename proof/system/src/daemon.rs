@@ -1,0 +1,306 @@
+//! The daemon as a process of its own, in temporary folders, and the command line that talks to it.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::host;
+use crate::process::Interruption;
+use crate::tool::{Tool, ToolOutput};
+
+const START_TIME_LIMIT: Duration = Duration::from_secs(30);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How much of its log is shown when the daemon does not do as it should.
+const LOG_BYTES_SHOWN_MAX: usize = 4000;
+
+/// How a daemon is started.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    pub pool_size: &'static str,
+    /// More flags, in one line.
+    pub flags: &'static str,
+}
+
+/// A running daemon, or one that was just killed. Dropping it ends it and removes what it made.
+pub struct Daemon {
+    options: DaemonOptions,
+    folder: TempDir,
+    child: Option<Child>,
+    is_finished: bool,
+}
+
+impl Daemon {
+    /// Starts a daemon in fresh folders and waits until it answers.
+    pub fn start(options: DaemonOptions) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("memlane-")
+            .tempdir()
+            .context("cannot make a temporary folder")?;
+        let mut daemon = Self { options, folder, child: None, is_finished: false };
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// Starts the daemon after it was killed or stopped, and waits until it answers. Returns how
+    /// long that took.
+    pub fn start_again(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        self.launch()?;
+        self.wait_until_ready()?;
+        Ok(start.elapsed())
+    }
+
+    /// Starts the daemon and waits for nothing.
+    pub fn launch(&mut self) -> Result<()> {
+        ensure!(self.child.is_none(), "the daemon runs already");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .context("cannot open the daemon's log")?;
+        let child = Command::new(program("memlaned"))
+            .arg("--state-dir")
+            .arg(self.folder.path().join("state"))
+            .arg("--run-dir")
+            .arg(self.run_dir())
+            .args(["--pool-size", self.options.pool_size])
+            .args(self.options.flags.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("cannot share the daemon's log")?)
+            .stderr(log)
+            // Ctrl-C is for the one who started it, who then stops it in order.
+            .process_group(0)
+            .spawn()
+            .context("cannot start memlaned")?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until both sockets of the daemon accept clients.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIME_LIMIT;
+        while !accepts(&self.api_socket()) || !accepts(&self.nbd_socket()) {
+            let child = self.child.as_mut().context("the daemon was not started")?;
+            if let Some(status) = child.try_wait().context("cannot wait for the daemon")? {
+                self.child = None;
+                bail!("the daemon ended with {status}:\n{}", self.log_end());
+            }
+            ensure!(!Interruption::is_asked_for(), "interrupted while the daemon starts");
+            if Instant::now() >= deadline {
+                bail!("the daemon does not answer:\n{}", self.log_end());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Kills the daemon with -9 and waits until the kernel has let go of it.
+    pub fn kill(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("the daemon does not run")?;
+        child.kill().context("cannot kill the daemon")?;
+        child.wait().context("cannot wait for the killed daemon")?;
+        Ok(())
+    }
+
+    /// Asks the daemon to end and waits until it has.
+    pub fn stop(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("the daemon does not run")?;
+        signal(child.id(), Signal::TERM);
+        let deadline = Instant::now() + STOP_TIME_LIMIT;
+        loop {
+            if let Some(status) = child.try_wait().context("cannot wait for the daemon")? {
+                ensure!(status.success(), "the daemon ended with {status}:\n{}", self.log_end());
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                child.kill().context("cannot kill the daemon")?;
+                child.wait().context("cannot wait for the killed daemon")?;
+                bail!("the daemon did not end when asked to:\n{}", self.log_end());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Detaches all volumes, stops the daemon and checks that nothing is left of it on the host.
+    pub fn finish(mut self) -> Result<()> {
+        for volume in self.attached_volumes()? {
+            self.memlane(&format!("detach {volume}"))?;
+        }
+        self.stop()?;
+        self.sweep();
+        let left = host::leftovers(self.folder.path())?;
+        ensure!(left.is_empty(), "left on the host: {left:#?}");
+        self.is_finished = true;
+        Ok(())
+    }
+
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    pub fn api_socket(&self) -> PathBuf {
+        self.run_dir().join("api.sock")
+    }
+
+    pub fn nbd_socket(&self) -> PathBuf {
+        self.run_dir().join("nbd.sock")
+    }
+
+    /// The URI under which NBD clients find the volume.
+    pub fn nbd_uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.nbd_socket().display())
+    }
+
+    /// Runs the command line; it must succeed. Returns what it printed.
+    pub fn memlane(&self, words: &str) -> Result<String> {
+        self.command_line(words).check()
+    }
+
+    /// Runs the command line and returns how that ended.
+    pub fn try_memlane(&self, words: &str) -> Result<ToolOutput> {
+        self.command_line(words).run()
+    }
+
+    pub fn status(&self) -> Result<api::Status> {
+        let text = self.memlane("--json status")?;
+        serde_json::from_str(&text).with_context(|| format!("memlane status printed {text}"))
+    }
+
+    pub fn volume(&self, name: &str) -> Result<api::Volume> {
+        let text = self.memlane(&format!("--json volume show {name}"))?;
+        serde_json::from_str(&text).with_context(|| format!("memlane volume show printed {text}"))
+    }
+
+    pub fn volumes(&self) -> Result<Vec<api::Volume>> {
+        let text = self.memlane("--json volume list")?;
+        serde_json::from_str(&text).with_context(|| format!("memlane volume list printed {text}"))
+    }
+
+    /// The end of the daemon's log, for messages.
+    pub fn log_end(&self) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        let start = log.len().saturating_sub(LOG_BYTES_SHOWN_MAX);
+        String::from_utf8_lossy(&log[start..]).into_owned()
+    }
+
+    fn attached_volumes(&self) -> Result<Vec<String>> {
+        let attached = self.volumes()?.into_iter().filter(|volume| volume.device.is_some());
+        Ok(attached.map(|volume| volume.name).collect())
+    }
+
+    fn command_line(&self, words: &str) -> Tool {
+        let program = program("memlane");
+        Tool::new(&program.to_string_lossy())
+            .arg("--socket")
+            .arg(self.api_socket())
+            .args(words.split_whitespace())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("memlaned.log")
+    }
+
+    /// Ends the holder and unmounts what the daemon mounted, after the daemon has ended. Each step
+    /// may find nothing to do.
+    fn sweep(&self) {
+        let name = self.run_dir().to_string_lossy().into_owned();
+        for (id, words) in host::processes() {
+            if id != std::process::id() && words.contains("memlaned") && words.contains(&name) {
+                signal(id, Signal::KILL);
+            }
+        }
+        for folder in ["volumes", "pool"] {
+            let folder = self.run_dir().join(folder);
+            let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+            if mounts.contains(&*folder.to_string_lossy()) {
+                // A failure shows as a leftover.
+                let _ = Tool::new("umount --lazy").arg(folder).run();
+            }
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        Interruption::forget();
+        if !self.is_finished {
+            eprintln!("the daemon's log:\n{}", self.log_end());
+        }
+        if self.child.is_some() {
+            for volume in self.attached_volumes().unwrap_or_default() {
+                // Devices that cannot be detached end with the file system below.
+                let _ = self.memlane(&format!("detach {volume}"));
+            }
+            // A daemon that does not end when asked to is killed; no more can be done here.
+            let _ = self.stop();
+        }
+        self.sweep();
+        detach_dead_devices(self.folder.path());
+    }
+}
+
+/// Asks again and again until `is_true`, for as long as `time_limit`.
+pub fn wait_for(
+    what: &str,
+    time_limit: Duration,
+    mut is_true: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let deadline = Instant::now() + time_limit;
+    while !is_true()? {
+        ensure!(!Interruption::is_asked_for(), "interrupted while waiting for {what}");
+        ensure!(Instant::now() < deadline, "waited {time_limit:?} in vain for {what}");
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// One of the product's programs: in the folder that `MEMLANE_BIN_DIR` names, else beside this one.
+fn program(name: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os("MEMLANE_BIN_DIR") {
+        return Path::new(&folder).join(name);
+    }
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = own.parent().map(|folder| folder.join(name)).filter(|path| path.exists());
+    // Tests are built into a folder below the programs.
+    let above = own.parent().and_then(Path::parent).map(|folder| folder.join(name));
+    beside.or(above).unwrap_or_else(|| PathBuf::from(name))
+}
+
+fn accepts(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+fn signal(process: u32, signal: Signal) {
+    if let Some(id) = i32::try_from(process).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself meanwhile, which is as good.
+        let _ = kill_process(id, signal);
+    }
+}
+
+fn detach_dead_devices(folder: &Path) {
+    for line in host::leftovers(folder).unwrap_or_default() {
+        if let Some(device) =
+            line.split_whitespace().next().filter(|it| it.starts_with("/dev/loop"))
+        {
+            // The device may be busy; then a mount keeps it, and that was reported before.
+            let _ = Tool::new("losetup --detach").arg(device).run();
+        }
+    }
+}

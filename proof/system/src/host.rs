@@ -1,0 +1,72 @@
+//! What this host can do, and what a run left on it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::tool::Tool;
+
+/// Something that not every host offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// Kernel block devices: root, `/dev/fuse` and loop devices.
+    BlockDevices,
+    /// A program of this name.
+    Program(&'static str),
+}
+
+/// Why the test or demonstration cannot run in full here; `None` when it can.
+pub fn missing(needed: &[Ability]) -> Option<String> {
+    needed.iter().find_map(|ability| match ability {
+        Ability::BlockDevices => missing_for_block_devices(),
+        Ability::Program(name) => missing_program(name),
+    })
+}
+
+/// Loop devices, mounts and processes that still have to do with `folder`.
+pub fn leftovers(folder: &Path) -> Result<Vec<String>> {
+    let name = folder.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    let devices = Tool::new("losetup --list --noheadings --raw --output NAME,BACK-FILE").check()?;
+    found.extend(devices.lines().filter(|line| line.contains(&name)).map(str::to_owned));
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    found.extend(mounts.lines().filter(|line| line.contains(&name)).map(str::to_owned));
+    for (id, words) in processes() {
+        if id != std::process::id() && words.contains(&name) {
+            found.push(format!("process {id}: {words}"));
+        }
+    }
+    Ok(found)
+}
+
+/// Each process with its command line.
+pub(crate) fn processes() -> Vec<(u32, String)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let words = fs::read(entry.path().join("cmdline")).ok()?;
+            Some((id, String::from_utf8_lossy(&words).replace('\0', " ")))
+        })
+        .collect()
+}
+
+fn missing_for_block_devices() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("block devices need root".to_owned());
+    }
+    for path in ["/dev/fuse", "/dev/loop-control"] {
+        let device = fs::OpenOptions::new().read(true).write(true).open(path);
+        if let Err(error) = device {
+            return Some(format!("block devices need {path}: {error}"));
+        }
+    }
+    None
+}
+
+fn missing_program(name: &str) -> Option<String> {
+    let found = Tool::new("sh -c").arg(format!("command -v {name}")).check();
+    found.err().map(|_| format!("the program {name} is not installed"))
+}

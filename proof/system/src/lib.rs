@@ -1,0 +1,27 @@
+//! The real programs, started, killed and looked at from outside, as users see them.
+//!
+//! For tests and the demonstration: nothing here knows the engine. Everything that is started or
+//! made is owned by a guard that ends or removes it, also when a test fails halfway.
+#![forbid(unsafe_code)]
+
+mod attached;
+mod daemon;
+mod host;
+mod mounted;
+mod nbd_client;
+mod process;
+mod random;
+mod stamp;
+mod stripe;
+mod tool;
+
+pub use attached::{attach, device_size_bytes};
+pub use daemon::{Daemon, DaemonOptions, wait_for};
+pub use host::{Ability, leftovers, missing};
+pub use mounted::Mounted;
+pub use nbd_client::{NbdClient, NbdFailure, Request};
+pub use process::{Background, Interruption};
+pub use random::{Random, seed};
+pub use stamp::{BLOCK_BYTES, Block, Contents};
+pub use stripe::{Round, Stripe, StripeSpec};
+pub use tool::{Tool, ToolOutput};

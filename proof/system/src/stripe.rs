@@ -1,0 +1,387 @@
+//! A writer that knows what it may find after a crash.
+//!
+//! Stripes share a volume in turns of [`RUN_BLOCKS`] blocks, so that neighbours are written by
+//! different connections. For each of its blocks a stripe remembers what was acknowledged and what
+//! is in flight. After a crash the block holds one or the other, whole:
+//!
+//! ```text
+//! blocks    0…15   16…31   32…47   48…63
+//! stripe    0      1       0       1
+//! ```
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::nbd_client::{NbdClient, NbdFailure, Request};
+use crate::random::Random;
+use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
+
+/// Neighbouring blocks of one stripe; no request is longer.
+const RUN_BLOCKS: usize = 16;
+const RUN_BYTES: usize = RUN_BLOCKS * BLOCK_BYTES;
+
+/// Requests in flight on one connection.
+const DEPTH_MAX: usize = 8;
+
+/// How often a place is drawn until one is found where nothing is in flight.
+const PLACE_TRIES_MAX: usize = 16;
+
+/// Which part of which volume a stripe writes.
+#[derive(Clone, Debug)]
+pub struct StripeSpec {
+    pub volume: String,
+    pub volume_number: u64,
+    pub sector_bytes: usize,
+    pub stripe: usize,
+    pub stripe_count: usize,
+    /// Runs of this stripe alone.
+    pub run_count: usize,
+    pub seed: u64,
+}
+
+impl StripeSpec {
+    /// The size of the volume that all stripes share.
+    pub fn volume_bytes(&self) -> usize {
+        self.run_count * self.stripe_count * RUN_BYTES
+    }
+}
+
+/// What all stripes of a test tell each other while the daemon lives once.
+#[derive(Debug, Default)]
+pub struct Round {
+    verified: AtomicUsize,
+    acknowledged: AtomicU64,
+    has_failed: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Round {
+    /// How many stripes found everything as it must be.
+    pub fn verified_count(&self) -> usize {
+        self.verified.load(Ordering::Acquire)
+    }
+
+    /// How many requests were acknowledged.
+    pub fn acknowledged_count(&self) -> u64 {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
+    /// Whether a stripe has ended with an error.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Asks the stripes to end although the daemon lives.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}
+
+/// One block as its writer sees it.
+struct State {
+    acknowledged: Block,
+    in_flight: Option<Block>,
+}
+
+/// A writer of its part of a volume, over all lives of the daemon.
+pub struct Stripe {
+    spec: StripeSpec,
+    random: Random,
+    sequence: u64,
+    states: Vec<State>,
+}
+
+/// A request and the blocks as they are once it is done, each with its index in the stripe.
+struct Step {
+    request: Request,
+    outcome: Vec<(usize, Block)>,
+}
+
+impl Stripe {
+    pub fn new(spec: StripeSpec) -> Self {
+        let state = || State { acknowledged: stamp::zeros(), in_flight: None };
+        let states = std::iter::repeat_with(state).take(spec.run_count * RUN_BLOCKS).collect();
+        Self { random: Random::new(spec.seed), sequence: 0, states, spec }
+    }
+
+    pub fn spec(&self) -> &StripeSpec {
+        &self.spec
+    }
+
+    /// Checks every block, then writes until the daemon is gone or the round is over.
+    pub fn run(&mut self, socket: &Path, round: &Round) -> Result<()> {
+        let result = self.run_once(socket, round);
+        if result.is_err() {
+            round.has_failed.store(true, Ordering::Release);
+        }
+        result.with_context(|| format!("volume {}, stripe {}", self.spec.volume, self.spec.stripe))
+    }
+
+    fn run_once(&mut self, socket: &Path, round: &Round) -> Result<()> {
+        match self.verify_and_write(socket, round) {
+            Err(Failure::Nbd(NbdFailure::Disconnected(_))) => Ok(()),
+            Err(Failure::Nbd(failure)) => Err(failure.into()),
+            Err(Failure::Wrong(error)) => Err(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn verify_and_write(&mut self, socket: &Path, round: &Round) -> Result<(), Failure> {
+        let mut client = NbdClient::connect(socket, &self.spec.volume)?;
+        self.verify(&mut client)?;
+        round.verified.fetch_add(1, Ordering::AcqRel);
+        let mut steps: HashMap<u64, Step> = HashMap::new();
+        loop {
+            let is_over = round.is_over.load(Ordering::Acquire);
+            while !is_over && steps.len() < DEPTH_MAX {
+                let Some(step) = self.draw() else { break };
+                for (index, block) in &step.outcome {
+                    self.states[*index].in_flight = Some(block.clone());
+                }
+                let cookie = client.send(&step.request)?;
+                steps.insert(cookie, step);
+            }
+            if steps.is_empty() {
+                return Ok(());
+            }
+            let reply = client.receive()?;
+            let step = steps.remove(&reply.cookie).expect("the client knows its cookies");
+            self.acknowledge(step, &reply.data)?;
+            round.acknowledged.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Reads all blocks; each must be what was acknowledged or what was in flight.
+    fn verify(&mut self, client: &mut NbdClient) -> Result<(), Failure> {
+        for run in 0..self.spec.run_count {
+            let length = u32::try_from(RUN_BYTES).expect("a run is short");
+            let data =
+                client.ask(&Request::Read { offset: self.offset(run * RUN_BLOCKS), length })?;
+            for (index, found) in (run * RUN_BLOCKS..).zip(data.chunks_exact(BLOCK_BYTES)) {
+                self.settle(index, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, index: usize, found: &[u8]) -> Result<()> {
+        let state = &mut self.states[index];
+        let in_flight = state.in_flight.take();
+        if found == &state.acknowledged[..] {
+            return Ok(());
+        }
+        match in_flight {
+            Some(block) if found == &block[..] => state.acknowledged = block,
+            in_flight => {
+                let acknowledged = stamp::describe(&state.acknowledged[..]);
+                let expected = in_flight.map(|block| stamp::describe(&block[..]));
+                let at = self.offset(index);
+                bail!(
+                    "at byte {at}: found {}; acknowledged {acknowledged}; in flight {expected:?}",
+                    stamp::describe(found)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, step: Step, data: &[u8]) -> Result<()> {
+        if let Request::Read { offset, .. } = step.request {
+            let expected: Vec<u8> =
+                step.outcome.iter().flat_map(|(_, block)| block.iter().copied()).collect();
+            ensure!(data == expected, "a read at byte {offset} does not show what was written");
+        }
+        for (index, block) in step.outcome {
+            let state = &mut self.states[index];
+            state.acknowledged = block;
+            state.in_flight = None;
+        }
+        Ok(())
+    }
+
+    /// A request on blocks where nothing is in flight, if one is found.
+    fn draw(&mut self) -> Option<Step> {
+        for _ in 0..PLACE_TRIES_MAX {
+            let run = self.random.index_below(self.spec.run_count);
+            let (start, length) = self.draw_range();
+            let first = run * RUN_BLOCKS + start / BLOCK_BYTES;
+            let last = run * RUN_BLOCKS + (start + length - 1) / BLOCK_BYTES;
+            if (first..=last).all(|index| self.states[index].in_flight.is_none()) {
+                return Some(self.draw_step(run, start, length));
+            }
+        }
+        None
+    }
+
+    /// A range inside a run: mostly whole blocks, now and then only whole sectors.
+    fn draw_range(&mut self) -> (usize, usize) {
+        let unit = match self.random.below(5) {
+            0 => self.spec.sector_bytes,
+            _ => BLOCK_BYTES,
+        };
+        let unit_count = RUN_BYTES / unit;
+        let start = self.random.index_below(unit_count);
+        let length = 1 + self.random.index_below((unit_count - start).min(RUN_BLOCKS));
+        (start * unit, length * unit)
+    }
+
+    fn draw_step(&mut self, run: usize, start: usize, length: usize) -> Step {
+        let offset = self.offset(run * RUN_BLOCKS) + u64::try_from(start).expect("it is short");
+        let byte_count = u32::try_from(length).expect("a run is short");
+        let first = run * RUN_BLOCKS;
+        match self.random.below(20) {
+            0..14 => {
+                let data = self.draw_data(first, start, length);
+                let outcome = self.patched(first, start, &data);
+                Step { request: Request::Write { offset, data }, outcome }
+            }
+            14..16 => {
+                let outcome = self.patched(first, start, &vec![0; length]);
+                Step { request: Request::WriteZeroes { offset, length: byte_count }, outcome }
+            }
+            16..18 => {
+                // Only whole blocks are forgotten.
+                let whole_start = start.next_multiple_of(BLOCK_BYTES);
+                let whole_end = (start + length) / BLOCK_BYTES * BLOCK_BYTES;
+                let whole = vec![0; whole_end.saturating_sub(whole_start)];
+                let outcome = self.patched(first, whole_start, &whole);
+                Step { request: Request::Trim { offset, length: byte_count }, outcome }
+            }
+            18 => {
+                let start = start / BLOCK_BYTES * BLOCK_BYTES;
+                let index = first + start / BLOCK_BYTES;
+                let outcome = vec![(index, self.states[index].acknowledged.clone())];
+                let length = u32::try_from(BLOCK_BYTES).expect("a block is short");
+                Step { request: Request::Read { offset: self.offset(index), length }, outcome }
+            }
+            _ => Step { request: Request::Flush, outcome: Vec::new() },
+        }
+    }
+
+    /// Bytes for a write: contents of random kinds, cut as the range cuts its blocks.
+    fn draw_data(&mut self, first: usize, start: usize, length: usize) -> Vec<u8> {
+        let mut data = Vec::with_capacity(length);
+        let mut at = start;
+        while at < start + length {
+            self.sequence += 1;
+            let index = first + at / BLOCK_BYTES;
+            let stamp = Stamp {
+                volume: self.spec.volume_number,
+                block: self.offset(index) / 4096,
+                sequence: self.sequence,
+            };
+            let block = Contents::draw(&mut self.random, stamp).block();
+            let inside = at % BLOCK_BYTES;
+            let end = BLOCK_BYTES.min(inside + start + length - at);
+            data.extend(&block[inside..end]);
+            at += end - inside;
+        }
+        data
+    }
+
+    /// The blocks that `data` at byte `start` of the run beginning at `first` changes.
+    fn patched(&self, first: usize, start: usize, data: &[u8]) -> Vec<(usize, Block)> {
+        let mut outcome: Vec<(usize, Block)> = Vec::new();
+        for (at, byte) in (start..).zip(data) {
+            let index = first + at / BLOCK_BYTES;
+            if outcome.last().is_none_or(|(last, _)| *last != index) {
+                outcome.push((index, self.states[index].acknowledged.clone()));
+            }
+            let (_, block) = outcome.last_mut().expect("a block was just pushed");
+            block[at % BLOCK_BYTES] = *byte;
+        }
+        outcome
+    }
+
+    /// Where the stripe's block lies on the volume, in bytes.
+    fn offset(&self, index: usize) -> u64 {
+        let run = index / RUN_BLOCKS * self.spec.stripe_count + self.spec.stripe;
+        let offset = run * RUN_BYTES + index % RUN_BLOCKS * BLOCK_BYTES;
+        u64::try_from(offset).expect("a volume's size fits 64 bits")
+    }
+}
+
+/// Why a stripe stopped.
+enum Failure {
+    Nbd(NbdFailure),
+    Wrong(anyhow::Error),
+}
+
+impl From<NbdFailure> for Failure {
+    fn from(failure: NbdFailure) -> Self {
+        Self::Nbd(failure)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe() -> Stripe {
+        Stripe::new(StripeSpec {
+            volume: "v".to_owned(),
+            volume_number: 0,
+            sector_bytes: 512,
+            stripe: 1,
+            stripe_count: 2,
+            run_count: 2,
+            seed: 1,
+        })
+    }
+
+    #[test]
+    fn stripes_take_turns_on_the_volume() {
+        let stripe = stripe();
+        let run = u64::try_from(RUN_BYTES).expect("a run is short");
+        assert_eq!([0, 1, RUN_BLOCKS].map(|it| stripe.offset(it)), [run, run + 4096, 3 * run]);
+    }
+
+    #[test]
+    fn a_block_may_hold_what_was_in_flight() {
+        let mut stripe = stripe();
+        let new = Contents::Fill(7).block();
+        stripe.states[3].in_flight = Some(new.clone());
+        stripe.settle(3, &new[..]).expect("the write may have happened");
+        stripe.settle(3, &new[..]).expect("what was seen is there to stay");
+    }
+
+    #[test]
+    fn a_block_may_hold_what_was_there_before_but_not_change_later() {
+        let mut stripe = stripe();
+        let new = Contents::Fill(7).block();
+        stripe.states[3].in_flight = Some(new.clone());
+        stripe.settle(3, &stamp::zeros()[..]).expect("the write may not have happened");
+        stripe.settle(3, &new[..]).expect_err("a write that did not happen cannot happen later");
+    }
+
+    #[test]
+    fn a_mixed_block_is_an_error() {
+        let mut stripe = stripe();
+        let mut mixed = Contents::Fill(7).block();
+        stripe.states[3].in_flight = Some(mixed.clone());
+        mixed[..100].fill(0);
+        stripe.settle(3, &mixed[..]).expect_err("the block is half old, half new");
+    }
+
+    #[test]
+    fn drawn_requests_stay_on_blocks_of_the_stripe() {
+        let mut stripe = stripe();
+        for _ in 0..1000 {
+            let step = stripe.draw().expect("nothing is in flight");
+            if let Request::Write { offset, data } = step.request {
+                let first = step.outcome.first().expect("a write changes a block").0;
+                assert_eq!(stripe.offset(first), offset / 4096 * 4096);
+                assert!(data.len() <= RUN_BYTES);
+            }
+        }
+    }
+}

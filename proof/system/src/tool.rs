@@ -1,0 +1,150 @@
+//! Other people's programs, run to their end with a time limit.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process::Interruption;
+
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// A program to run.
+pub struct Tool {
+    command: Command,
+    time_limit: Duration,
+}
+
+/// What a program left behind.
+#[derive(Debug)]
+pub struct ToolOutput {
+    /// None when a signal ended it.
+    pub exit_code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Tool {
+    /// `words` are the program and its arguments, in one line where none holds a blank.
+    pub fn new(words: &str) -> Self {
+        let mut words = words.split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).stdin(Stdio::null());
+        // Debian keeps programs for the administrator where others do not look.
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"));
+        Self { command, time_limit: TIME_LIMIT }
+    }
+
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn current_dir(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Of this file the program reads its standard input.
+    pub fn input(mut self, file: File) -> Self {
+        self.command.stdin(file);
+        self
+    }
+
+    pub fn time_limit(mut self, time_limit: Duration) -> Self {
+        self.time_limit = time_limit;
+        self
+    }
+
+    pub(crate) fn into_command(self) -> Command {
+        self.command
+    }
+
+    /// Runs the program to its end, whatever that is.
+    pub fn run(mut self) -> Result<ToolOutput> {
+        let name = format!("{:?}", self.command);
+        let mut stdout = tempfile::tempfile().context("cannot make a file for output")?;
+        let mut stderr = tempfile::tempfile().context("cannot make a file for output")?;
+        self.command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        let mut child = self.command.spawn().with_context(|| format!("cannot run {name}"))?;
+        let deadline = Instant::now() + self.time_limit;
+        let status = loop {
+            if let Some(status) =
+                child.try_wait().with_context(|| format!("cannot wait for {name}"))?
+            {
+                break status;
+            }
+            let is_late = Instant::now() >= deadline;
+            if is_late || Interruption::is_asked_for() {
+                child.kill().with_context(|| format!("cannot end {name}"))?;
+                child.wait().with_context(|| format!("cannot wait for {name}"))?;
+                ensure!(is_late, "interrupted during {name}");
+                bail!("{name} did not end within {:?}: {}", self.time_limit, text_of(&mut stderr)?);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        };
+        Ok(ToolOutput {
+            exit_code: status.code(),
+            stdout: text_of(&mut stdout)?,
+            stderr: text_of(&mut stderr)?,
+        })
+    }
+
+    /// Runs the program, which must succeed, and returns what it wrote to standard output.
+    pub fn check(self) -> Result<String> {
+        let name = format!("{:?}", self.command);
+        let output = self.run()?;
+        if output.exit_code != Some(0) {
+            bail!("{name} failed ({:?}): {}{}", output.exit_code, output.stdout, output.stderr);
+        }
+        Ok(output.stdout)
+    }
+}
+
+fn text_of(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind().context("cannot read output")?;
+    file.read_to_end(&mut bytes).context("cannot read output")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_and_exit_code_are_told() {
+        let output = Tool::new("sh -c").arg("echo out; echo err >&2; exit 3").run().expect("runs");
+        assert_eq!(output.exit_code, Some(3));
+        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_named_with_its_words() {
+        let error = Tool::new("sh -c").arg("echo why >&2; exit 1").check().expect_err("it fails");
+        assert!(error.to_string().contains("why"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let tool = Tool::new("sleep 60").time_limit(Duration::from_millis(10));
+        let error = tool.run().expect_err("it takes too long");
+        assert!(error.to_string().contains("did not end"), "{error}");
+    }
+}
