@@ -72,7 +72,6 @@ impl Region {
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         let at = self.pointer(offset, 8);
         assert!(offset.is_multiple_of(8), "words are aligned");
-        #[expect(clippy::cast_ptr_alignment, reason = "checked above; the mapping is page-aligned")]
         let at = at.cast::<AtomicU64>();
         // SAFETY:
         // - in bounds: `pointer` checked eight bytes against the mapping.

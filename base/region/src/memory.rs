@@ -23,7 +23,6 @@ pub(crate) unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
         // SAFETY:
         // - in bounds: the caller's `to` is as long as `from`.
         let at = unsafe { to.add(index * 16) };
-        #[expect(clippy::cast_ptr_alignment, reason = "the caller's `to`, in steps of 16")]
         let at = at.cast::<__m128i>();
         // SAFETY:
         // - in bounds, aligned, exclusive: the caller's `to`, in steps of 16.

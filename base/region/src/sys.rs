@@ -9,9 +9,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// Takes the file's lock for this open file description, without waiting. The lock ends with the
 /// description, so with the process, however it ends.
 pub(crate) fn lock_exclusively(file: BorrowedFd<'_>) -> io::Result<()> {
+    let short = |constant| i16::try_from(constant).expect("lock constants are small");
     let lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
+        l_type: short(libc::F_WRLCK),
+        l_whence: short(libc::SEEK_SET),
         l_start: 0,
         l_len: 0,
         l_pid: 0,

@@ -1,79 +1,283 @@
 //! A pool and the volumes in it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
+use block_device::ByteRange;
+use codec::BLOCK_BYTES;
+use page_store::{OpenError, PageStore, StoreOptions};
 use region::Region;
 
-use crate::error::VolumeError;
-use crate::spec::{EngineOptions, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+use crate::error::{VolumeError, VolumeErrorKind};
+use crate::locks::BlockLocks;
+use crate::maintain::Maintenance;
+use crate::shared::Shared;
+use crate::spec::{EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec};
+use crate::sweep::Sweep;
+use crate::table::{self, Stored};
 use crate::usage::{PoolUsage, Recovery};
 use crate::volume::Volume;
 
+type Volumes = BTreeMap<String, Arc<Volume>>;
+
 /// The volumes of one pool. Shared by reference between threads; every method may be called from
 /// any of them.
-pub struct Engine;
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    volumes: RwLock<Volumes>,
+    /// Held by operations that change the volume table.
+    administration: Mutex<()>,
+    maintenance: Mutex<Maintenance>,
+}
 
 impl Engine {
     /// Opens the pool in `region`, or makes one in a fresh region. After an unclean end it serves
     /// at once and [`Engine::maintain`] collects what leaked.
-    pub fn open(_region: Region, _options: EngineOptions) -> Result<Self, page_store::OpenError> {
-        unimplemented!()
+    pub fn open(region: Region, options: EngineOptions) -> Result<Self, OpenError> {
+        let options =
+            StoreOptions { lane_count: options.lane_count, fresh_secret: options.fresh_secret };
+        let (store, excess) = PageStore::open(region, options)?;
+        let was_clean = excess.is_none();
+        let sweep = Sweep::new(excess);
+        let shared = Arc::new(Shared { store, locks: BlockLocks::new(), sweep });
+        let volumes = load_volumes(&shared, was_clean);
+        let listed: Vec<_> = volumes.values().cloned().collect();
+        let maintenance = Maintenance::new((!was_clean).then_some(listed));
+        Ok(Self {
+            shared,
+            volumes: RwLock::new(volumes),
+            administration: Mutex::new(()),
+            maintenance: Mutex::new(maintenance),
+        })
     }
 
-    pub fn create_volume(&self, _spec: VolumeSpec) -> Result<Arc<Volume>, VolumeError> {
-        unimplemented!()
+    pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, VolumeError> {
+        let _administration = self.administrate();
+        let name = spec.name.as_str();
+        check_size(name, spec.size_bytes)?;
+        self.check_free(name)?;
+        let store = &self.shared.store;
+        let record = table::all()
+            .find(|record| record.is_free(store))
+            .ok_or_else(|| VolumeError::new(VolumeErrorKind::TooManyVolumes, name))?;
+        let stored = Stored {
+            name: spec.name.clone(),
+            id: table::take_id(store),
+            size_bytes: spec.size_bytes,
+            sector: spec.sector,
+            reduction: spec.reduction,
+            written_blocks: 0,
+            fill_blocks: 0,
+            is_trimming: false,
+        };
+        record.create(store, &stored);
+        let volume = Arc::new(Volume::new(Arc::clone(&self.shared), record, &stored));
+        self.write_volumes().insert(name.to_owned(), Arc::clone(&volume));
+        Ok(volume)
     }
 
-    pub fn volume(&self, _name: &str) -> Result<Arc<Volume>, VolumeError> {
-        unimplemented!()
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
+        let volumes = self.volumes.read().expect("nobody panics with the list locked");
+        let found = volumes.get(name).cloned();
+        found.ok_or_else(|| VolumeError::new(VolumeErrorKind::NotFound, name))
     }
 
     /// All volumes, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        unimplemented!()
+        let volumes = self.volumes.read().expect("nobody panics with the list locked");
+        volumes.values().cloned().collect()
     }
 
     /// Deletes a volume and gives its memory back. Requests through handles that exports still
     /// hold fail with `Gone`.
-    pub fn delete_volume(&self, _name: &str) -> Result<(), VolumeError> {
-        unimplemented!()
+    pub fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let volume = self.volume(name)?;
+        volume.record.begin_deleting(&self.shared.store);
+        volume.set_gone();
+        self.write_volumes().remove(name);
+        self.shared.store.wait_for_readers();
+        // The search for leaks must see the map before it goes.
+        self.end_sweep();
+        volume.discard_whole_blocks(ByteRange::new(0, SIZE_BYTES_MAX));
+        volume.map.unlink_inner_nodes(&self.shared.store);
+        self.shared.store.reclaim();
+        volume.record.end_deleting(&self.shared.store);
+        Ok(())
     }
 
-    pub fn rename_volume(&self, _name: &str, _new_name: VolumeName) -> Result<(), VolumeError> {
-        unimplemented!()
+    pub fn rename_volume(&self, name: &str, new_name: VolumeName) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let volume = self.volume(name)?;
+        if name == new_name.as_str() {
+            return Ok(());
+        }
+        self.check_free(new_name.as_str())?;
+        volume.record.rename(&self.shared.store, &new_name);
+        volume.set_name(new_name.clone());
+        let mut volumes = self.write_volumes();
+        volumes.remove(name);
+        volumes.insert(new_name.as_str().to_owned(), volume);
+        Ok(())
     }
 
+    /// Changes a volume's size. Blocks behind the new end are lost, if `shrink` allows that.
     pub fn resize_volume(
         &self,
-        _name: &str,
-        _size_bytes: u64,
-        _shrink: ShrinkPolicy,
+        name: &str,
+        size_bytes: u64,
+        shrink: ShrinkPolicy,
     ) -> Result<(), VolumeError> {
-        unimplemented!()
+        let _administration = self.administrate();
+        let volume = self.volume(name)?;
+        check_size(name, size_bytes)?;
+        let store = &self.shared.store;
+        let old_bytes = volume.size_bytes();
+        if size_bytes >= old_bytes {
+            volume.record.set_size(store, size_bytes);
+            volume.set_size_bytes(size_bytes);
+            return Ok(());
+        }
+        // From here on no request reaches behind the new end.
+        volume.set_size_bytes(size_bytes);
+        store.wait_for_readers();
+        let behind = behind(size_bytes);
+        if shrink == ShrinkPolicy::KeepData && volume.holds_data_in(behind) {
+            volume.set_size_bytes(old_bytes);
+            return Err(VolumeError::new(VolumeErrorKind::DataBehindNewEnd, name));
+        }
+        volume.record.begin_trimming(store);
+        volume.record.set_size(store, size_bytes);
+        volume.discard_whole_blocks(behind);
+        volume.record.end_trimming(store);
+        store.reclaim();
+        Ok(())
     }
 
     /// Changes how contents are reduced from now on. What is stored stays as it is.
-    pub fn set_reduction(&self, _name: &str, _reduction: Reduction) -> Result<(), VolumeError> {
-        unimplemented!()
+    pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let volume = self.volume(name)?;
+        volume.record.set_shape(&self.shared.store, volume.sector, reduction);
+        volume.set_reduction(reduction);
+        Ok(())
     }
 
     pub fn usage(&self) -> PoolUsage {
-        unimplemented!()
+        let store = self.shared.store.usage();
+        PoolUsage::new(&store, self.volumes().iter().map(|volume| &**volume))
     }
 
     pub fn recovery(&self) -> Recovery {
-        unimplemented!()
+        match self.maintenance().is_sweeping() {
+            true => Recovery::Sweeping,
+            false => Recovery::Complete,
+        }
     }
 
-    /// Does a bounded piece of the work that nobody waits for: collecting leaks, emptying sparse
-    /// slabs. Returns whether there is more to do now. One thread at a time does the work.
+    /// How often the pool was opened, this time included.
+    pub fn run_epoch(&self) -> u64 {
+        self.shared.store.run_epoch()
+    }
+
+    /// Map entries found after an unclean end that named pages which were not there. Anything but
+    /// zero means that the region was damaged.
+    pub fn damaged_entries(&self) -> u64 {
+        self.shared.sweep.damaged()
+    }
+
+    /// Fills the page tables of the whole pool. Takes a second for some gigabytes; everything
+    /// works meanwhile, and without it.
+    pub fn populate(&self) -> std::io::Result<()> {
+        self.shared.store.region().populate()
+    }
+
+    /// Does a bounded piece of the work that nobody waits for: collecting leaks, filling the
+    /// dedup index, emptying sparse slabs. Returns whether there is more to do now. One thread at
+    /// a time does the work.
     pub fn maintain(&self) -> bool {
-        unimplemented!()
+        self.maintenance().step(&self.shared, || self.volumes())
     }
 
     /// Ends cleanly: drops what is retired and marks the pool so that the next open need not look
-    /// for leaks. No request may be in flight.
+    /// for leaks. Requests through handles that are still held fail with `Gone`.
     pub fn close(self) {
-        unimplemented!()
+        let store = &self.shared.store;
+        self.end_sweep();
+        for volume in self.volumes() {
+            volume.set_gone();
+        }
+        store.wait_for_readers();
+        while self.maintain() {}
+        for volume in self.volumes() {
+            let (written, filled) = (volume.written_blocks.sum(), volume.fill_blocks.sum());
+            volume.record.set_counts(store, written, filled);
+        }
+        store.close();
     }
+
+    /// Works until no leak is being searched for.
+    fn end_sweep(&self) {
+        let mut maintenance = self.maintenance();
+        while maintenance.is_sweeping() {
+            maintenance.step(&self.shared, Vec::new);
+        }
+    }
+
+    fn check_free(&self, name: &str) -> Result<(), VolumeError> {
+        match self.volume(name) {
+            Ok(_) => Err(VolumeError::new(VolumeErrorKind::AlreadyExists, name)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn administrate(&self) -> MutexGuard<'_, ()> {
+        self.administration.lock().expect("a panic in administration ends the process")
+    }
+
+    fn maintenance(&self) -> MutexGuard<'_, Maintenance> {
+        self.maintenance.lock().expect("a panic in maintenance ends the process")
+    }
+
+    fn write_volumes(&self) -> std::sync::RwLockWriteGuard<'_, Volumes> {
+        self.volumes.write().expect("nobody panics with the list locked")
+    }
+}
+
+/// Finds the volumes and ends what a kill interrupted.
+fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
+    let mut volumes = Volumes::new();
+    for record in table::all() {
+        if record.is_being_deleted(&shared.store) {
+            // What is left of the map counts as leaked.
+            record.end_deleting(&shared.store);
+        }
+        let Some(stored) = record.load(&shared.store) else { continue };
+        let volume = Volume::new(Arc::clone(shared), record, &stored);
+        if was_clean {
+            let signed = |count: u64| i64::try_from(count).unwrap_or(0);
+            volume.written_blocks.add(0, signed(stored.written_blocks));
+            volume.fill_blocks.add(0, signed(stored.fill_blocks));
+        }
+        if stored.is_trimming {
+            volume.discard_whole_blocks(behind(stored.size_bytes));
+            record.end_trimming(&shared.store);
+        }
+        volumes.insert(stored.name.to_string(), Arc::new(volume));
+    }
+    volumes
+}
+
+fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError> {
+    let is_whole = size_bytes.is_multiple_of(BLOCK_BYTES as u64);
+    if !is_whole || size_bytes == 0 || size_bytes > SIZE_BYTES_MAX {
+        return Err(VolumeError::new(VolumeErrorKind::InvalidSize, name));
+    }
+    Ok(())
+}
+
+/// Everything behind a volume's end.
+fn behind(size_bytes: u64) -> ByteRange {
+    ByteRange::new(size_bytes, SIZE_BYTES_MAX - size_bytes)
 }

@@ -1,61 +1,257 @@
 //! One volume: the block device that exports serve.
 
-use block_device::{BlockDevice, ByteRange, DeviceError, Extent, Geometry, Zeroes};
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex};
 
-use crate::spec::Reduction;
+use block_device::{
+    Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, IO_BYTES_MAX,
+    SectorSize, Zeroes,
+};
+use codec::BLOCK_BYTES;
+use page_store::{Entry, EntryKind, Policy};
+use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use sync::{Pinned, Striped};
+
+use crate::map::Map;
+use crate::shared::Shared;
+use crate::spec::{Reduction, VolumeName};
+use crate::table::{Record, Stored};
 use crate::usage::VolumeUsage;
 
-/// An open volume.
-pub struct Volume;
+/// An open volume. Handles outlive the volume's deletion; their requests then fail with `Gone`.
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) record: Record,
+    pub(crate) map: Map,
+    id: u64,
+    pub(crate) sector: SectorSize,
+    name: Mutex<VolumeName>,
+    size_bytes: AtomicU64,
+    reduction: AtomicU8,
+    is_gone: AtomicBool,
+    pub(crate) written_blocks: Striped,
+    pub(crate) fill_blocks: Striped,
+}
 
 impl Volume {
+    pub(crate) fn new(shared: Arc<Shared>, record: Record, stored: &Stored) -> Self {
+        let lane_count = shared.store.lane_count();
+        let volume = Self {
+            shared,
+            record,
+            map: Map { root_word: record.root_word() },
+            id: stored.id,
+            sector: stored.sector,
+            name: Mutex::new(stored.name.clone()),
+            size_bytes: AtomicU64::new(stored.size_bytes),
+            reduction: AtomicU8::new(0),
+            is_gone: AtomicBool::new(false),
+            written_blocks: Striped::new(lane_count),
+            fill_blocks: Striped::new(lane_count),
+        };
+        volume.set_reduction(stored.reduction);
+        volume
+    }
+
     pub fn name(&self) -> String {
-        unimplemented!()
+        self.name.lock().expect("nobody panics with a name locked").to_string()
     }
 
     /// Never given to another volume of this pool, also after renames and restarts. Not zero.
     pub fn id(&self) -> u64 {
-        unimplemented!()
+        self.id
     }
 
     pub fn reduction(&self) -> Reduction {
-        unimplemented!()
+        Reduction::ALL[usize::from(self.reduction.load(Ordering::Relaxed))]
     }
 
     /// Walks the map: takes time in proportion to what is written.
     pub fn usage(&self) -> VolumeUsage {
-        unimplemented!()
+        self.measure()
     }
+
+    pub(crate) fn set_name(&self, name: VolumeName) {
+        *self.name.lock().expect("nobody panics with a name locked") = name;
+    }
+
+    pub(crate) fn set_reduction(&self, reduction: Reduction) {
+        let position = Reduction::ALL.iter().position(|&known| known == reduction);
+        let position = position.expect("all reductions are listed");
+        self.reduction.store(u8::try_from(position).expect("there are four"), Ordering::Relaxed);
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        let reduction = self.reduction();
+        Policy {
+            shares_duplicates: reduction.shares_duplicates(),
+            compresses: reduction.compresses(),
+        }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        // PAIRS-WITH: Volume::set_size_bytes, "the volume's end".
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
+        // PAIRS-WITH: Volume::size_bytes, "the volume's end".
+        self.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        // PAIRS-WITH: Volume::set_gone, "the volume is deleted".
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_gone(&self) {
+        // PAIRS-WITH: Volume::is_gone, "the volume is deleted".
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// Counts what an exchanged entry changes of the volume's contents.
+    #[inline]
+    pub(crate) fn count_change(&self, lane: usize, old: Entry, new: Entry) {
+        let is_fill = |entry: Entry| i64::from(matches!(entry.kind(), EntryKind::Fill(_)));
+        let is_written = |entry: Entry| i64::from(!entry.is_hole());
+        let written = is_written(new) - is_written(old);
+        if written != 0 {
+            self.written_blocks.add(lane, written);
+        }
+        let filled = is_fill(new) - is_fill(old);
+        if filled != 0 {
+            self.fill_blocks.add(lane, filled);
+        }
+    }
+
+    /// Refuses a request that does not fit the volume as it is now. Asked under the pin that the
+    /// request runs in, so that whoever cuts or deletes the volume can wait for it.
+    pub(crate) fn admit(
+        &self,
+        _pinned: &Pinned<'_>,
+        action: Action,
+        range: ByteRange,
+    ) -> Result<(), DeviceError> {
+        let kind = if self.is_gone() {
+            DeviceErrorKind::Gone
+        } else if !range.fits(self.size_bytes()) {
+            DeviceErrorKind::OutOfRange
+        } else {
+            return Ok(());
+        };
+        Err(DeviceError::new(kind, action, range))
+    }
+}
+
+/// The part of a block that a request covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) block: u64,
+    /// Where the part begins in the block.
+    pub(crate) start: usize,
+    pub(crate) length: usize,
+}
+
+impl Piece {
+    pub(crate) fn is_whole(self) -> bool {
+        self.length == BLOCK_BYTES
+    }
+}
+
+/// The parts of blocks that a range covers, in order.
+pub(crate) fn pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
+    let end = range.start + range.length;
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let block_bytes = BLOCK_BYTES as u64;
+        let start = at % block_bytes;
+        let length = (block_bytes - start).min(end - at);
+        let piece = Piece {
+            block: at / block_bytes,
+            start: usize::try_from(start).expect("below a block"),
+            length: usize::try_from(length).expect("a block at most"),
+        };
+        at += length;
+        Some(piece)
+    })
+}
+
+/// The range of a request that moves `length` bytes.
+pub(crate) fn data_range(
+    action: Action,
+    start: u64,
+    length: usize,
+) -> Result<ByteRange, DeviceError> {
+    let range = ByteRange::new(start, length as u64);
+    if length > IO_BYTES_MAX {
+        return Err(DeviceError::new(DeviceErrorKind::TooLong, action, range));
+    }
+    Ok(range)
 }
 
 impl BlockDevice for Volume {
     fn geometry(&self) -> Geometry {
-        unimplemented!()
+        Geometry { size_bytes: self.size_bytes(), sector: self.sector }
     }
-    fn read(&self, _offset_bytes: u64, _into: &mut [u8]) -> Result<(), DeviceError> {
-        unimplemented!()
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_bytes(offset_bytes, into)
     }
+
     fn read_in_place(
         &self,
-        _range: ByteRange,
-        _scratch: &mut [u8],
-        _visit: &mut dyn FnMut(&[std::io::IoSlice<'_>]),
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
     ) -> Result<(), DeviceError> {
-        unimplemented!()
+        self.show_bytes(range, scratch, visit)
     }
-    fn write(&self, _offset_bytes: u64, _from: &[u8]) -> Result<(), DeviceError> {
-        unimplemented!()
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.write_bytes(offset_bytes, from)
     }
-    fn write_zeroes(&self, _range: ByteRange, _zeroes: Zeroes) -> Result<(), DeviceError> {
-        unimplemented!()
+
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.zero_range(range, zeroes)
     }
-    fn discard(&self, _range: ByteRange) -> Result<(), DeviceError> {
-        unimplemented!()
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.admit(&self.shared.store.pin(), Action::Discard, range)?;
+        self.discard_whole_blocks(range);
+        Ok(())
     }
+
     fn flush(&self) -> Result<(), DeviceError> {
-        unimplemented!()
+        // Class `ram`: what is acknowledged is in the region already.
+        self.admit(&self.shared.store.pin(), Action::Flush, ByteRange::new(0, 0))
     }
-    fn extents(&self, _range: ByteRange, _count_max: usize) -> Result<Vec<Extent>, DeviceError> {
-        unimplemented!()
+
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.list_extents(range, count_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(start: u64, length: u64, expected: &[(u64, usize, usize)]) {
+        let found: Vec<_> = pieces(ByteRange::new(start, length))
+            .map(|piece| (piece.block, piece.start, piece.length))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_range_is_cut_at_block_boundaries() {
+        check(0, 8192, &[(0, 0, 4096), (1, 0, 4096)]);
+        check(512, 512, &[(0, 512, 512)]);
+        check(4095, 4098, &[(0, 4095, 1), (1, 0, 4096), (2, 0, 1)]);
+        check(7, 0, &[]);
     }
 }

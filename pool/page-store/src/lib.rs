@@ -1,3 +1,43 @@
-//! Contents in, page references out.
+//! Contents in, page references out: the pool.
+//!
+//! A [`PageStore`] keeps the contents of blocks as pages: shared when equal, compressed when that
+//! saves memory, and nothing at all when a pattern fills the block. It also keeps the nodes of the
+//! maps that name pages, without knowing what the maps mean.
+//!
+//! What holds at every instruction, so also after a kill (the numbers are those of the
+//! architecture page):
+//! 1. A reference count that is not zero means that the page's bytes are complete and immutable.
+//! 2. A count is never below the number of map entries that name the page: [`Lane::replace`]
+//!    publishes a reference that was raised before, and lowers the old one after a grace period.
+//! 3. A block write commits by one aligned eight-byte store.
+//! 4. Nothing in the region is a lock or an address.
+//! 5. The dedup index, the free lists and all statistics are derived.
+//!
+//! Lock order: lane, then (in the engine) block, then class list, then free list, then index.
+
+mod contents;
+mod dedup;
+mod entry;
 mod error;
-pub use error::OpenError;
+mod index;
+mod lane;
+mod layout;
+mod node;
+mod open_slab;
+mod retire;
+mod slabs;
+mod store;
+mod superblock;
+mod sweep;
+mod usage;
+
+pub use codec::DecodeError;
+pub use contents::PageBytes;
+pub use entry::{Entry, EntryKind, NodeRef};
+pub use error::{NoSpace, OpenError, OpenErrorKind};
+pub use lane::{Lane, NewPage, Policy, Purpose};
+pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
+pub use node::Parent;
+pub use store::{PageStore, StoreOptions};
+pub use sweep::Excess;
+pub use usage::{SparseClass, StoreUsage, Victims};

@@ -1,0 +1,149 @@
+//! Taking contents away: discards, zeroes, and the end of a volume.
+
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind, Zeroes};
+use codec::BLOCK_BYTES;
+use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef};
+use sync::Pinned;
+
+use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::read::EntryCursor;
+use crate::volume::{Piece, Volume, pieces};
+use crate::write::purpose_of;
+
+/// How often a request that finds no memory waits for what is on its way to be freed.
+const SPACE_TRIES_MAX: usize = 3;
+
+impl Volume {
+    pub(crate) fn zero_range(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.admit(&self.shared.store.pin(), Action::WriteZeroes, range)?;
+        let inner = whole_blocks(range);
+        if zeroes == Zeroes::Unmap {
+            self.discard_whole_blocks(range);
+        }
+        for piece in pieces(range) {
+            let is_done = zeroes == Zeroes::Unmap && inner.contains(&piece.block);
+            if is_done {
+                continue;
+            }
+            self.zero_piece(piece, zeroes)
+                .map_err(|kind| DeviceError::new(kind, Action::WriteZeroes, range))?;
+        }
+        Ok(())
+    }
+
+    fn zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceErrorKind> {
+        let mut tries = 0;
+        loop {
+            match self.try_zero_piece(piece, zeroes) {
+                Err(DeviceErrorKind::NoSpace) if tries < SPACE_TRIES_MAX => {
+                    tries += 1;
+                    self.shared.store.reclaim();
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceErrorKind> {
+        let mut lane = self.shared.store.lane();
+        let pinned = self.shared.store.pin();
+        let range = ByteRange::new(piece.block * BLOCK_BYTES as u64, 1);
+        self.admit(&pinned, Action::WriteZeroes, range).map_err(|error| error.kind)?;
+        if !piece.is_whole() {
+            let is_hole = EntryCursor::new(self).entry(&pinned, piece.block).is_hole();
+            if is_hole && zeroes == Zeroes::Unmap {
+                return Ok(());
+            }
+            return self.change_part(&mut lane, &pinned, piece, |part| part.fill(0));
+        }
+        let _held = self.shared.locks.lock_block(self.id(), piece.block);
+        let purpose = purpose_of(EntryCursor::new(self).entry(&pinned, piece.block));
+        self.publish_page(&mut lane, &pinned, (piece.block, purpose), NewPage::fill(0))
+    }
+
+    /// Makes holes of the whole blocks in `range`, which lies on the volume or behind its end.
+    /// Their memory is free when this returns, unless a reader still looks at it.
+    pub(crate) fn discard_whole_blocks(&self, range: ByteRange) {
+        let blocks = whole_blocks(range);
+        let mut from = blocks.start;
+        while from < blocks.end {
+            let next = {
+                let pinned = self.shared.store.pin();
+                self.map.next_leaf(&self.shared.store, &pinned, leaf_of(from))
+            };
+            let Some((leaf, _)) = next else { break };
+            let first = from.max(leaf * LEAF_BLOCKS);
+            let last = blocks.end.min((leaf + 1) * LEAF_BLOCKS);
+            if first < last {
+                self.discard_in_leaf(leaf, first..last);
+            }
+            from = last.max((leaf + 1) * LEAF_BLOCKS);
+        }
+    }
+
+    fn discard_in_leaf(&self, leaf: u64, blocks: std::ops::Range<u64>) {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        {
+            let pinned = store.pin();
+            let _held = self.shared.locks.lock_leaf(self.id(), leaf);
+            // Looked up again: others may have taken the leaf out before it was ours.
+            let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return };
+            self.shared.sweep.before_change(self, &pinned, node);
+            for block in blocks {
+                self.clear_entry(&mut lane, &pinned, (node, index_in_leaf(block)));
+            }
+            if is_empty(self, &pinned, node)
+                && let Some(parent) = self.map.leaf_parent(store, &pinned, leaf)
+            {
+                lane.unlink(parent);
+            }
+        }
+        lane.drain();
+    }
+
+    fn clear_entry(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (node, index): (NodeRef, usize),
+    ) {
+        if !self.shared.store.entry(pinned, node, index).is_hole() {
+            let old = lane.clear(node, index);
+            self.count_change(lane.index(), old, Entry::HOLE);
+        }
+    }
+
+    /// Whether a block of the range holds something.
+    pub(crate) fn holds_data_in(&self, range: ByteRange) -> bool {
+        let blocks = whole_blocks(range);
+        let mut from = blocks.start;
+        while from < blocks.end {
+            let store = &self.shared.store;
+            let pinned = store.pin();
+            let Some((leaf, node)) = self.map.next_leaf(store, &pinned, leaf_of(from)) else {
+                return false;
+            };
+            let first = from.max(leaf * LEAF_BLOCKS);
+            let last = blocks.end.min((leaf + 1) * LEAF_BLOCKS);
+            let holds = |block| !store.entry(&pinned, node, index_in_leaf(block)).is_hole();
+            if (first..last).any(holds) {
+                return true;
+            }
+            from = (leaf + 1) * LEAF_BLOCKS;
+        }
+        false
+    }
+}
+
+/// The blocks that lie whole in a range.
+fn whole_blocks(range: ByteRange) -> std::ops::Range<u64> {
+    let block_bytes = BLOCK_BYTES as u64;
+    let first = range.start.div_ceil(block_bytes);
+    let end = range.start.saturating_add(range.length) / block_bytes;
+    first..end.max(first)
+}
+
+fn is_empty(volume: &Volume, pinned: &Pinned<'_>, node: NodeRef) -> bool {
+    (0..NODE_ENTRY_COUNT).all(|index| volume.shared.store.entry(pinned, node, index).is_hole())
+}

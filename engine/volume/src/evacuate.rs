@@ -1,0 +1,125 @@
+//! Emptying sparse slabs, so that their memory can be used for anything.
+//!
+//! The pool names the victims; one walk over all maps moves what they hold. An entry that is moved
+//! keeps its contents, so readers see no difference and writers are held up for one exchange.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef, PageStore, Victims};
+use sync::Pinned;
+
+use crate::map::LEAF_BLOCKS;
+use crate::shared::Shared;
+use crate::volume::Volume;
+
+/// Slabs emptied in one walk over the maps.
+const VICTIMS_MAX: usize = 256;
+
+/// Leaves looked at in one step.
+const LEAVES_A_STEP: usize = 64;
+
+/// A walk over the maps that empties some slabs.
+#[derive(Debug)]
+pub(crate) struct Evacuation {
+    victims: Victims,
+    volumes: Vec<Arc<Volume>>,
+    next_leaf: u64,
+    /// Where shared pages went, with a reference of ours, so that all their entries follow.
+    moved: HashMap<Entry, NewPage>,
+}
+
+impl Evacuation {
+    /// Chooses slabs to empty, if that would bring back `bytes_min` or more.
+    pub(crate) fn begin(
+        store: &PageStore,
+        volumes: Vec<Arc<Volume>>,
+        bytes_min: u64,
+    ) -> Option<Self> {
+        let class = store.sparsest_class(bytes_min)?;
+        let victims = store.choose_victims(class, VICTIMS_MAX);
+        (!victims.is_empty()).then(|| Self {
+            victims,
+            volumes,
+            next_leaf: 0,
+            moved: HashMap::new(),
+        })
+    }
+
+    /// Walks on for a while. Returns whether there is more to walk.
+    pub(crate) fn step(&mut self, shared: &Shared) -> bool {
+        for _ in 0..LEAVES_A_STEP {
+            let Some(volume) = self.volumes.last().map(Arc::clone) else { return false };
+            let next = {
+                let pinned = shared.store.pin();
+                let next = volume.map.next_leaf(&shared.store, &pinned, self.next_leaf);
+                next.filter(|_| !volume.is_gone())
+            };
+            match next {
+                Some((leaf, _)) => {
+                    self.move_pages_of(shared, &volume, leaf);
+                    self.next_leaf = leaf + 1;
+                }
+                None => {
+                    self.volumes.pop();
+                    self.next_leaf = 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Lets the victims that are empty go, and the others work on.
+    pub(crate) fn end(self, shared: &Shared) {
+        let mut lane = shared.store.lane();
+        for (_, page) in self.moved {
+            lane.give_back(page);
+        }
+        lane.drain();
+        drop(lane);
+        shared.store.release_victims(self.victims);
+    }
+
+    fn move_pages_of(&mut self, shared: &Shared, volume: &Volume, leaf: u64) {
+        let mut lane = shared.store.lane();
+        for index in 0..NODE_ENTRY_COUNT {
+            let pinned = shared.store.pin();
+            if volume.is_gone() {
+                return;
+            }
+            let Some(node) = volume.map.find_leaf(&shared.store, &pinned, leaf) else { return };
+            if !shared.store.is_in_victim(shared.store.entry(&pinned, node, index)) {
+                continue;
+            }
+            let block = leaf * LEAF_BLOCKS + index as u64;
+            let _held = shared.locks.lock_block(volume.id(), block);
+            let Some(node) = volume.map.find_leaf(&shared.store, &pinned, leaf) else { return };
+            self.move_page(volume, &mut lane, &pinned, (node, index));
+        }
+    }
+
+    /// Moves one page out of a victim. The caller holds its block.
+    fn move_page(
+        &mut self,
+        volume: &Volume,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (node, index): (NodeRef, usize),
+    ) {
+        let store = &volume.shared.store;
+        let entry = store.entry(pinned, node, index);
+        if !store.is_in_victim(entry) {
+            return;
+        }
+        let known = self.moved.get(&entry).and_then(|page| lane.share(page));
+        // Without memory to move to, the page stays: its slab is used again in the end.
+        let Some(page) = known.or_else(|| lane.relocate(pinned, entry).ok()) else { return };
+        if store.is_shared(entry)
+            && !self.moved.contains_key(&entry)
+            && let Some(own) = lane.share(&page)
+        {
+            self.moved.insert(entry, own);
+        }
+        volume.exchange(lane, (node, index), page);
+    }
+}

@@ -1,0 +1,154 @@
+//! The work that nobody waits for, in bounded pieces.
+//!
+//! ```text
+//! after an unclean end:  show all maps ─▶ give leaks back ─┐
+//! after a clean end:                                       ├─▶ fill the index ─▶ idle ⇄ evacuate
+//! ```
+
+use std::sync::Arc;
+
+use page_store::Excess;
+
+use crate::evacuate::Evacuation;
+use crate::shared::Shared;
+use crate::volume::Volume;
+
+/// Leaves shown in one step.
+const LEAVES_A_STEP: usize = 256;
+
+/// Slabs looked through in one step.
+const SLABS_A_STEP: u32 = 256;
+
+/// Idle calls to let pass after an evacuation that found little to do, at most.
+const REST_MAX: u32 = 1024;
+
+/// What is being worked on.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    task: Task,
+    /// Idle calls until an evacuation is thought of again, and how many to wait next time.
+    rest: u32,
+    rest_next: u32,
+}
+
+#[derive(Debug)]
+enum Task {
+    Show { volumes: Vec<Arc<Volume>>, next_leaf: u64 },
+    Release(Excess),
+    FillIndex { next_slab: u32 },
+    Idle,
+    Evacuate(Evacuation),
+}
+
+impl Maintenance {
+    /// With the volumes whose maps are to be shown, after an unclean end.
+    pub(crate) fn new(unclean: Option<Vec<Arc<Volume>>>) -> Self {
+        let task = match unclean {
+            Some(volumes) => Task::Show { volumes, next_leaf: 0 },
+            None => Task::FillIndex { next_slab: 0 },
+        };
+        Self { task, rest: 0, rest_next: 1 }
+    }
+
+    pub(crate) fn is_sweeping(&self) -> bool {
+        matches!(self.task, Task::Show { .. } | Task::Release(_))
+    }
+
+    /// Does a piece of the task. Returns whether there is more to do now.
+    pub(crate) fn step(
+        &mut self,
+        shared: &Shared,
+        volumes: impl FnOnce() -> Vec<Arc<Volume>>,
+    ) -> bool {
+        let was_idle = matches!(self.task, Task::Idle);
+        let task = std::mem::replace(&mut self.task, Task::Idle);
+        self.task = match task {
+            Task::Show { volumes, next_leaf } => show(shared, volumes, next_leaf),
+            Task::Release(excess) => release(shared, excess),
+            Task::FillIndex { next_slab } => fill_index(shared, next_slab),
+            Task::Evacuate(evacuation) => self.evacuate(shared, evacuation),
+            Task::Idle => self.look_for_work(shared, volumes),
+        };
+        !(was_idle && matches!(self.task, Task::Idle))
+    }
+
+    fn look_for_work(
+        &mut self,
+        shared: &Shared,
+        volumes: impl FnOnce() -> Vec<Arc<Volume>>,
+    ) -> Task {
+        shared.store.drain_idle_lanes();
+        if shared.store.shrink_index() {
+            return Task::FillIndex { next_slab: 0 };
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return Task::Idle;
+        }
+        let usage = shared.store.usage();
+        let used_bytes = usage.size_bytes - usage.free_bytes;
+        // Worth a walk when it brings a sixteenth of what is used back, or any slab when the pool
+        // is nearly full.
+        let is_tight = usage.free_bytes < usage.size_bytes / 16;
+        let bytes_min = if is_tight { 0 } else { used_bytes / 16 };
+        match Evacuation::begin(&shared.store, volumes(), bytes_min) {
+            Some(evacuation) => Task::Evacuate(evacuation),
+            None => Task::Idle,
+        }
+    }
+
+    fn evacuate(&mut self, shared: &Shared, mut evacuation: Evacuation) -> Task {
+        if evacuation.step(shared) {
+            return Task::Evacuate(evacuation);
+        }
+        let free_before = shared.store.usage().free_bytes;
+        evacuation.end(shared);
+        shared.store.wait_for_readers();
+        shared.store.drain_idle_lanes();
+        let gained = shared.store.usage().free_bytes > free_before;
+        self.rest = if gained { 0 } else { self.rest_next };
+        self.rest_next = if gained { 1 } else { (self.rest_next * 2).min(REST_MAX) };
+        Task::Idle
+    }
+}
+
+fn show(shared: &Shared, mut volumes: Vec<Arc<Volume>>, mut next_leaf: u64) -> Task {
+    for _ in 0..LEAVES_A_STEP {
+        let Some(volume) = volumes.last() else {
+            let excess = shared.sweep.end_showing();
+            return excess.map_or(Task::FillIndex { next_slab: 0 }, Task::Release);
+        };
+        let pinned = shared.store.pin();
+        if next_leaf == 0 {
+            let mut show = |node| shared.sweep.show_inner(node);
+            volume.map.for_each_inner_node(&shared.store, &pinned, &mut show);
+        }
+        match volume.map.next_leaf(&shared.store, &pinned, next_leaf) {
+            Some((leaf, node)) => {
+                shared.sweep.show_leaf(volume, &pinned, node);
+                next_leaf = leaf + 1;
+            }
+            None => {
+                drop(pinned);
+                volumes.pop();
+                next_leaf = 0;
+            }
+        }
+    }
+    Task::Show { volumes, next_leaf }
+}
+
+fn release(shared: &Shared, mut excess: Excess) -> Task {
+    let slabs = usize::try_from(SLABS_A_STEP).expect("a small number");
+    match shared.store.release_excess(&mut excess, slabs) {
+        true => Task::Release(excess),
+        false => Task::FillIndex { next_slab: 0 },
+    }
+}
+
+fn fill_index(shared: &Shared, next_slab: u32) -> Task {
+    match shared.store.index_slabs(&shared.store.pin(), next_slab, SLABS_A_STEP) {
+        true => Task::FillIndex { next_slab: next_slab + SLABS_A_STEP },
+        false => Task::Idle,
+    }
+}

@@ -1,0 +1,239 @@
+//! Reads: no lock, no store to shared memory but the pin.
+
+use std::io::IoSlice;
+
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind};
+use codec::{BLOCK_BYTES, Block, DecodeError};
+use page_store::{Entry, EntryKind, NodeRef, PageBytes};
+use sync::Pinned;
+
+use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::volume::{Piece, Volume, data_range, pieces};
+
+/// Bytes read under one pin: what is dropped meanwhile cannot be freed.
+const PINNED_BYTES_MAX: usize = 256 << 10;
+
+/// The longest range that [`Volume::show_bytes`] takes.
+const SHOWN_BYTES_MAX: u64 = 1 << 20;
+const SLICES_MAX: usize = 258;
+
+static ZEROS: Block = [0; BLOCK_BYTES];
+
+impl Volume {
+    pub(crate) fn read_bytes(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let range = data_range(Action::Read, offset, into.len())?;
+        let mut at = offset;
+        // A first chunk that ends on a boundary keeps blocks whole.
+        let first = PINNED_BYTES_MAX - usize::try_from(at % BLOCK_BYTES as u64).expect("small");
+        let (head, rest) = into.split_at_mut(first.min(into.len()));
+        for chunk in std::iter::once(head).chain(rest.chunks_mut(PINNED_BYTES_MAX)) {
+            let pinned = self.shared.store.pin();
+            self.admit(&pinned, Action::Read, range)?;
+            let length = chunk.len() as u64;
+            self.read_chunk(&pinned, at, chunk)
+                .map_err(|error| corrupt(Action::Read, range, error))?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    fn read_chunk(
+        &self,
+        pinned: &Pinned<'_>,
+        offset: u64,
+        mut into: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let mut cursor = EntryCursor::new(self);
+        for piece in pieces(ByteRange::new(offset, into.len() as u64)) {
+            let entry = cursor.entry(pinned, piece.block);
+            let (part, rest) = into.split_at_mut(piece.length);
+            into = rest;
+            if !into.is_empty() {
+                cursor.prefetch_page(pinned, piece.block + 1);
+            }
+            self.read_piece(pinned, entry, piece, part)?;
+        }
+        Ok(())
+    }
+
+    fn read_piece(
+        &self,
+        pinned: &Pinned<'_>,
+        entry: Entry,
+        piece: Piece,
+        into: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        if let Ok(block) = <&mut Block>::try_from(&mut *into) {
+            return self.shared.store.read_page(pinned, entry, block);
+        }
+        let mut block = [0; BLOCK_BYTES];
+        self.shared.store.read_page(pinned, entry, &mut block)?;
+        into.copy_from_slice(&block[piece.start..piece.start + piece.length]);
+        Ok(())
+    }
+
+    pub(crate) fn show_bytes(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        if range.length > SHOWN_BYTES_MAX {
+            return Err(DeviceError::new(DeviceErrorKind::TooLong, Action::Read, range));
+        }
+        let pinned = self.shared.store.pin();
+        self.admit(&pinned, Action::Read, range)?;
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        let mut cursor = EntryCursor::new(self);
+        let mut blocks = scratch.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
+        for piece in pieces(range) {
+            let entry = cursor.entry(&pinned, piece.block);
+            let spare = blocks.next().expect("the scratch is as long as the range");
+            let bytes = self
+                .show_page(&pinned, entry, spare)
+                .map_err(|error| corrupt(Action::Read, range, error))?;
+            slices[count] = IoSlice::new(&bytes[piece.start..piece.start + piece.length]);
+            count += 1;
+        }
+        visit(&slices[..count]);
+        Ok(())
+    }
+
+    /// A page where it is stored, or decoded into `spare`.
+    fn show_page<'seen>(
+        &'seen self,
+        pinned: &'seen Pinned<'_>,
+        entry: Entry,
+        spare: &'seen mut Block,
+    ) -> Result<&'seen Block, DecodeError> {
+        match self.shared.store.page(pinned, entry)? {
+            PageBytes::Fill(0) => Ok(&ZEROS),
+            PageBytes::Fill(pattern) => {
+                codec::write_fill(pattern, spare);
+                Ok(spare)
+            }
+            PageBytes::Raw(bytes) => Ok(bytes),
+            PageBytes::Encoded(bytes) => {
+                codec::decode(bytes, spare)?;
+                Ok(spare)
+            }
+        }
+    }
+
+    pub(crate) fn list_extents(
+        &self,
+        range: ByteRange,
+        count_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        let mut extents = Extents { list: Vec::new(), count_max };
+        let mut at = range.start;
+        let end = range.start.saturating_add(range.length);
+        while at < end && !extents.is_full() {
+            let pinned = self.shared.store.pin();
+            self.admit(&pinned, Action::ListExtents, range)?;
+            at = self.list_leaf(&pinned, at, end, &mut extents);
+        }
+        extents.list.truncate(count_max);
+        Ok(extents.list)
+    }
+
+    /// Adds what is known up to the end of the next leaf. Returns where that is.
+    fn list_leaf(&self, pinned: &Pinned<'_>, at: u64, end: u64, extents: &mut Extents) -> u64 {
+        let block_bytes = BLOCK_BYTES as u64;
+        let leaf_bytes = LEAF_BLOCKS * block_bytes;
+        let next = self.map.next_leaf(&self.shared.store, pinned, at / leaf_bytes);
+        let Some((leaf, node)) = next else {
+            extents.add(at, end, ExtentKind::Hole);
+            return end;
+        };
+        let first = (leaf * leaf_bytes).clamp(at, end);
+        let last = ((leaf + 1) * leaf_bytes).clamp(at, end);
+        extents.add(at, first, ExtentKind::Hole);
+        let mut from = first;
+        while from < last {
+            let block = from / block_bytes;
+            let until = ((block + 1) * block_bytes).min(last);
+            let entry = self.shared.store.entry(pinned, node, index_in_leaf(block));
+            extents.add(from, until, extent_kind(entry));
+            from = until;
+        }
+        last
+    }
+}
+
+/// A list of runs that grows until it is one longer than wanted: then its last is complete.
+struct Extents {
+    list: Vec<Extent>,
+    count_max: usize,
+}
+
+impl Extents {
+    fn add(&mut self, from: u64, until: u64, kind: ExtentKind) {
+        if from == until {
+            return;
+        }
+        let is_full = self.is_full();
+        match self.list.last_mut() {
+            Some(last) if last.kind == kind => last.range.length += until - from,
+            _ if is_full => {}
+            _ => self.list.push(Extent { range: ByteRange::new(from, until - from), kind }),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.list.len() > self.count_max
+    }
+}
+
+fn extent_kind(entry: Entry) -> ExtentKind {
+    match entry.kind() {
+        EntryKind::Hole => ExtentKind::Hole,
+        EntryKind::Fill(0) => ExtentKind::Zero,
+        EntryKind::Fill(_) | EntryKind::Page => ExtentKind::Data,
+    }
+}
+
+/// Looks entries up, remembering the leaf from block to block.
+pub(crate) struct EntryCursor<'volume> {
+    volume: &'volume Volume,
+    leaf: Option<(u64, Option<NodeRef>)>,
+}
+
+impl<'volume> EntryCursor<'volume> {
+    /// For use under one pin.
+    pub(crate) fn new(volume: &'volume Volume) -> Self {
+        Self { volume, leaf: None }
+    }
+
+    #[inline]
+    pub(crate) fn entry(&mut self, pinned: &Pinned<'_>, block: u64) -> Entry {
+        let store = &self.volume.shared.store;
+        let node = self.leaf(pinned, leaf_of(block));
+        node.map_or(Entry::HOLE, |node| store.entry(pinned, node, index_in_leaf(block)))
+    }
+
+    /// Brings the page of a block near that will be read next.
+    #[inline]
+    fn prefetch_page(&mut self, pinned: &Pinned<'_>, block: u64) {
+        let entry = self.entry(pinned, block);
+        self.volume.shared.store.prefetch_page(entry);
+    }
+
+    #[inline]
+    fn leaf(&mut self, pinned: &Pinned<'_>, number: u64) -> Option<NodeRef> {
+        match self.leaf {
+            Some((known, node)) if known == number => node,
+            _ => {
+                let node = self.volume.map.find_leaf(&self.volume.shared.store, pinned, number);
+                self.leaf = Some((number, node));
+                node
+            }
+        }
+    }
+}
+
+fn corrupt(action: Action, range: ByteRange, error: DecodeError) -> DeviceError {
+    let source = Some(error.into());
+    DeviceError { source, ..DeviceError::new(DeviceErrorKind::Corrupt, action, range) }
+}

@@ -1,0 +1,194 @@
+//! The volume table: one record of 32 words for each volume, in the pool's root words.
+//!
+//! ```text
+//! word 0      state: 0 free, 1 live, 2 being deleted; bit 8: blocks behind the end are being
+//!             dropped; bit 9: which of the two names counts
+//! word 1      id
+//! word 2      size in bytes
+//! word 3      sector: 0 for 512, 1 for 4096; above, from bit 8: reduction
+//! word 4      root of the map
+//! words 5, 6  written blocks, fill blocks: true after a clean end only
+//! words 8-15, 16-23   names, padded with zeros
+//! ```
+//!
+//! Record 0 is no volume: its word 0 is the next id. Each change commits by one store of word 0
+//! or of the word changed.
+
+use block_device::SectorSize;
+use page_store::{PageStore, ROOT_WORD_COUNT};
+
+use crate::spec::{NAME_BYTES_MAX, Reduction, VolumeName};
+
+const RECORD_WORDS: usize = 32;
+pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
+
+const STATE: usize = 0;
+const ID: usize = 1;
+const SIZE: usize = 2;
+const SHAPE: usize = 3;
+const ROOT: usize = 4;
+const WRITTEN: usize = 5;
+const FILLED: usize = 6;
+const NAMES: [usize; 2] = [8, 16];
+const NAME_WORDS: usize = 8;
+
+const FREE: u64 = 0;
+const LIVE: u64 = 1;
+const DELETING: u64 = 2;
+const STATE_MASK: u64 = 0xFF;
+const TRIMMING: u64 = 1 << 8;
+const SECOND_NAME: u64 = 1 << 9;
+
+const _: () = assert!(NAME_BYTES_MAX < NAME_WORDS * 8);
+
+/// A place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record(usize);
+
+/// What a live record says.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) name: VolumeName,
+    pub(crate) id: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) sector: SectorSize,
+    pub(crate) reduction: Reduction,
+    pub(crate) written_blocks: u64,
+    pub(crate) fill_blocks: u64,
+    /// Blocks behind the end may still be mapped.
+    pub(crate) is_trimming: bool,
+}
+
+/// Ids are never given twice: the next one is stored before this one is used.
+pub(crate) fn take_id(store: &PageStore) -> u64 {
+    let id = store.root_word(0).max(1);
+    store.set_root_word(0, id + 1);
+    id
+}
+
+pub(crate) fn all() -> impl Iterator<Item = Record> {
+    (1..RECORD_COUNT).map(Record)
+}
+
+impl Record {
+    /// The word that names the root of the volume's map.
+    pub(crate) fn root_word(self) -> usize {
+        self.word(ROOT)
+    }
+
+    pub(crate) fn is_free(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & STATE_MASK == FREE
+    }
+
+    pub(crate) fn is_being_deleted(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & STATE_MASK == DELETING
+    }
+
+    /// The volume in a live record; `None` for other records and for damaged ones.
+    pub(crate) fn load(self, store: &PageStore) -> Option<Stored> {
+        let state = self.get(store, STATE);
+        if state & STATE_MASK != LIVE {
+            return None;
+        }
+        let shape = self.get(store, SHAPE);
+        let reduction = usize::try_from(shape >> 8).ok()?;
+        let sector = match shape & 0xFF {
+            0 => SectorSize::Bytes512,
+            _ => SectorSize::Bytes4096,
+        };
+        Some(Stored {
+            name: self.load_name(store, state)?,
+            id: self.get(store, ID),
+            size_bytes: self.get(store, SIZE),
+            sector,
+            reduction: *Reduction::ALL.get(reduction)?,
+            written_blocks: self.get(store, WRITTEN),
+            fill_blocks: self.get(store, FILLED),
+            is_trimming: state & TRIMMING != 0,
+        })
+    }
+
+    /// Fills a free record; the volume is there when this returns.
+    pub(crate) fn create(self, store: &PageStore, volume: &Stored) {
+        self.store_name(store, NAMES[0], &volume.name);
+        self.set(store, ID, volume.id);
+        self.set(store, SIZE, volume.size_bytes);
+        self.set(store, ROOT, 0);
+        self.set_shape(store, volume.sector, volume.reduction);
+        self.set(store, STATE, LIVE);
+    }
+
+    pub(crate) fn set_shape(self, store: &PageStore, sector: SectorSize, reduction: Reduction) {
+        let sector = u64::from(sector == SectorSize::Bytes4096);
+        let position = Reduction::ALL.iter().position(|&known| known == reduction);
+        let reduction = position.expect("all reductions are listed") as u64;
+        self.set(store, SHAPE, sector | (reduction << 8));
+    }
+
+    pub(crate) fn set_size(self, store: &PageStore, size_bytes: u64) {
+        self.set(store, SIZE, size_bytes);
+    }
+
+    pub(crate) fn set_counts(self, store: &PageStore, written_blocks: u64, fill_blocks: u64) {
+        self.set(store, WRITTEN, written_blocks);
+        self.set(store, FILLED, fill_blocks);
+    }
+
+    /// Writes the name that does not count, then makes it count.
+    pub(crate) fn rename(self, store: &PageStore, name: &VolumeName) {
+        let state = self.get(store, STATE) ^ SECOND_NAME;
+        self.store_name(store, name_words(state), name);
+        self.set(store, STATE, state);
+    }
+
+    pub(crate) fn begin_trimming(self, store: &PageStore) {
+        self.set(store, STATE, self.get(store, STATE) | TRIMMING);
+    }
+
+    pub(crate) fn end_trimming(self, store: &PageStore) {
+        self.set(store, STATE, self.get(store, STATE) & !TRIMMING);
+    }
+
+    pub(crate) fn begin_deleting(self, store: &PageStore) {
+        self.set(store, STATE, DELETING);
+    }
+
+    /// The map is gone, or its pages count as leaked.
+    pub(crate) fn end_deleting(self, store: &PageStore) {
+        self.set(store, ROOT, 0);
+        self.set(store, STATE, FREE);
+    }
+
+    fn load_name(self, store: &PageStore, state: u64) -> Option<VolumeName> {
+        let first = name_words(state);
+        let bytes: Vec<u8> = (first..first + NAME_WORDS)
+            .flat_map(|word| self.get(store, word).to_le_bytes())
+            .take_while(|&byte| byte != 0)
+            .collect();
+        String::from_utf8(bytes).ok()?.parse().ok()
+    }
+
+    fn store_name(self, store: &PageStore, first: usize, name: &VolumeName) {
+        let mut bytes = [0; NAME_WORDS * 8];
+        bytes[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
+        for (word, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            self.set(store, first + word, u64::from_le_bytes(*bytes));
+        }
+    }
+
+    fn word(self, word: usize) -> usize {
+        self.0 * RECORD_WORDS + word
+    }
+
+    fn get(self, store: &PageStore, word: usize) -> u64 {
+        store.root_word(self.word(word))
+    }
+
+    fn set(self, store: &PageStore, word: usize, value: u64) {
+        store.set_root_word(self.word(word), value);
+    }
+}
+
+fn name_words(state: u64) -> usize {
+    NAMES[usize::from(state & SECOND_NAME != 0)]
+}

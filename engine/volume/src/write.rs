@@ -1,0 +1,139 @@
+//! Writes: contents become a page first, which then becomes what the block holds.
+
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
+use codec::{BLOCK_BYTES, Block};
+use page_store::{Entry, Lane, NewPage, NoSpace, NodeRef, Purpose};
+use sync::Pinned;
+
+use crate::map::{index_in_leaf, leaf_of};
+use crate::read::EntryCursor;
+use crate::volume::{Piece, Volume, data_range, pieces};
+
+/// Blocks written with one lane and under one pin.
+const BATCH_BLOCKS_MAX: usize = 64;
+
+/// How often a write that finds no memory waits for what is on its way to be freed.
+const SPACE_TRIES_MAX: usize = 3;
+
+impl Volume {
+    pub(crate) fn write_bytes(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let range = data_range(Action::Write, offset, from.len())?;
+        let mut rest = from;
+        let mut todo = pieces(range).peekable();
+        let mut tries = 0;
+        while todo.peek().is_some() {
+            match self.write_batch(range, &mut todo, &mut rest) {
+                Ok(()) => {}
+                Err(error) if error.kind == DeviceErrorKind::NoSpace && tries < SPACE_TRIES_MAX => {
+                    tries += 1;
+                    self.shared.store.reclaim();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the next pieces with one lane. Those that are done leave `todo` and `from`.
+    fn write_batch(
+        &self,
+        range: ByteRange,
+        todo: &mut std::iter::Peekable<impl Iterator<Item = Piece>>,
+        from: &mut &[u8],
+    ) -> Result<(), DeviceError> {
+        let fail = |kind| DeviceError::new(kind, Action::Write, range);
+        let mut lane = self.shared.store.lane();
+        let pinned = self.shared.store.pin();
+        self.admit(&pinned, Action::Write, range)?;
+        for _ in 0..BATCH_BLOCKS_MAX {
+            let Some(&piece) = todo.peek() else { break };
+            let bytes = &from[..piece.length];
+            let result = match <&Block>::try_from(bytes) {
+                Ok(block) => self.write_block(&mut lane, &pinned, piece.block, block),
+                Err(_) => {
+                    self.change_part(&mut lane, &pinned, piece, |part| part.copy_from_slice(bytes))
+                }
+            };
+            result.map_err(fail)?;
+            *from = &from[piece.length..];
+            todo.next();
+        }
+        Ok(())
+    }
+
+    /// Stores a whole block's contents and publishes them.
+    fn write_block(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        block: u64,
+        contents: &Block,
+    ) -> Result<(), DeviceErrorKind> {
+        let purpose = purpose_of(EntryCursor::new(self).entry(pinned, block));
+        let page = lane.store_page(pinned, contents, self.policy(), purpose).map_err(no_space)?;
+        let _held = self.shared.locks.lock_block(self.id(), block);
+        self.publish_page(lane, pinned, (block, purpose), page)
+    }
+
+    /// Changes a part of a block: nobody else writes the block between the read and the write.
+    pub(crate) fn change_part(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        piece: Piece,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DeviceErrorKind> {
+        let _held = self.shared.locks.lock_block(self.id(), piece.block);
+        let old = EntryCursor::new(self).entry(pinned, piece.block);
+        let mut contents = [0; BLOCK_BYTES];
+        let read = self.shared.store.read_page(pinned, old, &mut contents);
+        read.map_err(|_| DeviceErrorKind::Corrupt)?;
+        change(&mut contents[piece.start..piece.start + piece.length]);
+        let purpose = purpose_of(old);
+        let page = lane.store_page(pinned, &contents, self.policy(), purpose).map_err(no_space)?;
+        self.publish_page(lane, pinned, (piece.block, purpose), page)
+    }
+
+    /// Makes a page what the block holds. The caller holds the block.
+    pub(crate) fn publish_page(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (block, purpose): (u64, Purpose),
+        page: NewPage,
+    ) -> Result<(), DeviceErrorKind> {
+        let leaf = leaf_of(block);
+        let made = self.map.make_leaf(&self.shared.store, pinned, lane, (leaf, purpose));
+        let node = match made {
+            Ok(node) => node,
+            Err(error) => {
+                lane.give_back(page);
+                return Err(no_space(error));
+            }
+        };
+        self.shared.sweep.before_change(self, pinned, node);
+        self.exchange(lane, (node, index_in_leaf(block)), page);
+        Ok(())
+    }
+
+    /// Publishes a page in a leaf that has been seen by the sweep.
+    pub(crate) fn exchange(
+        &self,
+        lane: &mut Lane<'_>,
+        (node, index): (NodeRef, usize),
+        page: NewPage,
+    ) {
+        let new = page.entry();
+        let old = lane.replace(node, index, page);
+        self.count_change(lane.index(), old, new);
+    }
+}
+
+/// Overwrites may use memory that new data leaves for them.
+pub(crate) fn purpose_of(old: Entry) -> Purpose {
+    if old.is_hole() { Purpose::NewData } else { Purpose::Overwrite }
+}
+
+fn no_space(_: NoSpace) -> DeviceErrorKind {
+    DeviceErrorKind::NoSpace
+}

@@ -1,0 +1,157 @@
+//! What a word of a map says.
+//!
+//! ```text
+//!  63  60 59      53 52        41 40      35 34        24 23                   0
+//! ┌──────┬──────────┬────────────┬──────────┬────────────┬──────────────────────┐
+//! │ kind │ 0        │ length     │ class    │ slot       │ slab                 │  page, node
+//! ├──────┼──────────┴────────────┴──────────┴─┬──────────┴──────────────────────┤
+//! │ 1    │ 0                                  │ pattern (32 bits)               │  fill
+//! ├──────┼────────────────────────────────────┴─────────────────────────────────┤
+//! │ 0    │ 0                                                                    │  hole
+//! └──────┴──────────────────────────────────────────────────────────────────────┘
+//! ```
+//! The length is that of the encoding, or 0 for a page stored as it is.
+
+use crate::layout::{Class, Slot};
+
+const KIND_SHIFT: u32 = 60;
+const KIND_FILL: u64 = 1;
+const KIND_PAGE: u64 = 2;
+const KIND_NODE: u64 = 3;
+
+const SLAB_BITS: u32 = 24;
+const SLOT_BITS: u32 = 11;
+const CLASS_BITS: u32 = 6;
+const LENGTH_BITS: u32 = 12;
+const SLOT_SHIFT: u32 = SLAB_BITS;
+const CLASS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
+const LENGTH_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
+
+const fn low_bits(count: u32) -> u64 {
+    (1 << count) - 1
+}
+
+/// A map word as it was read: what one block holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Entry(pub(crate) u64);
+
+/// What a block holds, in a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryKind {
+    /// Never written, or discarded.
+    Hole,
+    /// The pattern, over and over.
+    Fill(u32),
+    /// Contents in memory.
+    Page,
+}
+
+impl Entry {
+    pub const HOLE: Self = Self(0);
+
+    pub fn kind(self) -> EntryKind {
+        match self.0 >> KIND_SHIFT {
+            0 => EntryKind::Hole,
+            KIND_FILL => {
+                let pattern = u32::try_from(self.0 & low_bits(32));
+                EntryKind::Fill(pattern.expect("32 bits were kept"))
+            }
+            _ => EntryKind::Page,
+        }
+    }
+
+    pub fn is_hole(self) -> bool {
+        self.0 >> KIND_SHIFT == 0
+    }
+
+    pub(crate) fn fill(pattern: u32) -> Self {
+        Self((KIND_FILL << KIND_SHIFT) | u64::from(pattern))
+    }
+
+    /// A page in `at`: encoded in `length_bytes`, or as it is when that is 0.
+    pub(crate) fn page(at: Slot, length_bytes: usize) -> Self {
+        debug_assert!((length_bytes as u64) <= low_bits(LENGTH_BITS), "encodings are short");
+        let length = (length_bytes as u64) << LENGTH_SHIFT;
+        Self((KIND_PAGE << KIND_SHIFT) | length | pack(at))
+    }
+
+    /// The slot of a page or node; `None` for every other word, also a damaged one.
+    #[inline]
+    pub(crate) fn slot(self) -> Option<Slot> {
+        let kind = self.0 >> KIND_SHIFT;
+        (kind == KIND_PAGE || kind == KIND_NODE).then(|| unpack(self.0))
+    }
+
+    #[inline]
+    pub(crate) fn length_bytes(self) -> usize {
+        let length = (self.0 >> LENGTH_SHIFT) & low_bits(LENGTH_BITS);
+        usize::try_from(length).expect("twelve bits")
+    }
+}
+
+/// A node of a map.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NodeRef(pub(crate) Slot);
+
+impl NodeRef {
+    pub(crate) fn to_word(self) -> u64 {
+        (KIND_NODE << KIND_SHIFT) | pack(self.0)
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        let slot = unpack(word);
+        (word >> KIND_SHIFT == KIND_NODE && slot.class == Class::NODE).then_some(Self(slot))
+    }
+}
+
+/// A slot in the low 41 bits of a word.
+#[inline]
+pub(crate) fn pack(at: Slot) -> u64 {
+    u64::from(at.slab)
+        | (u64::from(at.slot) << SLOT_SHIFT)
+        | (u64::from(at.class.id()) << CLASS_SHIFT)
+}
+
+/// The slot in the low 41 bits of a word. Any bits make a slot, though maybe one that is not
+/// there: `Layout::has` tells.
+#[inline]
+pub(crate) fn unpack(word: u64) -> Slot {
+    let bits = |shift: u32, count: u32| (word >> shift) & low_bits(count);
+    Slot {
+        slab: u32::try_from(bits(0, SLAB_BITS)).expect("24 bits"),
+        slot: u32::try_from(bits(SLOT_SHIFT, SLOT_BITS)).expect("11 bits"),
+        class: Class::from_id(bits(CLASS_SHIFT, CLASS_BITS)).expect("six bits name a class"),
+    }
+}
+
+/// Bits that [`pack`] uses.
+pub(crate) const PACKED_BITS: u32 = LENGTH_SHIFT;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_entry_says_where_and_how_long() {
+        let slot = Slot { slab: (1 << 24) - 1, slot: 2047, class: Class::from_id(63).expect("63") };
+        let entry = Entry::page(slot, 3632);
+        assert_eq!(entry.slot(), Some(slot));
+        assert_eq!(entry.length_bytes(), 3632);
+        assert_eq!(entry.kind(), EntryKind::Page);
+    }
+
+    #[test]
+    fn holes_and_fills_have_no_slot() {
+        assert_eq!(Entry::HOLE.slot(), None);
+        assert_eq!(Entry::fill(u32::MAX).slot(), None);
+        assert_eq!(Entry::fill(u32::MAX).kind(), EntryKind::Fill(u32::MAX));
+    }
+
+    #[test]
+    fn only_words_of_nodes_are_nodes() {
+        let node = NodeRef(Slot { slab: 5, slot: 31, class: Class::NODE });
+        assert_eq!(NodeRef::from_word(node.to_word()), Some(node));
+        assert_eq!(NodeRef::from_word(0), None);
+        assert_eq!(NodeRef::from_word(Entry::page(node.0, 0).0), None);
+    }
+}

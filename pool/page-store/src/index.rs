@@ -1,0 +1,271 @@
+//! The dedup index: from fingerprints to slots that may hold the same contents.
+//!
+//! Hints, no more: whoever follows one takes a reference and compares bytes. So entries are never
+//! removed when pages go, races may lose some, and a restart drops the index and fills it again
+//! from the fingerprints in the slots' words.
+//!
+//! Extendible hashing over slabs. The upper bits of a fingerprint choose a segment through the
+//! directory, the lower a bucket of eight words (one cache line) and its neighbour.
+//!
+//! ```text
+//!  fingerprint (32 bits)  ┌─ directory ─┬──────────────┬─ bucket (11) ─┐
+//!                         └────────────── tag (21) ────┴───────────────┘
+//!  word of a bucket       ┌ 1 ┬── tag (21) ──┬── slot, class, slab (41) ──┐
+//! ```
+//!
+//! Segments are slabs of the pool, read and written under a pin, so that a segment that is given
+//! back stays one for all who may still look at it.
+
+use std::sync::Mutex;
+
+use sync::Pinned;
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::contents;
+use crate::entry::{PACKED_BITS, pack, unpack};
+use crate::layout::{Class, SLAB_BYTES, Slot};
+use crate::slabs::Purpose;
+use crate::store::Core;
+
+const BUCKET_BYTES: u64 = 64;
+const BUCKET_COUNT: u64 = SLAB_BYTES / BUCKET_BYTES;
+const BUCKET_BITS: u32 = BUCKET_COUNT.trailing_zeros();
+const WORDS_A_BUCKET: u64 = BUCKET_BYTES / 8;
+const WORDS_A_SEGMENT: u32 = 16 << 10;
+
+/// A segment with more hints than this is split.
+const FULL_FROM: u32 = WORDS_A_SEGMENT / 10 * 7;
+
+const PRESENT: u64 = 1 << 63;
+const TAG_SHIFT: u32 = PACKED_BITS;
+const TAG_MASK: u64 = (1 << (32 - BUCKET_BITS)) - 1;
+
+/// A directory entry: the segment's slab plus one in the low half, its depth above.
+const DEPTH_SHIFT: u32 = 32;
+
+/// Hints that one fingerprint yields at most: each may cost a comparison of 4 KiB.
+const HINTS_MAX: usize = 2;
+
+/// The index of one pool.
+#[derive(Debug)]
+pub(crate) struct DedupIndex {
+    directory: Box<[AtomicU64]>,
+    directory_bits: u32,
+    /// Hints in the segment whose first directory entry this is.
+    filled: Box<[AtomicU32]>,
+    segment_count: AtomicU32,
+    /// Held to add, split or drop segments.
+    changing: Mutex<()>,
+}
+
+#[derive(Clone, Copy)]
+struct Segment {
+    slab: u32,
+    depth: u32,
+}
+
+impl DedupIndex {
+    /// An empty index that can grow until it has room for every page of `slab_count` slabs.
+    pub(crate) fn new(slab_count: u32) -> Self {
+        let segments = (u64::from(slab_count) * 64).div_ceil(u64::from(WORDS_A_SEGMENT));
+        let directory_bits = segments.next_power_of_two().trailing_zeros();
+        let length = 1_usize << directory_bits;
+        Self {
+            directory: (0..length).map(|_| AtomicU64::new(0)).collect(),
+            directory_bits,
+            filled: (0..length).map(|_| AtomicU32::new(0)).collect(),
+            segment_count: AtomicU32::new(0),
+            changing: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn segment_count(&self) -> u32 {
+        self.segment_count.load(Ordering::Relaxed)
+    }
+
+    /// Hints that all segments have room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        u64::from(self.segment_count()) * u64::from(WORDS_A_SEGMENT)
+    }
+
+    /// Brings the bucket of a fingerprint near.
+    pub(crate) fn prefetch(&self, core: &Core, fingerprint: u32) {
+        if let Some(segment) = self.segment(self.place(fingerprint)) {
+            core.region.prefetch(bucket(core, segment, fingerprint, 0));
+        }
+    }
+
+    /// Slots that may hold contents of this fingerprint.
+    pub(crate) fn hints(
+        &self,
+        core: &Core,
+        _pinned: &Pinned<'_>,
+        fingerprint: u32,
+    ) -> [Option<Slot>; HINTS_MAX] {
+        let mut hints = [None; HINTS_MAX];
+        let Some(segment) = self.segment(self.place(fingerprint)) else { return hints };
+        let mut found = 0;
+        for word in words(core, segment, fingerprint) {
+            let hint = word.load(Ordering::Relaxed);
+            if hint & PRESENT != 0 && tag_of(hint) == tag(fingerprint) {
+                hints[found] = Some(unpack(hint));
+                found += 1;
+                if found == HINTS_MAX {
+                    break;
+                }
+            }
+        }
+        hints
+    }
+
+    /// Remembers that `at` holds contents of this fingerprint, in the place of another hint when
+    /// the bucket is full. Without memory for a first segment it remembers nothing.
+    pub(crate) fn insert(&self, core: &Core, pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
+        let place = self.place(fingerprint);
+        let Some(segment) = self.segment(place).or_else(|| self.add_first(core)) else { return };
+        let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
+        let empty = words(core, segment, fingerprint)
+            .find(|word| word.load(Ordering::Relaxed) & PRESENT == 0);
+        if let Some(word) = empty {
+            word.store(hint, Ordering::Relaxed);
+            let filled = &self.filled[self.first_place(place, segment.depth)];
+            if filled.fetch_add(1, Ordering::Relaxed) >= FULL_FROM {
+                self.split(core, pinned, place);
+            }
+            return;
+        }
+        let victim = usize::try_from(hint % (2 * WORDS_A_BUCKET)).expect("a small number");
+        if let Some(word) = words(core, segment, fingerprint).nth(victim) {
+            word.store(hint, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets everything and gives the segments back.
+    pub(crate) fn clear(&self, core: &Core) {
+        let _changing = self.changing.lock().expect("nobody panics while changing the index");
+        let mut slabs: Vec<u32> = Vec::new();
+        for (place, entry) in self.directory.iter().enumerate() {
+            let segment = unpack_segment(entry.swap(0, Ordering::AcqRel));
+            slabs.extend(segment.map(|segment| segment.slab));
+            self.filled[place].store(0, Ordering::Relaxed);
+        }
+        slabs.dedup();
+        self.segment_count.store(0, Ordering::Relaxed);
+        for slab in slabs {
+            core.book.give_back_whole(slab, core.book_context());
+        }
+    }
+
+    fn place(&self, fingerprint: u32) -> usize {
+        let place = u64::from(fingerprint) >> (32 - self.directory_bits);
+        usize::try_from(place).expect("the directory fits memory")
+    }
+
+    /// The first of the directory entries that name a segment of `depth`.
+    fn first_place(&self, place: usize, depth: u32) -> usize {
+        let shared_bits = self.directory_bits - depth;
+        place >> shared_bits << shared_bits
+    }
+
+    fn segment(&self, place: usize) -> Option<Segment> {
+        // PAIRS-WITH: DedupIndex::point_at, "the segment is formatted".
+        unpack_segment(self.directory[place].load(Ordering::Acquire))
+    }
+
+    fn point_at(&self, places: std::ops::Range<usize>, segment: Segment) {
+        let entry = (u64::from(segment.depth) << DEPTH_SHIFT) | u64::from(segment.slab + 1);
+        for place in places {
+            // PAIRS-WITH: DedupIndex::segment, "the segment is formatted".
+            self.directory[place].store(entry, Ordering::Release);
+        }
+    }
+
+    /// The first segment covers all fingerprints.
+    fn add_first(&self, core: &Core) -> Option<Segment> {
+        let _changing = self.changing.lock().expect("nobody panics while changing the index");
+        if let Some(segment) = self.segment(0) {
+            return Some(segment);
+        }
+        let segment = Segment { slab: self.take_slab(core)?, depth: 0 };
+        self.point_at(0..self.directory.len(), segment);
+        Some(segment)
+    }
+
+    fn take_slab(&self, core: &Core) -> Option<u32> {
+        let slab = core.book.take_free(Purpose::NewData, &core.grace)?;
+        let length = usize::try_from(SLAB_BYTES).expect("a slab fits memory");
+        contents::zero_free_slab(&core.region, core.layout.slab(slab), length);
+        core.name_slab(slab, Class::INDEX);
+        self.segment_count.fetch_add(1, Ordering::Relaxed);
+        Some(slab)
+    }
+
+    /// Moves half of a full segment's hints to a new one, unless another thread is at it.
+    fn split(&self, core: &Core, _pinned: &Pinned<'_>, place: usize) {
+        let Ok(_changing) = self.changing.try_lock() else { return };
+        let Some(old) = self.segment(place).filter(|old| old.depth < self.directory_bits) else {
+            return;
+        };
+        let first = self.first_place(place, old.depth);
+        if self.filled[first].load(Ordering::Relaxed) < FULL_FROM {
+            return;
+        }
+        let Some(slab) = self.take_slab(core) else {
+            // No memory: hints replace hints until there is, without trying each time.
+            self.filled[first].store(FULL_FROM / 2, Ordering::Relaxed);
+            return;
+        };
+        let depth = old.depth + 1;
+        let moved = move_half(core, old.slab, slab, 1 << (32 - BUCKET_BITS - depth));
+        let half = 1 << (self.directory_bits - depth);
+        let kept = self.filled[first].load(Ordering::Relaxed).saturating_sub(moved);
+        self.filled[first].store(kept, Ordering::Relaxed);
+        self.filled[first + half].store(moved, Ordering::Relaxed);
+        self.point_at(first + half..first + 2 * half, Segment { slab, depth });
+        self.point_at(first..first + half, Segment { slab: old.slab, depth });
+    }
+}
+
+/// Moves the hints whose tag has `bit` set to the same buckets of another segment.
+fn move_half(core: &Core, from_slab: u32, to_slab: u32, bit: u64) -> u32 {
+    let (from, to) = (core.layout.slab(from_slab), core.layout.slab(to_slab));
+    let mut moved = 0;
+    for offset in (0..SLAB_BYTES).step_by(8) {
+        let word = core.region.word_to_store(from + offset);
+        let hint = word.load(Ordering::Relaxed);
+        if hint & PRESENT != 0 && tag_of(hint) & bit != 0 {
+            core.region.word_to_store(to + offset).store(hint, Ordering::Relaxed);
+            word.store(0, Ordering::Relaxed);
+            moved += 1;
+        }
+    }
+    moved
+}
+
+fn unpack_segment(entry: u64) -> Option<Segment> {
+    let slab = u32::try_from(entry & u64::from(u32::MAX)).expect("32 bits were kept");
+    let depth = u32::try_from(entry >> DEPTH_SHIFT).expect("32 bits were kept");
+    Some(Segment { slab: slab.checked_sub(1)?, depth })
+}
+
+fn tag(fingerprint: u32) -> u64 {
+    u64::from(fingerprint >> BUCKET_BITS)
+}
+
+fn tag_of(hint: u64) -> u64 {
+    (hint >> TAG_SHIFT) & TAG_MASK
+}
+
+/// The `nth` bucket (of two) of a fingerprint.
+fn bucket(core: &Core, segment: Segment, fingerprint: u32, nth: u64) -> u64 {
+    let index = (u64::from(fingerprint) % BUCKET_COUNT) ^ nth;
+    core.layout.slab(segment.slab) + index * BUCKET_BYTES
+}
+
+/// The words of a fingerprint's two buckets.
+fn words(core: &Core, segment: Segment, fingerprint: u32) -> impl Iterator<Item = &AtomicU64> {
+    (0..2 * WORDS_A_BUCKET).map(move |nth| {
+        let offset = bucket(core, segment, fingerprint, nth / WORDS_A_BUCKET);
+        core.region.word_to_store(offset + 8 * (nth % WORDS_A_BUCKET))
+    })
+}

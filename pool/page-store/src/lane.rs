@@ -1,0 +1,326 @@
+//! Lanes: writers that do not wait for each other.
+//!
+//! A lane holds the slabs that its writers allocate from, the encoder and the references on their
+//! way out. A thread takes a lane for one batch of requests; there are as many as threads that
+//! shall write at once.
+
+use std::sync::MutexGuard;
+
+use codec::{Block, Encoder};
+use sync::atomic::Ordering;
+use sync::{Pinned, counted};
+
+use crate::dedup::describe;
+use crate::entry::{Entry, NodeRef};
+use crate::error::NoSpace;
+use crate::layout::{Class, Layout, Slot, packed_bytes_max};
+use crate::node::Parent;
+use crate::open_slab::OpenSlabs;
+use crate::retire::Retired;
+use crate::store::{Core, PageStore};
+use crate::{contents, dedup};
+
+pub use crate::slabs::Purpose;
+
+/// How contents are made smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    pub shares_duplicates: bool,
+    pub compresses: bool,
+}
+
+/// A reference to contents that is not in a map yet. Must go to [`Lane::replace`] or
+/// [`Lane::give_back`]: dropped, it leaks until the next sweep.
+#[derive(Debug)]
+#[must_use = "a page that is neither published nor given back leaks"]
+pub struct NewPage(Entry);
+
+impl NewPage {
+    /// Contents that one pattern fills: no memory.
+    pub fn fill(pattern: u32) -> Self {
+        Self(Entry::fill(pattern))
+    }
+
+    pub fn entry(&self) -> Entry {
+        self.0
+    }
+}
+
+/// What a lane keeps between batches.
+#[derive(Debug)]
+pub(crate) struct LaneState {
+    pub(crate) index: usize,
+    open: OpenSlabs,
+    encoder: Encoder,
+    scratch: Box<Block>,
+    retired: Retired,
+}
+
+impl LaneState {
+    pub(crate) fn new(index: usize) -> Self {
+        Self {
+            index,
+            open: OpenSlabs::new(),
+            encoder: Encoder::new(),
+            scratch: Box::new([0; codec::BLOCK_BYTES]),
+            retired: Retired::new(),
+        }
+    }
+}
+
+/// A lane while a thread holds it.
+#[derive(Debug)]
+pub struct Lane<'store> {
+    core: &'store Core,
+    state: MutexGuard<'store, LaneState>,
+}
+
+impl<'store> Lane<'store> {
+    pub(crate) fn new(store: &'store PageStore, state: MutexGuard<'store, LaneState>) -> Self {
+        Self { core: &store.core, state }
+    }
+
+    /// Stores contents as the policy says and returns a reference to them.
+    pub fn store_page(
+        &mut self,
+        pinned: &Pinned<'_>,
+        contents: &Block,
+        policy: Policy,
+        purpose: Purpose,
+    ) -> Result<NewPage, NoSpace> {
+        if let Some(pattern) = codec::fill_pattern(contents) {
+            return Ok(NewPage::fill(pattern));
+        }
+        let mut fingerprint = 0;
+        if policy.shares_duplicates {
+            fingerprint = self.core.fingerprinter.of(contents);
+            self.core.index.prefetch(self.core, fingerprint);
+            let scratch = &mut self.state.scratch;
+            if let Some(entry) = self.core.share_equal(pinned, contents, fingerprint, scratch) {
+                return Ok(NewPage(entry));
+            }
+        }
+        let page = self.store_unique(contents, policy, purpose, fingerprint)?;
+        if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
+            self.core.index.insert(self.core, pinned, fingerprint, at);
+        }
+        Ok(page)
+    }
+
+    /// Publishes a page as what entry `index` of a leaf says, and retires what it said before.
+    /// This is the commit of a block write. The caller keeps other writers of the entry away.
+    pub fn replace(&mut self, leaf: NodeRef, index: usize, page: NewPage) -> Entry {
+        self.exchange(leaf, index, page.0)
+    }
+
+    /// Makes entry `index` of a leaf a hole, and retires what it said before. Needs no memory.
+    pub fn clear(&mut self, leaf: NodeRef, index: usize) -> Entry {
+        self.exchange(leaf, index, Entry::HOLE)
+    }
+
+    /// Gives a page back that was not published.
+    pub fn give_back(&mut self, page: NewPage) {
+        if let Some(at) = page.0.slot() {
+            self.core.release_in_lane(at, self.state.index);
+        }
+    }
+
+    /// Makes a node of holes the child of `parent`, unless it has one by now. Returns its child.
+    pub fn link(&mut self, parent: Parent, purpose: Purpose) -> Result<NodeRef, NoSpace> {
+        let at = self.take_slot(Class::NODE, purpose)?;
+        self.core.zero_slot(at);
+        self.publish(at, 0);
+        let word = self.core.region.word_to_store(self.core.parent_offset(parent));
+        let node = NodeRef(at);
+        // PAIRS-WITH: PageStore::child, "the node that the parent names".
+        match word.compare_exchange(0, node.to_word(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(node),
+            Err(other) => {
+                self.core.release_in_lane(at, self.state.index);
+                Ok(NodeRef::from_word(other).expect("a parent's word names a node"))
+            }
+        }
+    }
+
+    /// Takes the child of `parent` out of the map and retires it. What the child names is the
+    /// caller's to clear before. The caller keeps other writers below `parent` away.
+    pub fn unlink(&mut self, parent: Parent) {
+        let word = self.core.region.word_to_store(self.core.parent_offset(parent));
+        if let Some(node) = NodeRef::from_word(word.swap(0, Ordering::AcqRel)) {
+            self.state.retired.push(node.0);
+        }
+    }
+
+    /// Copies a page of a victim slab to another slab. The caller owns the new reference.
+    pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: Entry) -> Result<NewPage, NoSpace> {
+        let from = entry.slot().expect("only pages are relocated");
+        let length = entry.length_bytes();
+        let stored_bytes = if length == 0 { codec::BLOCK_BYTES } else { length };
+        let to = self.take_slot(from.class, Purpose::Housekeeping)?;
+        self.core.fill_slot(to, self.core.slot_bytes(pinned, from, stored_bytes));
+        let word = self.core.region.word(self.core.layout.slot_word(from)).load(Ordering::Relaxed);
+        let fingerprint = dedup::described_fingerprint(counted::description_of(word));
+        self.publish(to, describe(length, fingerprint));
+        if fingerprint != 0 {
+            self.core.index.insert(self.core, pinned, fingerprint, to);
+        }
+        Ok(NewPage(Entry::page(to, length)))
+    }
+
+    /// Takes another reference to a page that the caller holds one of, if its count has room.
+    pub fn share(&mut self, page: &NewPage) -> Option<NewPage> {
+        let at = page.0.slot()?;
+        let word = self.core.region.word_to_store(self.core.layout.slot_word(at));
+        counted::try_share(word, |_| true).map(|_| NewPage(page.0))
+    }
+
+    /// A number below the pool's count of lanes, for statistics that lanes add to.
+    pub fn index(&self) -> usize {
+        self.state.index
+    }
+
+    /// Lowers the references whose readers are gone. Not to be called while pinned: the own pin
+    /// would hold up what was retired last.
+    pub fn drain(&mut self) {
+        self.state.retired.stamp(&self.core.grace);
+        if self.state.retired.len() == 0 {
+            return;
+        }
+        let passed = self.core.grace.advance();
+        while let Some(at) = self.state.retired.pop_passed(passed) {
+            self.core.release_in_lane(at, self.state.index);
+        }
+    }
+
+    pub(crate) fn is_worth_draining(&self) -> bool {
+        self.state.retired.is_worth_draining()
+    }
+
+    pub(crate) fn retired_count(&self) -> usize {
+        self.state.retired.len()
+    }
+
+    /// Gives every open slab back, with the slots that were not used.
+    pub(crate) fn close_slabs(&mut self) {
+        for class in Class::all() {
+            self.close_slab(class);
+        }
+    }
+
+    pub(crate) fn free_slots(&self, class: Class) -> usize {
+        self.state.open.free_slots(class)
+    }
+
+    fn exchange(&mut self, leaf: NodeRef, index: usize, new: Entry) -> Entry {
+        let word = self.core.region.word_to_store(self.core.node_word_offset(leaf, index));
+        let old = Entry(word.load(Ordering::Relaxed));
+        // PAIRS-WITH: PageStore::entry, "the page that the entry names".
+        word.store(new.0, Ordering::Release);
+        if let Some(at) = old.slot() {
+            self.state.retired.push(at);
+        }
+        old
+    }
+
+    fn store_unique(
+        &mut self,
+        contents: &Block,
+        policy: Policy,
+        purpose: Purpose,
+        fingerprint: u32,
+    ) -> Result<NewPage, NoSpace> {
+        if policy.compresses && codec::is_worth_encoding(contents) {
+            // The encoder's output borrows the lane; its buffer is put back below.
+            let mut encoder = std::mem::take(&mut self.state.encoder);
+            let stored = encoder
+                .encode(contents, packed_bytes_max())
+                .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
+            self.state.encoder = encoder;
+            if let Some(Ok(page)) = stored {
+                return Ok(page);
+            }
+        }
+        let at = self.take_slot(Class::RAW, purpose)?;
+        self.core.fill_slot(at, contents);
+        self.publish(at, describe(0, fingerprint));
+        Ok(NewPage(Entry::page(at, 0)))
+    }
+
+    fn store_encoded(
+        &mut self,
+        encoded: &[u8],
+        purpose: Purpose,
+        fingerprint: u32,
+    ) -> Result<NewPage, NoSpace> {
+        let class = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
+        // When no slab can be had for the best class, a slot that is too large will do.
+        let at = self.take_slot(class, purpose).or_else(|NoSpace| {
+            class.larger().find_map(|larger| self.take_slot(larger, purpose).ok()).ok_or(NoSpace)
+        })?;
+        self.core.fill_slot(at, encoded);
+        self.publish(at, describe(encoded.len(), fingerprint));
+        Ok(NewPage(Entry::page(at, encoded.len())))
+    }
+
+    fn publish(&mut self, at: Slot, description: u64) {
+        self.core.live[at.class.index()].add(self.state.index, 1);
+        let word = self.core.region.word_to_store(self.core.layout.slot_word(at));
+        counted::publish(word, description);
+    }
+
+    fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {
+        loop {
+            let open = self.state.open.of(class);
+            if let (Some(slab), Some(slot)) = (open.slab, open.free.pop()) {
+                return Ok(Slot { slab, slot, class });
+            }
+            self.close_slab(class);
+            self.open_slab(class, purpose)?;
+        }
+    }
+
+    fn close_slab(&mut self, class: Class) {
+        let open = self.state.open.of(class);
+        let unused = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
+        open.free.clear();
+        if let Some(slab) = open.slab.take() {
+            self.core.book.close(slab, class, unused, self.core.book_context());
+        }
+    }
+
+    /// Opens a slab with free slots, or a free slab. A slab may turn out to have none after all:
+    /// the caller looks again.
+    fn open_slab(&mut self, class: Class, purpose: Purpose) -> Result<(), NoSpace> {
+        let core = self.core;
+        let slab = match core.book.take_listed(class) {
+            Some(slab) => slab,
+            None => {
+                let slab = core.book.take_free(purpose, &core.grace).ok_or(NoSpace)?;
+                let words_bytes = Layout::inner_words_bytes(class);
+                contents::zero_free_slab(&core.region, core.layout.slab(slab), words_bytes);
+                core.name_slab(slab, class);
+                core.book.admit_formatted(slab, class);
+                slab
+            }
+        };
+        let open = self.state.open.of(class);
+        open.slab = Some(slab);
+        for slot in (0..class.shape().slot_count).rev() {
+            let word = core.region.word(core.layout.slot_word(Slot { slab, slot, class }));
+            // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
+            if counted::count_of(word.load(Ordering::Acquire)) == 0 {
+                open.free.push(slot);
+            }
+        }
+        let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
+        core.book.debit(slab, taken);
+        Ok(())
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        // Stores nothing to the region: a lane may be dropped while a panic unwinds.
+        self.state.retired.stamp(&self.core.grace);
+    }
+}

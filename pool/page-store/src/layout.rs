@@ -1,0 +1,275 @@
+//! Where things lie in a region.
+//!
+//! ```text
+//! 0          4 KiB      8 KiB           264 KiB
+//! ┌──────────┬──────────┬───────────────┬────────────┬──────────────┬───┬────────┬────────┬───
+//! │ super-   │ super-   │ root words    │ slab table │ words of     │pad│ slab 0 │ slab 1 │ …
+//! │ block A  │ block B  │ (the engine's │ 8 B a slab │ large slots  │   │128 KiB │        │
+//! │          │          │ volume table) │            │ 256 B a slab │   │        │        │
+//! └──────────┴──────────┴───────────────┴────────────┴──────────────┴───┴────────┴────────┴───
+//!
+//! slab of 4 KiB slots        slot 0 │ slot 1 │ … │ slot 31       (pages as they are, nodes)
+//! slab of packed slots       word 0 … word n-1 │ slot 0 │ slot 1 │ … │ slot n-1
+//! ```
+//!
+//! Each slot has a word that counts its references (`sync::counted`) and describes its contents:
+//! 16 bits of length (0 for a page stored as it is) and 32 bits of fingerprint (0 for none).
+
+/// Bytes of a slab: the unit in which memory moves between uses.
+pub(crate) const SLAB_BYTES: u64 = 128 << 10;
+
+/// Entries of a map node.
+pub const NODE_ENTRY_COUNT: usize = 512;
+
+/// Words that belong to the layer above.
+pub const ROOT_WORD_COUNT: usize = (256 << 10) / 8;
+
+/// Bytes of one superblock; there are two.
+pub(crate) const SUPERBLOCK_BYTES: u64 = 4096;
+
+/// Bump when the meaning of any byte in a region changes.
+pub(crate) const LAYOUT_VERSION: u64 = 1;
+
+const ROOT_OFFSET: u64 = 2 * SUPERBLOCK_BYTES;
+const SLAB_TABLE_OFFSET: u64 = ROOT_OFFSET + 8 * ROOT_WORD_COUNT as u64;
+
+/// Slots of 4 KiB in a slab.
+const LARGE_SLOT_COUNT: u64 = SLAB_BYTES / 4096;
+const LARGE_WORDS_BYTES: u64 = LARGE_SLOT_COUNT * 8;
+
+/// The most slabs that an entry can name: 2 TiB.
+const SLAB_COUNT_MAX: u64 = 1 << 24;
+
+/// What a slab is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Class(u8);
+
+/// How a slab of one class is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) slot_bytes: u64,
+    pub(crate) slot_count: u32,
+    /// Where slot 0 begins in the slab.
+    first_slot: u64,
+}
+
+/// Packed classes have ids from 3 on, by falling slot size.
+const FIRST_PACKED: usize = 3;
+
+/// Ids fit the six bits that an entry has for them.
+pub(crate) const CLASS_COUNT: usize = 64;
+
+/// The longest encoding that is kept: longer ones save too little for the work of decoding.
+const PACKED_BYTES_MAX: u64 = 3632;
+
+/// Packed slots shrink from class to class by this share, so that half of that is wasted on average,
+/// but by
+/// [`PACKED_STEP_BYTES_MIN`] at least.
+const PACKED_STEP_SHARE: u64 = 48;
+const PACKED_STEP_BYTES_MIN: u64 = 48;
+
+const SHAPES: [Shape; CLASS_COUNT] = shapes();
+
+const fn shapes() -> [Shape; CLASS_COUNT] {
+    let large = Shape { slot_bytes: 4096, slot_count: 32, first_slot: 0 };
+    let whole = Shape { slot_bytes: SLAB_BYTES, slot_count: 0, first_slot: 0 };
+    let mut shapes = [large; CLASS_COUNT];
+    shapes[Class::INDEX.0 as usize] = whole;
+    let mut id = FIRST_PACKED;
+    let mut slot_count = 33;
+    let mut slot_bytes_max = PACKED_BYTES_MAX;
+    while id < CLASS_COUNT {
+        let shape = packed_shape(slot_count);
+        if shape.slot_bytes <= slot_bytes_max {
+            let share = shape.slot_bytes / PACKED_STEP_SHARE;
+            let step = if share > PACKED_STEP_BYTES_MIN { share } else { PACKED_STEP_BYTES_MIN };
+            slot_bytes_max = shape.slot_bytes.saturating_sub(step);
+            shapes[id] = shape;
+            id += 1;
+        }
+        slot_count += 1;
+    }
+    shapes
+}
+
+const fn packed_shape(slot_count: u32) -> Shape {
+    let words_bytes = (slot_count as u64 * 8).next_multiple_of(64);
+    let slot_bytes = (SLAB_BYTES - words_bytes) / slot_count as u64 / 16 * 16;
+    Shape { slot_bytes, slot_count, first_slot: words_bytes }
+}
+
+impl Class {
+    /// Pages as they are: 4 KiB slots.
+    pub(crate) const RAW: Self = Self(0);
+    /// Map nodes: 4 KiB slots.
+    pub(crate) const NODE: Self = Self(1);
+    /// A piece of the dedup index: the whole slab.
+    pub(crate) const INDEX: Self = Self(2);
+
+    pub(crate) const fn id(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) fn from_id(id: u64) -> Option<Self> {
+        u8::try_from(id).ok().filter(|&id| usize::from(id) < CLASS_COUNT).map(Self)
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..).take(CLASS_COUNT).map(Self)
+    }
+
+    pub(crate) fn shape(self) -> &'static Shape {
+        &SHAPES[self.index()]
+    }
+
+    /// Whether its slots hold pages or nodes, each with a word.
+    pub(crate) fn has_slots(self) -> bool {
+        self != Self::INDEX
+    }
+
+    /// The packed class with the smallest slots that hold `length_bytes`.
+    pub(crate) fn packed_for(length_bytes: usize) -> Option<Self> {
+        let packed = &SHAPES[FIRST_PACKED..];
+        let fitting = packed.partition_point(|shape| shape.slot_bytes >= length_bytes as u64);
+        let id = FIRST_PACKED + fitting.checked_sub(1)?;
+        Some(Self(u8::try_from(id).expect("class ids fit a byte")))
+    }
+
+    /// Classes with larger slots for packed pages, nearest first, the raw class last.
+    pub(crate) fn larger(self) -> impl Iterator<Item = Self> {
+        let first = u8::try_from(FIRST_PACKED).expect("class ids fit a byte");
+        (first..self.0).rev().map(Self).chain([Self::RAW])
+    }
+}
+
+/// The longest encoding worth keeping, in bytes.
+pub(crate) fn packed_bytes_max() -> usize {
+    usize::try_from(SHAPES[FIRST_PACKED].slot_bytes).expect("slots fit memory")
+}
+
+/// One slot of one slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Slot {
+    pub(crate) slab: u32,
+    pub(crate) slot: u32,
+    pub(crate) class: Class,
+}
+
+/// The offsets in a region of one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) slab_count: u32,
+    large_words: u64,
+    data: u64,
+}
+
+impl Layout {
+    pub(crate) fn of(region_bytes: u64) -> Self {
+        let room = region_bytes - SLAB_TABLE_OFFSET - SLAB_BYTES;
+        let slab_count = (room / (SLAB_BYTES + LARGE_WORDS_BYTES + 8)).min(SLAB_COUNT_MAX);
+        let large_words = (SLAB_TABLE_OFFSET + slab_count * 8).next_multiple_of(LARGE_WORDS_BYTES);
+        let data = (large_words + slab_count * LARGE_WORDS_BYTES).next_multiple_of(SLAB_BYTES);
+        assert!(data + slab_count * SLAB_BYTES <= region_bytes, "the slabs fit the region");
+        let slab_count = u32::try_from(slab_count).expect("slab counts fit 24 bits");
+        Self { slab_count, large_words, data }
+    }
+
+    /// Bytes in front of the slabs.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.data
+    }
+
+    pub(crate) fn root_word(index: usize) -> u64 {
+        assert!(index < ROOT_WORD_COUNT, "root word {index} is behind the last");
+        ROOT_OFFSET + 8 * index as u64
+    }
+
+    /// The slab table's word: 0 for a free slab, else the class plus one.
+    pub(crate) fn table_word(&self, slab: u32) -> u64 {
+        SLAB_TABLE_OFFSET + 8 * u64::from(slab)
+    }
+
+    pub(crate) fn slab(&self, slab: u32) -> u64 {
+        self.data + u64::from(slab) * SLAB_BYTES
+    }
+
+    /// The word that counts a slot's references.
+    #[inline]
+    pub(crate) fn slot_word(&self, at: Slot) -> u64 {
+        let word = 8 * u64::from(at.slot);
+        if usize::from(at.class.0) < FIRST_PACKED {
+            self.large_words + u64::from(at.slab) * LARGE_WORDS_BYTES + word
+        } else {
+            self.slab(at.slab) + word
+        }
+    }
+
+    /// Where a slot's contents begin.
+    #[inline]
+    pub(crate) fn slot(&self, at: Slot) -> u64 {
+        let shape = at.class.shape();
+        self.slab(at.slab) + shape.first_slot + u64::from(at.slot) * shape.slot_bytes
+    }
+
+    /// Whether the slot exists here: what an entry in a region says is not believed unseen.
+    #[inline]
+    pub(crate) fn has(&self, at: Slot) -> bool {
+        at.slab < self.slab_count && at.slot < at.class.shape().slot_count
+    }
+
+    /// Bytes of slot words inside a slab of this class, zeroed before the slab is used.
+    pub(crate) fn inner_words_bytes(class: Class) -> usize {
+        let bytes = if class.index() < FIRST_PACKED { 0 } else { class.shape().first_slot };
+        usize::try_from(bytes).expect("a slab fits memory")
+    }
+
+    /// A number that differs between layouts that cannot read each other.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let fold = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x0000_0100_0000_01B3);
+        let fixed = [LAYOUT_VERSION, SLAB_BYTES, ROOT_OFFSET, SLAB_TABLE_OFFSET];
+        let sized = [self.large_words, self.data, u64::from(self.slab_count)];
+        let shapes =
+            SHAPES.iter().flat_map(|shape| [shape.slot_bytes, u64::from(shape.slot_count)]);
+        fixed.into_iter().chain(sized).chain(shapes).fold(0xCBF2_9CE4_8422_2325, fold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_slots_fit_their_slab_and_shrink_from_class_to_class() {
+        let packed = &SHAPES[FIRST_PACKED..];
+        for pair in packed.windows(2) {
+            assert!(pair[1].slot_bytes < pair[0].slot_bytes);
+        }
+        for shape in packed {
+            let end = shape.first_slot + u64::from(shape.slot_count) * shape.slot_bytes;
+            assert!(end <= SLAB_BYTES);
+            assert!(SLAB_BYTES - end < shape.slot_bytes + 16 * u64::from(shape.slot_count));
+            assert!(shape.slot_count < 2048, "slot numbers have eleven bits");
+        }
+    }
+
+    #[test]
+    fn an_encoding_gets_the_smallest_slot_that_holds_it() {
+        for length in 1..=packed_bytes_max() {
+            let class = Class::packed_for(length).expect("there is a slot for every length");
+            assert!(class.shape().slot_bytes >= length as u64);
+            let next = usize::from(class.0) + 1;
+            assert!(next == CLASS_COUNT || SHAPES[next].slot_bytes < length as u64);
+        }
+        assert_eq!(Class::packed_for(packed_bytes_max() + 1), None);
+    }
+
+    #[test]
+    fn the_tables_take_less_than_a_hundredth_of_a_large_region() {
+        let layout = Layout::of(8 << 30);
+        assert!(layout.table_bytes() < (8 << 30) / 100 / 2);
+    }
+}

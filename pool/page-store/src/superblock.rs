@@ -1,0 +1,118 @@
+//! The first page of a pool, twice: what it is, who wrote it last, and its secret.
+//!
+//! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
+
+use region::Region;
+use sync::atomic::Ordering;
+use twox_hash::XxHash3_128;
+
+use crate::error::{OpenError, OpenErrorKind};
+use crate::layout::{LAYOUT_VERSION, Layout, SUPERBLOCK_BYTES};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
+const WORD_COUNT: usize = 12;
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Rises with every change; the higher of two copies is the newer.
+    sequence: u64,
+    /// How often the pool was opened.
+    pub(crate) run_epoch: u64,
+    /// Whether the last run ended by closing the pool.
+    pub(crate) closed_cleanly: bool,
+    pub(crate) secret: [u8; 32],
+}
+
+impl Superblock {
+    pub(crate) fn new(secret: [u8; 32]) -> Self {
+        Self { sequence: 0, run_epoch: 0, closed_cleanly: true, secret }
+    }
+
+    /// The newest whole copy, or `None` in a fresh region.
+    pub(crate) fn load(region: &Region, layout: &Layout) -> Result<Option<Self>, OpenError> {
+        let copies = [0, 1].map(|copy| read_words(region, copy));
+        let newest = copies
+            .iter()
+            .filter(|words| words[0] == MAGIC && words[WORD_COUNT - 1] == checksum(words))
+            .max_by_key(|words| words[4]);
+        let Some(words) = newest else {
+            if copies.iter().flatten().all(|&word| word == 0) {
+                return Ok(None);
+            }
+            let is_ours = copies.iter().any(|words| words[0] == MAGIC);
+            if is_ours && never_completed(&copies) {
+                return Ok(None);
+            }
+            let kind = if is_ours { OpenErrorKind::Damaged } else { OpenErrorKind::Foreign };
+            return Err(OpenError { kind });
+        };
+        let kind = if words[1] > LAYOUT_VERSION {
+            OpenErrorKind::Newer
+        } else if words[3] != region.size_bytes() {
+            OpenErrorKind::SizeDiffers
+        } else if words[1] < LAYOUT_VERSION || words[2] != layout.fingerprint() {
+            OpenErrorKind::OtherLayout
+        } else {
+            return Ok(Some(Self::from_words(words)));
+        };
+        Err(OpenError { kind })
+    }
+
+    /// Writes a change over the older copy.
+    pub(crate) fn save(&mut self, region: &Region, layout: &Layout) {
+        self.sequence += 1;
+        let words = self.to_words(region, layout);
+        let offset = copy_offset(usize::from(self.sequence % 2 == 1));
+        for (index, &word) in words.iter().enumerate() {
+            region.word_to_store(offset + 8 * index as u64).store(word, Ordering::Release);
+        }
+    }
+
+    fn from_words(words: &[u64; WORD_COUNT]) -> Self {
+        let mut secret = [0; 32];
+        for (bytes, word) in secret.as_chunks_mut::<8>().0.iter_mut().zip(&words[7..11]) {
+            *bytes = word.to_le_bytes();
+        }
+        Self { sequence: words[4], run_epoch: words[5], closed_cleanly: words[6] == 1, secret }
+    }
+
+    fn to_words(self, region: &Region, layout: &Layout) -> [u64; WORD_COUNT] {
+        let mut words = [0; WORD_COUNT];
+        words[0] = MAGIC;
+        words[1] = LAYOUT_VERSION;
+        words[2] = layout.fingerprint();
+        words[3] = region.size_bytes();
+        words[4] = self.sequence;
+        words[5] = self.run_epoch;
+        words[6] = u64::from(self.closed_cleanly);
+        for (word, bytes) in words[7..11].iter_mut().zip(self.secret.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        words[WORD_COUNT - 1] = checksum(&words);
+        words
+    }
+}
+
+/// Whether the copies are what a kill during the very first write leaves: one begun, without a
+/// checksum, the other untouched.
+fn never_completed(copies: &[[u64; WORD_COUNT]; 2]) -> bool {
+    let untouched = |copy: &[u64; WORD_COUNT]| copy.iter().all(|&word| word == 0);
+    untouched(&copies[0]) && copies[1][WORD_COUNT - 1] == 0 && copies[1][4] <= 1
+}
+
+fn copy_offset(copy: usize) -> u64 {
+    copy as u64 * SUPERBLOCK_BYTES
+}
+
+fn read_words(region: &Region, copy: usize) -> [u64; WORD_COUNT] {
+    let offset = copy_offset(copy);
+    std::array::from_fn(|index| region.word(offset + 8 * index as u64).load(Ordering::Acquire))
+}
+
+fn checksum(words: &[u64; WORD_COUNT]) -> u64 {
+    let bytes: Vec<u8> =
+        words[..WORD_COUNT - 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let sum = XxHash3_128::oneshot(&bytes);
+    u64::try_from(sum & u128::from(u64::MAX)).expect("64 bits were kept")
+}

@@ -1,0 +1,133 @@
+//! Where the pool's memory goes, and moving pages so that it comes back.
+
+use codec::DecodeError;
+
+use crate::entry::Entry;
+use crate::layout::{Class, SLAB_BYTES};
+use crate::store::PageStore;
+
+use sync::atomic::Ordering;
+use sync::{Pinned, counted};
+
+/// The memory of a pool, in bytes. Every byte of the region is in one of `free_bytes`,
+/// `page_bytes`, `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUsage {
+    pub size_bytes: u64,
+    /// Slabs that anything may take.
+    pub free_bytes: u64,
+    /// Slots that hold pages, as long as the slots are.
+    pub page_bytes: u64,
+    pub map_bytes: u64,
+    pub index_bytes: u64,
+    pub table_bytes: u64,
+    /// Free slots of slabs in use, and what does not divide into slots.
+    pub slack_bytes: u64,
+    pub page_count: u64,
+}
+
+/// A class that has a fair number of free slots in sparse slabs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SparseClass(Class);
+
+/// Slabs whose pages are being moved away.
+#[derive(Debug)]
+pub struct Victims {
+    class: Class,
+    slabs: Vec<u32>,
+}
+
+impl Victims {
+    pub fn is_empty(&self) -> bool {
+        self.slabs.is_empty()
+    }
+}
+
+impl PageStore {
+    pub fn usage(&self) -> StoreUsage {
+        let core = &self.core;
+        let free_slabs = core.book.free_count(&core.grace) as u64;
+        let live = |class: Class| core.live[class.index()].sum();
+        let pages = || Class::all().filter(|&class| class.has_slots() && class != Class::NODE);
+        let mut usage = StoreUsage {
+            size_bytes: core.region.size_bytes(),
+            free_bytes: free_slabs * SLAB_BYTES,
+            page_bytes: pages().map(|class| live(class) * class.shape().slot_bytes).sum(),
+            map_bytes: live(Class::NODE) * Class::NODE.shape().slot_bytes,
+            index_bytes: u64::from(core.index.segment_count()) * SLAB_BYTES,
+            table_bytes: core.layout.table_bytes(),
+            slack_bytes: 0,
+            page_count: pages().map(live).sum(),
+        };
+        let counted = usage.free_bytes
+            + usage.page_bytes
+            + usage.map_bytes
+            + usage.index_bytes
+            + usage.table_bytes;
+        // Counters move while they are read: a moment's inconsistency is no slack.
+        usage.slack_bytes = usage.size_bytes.saturating_sub(counted);
+        usage
+    }
+
+    /// Bytes of memory that one entry answers for: its share of its slot.
+    pub fn entry_share_bytes(
+        &self,
+        _pinned: &Pinned<'_>,
+        entry: Entry,
+    ) -> Result<u64, DecodeError> {
+        let Some(at) = entry.slot() else { return Ok(0) };
+        if !self.core.layout.has(at) {
+            return Err(DecodeError);
+        }
+        let word = self.core.region.word(self.core.layout.slot_word(at)).load(Ordering::Relaxed);
+        Ok(at.class.shape().slot_bytes / counted::count_of(word).max(1))
+    }
+
+    /// The class of pages whose sparse slabs hold the most free memory, if emptying some would
+    /// bring back at least `bytes_min`.
+    pub fn sparsest_class(&self, bytes_min: u64) -> Option<SparseClass> {
+        let free_bytes = |class: Class| {
+            let slots = self.core.book.listed_free_slots(class);
+            (slots * class.shape().slot_bytes, class)
+        };
+        let sparsest = Class::all()
+            .filter(|&class| class.has_slots() && class != Class::NODE)
+            .map(free_bytes)
+            .max()?;
+        (sparsest.0 >= bytes_min.max(2 * SLAB_BYTES)).then_some(SparseClass(sparsest.1))
+    }
+
+    /// Takes up to `count_max` sparse slabs out of use. Every page in them must be relocated, or
+    /// the victims released.
+    pub fn choose_victims(&self, class: SparseClass, count_max: usize) -> Victims {
+        let slabs = self.core.book.choose_victims(class.0, count_max);
+        Victims { class: class.0, slabs }
+    }
+
+    /// Whether an entry names a page in a slab that is being emptied.
+    #[inline]
+    pub fn is_in_victim(&self, entry: Entry) -> bool {
+        entry.slot().is_some_and(|at| self.core.layout.has(at) && self.core.book.is_victim(at.slab))
+    }
+
+    /// Whether more than one entry names the page.
+    pub fn is_shared(&self, entry: Entry) -> bool {
+        entry.slot().is_some_and(|at| {
+            let word = self.core.region.word(self.core.layout.slot_word(at));
+            counted::count_of(word.load(Ordering::Relaxed)) > 1
+        })
+    }
+
+    /// Ends the emptying: slabs that still hold pages are used again.
+    pub fn release_victims(&self, victims: Victims) {
+        for slab in victims.slabs {
+            self.core.book.release_victim(slab, victims.class, self.core.book_context());
+        }
+    }
+
+    /// Free slots that lanes keep for themselves, in bytes.
+    pub fn lane_slack_bytes(&self) -> u64 {
+        let bytes = |class: Class| self.lane_free_slots(class) as u64 * class.shape().slot_bytes;
+        Class::all().filter(|class| class.has_slots()).map(bytes).sum()
+    }
+}
