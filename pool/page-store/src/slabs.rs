@@ -182,12 +182,12 @@ impl SlabBook {
         let mut room: u64 = by_free.iter().map(|&(free, _)| u64::from(free)).sum();
         let mut victims = Vec::new();
         for (free, slab) in by_free {
-            room -= u64::from(free);
-            let live = u64::from(slot_count - free);
-            if victims.len() == count_max || live > room || free * 4 < slot_count {
+            // Its free slots take nothing in any more, and its live ones need room.
+            let taken = u64::from(slot_count);
+            if victims.len() == count_max || taken > room || free * 4 < slot_count {
                 break;
             }
-            room -= live;
+            room -= taken;
             self.unlist(&mut listed, slab);
             self.slab(slab).flags.store(VICTIM, Ordering::SeqCst);
             victims.push(slab);
