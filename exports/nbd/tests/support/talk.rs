@@ -172,8 +172,13 @@ impl Received {
         &self.bytes[start..self.next]
     }
 
+    /// Bytes that are not taken yet.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.next
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.next == self.bytes.len()
+        self.len() == 0
     }
 
     pub(crate) fn u16(&mut self) -> u16 {

@@ -1,0 +1,134 @@
+//! A server on sockets of its own, and a client that speaks bytes.
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nbd::{Config, Exports, Server};
+use tempfile::TempDir;
+use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+
+use crate::talk::{CLIENT_FLAGS, GREETING, Request, export_query, option, option_bytes, rep};
+
+/// Longer than anything here takes; what has not happened by then never will.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) directory: TempDir,
+}
+
+/// A configuration with its socket in `directory`.
+pub(crate) fn config(directory: &TempDir) -> Config {
+    Config {
+        unix_path: directory.path().join("nbd.sock"),
+        tcp: None,
+        tls: None,
+        connection_count_max: 16,
+        handshake_time_max: PATIENCE,
+        spin_permits: Arc::new(SpinPermits::new(1)),
+        spin_max: SPIN_MAX_DEFAULT,
+        thread_start: || {},
+    }
+}
+
+impl Running {
+    pub(crate) fn new(exports: Arc<dyn Exports>) -> Self {
+        Self::with(exports, |config| config)
+    }
+
+    pub(crate) fn with(exports: Arc<dyn Exports>, change: impl FnOnce(Config) -> Config) -> Self {
+        let directory = TempDir::new().expect("there is space for temporary files");
+        let config = change(config(&directory));
+        let server = Server::start(config, exports).expect("the server starts");
+        Self { server, directory }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("nbd.sock")
+    }
+
+    pub(crate) fn connect(&self) -> Client<UnixStream> {
+        let stream = UnixStream::connect(self.socket()).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a time can be set");
+        Client { stream }
+    }
+
+    /// A client that has chosen an export and gets simple replies.
+    pub(crate) fn connect_to(&self, export: &str) -> Client<UnixStream> {
+        let mut client = self.connect();
+        client.go(export);
+        client
+    }
+}
+
+/// Waits until `holds`, for a bounded time.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) struct Client<S> {
+    pub(crate) stream: S,
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server takes what it is sent");
+    }
+
+    pub(crate) fn receive(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).expect("the server answers");
+        bytes
+    }
+
+    /// Whether the server has closed the connection, once everything it sent is read.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    pub(crate) fn greet(&mut self) {
+        assert_eq!(self.receive(GREETING.len()), GREETING);
+        self.send(&CLIENT_FLAGS);
+    }
+
+    /// Sends an option and returns the kind of its last reply.
+    pub(crate) fn ask(&mut self, option: u32, payload: &[u8]) -> u32 {
+        self.send(&option_bytes(option, payload));
+        loop {
+            let header = self.receive(20);
+            let number =
+                |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+            let (kind, payload_bytes) = (number(12), number(16));
+            self.receive(usize::try_from(payload_bytes).expect("a short reply"));
+            if kind == rep::ACK || kind >= rep::ERR_UNSUP {
+                return kind;
+            }
+        }
+    }
+
+    pub(crate) fn go(&mut self, export: &str) {
+        self.greet();
+        assert_eq!(self.ask(option::GO, &export_query(export, &[])), rep::ACK);
+    }
+
+    /// Sends a request whose answer is a simple reply, and returns its error.
+    pub(crate) fn request(&mut self, request: Request, payload: &[u8]) -> u32 {
+        self.send(&[request.bytes().as_slice(), payload].concat());
+        let reply = self.receive(16);
+        u32::from_be_bytes(reply[4..8].try_into().expect("four bytes"))
+    }
+}

@@ -1,0 +1,299 @@
+//! Sessions under arbitrary input, for random tests and for fuzzing.
+//!
+//! [`handshake`] feeds bytes as they are. [`requests`] turns bytes into requests, most of them
+//! sensible, and compares every answer with a flat array of bytes.
+
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use nbd::{Access, Progress, TlsPolicy};
+
+use crate::support::{ExportTable, SparseDevice};
+use crate::talk::{Chunk, Received, Reply, Request, Talk, command, errno, flag};
+
+const SIZE: usize = 3 << 20;
+const BLOCK: usize = 4096;
+
+/// More than any session makes of one piece of input.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Arbitrary bytes that decide what happens next; zeros when they are used up.
+struct Choices<'bytes> {
+    rest: &'bytes [u8],
+}
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.rest.split_first() {
+            Some((first, rest)) => {
+                self.rest = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        let number = u32::from_be_bytes([0, self.byte(), self.byte(), self.byte()]);
+        number as usize % limit
+    }
+
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
+        self.rest = rest;
+        taken.to_vec()
+    }
+}
+
+fn exports() -> Arc<ExportTable> {
+    let device = || Arc::new(SparseDevice::new(SIZE as u64));
+    let table = ExportTable::new().with("a", Access::ReadWrite, device()).with(
+        "",
+        Access::ReadOnly,
+        device(),
+    );
+    Arc::new(table)
+}
+
+/// Arbitrary bytes from the greeting on, in arbitrary pieces.
+pub(crate) fn handshake(bytes: &[u8]) {
+    let mut choices = Choices { rest: bytes };
+    let policy =
+        if choices.byte().is_multiple_of(2) { TlsPolicy::Absent } else { TlsPolicy::Required };
+    let mut talk = Talk::new(exports(), policy);
+    while !choices.rest.is_empty() {
+        let count = 1 + choices.below(64);
+        talk.send(&choices.take(count));
+        assert!(talk.received().len() <= ANSWER_BYTES_MAX);
+        match talk.progress() {
+            Progress::ReceiveInput => {}
+            Progress::StartTls => talk.tls_started(),
+            Progress::Close => return,
+            Progress::SendOutput => panic!("there is room for more output"),
+        }
+    }
+}
+
+/// A session in transmission, and what its device should hold.
+struct Storm {
+    talk: Talk,
+    structured: bool,
+    model: Vec<u8>,
+    /// What is sent in the next piece.
+    unsent: Vec<u8>,
+    expected: Vec<Expected>,
+}
+
+/// What a request is to be answered.
+struct Expected {
+    request: Request,
+    outcome: Result<Answer, u32>,
+}
+
+enum Answer {
+    Done,
+    Data(Vec<u8>),
+    Status,
+}
+
+/// Requests and garbage, as the bytes decide, against the model.
+pub(crate) fn requests(bytes: &[u8]) {
+    let mut choices = Choices { rest: bytes };
+    let structured = choices.byte().is_multiple_of(2);
+    let talk = match structured {
+        true => Talk::structured(exports(), "a"),
+        false => Talk::simple(exports(), "a"),
+    };
+    let mut storm =
+        Storm { talk, structured, model: vec![0; SIZE], unsent: Vec::new(), expected: Vec::new() };
+    let mut cookie = 0;
+    while !choices.rest.is_empty() {
+        cookie += 1;
+        storm.add_request(cookie, &mut choices);
+        match choices.byte() {
+            0..160 => storm.send_all(),
+            160..250 => {}
+            250.. => {
+                storm.send_all();
+                return storm.send_garbage(&mut choices);
+            }
+        }
+    }
+    storm.send_all();
+}
+
+impl Storm {
+    fn add_request(&mut self, cookie: u64, choices: &mut Choices<'_>) {
+        let command = u16::from(choices.byte() % 9);
+        if command == command::DISCONNECT {
+            return;
+        }
+        let length = match choices.byte() {
+            0..128 => choices.below(3) * 4096,
+            128..240 => choices.below(20_000),
+            240..254 => choices.below(SIZE),
+            254.. => choices.below(SIZE) + (31 << 20),
+        };
+        let offset = match choices.byte() {
+            0..200 => choices.below(SIZE / BLOCK) * BLOCK,
+            200.. => choices.below(SIZE + BLOCK),
+        };
+        let flags = match choices.byte() {
+            0..128 => 0,
+            128..250 => 1 << (choices.byte() % 5),
+            250.. => u16::from(choices.byte()) << 4,
+        };
+        let length = u32::try_from(length).expect("lengths have 32 bits");
+        let request = Request { command, flags, cookie, offset: offset as u64, length };
+        self.unsent.extend(request.bytes());
+        let payload = match command {
+            command::WRITE => vec![choices.byte() | 1; length as usize],
+            _ => Vec::new(),
+        };
+        self.unsent.extend(&payload);
+        let outcome = self.expect(request, &payload);
+        self.expected.push(Expected { request, outcome });
+    }
+
+    /// What the protocol wants, with its effect on the model.
+    fn expect(&mut self, request: Request, payload: &[u8]) -> Result<Answer, u32> {
+        let allowed = match request.command {
+            command::READ if self.structured => flag::FUA | flag::DF,
+            command::WRITE_ZEROES => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
+            command::BLOCK_STATUS => flag::FUA | flag::REQ_ONE,
+            _ => flag::FUA,
+        };
+        if request.command > command::BLOCK_STATUS || request.flags & !allowed != 0 {
+            return Err(errno::EINVAL);
+        }
+        if request.command == command::FLUSH {
+            let whole = (request.offset, request.length) == (0, 0);
+            return if whole { Ok(Answer::Done) } else { Err(errno::EINVAL) };
+        }
+        let too_long = request.length > 32 << 20;
+        let unfragmented_too_long = request.flags & flag::DF != 0 && request.length > 1 << 20;
+        match request.command {
+            command::READ if self.structured && (too_long || unfragmented_too_long) => {
+                return Err(errno::EOVERFLOW);
+            }
+            command::READ | command::WRITE if too_long => return Err(errno::EINVAL),
+            command::BLOCK_STATUS if !self.structured || request.length == 0 => {
+                return Err(errno::EINVAL);
+            }
+            _ => {}
+        }
+        let start = usize::try_from(request.offset).expect("offsets fit memory");
+        let range = start..start + request.length as usize;
+        if range.end > SIZE {
+            let changes = [command::WRITE, command::WRITE_ZEROES].contains(&request.command);
+            return Err(if changes { errno::ENOSPC } else { errno::EINVAL });
+        }
+        Ok(self.apply(request.command, range, payload))
+    }
+
+    fn apply(&mut self, command: u16, range: Range<usize>, payload: &[u8]) -> Answer {
+        match command {
+            command::READ => return Answer::Data(self.model[range].to_vec()),
+            command::BLOCK_STATUS => return Answer::Status,
+            command::WRITE => self.model[range].copy_from_slice(payload),
+            command::WRITE_ZEROES => self.model[range].fill(0),
+            command::TRIM => {
+                let whole = range.start.div_ceil(BLOCK) * BLOCK..range.end / BLOCK * BLOCK;
+                if !whole.is_empty() {
+                    self.model[whole].fill(0);
+                }
+            }
+            _ => {}
+        }
+        Answer::Done
+    }
+
+    fn send_all(&mut self) {
+        self.talk.send(&std::mem::take(&mut self.unsent));
+        assert_eq!(self.talk.progress(), Progress::ReceiveInput);
+        let mut received = self.talk.received();
+        for expected in self.expected.drain(..) {
+            check_answer(&expected, self.structured, &mut received);
+        }
+        assert!(received.is_empty(), "nothing is answered twice");
+    }
+
+    /// After this the session may do as it likes, but not fail.
+    fn send_garbage(&mut self, choices: &mut Choices<'_>) {
+        while !choices.rest.is_empty() && self.talk.progress() == Progress::ReceiveInput {
+            let count = 1 + choices.below(64);
+            self.talk.send(&choices.take(count));
+            assert!(self.talk.received().len() <= ANSWER_BYTES_MAX);
+        }
+    }
+}
+
+fn check_answer(expected: &Expected, structured: bool, received: &mut Received) {
+    let request = expected.request;
+    match &expected.outcome {
+        Ok(Answer::Data(data)) if structured => check_chunks(request, data, received),
+        Ok(Answer::Data(data)) => {
+            check_simple(request, 0, received);
+            assert!(received.take(data.len()) == data, "{request:?} read something else");
+        }
+        Ok(Answer::Status) => check_status(request, received),
+        Ok(Answer::Done) => check_simple(request, 0, received),
+        Err(error) if structured => match received.reply() {
+            Reply::Chunk { cookie, done: true, chunk: Chunk::Error { error: found, .. } } => {
+                assert_eq!((cookie, found), (request.cookie, *error), "{request:?}");
+            }
+            other => panic!("{request:?} should fail with {error}, not {other:?}"),
+        },
+        Err(error) => check_simple(request, *error, received),
+    }
+}
+
+fn check_simple(request: Request, error: u32, received: &mut Received) {
+    let expected = Reply::Simple { cookie: request.cookie, error };
+    assert_eq!(received.reply(), expected, "{request:?}");
+}
+
+fn check_chunks(request: Request, expected: &[u8], received: &mut Received) {
+    let mut found = Vec::new();
+    loop {
+        let Reply::Chunk { cookie, done, chunk } = received.reply() else {
+            panic!("{request:?} wants chunks");
+        };
+        assert_eq!(cookie, request.cookie);
+        let at = request.offset + found.len() as u64;
+        match chunk {
+            Chunk::Data { offset, data } => {
+                assert_eq!(offset, at);
+                assert!(!data.is_empty(), "a chunk describes something");
+                found.extend(data);
+            }
+            Chunk::Hole { offset, length } => {
+                assert_eq!(offset, at);
+                assert!(length > 0, "a chunk describes something");
+                found.resize(found.len() + length as usize, 0);
+            }
+            Chunk::Nothing => assert!(done),
+            other => panic!("{request:?} is answered {other:?}"),
+        }
+        if done {
+            break;
+        }
+        assert_eq!(request.flags & flag::DF, 0, "{request:?} wants one chunk");
+    }
+    assert!(found == expected, "{request:?} read something else");
+}
+
+fn check_status(request: Request, received: &mut Received) {
+    let Reply::Chunk { cookie, done: true, chunk: Chunk::Status(extents) } = received.reply()
+    else {
+        panic!("{request:?} wants a status");
+    };
+    assert_eq!(cookie, request.cookie);
+    assert!(!extents.is_empty(), "a client can go on from here");
+    assert!(request.flags & flag::REQ_ONE == 0 || extents.len() == 1);
+    let lengths = extents.iter().map(|(length, _)| u64::from(*length));
+    assert!(extents.iter().all(|(length, _)| *length > 0), "extents are not empty");
+    assert!(lengths.sum::<u64>() <= u64::from(request.length));
+}

@@ -1,0 +1,13 @@
+//! Arbitrary bytes from an NBD client that has not chosen an export.
+#![no_main]
+
+#[path = "../../../exports/nbd/tests/support/storm.rs"]
+mod storm;
+#[path = "../../../exports/nbd/tests/support/mod.rs"]
+mod support;
+#[path = "../../../exports/nbd/tests/support/talk.rs"]
+mod talk;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| storm::handshake(bytes));
