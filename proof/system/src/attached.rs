@@ -19,3 +19,12 @@ pub fn device_size_bytes(device: &Path) -> Result<u64> {
     let printed = Tool::new("blockdev --getsize64").arg(device).check()?;
     printed.trim().parse().with_context(|| format!("blockdev printed {printed:?}"))
 }
+
+/// How many sectors were written to the device since it was made.
+pub fn written_sector_count(device: &Path) -> Result<u64> {
+    let name = device.file_name().context("a device has a name")?.to_string_lossy().into_owned();
+    let path = format!("/sys/block/{name}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let field = text.split_whitespace().nth(6).with_context(|| format!("{path} is too short"))?;
+    field.parse().with_context(|| format!("{path} holds {field:?}"))
+}

@@ -40,6 +40,33 @@ pub fn leftovers(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// What the kernel complained about since it wrote `line_count` lines, as far as it may be read:
+/// failed requests of block devices and damage that file systems found.
+pub fn kernel_complaints(line_count: usize) -> Vec<String> {
+    let is_complaint = |line: &&String| {
+        let line = line.to_ascii_lowercase();
+        ["i/o error", "ext4-fs error", "xfs (loop", "btrfs error", "corruption", "buffer i/o"]
+            .iter()
+            .any(|word| line.contains(word))
+            && !line.contains("mounting")
+            && !line.contains("unmounting")
+            && !line.contains("ending clean mount")
+    };
+    let lines = kernel_lines();
+    lines[line_count.min(lines.len())..].iter().filter(is_complaint).cloned().collect()
+}
+
+/// How many lines the kernel has written.
+pub fn kernel_line_count() -> usize {
+    kernel_lines().len()
+}
+
+fn kernel_lines() -> Vec<String> {
+    // Without the right to read it there is nothing to see; other checks remain.
+    let text = Tool::new("dmesg").check().unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
 /// Each process with its command line.
 pub(crate) fn processes() -> Vec<(u32, String)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

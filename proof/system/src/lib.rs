@@ -6,6 +6,7 @@
 
 mod attached;
 mod daemon;
+mod file_checker;
 mod host;
 mod mounted;
 mod nbd_client;
@@ -15,9 +16,10 @@ mod stamp;
 mod stripe;
 mod tool;
 
-pub use attached::{attach, device_size_bytes};
+pub use attached::{attach, device_size_bytes, written_sector_count};
 pub use daemon::{Daemon, DaemonOptions, wait_for};
-pub use host::{Ability, leftovers, missing};
+pub use file_checker::FileChecker;
+pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing};
 pub use mounted::Mounted;
 pub use nbd_client::{NbdClient, NbdFailure, Request};
 pub use process::{Background, Interruption};

@@ -1,0 +1,180 @@
+//! Attached volumes under file systems and tools that trust block devices, while the daemon is
+//! killed with -9 and started again.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use system::{
+    Ability, Background, Daemon, DaemonOptions, FileChecker, Mounted, Random, Tool, attach,
+    device_size_bytes, kernel_complaints, kernel_line_count, missing, seed, wait_for,
+    written_sector_count,
+};
+
+const KILLS: usize = 4;
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+const CHECKERS: u64 = 2;
+
+/// What must happen between two kills.
+const OPERATIONS_BETWEEN_KILLS: u64 = 150;
+const SECTORS_BETWEEN_KILLS: u64 = 20_000;
+
+/// How much of what was deleted may stay in use: slabs that are not empty yet.
+const KEPT_BYTES_MAX: u64 = 24 << 20;
+
+const MIB: u64 = 1 << 20;
+
+struct FileSystem {
+    make: &'static str,
+    check: &'static str,
+}
+
+const EXT4: FileSystem = FileSystem { make: "mkfs.ext4 -q", check: "e2fsck -fn" };
+const XFS: FileSystem = FileSystem { make: "mkfs.xfs -q", check: "xfs_repair -n" };
+const BTRFS: FileSystem = FileSystem { make: "mkfs.btrfs -q", check: "btrfs check --readonly" };
+
+#[test]
+fn ext4_sees_no_error_while_the_daemon_is_killed() -> Result<()> {
+    check_file_system(&EXT4)
+}
+
+#[test]
+fn xfs_sees_no_error_while_the_daemon_is_killed() -> Result<()> {
+    check_file_system(&XFS)
+}
+
+#[test]
+fn btrfs_sees_no_error_while_the_daemon_is_killed() -> Result<()> {
+    check_file_system(&BTRFS)
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_while_the_daemon_was_killed() -> Result<()> {
+    let Some(mut daemon) = daemon_for(&[Ability::Program("fio")])? else { return Ok(()) };
+    daemon.memlane("volume create v --size 128MiB")?;
+    let device = attach(&daemon, "v")?;
+    let mut fio = Background::start(fio(&device))?;
+    for _ in 0..KILLS {
+        let before = written_sector_count(&device)?;
+        wait_for("fio to write", TIME_LIMIT, || {
+            if let Some(status) = fio.has_ended()? {
+                ensure!(status.success(), "fio failed: {status}");
+                fio = Background::start(self::fio(&device))?;
+            }
+            Ok(written_sector_count(&device)? > before + SECTORS_BETWEEN_KILLS)
+        })?;
+        daemon.kill()?;
+        daemon.start_again()?;
+    }
+    fio.finish(TIME_LIMIT)?;
+    daemon.finish()
+}
+
+#[test]
+fn trimming_gives_memory_back() -> Result<()> {
+    let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
+    daemon.memlane("volume create v --size 512MiB")?;
+    let device = attach(&daemon, "v")?;
+    Tool::new(EXT4.make).arg(&device).check()?;
+    let mounted = Mounted::new(&device, &daemon.folder().join("mnt"), "noatime")?;
+    Tool::new("fstrim").arg(mounted.folder()).check()?;
+    let empty = daemon.status()?.pool.used_bytes;
+    write_noise(&mounted.folder().join("noise"), 128 * MIB)?;
+    let full = daemon.status()?.pool.used_bytes;
+    ensure!(full > empty + 120 * MIB, "128 MiB of noise took {} bytes", full - empty);
+    std::fs::remove_file(mounted.folder().join("noise"))?;
+    Tool::new("sync -f").arg(mounted.folder()).check()?;
+    Tool::new("fstrim").arg(mounted.folder()).check()?;
+    wait_for("the memory to come back", TIME_LIMIT, || {
+        Ok(daemon.status()?.pool.used_bytes < empty + KEPT_BYTES_MAX)
+    })?;
+    mounted.unmount()?;
+    daemon.finish()
+}
+
+#[test]
+fn a_device_has_the_sectors_and_the_size_of_its_volume() -> Result<()> {
+    let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
+    for (name, sector) in [("small", "512"), ("large", "4096")] {
+        daemon.memlane(&format!("volume create {name} --size 64MiB --sector {sector}"))?;
+        let device = attach(&daemon, name)?;
+        let found = Tool::new("blockdev --getss").arg(&device).check()?;
+        ensure!(found.trim() == sector, "{name} has sectors of {found}");
+        ensure!(device_size_bytes(&device)? == 64 * MIB, "{name} has another size");
+        daemon.memlane(&format!("volume resize {name} --size 96MiB"))?;
+        wait_for("the device to grow", TIME_LIMIT, || Ok(device_size_bytes(&device)? == 96 * MIB))?;
+    }
+    daemon.finish()
+}
+
+/// A daemon for block devices, or none and a remark when this host cannot have them.
+fn daemon_for(needed: &[Ability]) -> Result<Option<Daemon>> {
+    if let Some(reason) = missing(&[&[Ability::BlockDevices], needed].concat()) {
+        eprintln!("skipped: {reason}");
+        return Ok(None);
+    }
+    Daemon::start(DaemonOptions { pool_size: "1GiB", flags: "" }).map(Some)
+}
+
+/// Makes the file system, works on it through kills, and checks it.
+fn check_file_system(file_system: &FileSystem) -> Result<()> {
+    let Some(mut daemon) = daemon_for(&[Ability::Program("stress-ng")])? else { return Ok(()) };
+    let seed = seed()?;
+    eprintln!("replay: MEMLANE_SEED={seed}");
+    let kernel_lines = kernel_line_count();
+    daemon.memlane("volume create v --size 512MiB")?;
+    let device = attach(&daemon, "v")?;
+    Tool::new(file_system.make).arg(&device).check()?;
+    let mounted = Mounted::new(&device, &daemon.folder().join("mnt"), "noatime,discard")?;
+    kill_under_work(&mut daemon, mounted.folder(), seed)?;
+    mounted.unmount()?;
+    Tool::new(file_system.check).arg(&device).check()?;
+    daemon.finish()?;
+    let complaints = kernel_complaints(kernel_lines);
+    ensure!(complaints.is_empty(), "the kernel complained: {complaints:#?}");
+    Ok(())
+}
+
+fn kill_under_work(daemon: &mut Daemon, folder: &Path, seed: u64) -> Result<()> {
+    let stress = Tool::new("stress-ng --quiet --hdd 1 --hdd-bytes 16M --hdd-ops 20000 --verify")
+        .arg("--temp-path")
+        .arg(folder);
+    let stress = Background::start(stress)?;
+    let mut random = Random::new(seed);
+    let mut checkers = Vec::new();
+    for number in 0..CHECKERS {
+        checkers.push(FileChecker::start(&folder.join(number.to_string()), random.next_u64())?);
+    }
+    let operation_count = || checkers.iter().map(FileChecker::operation_count).sum::<u64>();
+    let has_failed = || checkers.iter().any(FileChecker::has_failed);
+    for _ in 0..KILLS {
+        let before = operation_count();
+        let pause = OPERATIONS_BETWEEN_KILLS + random.below(OPERATIONS_BETWEEN_KILLS);
+        wait_for("work on the files", TIME_LIMIT, || {
+            Ok(has_failed() || operation_count() > before + pause)
+        })?;
+        daemon.kill()?;
+        daemon.start_again()?;
+    }
+    for checker in checkers {
+        checker.finish()?;
+    }
+    stress.finish(TIME_LIMIT)
+}
+
+fn fio(device: &Path) -> Tool {
+    Tool::new("fio --name=v --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k")
+        .args("--size=128M --verify=crc32c --verify_fatal=1 --output=/dev/null".split(' '))
+        .arg("--refill_buffers")
+        .arg(format!("--filename={}", device.display()))
+}
+
+fn write_noise(path: &Path, length: u64) -> Result<()> {
+    let mut random = Random::new(length);
+    let mut noise = vec![0; 128 << 20];
+    noise.truncate(usize::try_from(length)?);
+    random.fill(&mut noise);
+    std::fs::write(path, &noise)?;
+    Tool::new("sync -f").arg(path).check()?;
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Volumes as users handle them: the command line, its exit codes, sizes, full pools, restarts.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use system::{
+    Ability, Daemon, DaemonOptions, NbdClient, NbdFailure, Random, Request, attach,
+    device_size_bytes, missing, wait_for,
+};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+const CHUNK_BYTES: u32 = 1 << 20;
+
+/// The protocol's code for "no space".
+const NBD_NO_SPACE: u32 = 28;
+
+fn small_daemon() -> Result<Daemon> {
+    Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })
+}
+
+#[track_caller]
+fn check(daemon: &Daemon, words: &str, exit_code: i32) {
+    let output = daemon.try_memlane(words).expect("the command line can be run");
+    let said = format!("{}{}", output.stdout, output.stderr);
+    assert_eq!(output.exit_code, Some(exit_code), "memlane {words}: {said}");
+}
+
+#[test]
+fn the_exit_code_tells_what_went_wrong() -> Result<()> {
+    let mut daemon = small_daemon()?;
+    check(&daemon, "volume create v --size 16MiB", 0);
+    check(&daemon, "volume create v --size 16MiB", 1);
+    check(&daemon, "volume create", 2);
+    check(&daemon, "volume create w --size 16XB", 2);
+    check(&daemon, "volume show w", 3);
+    check(&daemon, "volume delete w", 3);
+    check(&daemon, "volume delete v", 0);
+    daemon.kill()?;
+    check(&daemon, "status", 5);
+    daemon.start_again()?;
+    check(&daemon, "status", 0);
+    daemon.finish()
+}
+
+#[test]
+fn an_error_in_json_has_a_kind_and_a_message() -> Result<()> {
+    let daemon = small_daemon()?;
+    let output = daemon.try_memlane("--json volume show nothing")?;
+    let printed = format!("{}{}", output.stdout, output.stderr);
+    let error: serde_json::Value =
+        serde_json::from_str(&printed).with_context(|| format!("this is no JSON: {printed}"))?;
+    ensure!(error["error"]["kind"] == "not_found", "{error}");
+    ensure!(error["error"]["message"].is_string(), "{error}");
+    daemon.finish()
+}
+
+#[test]
+fn a_volume_grows_and_keeps_its_data() -> Result<()> {
+    let daemon = small_daemon()?;
+    daemon.memlane("volume create v --size 16MiB")?;
+    let written = noise(7, 4096);
+    client(&daemon, "v")?
+        .ask(&Request::Write { offset: 16 * MIB - 4096, data: written.clone() })?;
+    daemon.memlane("volume resize v --size 32MiB")?;
+    let mut client = client(&daemon, "v")?;
+    ensure!(client.size_bytes() == 32 * MIB, "the volume has {} bytes", client.size_bytes());
+    let found = client.ask(&Request::Read { offset: 16 * MIB - 4096, length: 8192 })?;
+    ensure!(found[..4096] == written, "the data is another");
+    ensure!(found[4096..].iter().all(|byte| *byte == 0), "what is new is not empty");
+    drop(client);
+    daemon.finish()
+}
+
+#[test]
+fn a_volume_shrinks_below_its_data_only_by_force() -> Result<()> {
+    let daemon = small_daemon()?;
+    daemon.memlane("volume create v --size 32MiB")?;
+    client(&daemon, "v")?.ask(&Request::Write { offset: 24 * MIB, data: noise(7, 4096) })?;
+    check(&daemon, "volume resize v --size 16MiB", 1);
+    ensure!(daemon.volume("v")?.size_bytes == 32 * MIB, "a refused shrink changed the size");
+    check(&daemon, "volume resize v --size 16MiB --force", 0);
+    daemon.memlane("volume resize v --size 32MiB")?;
+    let found = client(&daemon, "v")?.ask(&Request::Read { offset: 24 * MIB, length: 4096 })?;
+    ensure!(found.iter().all(|byte| *byte == 0), "dropped data came back");
+    daemon.finish()
+}
+
+#[test]
+fn a_full_pool_refuses_writes_until_something_is_discarded() -> Result<()> {
+    let daemon = small_daemon()?;
+    daemon.memlane("volume create v --size 1GiB")?;
+    let mut client = client(&daemon, "v")?;
+    let full_at = fill(&mut client)?;
+    ensure!(full_at > 32 * MIB, "a pool of 64 MiB took only {full_at} bytes");
+    let before = noise(0, CHUNK_BYTES);
+    let found = client.ask(&Request::Read { offset: 0, length: CHUNK_BYTES })?;
+    ensure!(found == before, "a full pool changed what was written before");
+    let length = u32::try_from(full_at)?;
+    client.ask(&Request::Trim { offset: 0, length })?;
+    wait_for("room after the discard", TIME_LIMIT, || {
+        Ok(client.ask(&Request::Write { offset: 0, data: noise(1, CHUNK_BYTES) }).is_ok())
+    })?;
+    drop(client);
+    daemon.finish()
+}
+
+#[test]
+fn deleting_a_volume_gives_its_memory_back_also_from_a_full_pool() -> Result<()> {
+    let daemon = small_daemon()?;
+    let empty = daemon.status()?.pool.used_bytes;
+    daemon.memlane("volume create v --size 1GiB")?;
+    fill(&mut client(&daemon, "v")?)?;
+    daemon.memlane("volume delete v")?;
+    wait_for("the memory to come back", TIME_LIMIT, || {
+        Ok(daemon.status()?.pool.used_bytes < empty + 4 * MIB)
+    })?;
+    check(&daemon, "volume show v", 3);
+    daemon.finish()
+}
+
+#[test]
+fn volumes_and_their_properties_come_back_after_a_restart() -> Result<()> {
+    let mut daemon = small_daemon()?;
+    daemon.memlane("volume create a --size 16MiB --reduction compress")?;
+    daemon.memlane("volume create b --size 64TiB --sector 512")?;
+    daemon.memlane("volume rename a c")?;
+    let before = daemon.volumes()?;
+    daemon.kill()?;
+    daemon.start_again()?;
+    ensure!(daemon.volumes()? == before, "{:?} is not {before:?}", daemon.volumes()?);
+    daemon.stop()?;
+    daemon.start_again()?;
+    ensure!(daemon.volumes()? == before, "{:?} is not {before:?}", daemon.volumes()?);
+    daemon.finish()
+}
+
+#[test]
+fn attachments_come_back_after_a_restart() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "" })?;
+    daemon.memlane("volume create v --size 16MiB")?;
+    let device = attach(&daemon, "v")?;
+    std::fs::write(&device, noise(7, 4096))?;
+    for restart in [Daemon::kill, Daemon::stop] {
+        restart(&mut daemon)?;
+        daemon.start_again()?;
+        let shown = daemon.volume("v")?.device;
+        ensure!(shown.as_deref() == device.to_str(), "the device is now {shown:?}");
+        ensure!(device_size_bytes(&device)? == 16 * MIB, "the device has another size");
+        let found = client(&daemon, "v")?.ask(&Request::Read { offset: 0, length: 4096 })?;
+        ensure!(found == noise(7, 4096), "the device holds something else");
+    }
+    daemon.finish()
+}
+
+fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
+    Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
+}
+
+/// Bytes that cannot be made smaller.
+fn noise(seed: u64, length: u32) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(length).expect("32 bits fit")];
+    Random::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Writes noise from the beginning until the pool is full; returns where that was.
+fn fill(client: &mut NbdClient) -> Result<u64> {
+    let mut offset = 0;
+    while offset < client.size_bytes() {
+        let data = noise(offset, CHUNK_BYTES);
+        match client.ask(&Request::Write { offset, data }) {
+            Ok(_) => offset += u64::from(CHUNK_BYTES),
+            Err(NbdFailure::Refused(NBD_NO_SPACE)) => return Ok(offset),
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Ok(offset)
+}
