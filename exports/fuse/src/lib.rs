@@ -1,2 +1,46 @@
-//! Volumes as files over /dev/fuse, and as loop devices on them.
+//! Volumes as files over `/dev/fuse`, and as loop devices on them.
+//!
+//! ```text
+//! application ─▶ /dev/loopN ─▶ kernel ─▶ /dev/fuse ─▶ crew ─▶ server ─▶ BlockDevice
+//!                direct I/O    FUSE      connection   who      what
+//!                                        │            serves   is meant
+//!                                        └─▶ holder keeps a copy while nobody serves
+//! ```
+//!
+//! One directory shows each volume as a regular file, which only its user may open; a loop device on
+//! such a file is the volume as a block device of the kernel. The server keeps no state between
+//! requests, so a process that is killed can be replaced: the next one takes the connection from
+//! the holder, has the kernel send again what was in flight, and nobody above sees an error.
+//!
+//! Invariants:
+//!
+//! - Nothing needs memory, or waits for another process, between a request and its reply.
+//! - The serving process never opens, closes or examines a file that it serves. It would wait for
+//!   itself, beyond killing; see [`Helper`].
+//! - One worker waits for requests; the others sleep unless there is work for them.
+//!
+//! Locks: `Export::devices` alone, and nothing else is taken while it is held. It is held while an
+//! errand runs, because it is what keeps two errands apart; no request waits for it.
 #![forbid(unsafe_code)]
+
+mod connection;
+mod counters;
+mod crew;
+mod errand;
+mod error;
+mod export;
+mod files;
+mod helper;
+mod holder;
+mod mount;
+mod pace;
+mod reply;
+mod request;
+mod roster;
+mod server;
+
+pub use counters::Traffic;
+pub use error::{DeadDevice, FuseError, FuseErrorKind};
+pub use export::{Attachment, Config, Export, Keep, Origin};
+pub use files::{FileEntry, FileId, Files};
+pub use helper::{Helper, run_helper};

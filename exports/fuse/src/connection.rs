@@ -1,0 +1,100 @@
+//! The `/dev/fuse` descriptor: one connection to the kernel, which outlives the processes that
+//! serve it for as long as one of them keeps it open.
+
+use std::fs::OpenOptions;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::reply::Reply;
+use crate::server::ReplySink;
+
+const DEVICE_PATH: &str = "/dev/fuse";
+
+/// What a look for a request found.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// A message of so many bytes.
+    Message(usize),
+    Nothing,
+    /// The kernel has ended the connection: it was unmounted or aborted.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    fd: OwnedFd,
+}
+
+impl Connection {
+    /// A connection that is not mounted yet.
+    pub(crate) fn open() -> io::Result<Self> {
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(nonblocking)
+            .open(DEVICE_PATH)?;
+        Ok(Self { fd: file.into() })
+    }
+
+    /// A connection that another process began.
+    pub(crate) fn from_kept(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Takes the next request if there is one. Never waits.
+    pub(crate) fn look(&self, buffer: &mut [u8]) -> io::Result<Look> {
+        match rustix::io::read(&self.fd, buffer) {
+            Ok(length) => Ok(Look::Message(length)),
+            // A request that was withdrawn while it was read is no error.
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(Look::Nothing),
+            Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => Ok(Look::Ended),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sleeps until there may be a request, or `wake` becomes readable.
+    pub(crate) fn sleep(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
+        let mut fds =
+            [PollFd::new(&self.fd, PollFlags::IN), PollFd::from_borrowed_fd(wake, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the kernel still holds its side: false once it was unmounted or aborted, and before
+    /// it is mounted.
+    pub(crate) fn is_alive(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default()))?;
+        Ok(!fds[0].revents().contains(PollFlags::ERR))
+    }
+
+    /// Has the kernel send again all requests that were taken and not answered. Kernels before 6.9
+    /// refuse with "invalid argument".
+    pub(crate) fn ask_to_resend(&self) -> io::Result<()> {
+        rustix::io::write(&self.fd, Reply::resend_notification().bytes())?;
+        Ok(())
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl ReplySink for Connection {
+    fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        match rustix::io::writev(&self.fd, parts) {
+            // Nobody waits for this reply any more.
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

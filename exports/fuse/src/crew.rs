@@ -1,0 +1,342 @@
+//! The threads that serve one connection.
+//!
+//! All memory that they need is there before the first request. A worker that panics ends the
+//! process: the connection is kept elsewhere, and the next process answers what was in flight.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
+
+use crate::connection::{Connection, Look};
+use crate::counters::{Counters, Traffic};
+use crate::files::Files;
+use crate::pace::Pace;
+use crate::request::{self, Malformed, Operation};
+use crate::roster::Roster;
+use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
+
+/// What a leader serves in one go, without finding the queue empty, before it calls for help.
+/// About a hundred microseconds of work.
+const HELP_FROM_BYTES: usize = 512 << 10;
+
+/// What a request costs besides its data, in bytes of data that cost as much.
+const REQUEST_COST_BYTES: usize = 4096;
+
+/// A helper that has found nothing so often goes back to sleep.
+const HELPER_LOOKS_MAX: u32 = 16;
+
+/// How a crew is made up.
+#[derive(Clone)]
+pub(crate) struct CrewPlan {
+    pub(crate) worker_count: usize,
+    pub(crate) permits: Arc<SpinPermits>,
+    pub(crate) spin_max: Duration,
+    /// Called by each worker before its first request.
+    pub(crate) thread_start: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// Running workers. Dropping the crew stops them after the requests that they are at.
+pub(crate) struct Crew {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    connection: Arc<Connection>,
+    files: Arc<dyn Files>,
+    counters: Vec<Counters>,
+    roster: Roster,
+    pace: Pace,
+    is_over: AtomicBool,
+    /// Readable once the crew shall stop.
+    stop: OwnedFd,
+}
+
+impl Crew {
+    pub(crate) fn start(
+        plan: &CrewPlan,
+        connection: Arc<Connection>,
+        files: Arc<dyn Files>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            connection,
+            files,
+            counters: (0..plan.worker_count).map(|_| Counters::default()).collect(),
+            roster: Roster::new(plan.worker_count),
+            pace: Pace::new(),
+            is_over: AtomicBool::new(false),
+            stop: eventfd(0, EventfdFlags::CLOEXEC)?,
+        });
+        let mut crew = Self { shared, threads: Vec::new() };
+        for index in 0..plan.worker_count {
+            let (plan, shared) = (plan.clone(), Arc::clone(&crew.shared));
+            let body = move || Worker::new(index, &plan, &shared).run(&plan);
+            crew.threads.push(thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?);
+        }
+        Ok(crew)
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        self.shared.counters.iter().for_each(|counters| counters.add_to(&mut sum));
+        sum
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes()).expect("it was zero before");
+        self.shared.roster.call_all();
+        for thread in self.threads.drain(..) {
+            thread.join().expect("workers that panic end the process");
+        }
+    }
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Ends the whole crew, because there will be no more requests.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.roster.call_all();
+    }
+}
+
+/// One thread's own things.
+struct Worker<'shared> {
+    index: usize,
+    shared: &'shared Shared,
+    waiter: Waiter,
+    machine: ThisMachine,
+    buffer: MessageBuffer,
+    scratch: Vec<u8>,
+    /// What was served as leader since the queue was last found empty.
+    backlog_bytes: usize,
+}
+
+impl<'shared> Worker<'shared> {
+    fn new(index: usize, plan: &CrewPlan, shared: &'shared Shared) -> Self {
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        // Touched now, so that no request waits for the memory.
+        scratch.fill(1);
+        Self {
+            index,
+            shared,
+            waiter: Waiter::new(Arc::clone(&plan.permits), plan.spin_max),
+            machine: ThisMachine::new(),
+            buffer: MessageBuffer::new(),
+            scratch,
+            backlog_bytes: 0,
+        }
+    }
+
+    fn run(mut self, plan: &CrewPlan) {
+        let _bomb = AbortOnPanic;
+        if let Err(error) = kernel::serve_block_io() {
+            tracing::warn!(%error, "memory that serving needs may be written to a served device");
+        }
+        (plan.thread_start)();
+        let shared = self.shared;
+        shared.roster.sign_on(self.index);
+        while !shared.is_over() {
+            if shared.roster.try_lead() {
+                self.lead();
+            } else {
+                self.help();
+                shared.roster.park(self.index, || shared.is_over());
+            }
+        }
+    }
+
+    /// Waits for requests and serves them, until a slow one comes or the crew stops.
+    fn lead(&mut self) {
+        self.backlog_bytes = 0;
+        while !self.shared.is_over() {
+            let Some(length) = self.wait_for_message() else { continue };
+            if !self.serve(length, Role::Leader) {
+                return;
+            }
+        }
+        self.shared.roster.resign();
+    }
+
+    /// Serves requests as long as there are any and somebody else leads.
+    fn help(&mut self) {
+        let mut empty_looks = 0;
+        while empty_looks < HELPER_LOOKS_MAX
+            && self.shared.roster.has_leader()
+            && !self.shared.is_over()
+        {
+            let look = self.shared.connection.look(self.buffer.bytes());
+            match self.message_length(look) {
+                Some(length) => {
+                    empty_looks = 0;
+                    self.serve(length, Role::Helper);
+                }
+                None => {
+                    empty_looks += 1;
+                    self.machine.offer_core();
+                }
+            }
+        }
+    }
+
+    fn wait_for_message(&mut self) -> Option<usize> {
+        let (shared, bytes) = (self.shared, self.buffer.bytes());
+        let mut look_count = 0_u32;
+        let poll = || {
+            look_count += 1;
+            match shared.connection.look(bytes) {
+                Ok(Look::Nothing) => Poll::Pending,
+                found => Poll::Ready(found),
+            }
+        };
+        let sleep = || shared.connection.sleep(shared.stop.as_fd()).map(|()| Look::Nothing);
+        let mut look = self.waiter.wait(poll, sleep);
+        if look_count > 1 {
+            self.backlog_bytes = 0;
+        }
+        if matches!(look, Ok(Look::Nothing)) {
+            self.backlog_bytes = 0;
+            look = shared.connection.look(self.buffer.bytes());
+        }
+        self.message_length(look)
+    }
+
+    fn message_length(&self, look: io::Result<Look>) -> Option<usize> {
+        match look {
+            Ok(Look::Message(length)) => return Some(length),
+            Ok(Look::Nothing) => return None,
+            Ok(Look::Ended) => tracing::info!("the connection for volumes as files has ended"),
+            Err(error) => tracing::error!(%error, "cannot read requests for volumes as files"),
+        }
+        self.shared.end();
+        None
+    }
+
+    /// Serves the message in the buffer. Says whether a leader still leads.
+    fn serve(&mut self, length: usize, role: Role) -> bool {
+        let shared = self.shared;
+        let server = Server {
+            files: shared.files.as_ref(),
+            counters: &shared.counters[self.index],
+            sink: shared.connection.as_ref(),
+        };
+        let (header, operation) = match request::parse(self.buffer.message(length)) {
+            Ok(request) => request,
+            Err(Malformed::Body(header)) => {
+                report(server.refuse(header));
+                return true;
+            }
+            Err(Malformed::NoHeader) => {
+                tracing::error!(length, "the kernel sent a message without a header");
+                return true;
+            }
+        };
+        if role == Role::Leader {
+            self.backlog_bytes += REQUEST_COST_BYTES + data_bytes(&operation);
+            if self.backlog_bytes >= HELP_FROM_BYTES {
+                self.backlog_bytes = 0;
+                shared.roster.call_one();
+            }
+        }
+        let scratch = &mut self.scratch;
+        let Some(pace) = shared.pace.of(&operation) else {
+            report(server.serve(header, &operation, scratch));
+            return true;
+        };
+        let resigns = role == Role::Leader && pace.is_slow();
+        if resigns {
+            shared.roster.resign();
+        }
+        let start = self.machine.now();
+        report(server.serve(header, &operation, scratch));
+        pace.learn(self.machine.now().saturating_sub(start));
+        !resigns
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Leader,
+    Helper,
+}
+
+fn report(sent: io::Result<()>) {
+    if let Err(error) = sent {
+        // The end of the connection is noticed when it is read next.
+        tracing::warn!(%error, "the kernel did not take a reply");
+    }
+}
+
+fn data_bytes(operation: &Operation<'_>) -> usize {
+    match operation {
+        Operation::Read { length, .. } => usize::try_from(*length).unwrap_or(0),
+        Operation::Write { data, .. } => data.len(),
+        _ => 0,
+    }
+}
+
+/// Room for the longest message, placed so that the data of a write begins at a page.
+struct MessageBuffer {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl MessageBuffer {
+    const FIELDS_BYTES: usize = request::HEADER_BYTES + request::WRITE_BYTES;
+    const LENGTH: usize = Self::FIELDS_BYTES + DATA_BYTES_MAX;
+    const PAGE_BYTES: usize = 4096;
+
+    fn new() -> Self {
+        let mut memory = vec![0; Self::LENGTH + 2 * Self::PAGE_BYTES];
+        // Touched now, so that no request waits for the memory.
+        memory.fill(1);
+        let to_page = memory.as_ptr().align_offset(Self::PAGE_BYTES);
+        let start = to_page + Self::PAGE_BYTES - Self::FIELDS_BYTES;
+        Self { memory, start }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + Self::LENGTH]
+    }
+
+    fn message(&self, length: usize) -> &[u8] {
+        &self.memory[self.start..self.start + length]
+    }
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            process::abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_a_write_begins_at_a_page() {
+        let mut buffer = MessageBuffer::new();
+        let data = &buffer.bytes()[MessageBuffer::FIELDS_BYTES..];
+        assert_eq!(data.as_ptr().align_offset(MessageBuffer::PAGE_BYTES), 0);
+        assert_eq!(data.len(), DATA_BYTES_MAX);
+    }
+}

@@ -1,0 +1,426 @@
+//! Binding loop devices to served files, done in a process of its own (see [`crate::helper`]).
+//!
+//! An errand arrives as arguments and answers with lines of tab-separated words, the first of which
+//! says what the line is.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kernel::{Backing, LoopControl, LoopDevice};
+
+use crate::error::{FuseError, FuseErrorKind};
+
+/// Free devices that are tried before giving up: each may be snatched by another process.
+const BIND_ATTEMPTS_MAX: u32 = 16;
+
+/// How long a device may take to be unbound after it was cleared: its last user may just be closing
+/// it.
+const UNBIND_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it is asked meanwhile.
+const UNBIND_LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Something to be done with the files below `mount_point`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    Attach { mount_point: PathBuf, name: String, sector_bytes: u32 },
+    Detach { number: u32 },
+    Resize { mount_point: PathBuf, name: String, number: u32 },
+    List { mount_point: PathBuf },
+}
+
+/// What came of an errand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    Attached { number: u32 },
+    Listed(Vec<Listed>),
+}
+
+/// One loop device on a file below the mount point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    Alive { number: u32, node: u64 },
+    Dead { number: u32, file: PathBuf },
+}
+
+/// Why an errand failed, as it travels between processes.
+pub(crate) type Refusal = (FuseErrorKind, String);
+
+impl Errand {
+    pub(crate) fn to_args(&self) -> Vec<OsString> {
+        let text = |text: &dyn fmt::Display| OsString::from(text.to_string());
+        match self {
+            Self::Attach { mount_point, name, sector_bytes } => {
+                vec!["attach".into(), mount_point.into(), name.into(), text(sector_bytes)]
+            }
+            Self::Detach { number } => vec!["detach".into(), text(number)],
+            Self::Resize { mount_point, name, number } => {
+                vec!["resize".into(), mount_point.into(), name.into(), text(number)]
+            }
+            Self::List { mount_point } => vec!["list".into(), mount_point.into()],
+        }
+    }
+
+    pub(crate) fn from_args(args: &[OsString]) -> Option<Self> {
+        let number = |arg: &OsString| arg.to_str()?.parse().ok();
+        let name = |arg: &OsString| arg.to_str().map(str::to_owned);
+        let (what, args) = args.split_first()?;
+        Some(match (what.to_str()?, args) {
+            ("attach", [place, file, sector]) => Self::Attach {
+                mount_point: place.into(),
+                name: name(file)?,
+                sector_bytes: number(sector)?,
+            },
+            ("detach", [device]) => Self::Detach { number: number(device)? },
+            ("resize", [place, file, device]) => Self::Resize {
+                mount_point: place.into(),
+                name: name(file)?,
+                number: number(device)?,
+            },
+            ("list", [place]) => Self::List { mount_point: place.into() },
+            _ => return None,
+        })
+    }
+
+    /// Does it in this process, waiting for the server of the files as long as it takes.
+    pub(crate) fn run(&self) -> Result<Outcome, Refusal> {
+        let done = match self {
+            Self::Attach { mount_point, name, sector_bytes } => {
+                attach(&mount_point.join(name), *sector_bytes)
+            }
+            Self::Detach { number } => detach(*number),
+            Self::Resize { mount_point, name, number } => resize(&mount_point.join(name), *number),
+            Self::List { mount_point } => list(mount_point).map(Outcome::Listed),
+        };
+        done.map_err(|error| (error.kind, error.chain()))
+    }
+}
+
+impl fmt::Display for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attach { name, .. } => write!(f, "attach volume {name}"),
+            Self::Detach { number } => write!(f, "detach /dev/loop{number}"),
+            Self::Resize { name, number, .. } => {
+                write!(f, "give /dev/loop{number} the size of volume {name}")
+            }
+            Self::List { mount_point } => {
+                write!(f, "list the devices on {}", mount_point.display())
+            }
+        }
+    }
+}
+
+fn attach(file: &Path, sector_bytes: u32) -> Result<Outcome, FuseError> {
+    let backing_file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+        .open(file)
+        .map_err(|error| FuseError::at_path("open", file, error))?;
+    let (number, device) = bind_free_device(file, &backing_file, sector_bytes)?;
+    // From here on the device keeps the file open, and this process must not.
+    drop(backing_file);
+    let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
+    if binding.is_some_and(|binding| binding.direct_io) {
+        return Ok(Outcome::Attached { number });
+    }
+    device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
+    Err(FuseError::new(FuseErrorKind::Kernel, format!("use direct I/O on /dev/loop{number}"))
+        .with_hint("without it, every block would be held in memory twice"))
+}
+
+fn bind_free_device(
+    path: &Path,
+    file: &File,
+    sector_bytes: u32,
+) -> Result<(u32, LoopDevice), FuseError> {
+    let control = LoopControl::open().map_err(|error| {
+        FuseError::new(FuseErrorKind::Unavailable, "open /dev/loop-control")
+            .with_hint("load the loop module (modprobe loop) and run as root")
+            .with_source(error)
+    })?;
+    let name = path.to_string_lossy();
+    let backing = Backing { file, name: &name, sector_bytes };
+    for _ in 0..BIND_ATTEMPTS_MAX {
+        let number = control
+            .free_number()
+            .map_err(|error| FuseError::of_call("find a free loop device", error))?;
+        let device = LoopDevice::open(number);
+        let device = device.map_err(|error| device_error("open", number, error))?;
+        match device.bind(&backing) {
+            Ok(()) => return Ok((number, device)),
+            // Another process was quicker.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            Err(error) => return Err(device_error("bind", number, error)),
+        }
+    }
+    Err(FuseError::new(FuseErrorKind::Busy, "find a free loop device")
+        .with_hint("other processes take them as fast as they become free; try again"))
+}
+
+fn detach(number: u32) -> Result<Outcome, FuseError> {
+    let busy = |why: &str| {
+        FuseError::new(FuseErrorKind::Busy, format!("detach /dev/loop{number}")).with_hint(why)
+    };
+    let device = match LoopDevice::open_exclusively(number) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            return Err(busy("it is mounted or claimed; unmount it first"));
+        }
+        opened => opened.map_err(|error| device_error("open", number, error))?,
+    };
+    match device.unbind_when_closed() {
+        // It was not bound.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+            return Ok(Outcome::Done);
+        }
+        cleared => cleared.map_err(|error| device_error("unbind", number, error))?,
+    }
+    drop(device);
+    let deadline = Instant::now() + UNBIND_PATIENCE;
+    while Instant::now() < deadline {
+        if backing_file(number).is_none() {
+            return Ok(Outcome::Done);
+        }
+        thread::sleep(UNBIND_LOOK_EVERY);
+    }
+    let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
+    match device.stay_bound() {
+        Ok(true) => Err(busy("a process has it open; end that first (fuser shows which)")),
+        Ok(false) => Ok(Outcome::Done),
+        Err(error) => Err(device_error("examine", number, error)),
+    }
+}
+
+fn resize(file: &Path, number: u32) -> Result<Outcome, FuseError> {
+    // Asking for the attributes makes the kernel learn the new size, which the device then takes.
+    fs::metadata(file).map_err(|error| FuseError::at_path("examine", file, error))?;
+    let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
+    device.update_size().map_err(|error| device_error("resize", number, error))?;
+    Ok(Outcome::Done)
+}
+
+/// All loop devices on files below `mount_point`, whatever the files are called now.
+fn list(mount_point: &Path) -> Result<Vec<Listed>, FuseError> {
+    let entries = fs::read_dir("/sys/block").map_err(|error| {
+        FuseError::at_path("list block devices in", "/sys/block".as_ref(), error)
+    })?;
+    let numbers = entries.filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.strip_prefix("loop")?.parse().ok()
+    });
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    let ours = |number: &u32| {
+        let file = backing_file(*number)?;
+        file.starts_with(mount_point).then_some((*number, file))
+    };
+    let devices = numbers.iter().filter_map(ours);
+    Ok(devices.filter_map(|(number, file)| examine(mount_point, number, file)).collect())
+}
+
+fn examine(mount_point: &Path, number: u32, file: PathBuf) -> Option<Listed> {
+    let binding = LoopDevice::open(number).and_then(|device| device.binding());
+    match (binding, fs::metadata(mount_point)) {
+        // It was unbound just now.
+        (Ok(None), _) => None,
+        (Ok(Some(binding)), Ok(root)) if binding.file_system == root.dev() => {
+            Some(Listed::Alive { number, node: binding.inode })
+        }
+        _ => Some(Listed::Dead { number, file }),
+    }
+}
+
+/// The path of the file that a device was bound to, as it was then; asks nobody but the driver.
+fn backing_file(number: u32) -> Option<PathBuf> {
+    let mut path = fs::read(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
+    if path.last() == Some(&b'\n') {
+        path.pop();
+    }
+    Some(PathBuf::from(OsString::from_vec(path)))
+}
+
+fn device_error(action: &str, number: u32, source: io::Error) -> FuseError {
+    FuseError::at_path(action, &LoopDevice::path(number), source)
+}
+
+impl Outcome {
+    pub(crate) fn format(outcome: &Result<Self, Refusal>) -> String {
+        match outcome {
+            Ok(Self::Done) => "done\n".into(),
+            Ok(Self::Attached { number }) => format!("attached\t{number}\ndone\n"),
+            Ok(Self::Listed(devices)) => {
+                let lines = devices.iter().map(|device| match device {
+                    Listed::Alive { number, node } => format!("alive\t{number}\t{node}\n"),
+                    Listed::Dead { number, file } => {
+                        format!("dead\t{number}\t{}\n", hex(file.as_os_str()))
+                    }
+                });
+                lines.chain(["done\n".into()]).collect()
+            }
+            Err((kind, message)) => {
+                format!("refused\t{}\t{}\n", kind_word(*kind), message.replace('\n', " "))
+            }
+        }
+    }
+
+    /// Understands what [`Outcome::format`] wrote. An answer without an end is an error.
+    pub(crate) fn parse(answer: &str, errand: &Errand) -> Result<Self, FuseError> {
+        let mut listed = Vec::new();
+        let mut attached = None;
+        let mut is_done = false;
+        for line in answer.lines() {
+            let words: Vec<&str> = line.split('\t').collect();
+            match words[..] {
+                ["done"] => is_done = true,
+                ["attached", number] => attached = number.parse().ok(),
+                ["alive", number, node] => {
+                    let parsed = number.parse().ok().zip(node.parse().ok());
+                    listed.extend(parsed.map(|(number, node)| Listed::Alive { number, node }));
+                }
+                ["dead", number, file] => {
+                    let parsed = number.parse().ok().zip(unhex(file));
+                    listed.extend(parsed.map(|(number, file)| Listed::Dead { number, file }));
+                }
+                ["refused", kind, message] => {
+                    return Err(FuseError::new(kind_of_word(kind), errand.to_string())
+                        .with_source(io::Error::other(message.to_owned())));
+                }
+                _ => break,
+            }
+        }
+        match (is_done, errand, attached) {
+            (true, Errand::List { .. }, _) => Ok(Self::Listed(listed)),
+            (true, Errand::Attach { .. }, Some(number)) => Ok(Self::Attached { number }),
+            (true, Errand::Detach { .. } | Errand::Resize { .. }, _) => Ok(Self::Done),
+            _ => Err(FuseError::new(FuseErrorKind::Kernel, errand.to_string())
+                .with_hint("the process that should have done it ended early")),
+        }
+    }
+}
+
+fn kind_word(kind: FuseErrorKind) -> &'static str {
+    match kind {
+        FuseErrorKind::Unavailable => "unavailable",
+        FuseErrorKind::NotFound => "not-found",
+        FuseErrorKind::Busy => "busy",
+        FuseErrorKind::Holder => "holder",
+        FuseErrorKind::Kernel => "kernel",
+    }
+}
+
+fn kind_of_word(word: &str) -> FuseErrorKind {
+    let kinds = [
+        FuseErrorKind::Unavailable,
+        FuseErrorKind::NotFound,
+        FuseErrorKind::Busy,
+        FuseErrorKind::Holder,
+    ];
+    kinds.into_iter().find(|&kind| kind_word(kind) == word).unwrap_or(FuseErrorKind::Kernel)
+}
+
+/// Paths may hold any byte, lines of words may not.
+fn hex(path: &OsStr) -> String {
+    path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<PathBuf> {
+    let digits = text.as_bytes().chunks(2);
+    let bytes = digits.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+    Some(PathBuf::from(OsString::from_vec(bytes.collect::<Option<_>>()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errands() -> [Errand; 4] {
+        let mount_point = PathBuf::from("/run/volumes");
+        let name = "db".to_owned();
+        [
+            Errand::Attach {
+                mount_point: mount_point.clone(),
+                name: name.clone(),
+                sector_bytes: 512,
+            },
+            Errand::Detach { number: 3 },
+            Errand::Resize { mount_point: mount_point.clone(), name, number: 3 },
+            Errand::List { mount_point },
+        ]
+    }
+
+    #[track_caller]
+    fn check_way(outcome: Result<Outcome, Refusal>, errand: &Errand) {
+        let parsed = Outcome::parse(&Outcome::format(&outcome), errand);
+        let parsed = parsed.map_err(|error| (error.kind, error.chain()));
+        let expected = outcome.map_err(|(kind, why)| (kind, format!("cannot {errand}: {why}")));
+        assert_eq!(parsed, expected);
+    }
+
+    #[test]
+    fn errands_survive_the_way() {
+        for errand in errands() {
+            assert_eq!(Errand::from_args(&errand.to_args()), Some(errand));
+        }
+    }
+
+    #[test]
+    fn what_is_no_errand_is_refused() {
+        for args in [&[][..], &["attach".into()], &["detach".into(), "x".into()]] {
+            assert_eq!(Errand::from_args(args), None);
+        }
+    }
+
+    #[test]
+    fn outcomes_survive_the_way() {
+        let [attach, detach, resize, list] = errands();
+        check_way(Ok(Outcome::Attached { number: 7 }), &attach);
+        check_way(Ok(Outcome::Done), &detach);
+        check_way(Ok(Outcome::Done), &resize);
+        let alive = Listed::Alive { number: 1, node: 9 };
+        let dead = Listed::Dead { number: 2, file: "/run/volumes/a\tb\n".into() };
+        check_way(Ok(Outcome::Listed(vec![alive, dead])), &list);
+    }
+
+    #[test]
+    fn refusals_survive_the_way() {
+        for kind in [
+            FuseErrorKind::Unavailable,
+            FuseErrorKind::NotFound,
+            FuseErrorKind::Busy,
+            FuseErrorKind::Holder,
+            FuseErrorKind::Kernel,
+        ] {
+            check_way(Err((kind, "why".into())), &errands()[0]);
+        }
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_an_error() {
+        let [attach, _, _, list] = errands();
+        for (answer, errand) in [("attached\t3\n", &attach), ("alive\t1\t2\n", &list), ("", &list)]
+        {
+            assert!(Outcome::parse(answer, errand).is_err(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn attaching_a_file_that_is_not_there_says_so() {
+        let errand = Errand::Attach {
+            mount_point: "/nonexistent".into(),
+            name: "db".into(),
+            sector_bytes: 512,
+        };
+        let (kind, message) = errand.run().expect_err("there is no such file");
+        assert_eq!(kind, FuseErrorKind::NotFound);
+        assert!(message.contains("/nonexistent/db"), "{message}");
+    }
+}

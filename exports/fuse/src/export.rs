@@ -1,0 +1,343 @@
+//! The export as the daemon sees it: started once, asked to attach and detach, stopped.
+
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use block_device::BlockDevice;
+use kernel::LoopDevice;
+use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+
+use crate::connection::Connection;
+use crate::counters::Traffic;
+use crate::crew::{Crew, CrewPlan};
+use crate::errand::{Errand, Listed, Outcome};
+use crate::error::{DeadDevice, FuseError, FuseErrorKind};
+use crate::files::{FileId, Files, is_file_name};
+use crate::helper::Helper;
+use crate::holder::{Holder, Kept};
+use crate::mount;
+use crate::roster::WORKER_COUNT_MAX;
+
+/// File systems of former processes that are removed from one mount point.
+const STALE_MOUNTS_MAX: u32 = 16;
+
+/// Workers beyond this many find nothing to do on most machines.
+const WORKER_COUNT_DEFAULT_MAX: usize = 4;
+
+/// Where and how to export.
+#[derive(Clone)]
+pub struct Config {
+    /// The directory that shows one file for each volume. Made when it is missing.
+    pub mount_point: PathBuf,
+    /// Where the holder listens.
+    pub holder_socket: PathBuf,
+    pub helper: Helper,
+    /// Threads that serve requests, of which one waits and the others help; 64 at most.
+    pub worker_count: usize,
+    pub permits: Arc<SpinPermits>,
+    /// The longest that a worker spins for a request.
+    pub spin_max: Duration,
+    /// Called by each worker before its first request.
+    pub thread_start: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Config {
+    /// What suits this machine; only the places and the program have no default.
+    pub fn new(mount_point: PathBuf, holder_socket: PathBuf, helper: Helper) -> Self {
+        let core_count = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            mount_point,
+            holder_socket,
+            helper,
+            worker_count: core_count.min(WORKER_COUNT_DEFAULT_MAX),
+            permits: Arc::new(SpinPermits::for_this_machine()),
+            spin_max: SPIN_MAX_DEFAULT,
+            thread_start: Arc::new(|| ()),
+        }
+    }
+}
+
+/// What stays behind when an export stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The connection, with the holder: devices wait for the next process, and fail nothing.
+    Connection,
+    /// Nothing: devices that are still attached fail from then on.
+    Nothing,
+}
+
+/// One volume as a block device of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    pub file: FileId,
+    pub device: PathBuf,
+    number: u32,
+}
+
+/// How the export came to its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Mounted by this process.
+    Mounted,
+    /// Taken over; devices that former processes attached go on.
+    TakenOver,
+}
+
+/// Volumes as files and block devices of this machine.
+///
+/// Dropping it is stopping it with [`Keep::Connection`].
+pub struct Export {
+    config: Config,
+    files: Arc<dyn Files>,
+    connection: Arc<Connection>,
+    crew: Crew,
+    holder: Holder,
+    origin: Origin,
+    dead: Vec<DeadDevice>,
+    /// Held while devices are attached or detached, so that a volume is not attached twice.
+    devices: Mutex<()>,
+}
+
+impl Export {
+    /// Takes over the connection that a former process left, or mounts a new one, and serves it.
+    /// Two processes must not export to the same mount point at a time; that is the caller's duty.
+    pub fn start(mut config: Config, files: Arc<dyn Files>) -> Result<Self, FuseError> {
+        assert!((1..=WORKER_COUNT_MAX).contains(&config.worker_count), "one to 64 workers");
+        config.mount_point = mount::prepare(&config.mount_point).map_err(|error| {
+            FuseError::at_path("use as mount point", &config.mount_point, error)
+        })?;
+        let label = config.mount_point.as_os_str().as_bytes();
+        let holder = Holder::new(&config.holder_socket, label);
+        let mut dead = Vec::new();
+        let (connection, origin) = match take_over(&config, &holder)? {
+            Some(connection) => (connection, Origin::TakenOver),
+            None => {
+                dead = remove_stale_mounts(&config)?;
+                (mount_new(&config, &holder)?, Origin::Mounted)
+            }
+        };
+        let connection = Arc::new(connection);
+        let plan = CrewPlan {
+            worker_count: config.worker_count,
+            permits: Arc::clone(&config.permits),
+            spin_max: config.spin_max,
+            thread_start: Arc::clone(&config.thread_start),
+        };
+        let crew = Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files))
+            .map_err(|error| FuseError::of_call("start threads for volumes as files", error))?;
+        let devices = Mutex::new(());
+        Ok(Self { config, files, connection, crew, holder, origin, dead, devices })
+    }
+
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Devices that a former connection left behind, which was lost with its holder, and that are
+    /// in use, so that they could not be removed. They fail every request until their user lets go
+    /// and `losetup -d` is called.
+    pub fn dead_devices(&self) -> &[DeadDevice] {
+        &self.dead
+    }
+
+    /// Makes the volume appear as a block device, or finds the one that it is.
+    pub fn attach(&self, name: &str) -> Result<Attachment, FuseError> {
+        let (file, device) = self.find(name)?;
+        let _alone = self.lock_devices();
+        if let Some(attachment) = self.attachment_of(file)? {
+            return Ok(attachment);
+        }
+        self.refresh_holder()?;
+        let errand = Errand::Attach {
+            mount_point: self.config.mount_point.clone(),
+            name: name.to_owned(),
+            sector_bytes: device.geometry().sector.bytes(),
+        };
+        match self.config.helper.send(&errand)? {
+            Outcome::Attached { number } => Ok(Attachment::new(file, number)),
+            outcome => unreachable!("attaching came to {outcome:?}"),
+        }
+    }
+
+    /// Takes the block device away. `Busy` while anybody uses it; `NotFound` when there is none.
+    pub fn detach(&self, file: FileId) -> Result<(), FuseError> {
+        let _alone = self.lock_devices();
+        let Some(attachment) = self.attachment_of(file)? else {
+            return Err(FuseError::new(FuseErrorKind::NotFound, "detach the volume")
+                .with_hint("it is not attached as a loop device"));
+        };
+        self.config.helper.send(&Errand::Detach { number: attachment.number })?;
+        Ok(())
+    }
+
+    /// Gives the volume's block device, if it has one, the volume's present size.
+    pub fn resized(&self, name: &str) -> Result<(), FuseError> {
+        let (file, _) = self.find(name)?;
+        let _alone = self.lock_devices();
+        let Some(attachment) = self.attachment_of(file)? else {
+            return Ok(());
+        };
+        self.config.helper.send(&Errand::Resize {
+            mount_point: self.config.mount_point.clone(),
+            name: name.to_owned(),
+            number: attachment.number,
+        })?;
+        Ok(())
+    }
+
+    /// All block devices on this export, whichever process attached them.
+    pub fn attachments(&self) -> Result<Vec<Attachment>, FuseError> {
+        let listed = list_devices(&self.config)?;
+        Ok(listed
+            .into_iter()
+            .filter_map(|device| match device {
+                Listed::Alive { number, node } => {
+                    Some(Attachment::new(FileId::of_node(node)?, number))
+                }
+                Listed::Dead { .. } => None,
+            })
+            .collect())
+    }
+
+    /// Starts a new holder if the old one has died. To be called now and then: without a holder,
+    /// devices do not survive this process.
+    pub fn refresh_holder(&self) -> Result<(), FuseError> {
+        if self.holder.is_keeping() {
+            return Ok(());
+        }
+        tracing::warn!(socket = %self.config.holder_socket.display(), "starting a new holder");
+        self.holder.keep(self.connection.as_fd(), &self.config.helper)
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        self.crew.traffic()
+    }
+
+    /// Answers the requests that were read and stops. With [`Keep::Connection`], what is asked
+    /// meanwhile waits for the next process.
+    pub fn stop(self, keep: Keep) -> Result<(), FuseError> {
+        if keep == Keep::Connection {
+            return Ok(());
+        }
+        let mount_point = &self.config.mount_point;
+        mount::detach(mount_point)
+            .map_err(|error| FuseError::at_path("unmount", mount_point, error))?;
+        drop(self.crew);
+        self.holder.release()
+    }
+
+    fn find(&self, name: &str) -> Result<(FileId, Arc<dyn BlockDevice>), FuseError> {
+        let found = is_file_name(name).then(|| self.files.by_name(name)).flatten();
+        found.ok_or_else(|| FuseError::new(FuseErrorKind::NotFound, format!("find volume {name}")))
+    }
+
+    fn attachment_of(&self, file: FileId) -> Result<Option<Attachment>, FuseError> {
+        let mut attachments = self.attachments()?.into_iter();
+        Ok(attachments.find(|attachment| attachment.file == file))
+    }
+
+    fn lock_devices(&self) -> MutexGuard<'_, ()> {
+        // It guards nothing in memory that a panic could have left half-done.
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Attachment {
+    fn new(file: FileId, number: u32) -> Self {
+        Self { file, device: LoopDevice::path(number), number }
+    }
+}
+
+/// The connection that the holder kept, with everything that was in flight asked again.
+fn take_over(config: &Config, holder: &Holder) -> Result<Option<Connection>, FuseError> {
+    let Some(Kept { fd, generation }) = holder.take() else {
+        return Ok(None);
+    };
+    let connection = Connection::from_kept(fd);
+    let examined = |error| FuseError::of_call("examine the connection that was kept", error);
+    let place = config.mount_point.display();
+    if !connection.is_alive().map_err(examined)? {
+        tracing::warn!(%place, "the connection that was kept has ended");
+        return Ok(None);
+    }
+    let is_mounted = mount::is_mounted(&config.mount_point)
+        .map_err(|error| FuseError::of_call("read the table of mounts", error))?;
+    if !is_mounted {
+        tracing::warn!(%place, "somebody has unmounted the volumes; devices on them are lost");
+        return Ok(None);
+    }
+    if let Err(error) = connection.ask_to_resend() {
+        tracing::warn!(%place, %error, "this kernel cannot resume connections; devices are lost");
+        return Ok(None);
+    }
+    tracing::info!(%place, generation, "took over the connection for volumes as files");
+    Ok(Some(connection))
+}
+
+/// Takes away what former processes left mounted and nobody keeps. Returns the devices on it that
+/// could not be removed with it.
+fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
+    let mount_point = &config.mount_point;
+    let failed = |error| FuseError::at_path("remove the stale mount at", mount_point, error);
+    let mut dead = Vec::new();
+    for _ in 0..STALE_MOUNTS_MAX {
+        if !mount::is_mounted(mount_point).map_err(failed)? {
+            return Ok(dead);
+        }
+        // Whoever waits for the lost connection gets an error now, the following included.
+        mount::abort(mount_point).map_err(failed)?;
+        if mount::is_mounted(mount_point).map_err(failed)? {
+            dead.extend(remove_dead_devices(config)?);
+            mount::detach(mount_point).map_err(failed)?;
+        }
+    }
+    Err(FuseError::new(FuseErrorKind::Busy, format!("free {}", mount_point.display()))
+        .with_hint("something is mounted there again and again"))
+}
+
+fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
+    let mut remaining = Vec::new();
+    for device in list_devices(config)? {
+        let (number, file) = match device {
+            Listed::Dead { number, file } => (number, file),
+            // Its attributes may still be remembered; its connection is lost all the same.
+            Listed::Alive { number, node } => {
+                (number, config.mount_point.join(format!("node {node}")))
+            }
+        };
+        let device = LoopDevice::path(number);
+        match config.helper.send(&Errand::Detach { number }) {
+            Ok(_) => tracing::warn!(device = %device.display(), "removed a dead device"),
+            Err(error) => {
+                let (device_name, why) = (device.display(), error.chain());
+                tracing::error!(device = %device_name, %why, "a dead device is still in use");
+                remaining.push(DeadDevice { device, file });
+            }
+        }
+    }
+    Ok(remaining)
+}
+
+/// The holder gets its copy first, so that there is no moment at which a kill would leave a mount
+/// that nobody keeps.
+fn mount_new(config: &Config, holder: &Holder) -> Result<Connection, FuseError> {
+    let connection = Connection::open().map_err(|error| {
+        FuseError::new(FuseErrorKind::Unavailable, "open /dev/fuse")
+            .with_hint("load the fuse module (modprobe fuse) and run as root")
+            .with_source(error)
+    })?;
+    holder.keep(connection.as_fd(), &config.helper)?;
+    mount::mount(connection.as_fd(), &config.mount_point)
+        .map_err(|error| FuseError::at_path("mount volumes at", &config.mount_point, error))?;
+    Ok(connection)
+}
+
+fn list_devices(config: &Config) -> Result<Vec<Listed>, FuseError> {
+    match config.helper.send(&Errand::List { mount_point: config.mount_point.clone() })? {
+        Outcome::Listed(devices) => Ok(devices),
+        outcome => unreachable!("listing came to {outcome:?}"),
+    }
+}

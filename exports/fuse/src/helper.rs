@@ -1,0 +1,123 @@
+//! Other processes of the same program, which do what the serving process must not.
+//!
+//! A thread that waits for its own process's answer cannot be killed, and a process with such a
+//! thread never ends: it would keep its locks, and the next one could not start. So everything
+//! that touches the served files (attaching, detaching, resizing, looking for attachments) is
+//! done by a short-lived process, an errand. If the server is killed meanwhile, the errand waits
+//! for the next one and finishes.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::errand::{Errand, Outcome};
+use crate::error::{FuseError, FuseErrorKind};
+use crate::holder;
+
+/// How long an errand may take. Detaching writes back what the page cache holds, which may be much.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most that an errand may answer.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// How to start this program so that it calls [`run_helper`] with the arguments that follow `args`.
+#[derive(Clone, Debug)]
+pub struct Helper {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+impl Helper {
+    /// The running program itself, even if its file was replaced, with `args` before the rest.
+    pub fn same_program(args: impl IntoIterator<Item = OsString>) -> Self {
+        Self { program: PathBuf::from("/proc/self/exe"), args: args.into_iter().collect() }
+    }
+
+    /// Has another process do `errand`, and waits for it.
+    pub(crate) fn send(&self, errand: &Errand) -> Result<Outcome, FuseError> {
+        let start_error = |error| FuseError::at_path("start", &self.program, error);
+        let mut child = Command::new(&self.program)
+            .args(&self.args)
+            .args(errand.to_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(start_error)?;
+        let answer = read_answer(&mut child, Instant::now() + PATIENCE);
+        let answer = answer.map_err(|error| {
+            // It may be beyond killing, too; then it ends with the connection.
+            let _ = child.kill();
+            FuseError::new(FuseErrorKind::Kernel, errand.to_string()).with_source(error)
+        })?;
+        child.wait().map_err(start_error)?;
+        Outcome::parse(&answer, errand)
+    }
+}
+
+/// Does what the arguments behind [`Helper::args`] say. To be called by the program's `main`
+/// before it starts threads or opens anything.
+pub fn run_helper(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.first().is_some_and(|first| first.as_bytes() == holder::ERRAND.as_bytes()) {
+        return if holder::run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let Some(errand) = Errand::from_args(&args) else {
+        return ExitCode::from(2);
+    };
+    let answer = Outcome::format(&errand.run());
+    match io::stdout().write_all(answer.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever asked is gone.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Everything that the process says until it ends, or an error at `deadline`.
+fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<String> {
+    let mut stdout = child.stdout.take().expect("it was asked for");
+    let mut answer = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).expect("a minute at most");
+        if poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&left))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut chunk = [0; 4096];
+        let length = stdout.read(&mut chunk)?;
+        answer.extend_from_slice(&chunk[..length]);
+        if length == 0 || u64::try_from(answer.len()).unwrap_or(u64::MAX) > ANSWER_BYTES_MAX {
+            return String::from_utf8(answer).map_err(io::Error::other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn errand() -> Errand {
+        Errand::List { mount_point: Path::new("/nonexistent").to_owned() }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let helper = Helper { program: "/nonexistent/program".into(), args: Vec::new() };
+        let error = helper.send(&errand()).expect_err("it cannot be started");
+        assert_eq!(error.kind, FuseErrorKind::NotFound);
+        assert!(error.to_string().contains("/nonexistent/program"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_know_errands_is_an_error() {
+        let helper = Helper { program: "/bin/true".into(), args: Vec::new() };
+        let error = helper.send(&errand()).expect_err("it says nothing");
+        assert_eq!(error.kind, FuseErrorKind::Kernel);
+    }
+}

@@ -1,0 +1,451 @@
+//! The process that keeps connections to the kernel open while nobody serves them.
+//!
+//! A connection ends when its last descriptor is closed, and with it every device on top. So one
+//! small process, started by the daemon and then left alone, holds a copy. It sleeps until somebody
+//! of the same user, or root, asks it to keep, hand out or release one; it never reads requests
+//! itself. When it has released the last one it ends.
+//!
+//! Both sides speak in messages of fixed size over a Unix socket:
+//!
+//! ```text
+//! request   magic u64 | operation u32 | label length u32 | label, padded to 256 bytes
+//! reply     magic u64 | status u32 | zero u32 | generation u64
+//! ```
+//!
+//! Descriptors travel beside the message. The label says what the descriptor is for; the generation
+//! counts how often it was kept or handed out.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
+};
+
+use crate::error::FuseError;
+use crate::helper::Helper;
+
+const MAGIC: u64 = u64::from_ne_bytes(*b"mlnholdr");
+
+const LABEL_BYTES_MAX: usize = 256;
+const REQUEST_BYTES: usize = 16 + LABEL_BYTES_MAX;
+const REPLY_BYTES: usize = 24;
+
+/// Connections that one holder keeps.
+const KEPT_MAX: usize = 16;
+
+/// How long either side waits for the other, which answers from memory.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The word that tells the helper program to hold.
+pub(crate) const ERRAND: &str = "hold";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Keep,
+    Take,
+    Release,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Done,
+    UnknownLabel,
+    Full,
+    Malformed,
+}
+
+/// The daemon's side of the holder that listens on one socket.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    socket: PathBuf,
+    label: Vec<u8>,
+}
+
+/// A descriptor that the holder handed out.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) fd: OwnedFd,
+    pub(crate) generation: u64,
+}
+
+impl Holder {
+    /// `label` is cut to the most that the holder takes.
+    pub(crate) fn new(socket: &Path, label: &[u8]) -> Self {
+        let label = label[..label.len().min(LABEL_BYTES_MAX)].to_vec();
+        Self { socket: socket.to_owned(), label }
+    }
+
+    /// Starts a holder unless one answers, and gives it a copy of `fd`.
+    pub(crate) fn keep(&self, fd: BorrowedFd<'_>, helper: &Helper) -> Result<(), FuseError> {
+        let asked = self.ask(Operation::Keep, Some(fd));
+        let answer = match asked {
+            Ok(answer) => Ok(answer),
+            Err(_) => self.start(helper).and_then(|()| self.ask(Operation::Keep, Some(fd))),
+        };
+        match answer {
+            Ok((Status::Done, ..)) => Ok(()),
+            Ok((status, ..)) => Err(io::Error::other(format!("it answered {status:?}"))),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| self.error("leave the connection with the holder", error))
+    }
+
+    /// The descriptor that the holder keeps, or `None` when there is no holder or it keeps none.
+    pub(crate) fn take(&self) -> Option<Kept> {
+        match self.ask(Operation::Take, None) {
+            Ok((Status::Done, generation, Some(fd))) => Some(Kept { fd, generation }),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::debug!(%error, socket = %self.socket.display(), "no holder answers");
+                None
+            }
+        }
+    }
+
+    /// Whether the holder is there and keeps the descriptor.
+    pub(crate) fn is_keeping(&self) -> bool {
+        matches!(self.ask(Operation::Take, None), Ok((Status::Done, ..)))
+    }
+
+    /// Has the holder close its copy.
+    pub(crate) fn release(&self) -> Result<(), FuseError> {
+        match self.ask(Operation::Release, None) {
+            Ok(_) => Ok(()),
+            Err(error) if is_absence(&error) => Ok(()),
+            Err(error) => Err(self.error("release the connection that the holder keeps", error)),
+        }
+    }
+
+    fn start(&self, helper: &Helper) -> io::Result<()> {
+        match fs::remove_file(&self.socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if let Some(parent) = self.socket.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let listener = new_socket()?;
+        bind(&listener, &SocketAddrUnix::new(&self.socket)?)?;
+        fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
+        // From here on requests queue up, even before the new process accepts them.
+        listen(&listener, 8)?;
+        let mut child = Command::new(&helper.program)
+            .args(&helper.args)
+            .arg(ERRAND)
+            .stdin(Stdio::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        // Sleeps until the holder ends, which it does not while it has something to hold.
+        thread::Builder::new().name("fuse-holder".into()).spawn(move || child.wait())?;
+        Ok(())
+    }
+
+    fn ask(
+        &self,
+        operation: Operation,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> io::Result<(Status, u64, Option<OwnedFd>)> {
+        let socket = new_socket()?;
+        set_patience(&socket)?;
+        connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
+        send(&socket, &encode_request(operation, &self.label), fd)?;
+        let mut reply = [0; REPLY_BYTES];
+        let (length, fd) = receive(&socket, &mut reply)?;
+        let (status, generation) = decode_reply(&reply[..length])
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a holder's answer"))?;
+        Ok((status, generation, fd))
+    }
+
+    fn error(&self, attempt: &str, source: io::Error) -> FuseError {
+        FuseError::holder(attempt, &self.socket, source)
+    }
+}
+
+/// Errors that mean that there is no holder, or that it ended while it was asked.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
+/// Holds until there is nothing to hold any more. The listening socket is standard input.
+pub(crate) fn run() -> io::Result<()> {
+    detach_from_session();
+    let listener = io::stdin();
+    set_name();
+    let mut shelf = Shelf::default();
+    loop {
+        let peer = match accept_with(&listener, SocketFlags::CLOEXEC) {
+            Ok(peer) => peer,
+            Err(Errno::INTR | Errno::CONNABORTED) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // A peer that misbehaves loses its own connection, nothing else.
+        if let Ok(Operation::Release) = serve_peer(&peer, &mut shelf)
+            && shelf.kept.is_empty()
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// Nothing that ends a terminal, a directory's use or a hungry process shall end the holder.
+fn detach_from_session() {
+    // Fails for a session leader, which has no terminal to lose either.
+    let _ = rustix::process::setsid();
+    // The root directory always exists; staying elsewhere would only keep a directory busy.
+    let _ = rustix::process::chdir("/");
+    // Needs privileges that a test may lack; without it the holder is an ordinary process.
+    let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+}
+
+fn set_name() {
+    // A name helps people only.
+    let _ = rustix::thread::set_name(c"memlane-holder");
+}
+
+fn serve_peer(peer: &OwnedFd, shelf: &mut Shelf) -> io::Result<Operation> {
+    set_patience(peer)?;
+    let uid = socket_peercred(peer)?.uid;
+    if !uid.is_root() && uid != rustix::process::geteuid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let mut request = [0; REQUEST_BYTES];
+    let (length, fd) = receive(peer, &mut request)?;
+    let Some((operation, label)) = decode_request(&request[..length]) else {
+        send(peer, &encode_reply(Status::Malformed, 0), None)?;
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let (status, generation, fd) = shelf.apply(operation, label, fd);
+    send(peer, &encode_reply(status, generation), fd)?;
+    Ok(operation)
+}
+
+/// What a holder holds.
+#[derive(Default)]
+struct Shelf {
+    kept: HashMap<Vec<u8>, Kept>,
+}
+
+impl Shelf {
+    fn apply(
+        &mut self,
+        operation: Operation,
+        label: &[u8],
+        fd: Option<OwnedFd>,
+    ) -> (Status, u64, Option<BorrowedFd<'_>>) {
+        match operation {
+            Operation::Keep => {
+                let Some(fd) = fd else { return (Status::Malformed, 0, None) };
+                if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(label) {
+                    return (Status::Full, 0, None);
+                }
+                self.kept.insert(label.to_vec(), Kept { fd, generation: 1 });
+                (Status::Done, 1, None)
+            }
+            Operation::Take => match self.kept.get_mut(label) {
+                Some(kept) => {
+                    kept.generation += 1;
+                    (Status::Done, kept.generation, Some(kept.fd.as_fd()))
+                }
+                None => (Status::UnknownLabel, 0, None),
+            },
+            Operation::Release => match self.kept.remove(label) {
+                Some(kept) => (Status::Done, kept.generation, None),
+                None => (Status::UnknownLabel, 0, None),
+            },
+        }
+    }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+fn set_patience(socket: &OwnedFd) -> io::Result<()> {
+    set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE))?;
+    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?;
+    Ok(())
+}
+
+fn send(socket: &OwnedFd, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if let Some(fd) = &fd {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
+        assert!(fits, "the buffer is made for one descriptor");
+    }
+    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(message)];
+    let received = recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let fd = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::ConnectionReset.into());
+    }
+    Ok((received.bytes, fd))
+}
+
+fn encode_request(operation: Operation, label: &[u8]) -> [u8; REQUEST_BYTES] {
+    let number: u32 = match operation {
+        Operation::Keep => 1,
+        Operation::Take => 2,
+        Operation::Release => 3,
+    };
+    let label_bytes = u32::try_from(label.len()).expect("labels are cut to 256 bytes");
+    let mut message = [0; REQUEST_BYTES];
+    message[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    message[8..12].copy_from_slice(&number.to_ne_bytes());
+    message[12..16].copy_from_slice(&label_bytes.to_ne_bytes());
+    message[16..16 + label.len()].copy_from_slice(label);
+    message
+}
+
+fn decode_request(message: &[u8]) -> Option<(Operation, &[u8])> {
+    let (magic, rest) = message.split_first_chunk()?;
+    let (number, rest) = rest.split_first_chunk()?;
+    let (label_bytes, label) = rest.split_first_chunk()?;
+    if u64::from_ne_bytes(*magic) != MAGIC || label.len() != LABEL_BYTES_MAX {
+        return None;
+    }
+    let operation = match u32::from_ne_bytes(*number) {
+        1 => Operation::Keep,
+        2 => Operation::Take,
+        3 => Operation::Release,
+        _ => return None,
+    };
+    let label_bytes = usize::try_from(u32::from_ne_bytes(*label_bytes)).ok()?;
+    Some((operation, label.get(..label_bytes)?))
+}
+
+fn encode_reply(status: Status, generation: u64) -> [u8; REPLY_BYTES] {
+    let number: u32 = match status {
+        Status::Done => 0,
+        Status::UnknownLabel => 1,
+        Status::Full => 2,
+        Status::Malformed => 3,
+    };
+    let mut message = [0; REPLY_BYTES];
+    message[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    message[8..12].copy_from_slice(&number.to_ne_bytes());
+    message[16..].copy_from_slice(&generation.to_ne_bytes());
+    message
+}
+
+fn decode_reply(message: &[u8]) -> Option<(Status, u64)> {
+    let message: &[u8; REPLY_BYTES] = message.try_into().ok()?;
+    let (magic, rest) = message.split_first_chunk()?;
+    let (number, rest) = rest.split_first_chunk()?;
+    let generation = rest.last_chunk()?;
+    if u64::from_ne_bytes(*magic) != MAGIC {
+        return None;
+    }
+    let status = match u32::from_ne_bytes(*number) {
+        0 => Status::Done,
+        1 => Status::UnknownLabel,
+        2 => Status::Full,
+        3 => Status::Malformed,
+        _ => return None,
+    };
+    Some((status, u64::from_ne_bytes(*generation)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some_fd() -> OwnedFd {
+        fs::File::open("/dev/null").expect("every system has one").into()
+    }
+
+    #[test]
+    fn requests_survive_the_way() {
+        for operation in [Operation::Keep, Operation::Take, Operation::Release] {
+            let message = encode_request(operation, b"/run/volumes");
+            assert_eq!(decode_request(&message), Some((operation, &b"/run/volumes"[..])));
+        }
+    }
+
+    #[test]
+    fn replies_survive_the_way() {
+        for status in [Status::Done, Status::UnknownLabel, Status::Full, Status::Malformed] {
+            assert_eq!(decode_reply(&encode_reply(status, 9)), Some((status, 9)));
+        }
+    }
+
+    #[test]
+    fn foreign_and_cut_messages_are_refused() {
+        let message = encode_request(Operation::Keep, b"label");
+        assert_eq!(decode_request(&message[..100]), None);
+        assert_eq!(decode_request(&[0; REQUEST_BYTES]), None);
+        assert_eq!(decode_reply(&[0; REPLY_BYTES]), None);
+        assert_eq!(decode_reply(&[]), None);
+    }
+
+    #[test]
+    fn a_label_longer_than_its_field_is_refused() {
+        let mut message = encode_request(Operation::Keep, b"label");
+        message[12..16].copy_from_slice(&257_u32.to_ne_bytes());
+        assert_eq!(decode_request(&message), None);
+    }
+
+    #[test]
+    fn what_is_kept_can_be_taken_until_it_is_released() {
+        let mut shelf = Shelf::default();
+        assert_eq!(shelf.apply(Operation::Take, b"a", None).0, Status::UnknownLabel);
+        assert_eq!(shelf.apply(Operation::Keep, b"a", Some(some_fd())).0, Status::Done);
+        let (status, generation, fd) = shelf.apply(Operation::Take, b"a", None);
+        assert_eq!((status, generation, fd.is_some()), (Status::Done, 2, true));
+        assert_eq!(shelf.apply(Operation::Release, b"a", None).0, Status::Done);
+        assert_eq!(shelf.apply(Operation::Take, b"a", None).0, Status::UnknownLabel);
+    }
+
+    #[test]
+    fn keeping_nothing_is_refused() {
+        assert_eq!(Shelf::default().apply(Operation::Keep, b"a", None).0, Status::Malformed);
+    }
+
+    #[test]
+    fn a_full_shelf_takes_no_more() {
+        let mut shelf = Shelf::default();
+        for label in 0..KEPT_MAX {
+            shelf.apply(Operation::Keep, &label.to_ne_bytes(), Some(some_fd()));
+        }
+        assert_eq!(shelf.apply(Operation::Keep, b"more", Some(some_fd())).0, Status::Full);
+    }
+
+    #[test]
+    fn without_a_holder_there_is_nothing_to_take() {
+        let holder = Holder::new(Path::new("/nonexistent/holder.sock"), b"label");
+        assert!(holder.take().is_none());
+        assert!(!holder.is_keeping());
+        holder.release().expect("nothing needs to be released");
+    }
+}

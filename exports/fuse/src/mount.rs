@@ -1,0 +1,136 @@
+//! Mounting a connection, and finding and removing what former processes left mounted.
+
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+
+const SOURCE: &str = "memlane";
+const FILE_SYSTEM: &str = "fuse.memlane";
+
+/// Mounts `connection` as a directory that only the user who mounts it may enter.
+pub(crate) fn mount(connection: BorrowedFd<'_>, mount_point: &Path) -> io::Result<()> {
+    let options = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        connection.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let options = CString::new(options).expect("numbers and names hold no zero byte");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
+    rustix::mount::mount(SOURCE, mount_point, FILE_SYSTEM, flags, options.as_c_str())?;
+    Ok(())
+}
+
+/// Whether a directory of volumes is mounted on top of `mount_point`, served or not. Asks no file
+/// system, so it never waits for one.
+pub(crate) fn is_mounted(mount_point: &Path) -> io::Result<bool> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(topmost_type(&table, mount_point).is_some_and(|name| name == FILE_SYSTEM.as_bytes()))
+}
+
+/// Ends the connection of what is mounted: whoever waits for it is answered with an error.
+pub(crate) fn abort(mount_point: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(mount_point, UnmountFlags::FORCE) {
+        // The connection has ended although somebody still has a file open.
+        Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes the directory away. Files in it that are open stay usable as long as they are served.
+pub(crate) fn detach(mount_point: &Path) -> io::Result<()> {
+    rustix::mount::unmount(mount_point, UnmountFlags::DETACH)?;
+    Ok(())
+}
+
+/// The type of the file system mounted last at a place, by the kernel's table of mounts.
+fn topmost_type<'table>(table: &'table [u8], mount_point: &Path) -> Option<&'table [u8]> {
+    table.split(|&byte| byte == b'\n').rev().find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let separator = fields.iter().position(|&field| field == b"-")?;
+        let place = unescape(fields.get(4)?);
+        (place == mount_point).then_some(*fields.get(separator + 1)?)
+    })
+}
+
+/// The table writes blanks and the like as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let escaped = behind.first_chunk::<3>().filter(|_| byte == b'\\').and_then(octal);
+        bytes.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { &behind[3..] } else { behind };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+fn octal(digits: &[u8; 3]) -> Option<u8> {
+    let digits = str::from_utf8(digits).ok()?;
+    u8::from_str_radix(digits, 8).ok()
+}
+
+/// The mount point as the kernel's tables write it: absolute and without links. The directory is
+/// made when it is missing, and must not be asked for while a dead file system covers it.
+pub(crate) fn prepare(mount_point: &Path) -> io::Result<PathBuf> {
+    let name = mount_point.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let parent = match mount_point.parent() {
+        Some(parent) if !parent.as_os_str().as_bytes().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(parent)?;
+    let place = parent.canonicalize()?.join(name);
+    if !is_mounted(&place)? {
+        fs::create_dir_all(&place)?;
+    }
+    Ok(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"\
+        22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+        40 22 0:40 / /run/memlane/volumes rw shared:9 master:2 - tmpfs tmpfs rw\n\
+        41 40 0:41 / /run/memlane/volumes rw - fuse.memlane memlane rw,user_id=0\n\
+        42 22 0:42 / /mnt/a\\040b\\134c rw - fuse.memlane memlane rw\n\
+        garbage\n";
+
+    #[track_caller]
+    fn check(place: &str, expected: Option<&str>) {
+        let found = topmost_type(TABLE, Path::new(place));
+        assert_eq!(found, expected.map(str::as_bytes));
+    }
+
+    #[test]
+    fn what_is_mounted_last_is_on_top() {
+        check("/run/memlane/volumes", Some("fuse.memlane"));
+        check("/", Some("ext4"));
+    }
+
+    #[test]
+    fn places_are_unescaped() {
+        check("/mnt/a b\\c", Some("fuse.memlane"));
+    }
+
+    #[test]
+    fn nothing_is_mounted_elsewhere() {
+        check("/run/memlane", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_missing_mount_point_is_made_and_named_in_full() {
+        let base = std::env::temp_dir().join(format!("mount-test-{}", std::process::id()));
+        let place = prepare(&base.join("x/../volumes")).expect("the directory is made");
+        assert_eq!(place, base.canonicalize().expect("it exists now").join("volumes"));
+        assert!(place.is_dir());
+        fs::remove_dir_all(base).expect("it was just made");
+    }
+}

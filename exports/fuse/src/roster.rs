@@ -1,0 +1,166 @@
+//! Which worker of a crew waits for requests, and which sleep.
+//!
+//! One worker leads: it alone waits. The others are parked; the leader calls one when requests
+//! pile up, or when it is about to do something slow and resigns. Several threads waiting at the
+//! same descriptor would wake each other for nothing.
+//!
+//! The leadership is free only while no worker is parked with nobody to call it: whoever resigns
+//! calls a parked worker afterwards, and whoever parks looks at the leadership afterwards.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Thread};
+
+/// Workers fit the bits of one word.
+pub(crate) const WORKER_COUNT_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Roster {
+    has_leader: AtomicBool,
+    /// One bit for each parked worker.
+    parked: AtomicU64,
+    threads: Vec<OnceLock<Thread>>,
+}
+
+impl Roster {
+    pub(crate) fn new(worker_count: usize) -> Self {
+        assert!((1..=WORKER_COUNT_MAX).contains(&worker_count), "{worker_count} workers");
+        let threads = (0..worker_count).map(|_| OnceLock::new()).collect();
+        Self { has_leader: AtomicBool::new(false), parked: AtomicU64::new(0), threads }
+    }
+
+    /// Makes the calling thread known as `worker`, once and before it parks.
+    pub(crate) fn sign_on(&self, worker: usize) {
+        let signed = self.threads[worker].set(thread::current());
+        assert!(signed.is_ok(), "worker {worker} signed on twice");
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        self.has_leader.load(Ordering::SeqCst)
+    }
+
+    /// Whether the calling worker leads from now on.
+    pub(crate) fn try_lead(&self) -> bool {
+        // PAIRS-WITH: Roster::resign, "the former leader is done with waiting".
+        !self.has_leader.swap(true, Ordering::SeqCst)
+    }
+
+    /// Gives up the leadership and calls a parked worker to take it.
+    pub(crate) fn resign(&self) {
+        // PAIRS-WITH: Roster::try_lead, "the former leader is done with waiting".
+        self.has_leader.store(false, Ordering::SeqCst);
+        self.call_one();
+    }
+
+    /// Wakes one parked worker, if there is one.
+    pub(crate) fn call_one(&self) {
+        // SeqCst: either we see the bit that a worker set, or it sees that there is no leader.
+        let called = self.parked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |parked| {
+            (parked != 0).then(|| parked & (parked - 1))
+        });
+        if let Ok(parked) = called {
+            let worker = usize::try_from(parked.trailing_zeros()).expect("a bit number");
+            self.thread(worker).unpark();
+        }
+    }
+
+    /// Wakes every worker, whatever it does.
+    pub(crate) fn call_all(&self) {
+        self.parked.store(0, Ordering::SeqCst);
+        self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
+    }
+
+    /// Sleeps until called, unless there is no leader or `is_over` says that there is no point.
+    pub(crate) fn park(&self, worker: usize, is_over: impl Fn() -> bool) {
+        let bit = 1_u64 << worker;
+        self.parked.fetch_or(bit, Ordering::SeqCst);
+        while self.parked.load(Ordering::SeqCst) & bit != 0 {
+            if !self.has_leader() || is_over() {
+                self.parked.fetch_and(!bit, Ordering::SeqCst);
+                return;
+            }
+            thread::park();
+        }
+    }
+
+    fn thread(&self, worker: usize) -> &Thread {
+        self.threads[worker].get().expect("workers sign on before they park")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_leader_at_a_time() {
+        let roster = Roster::new(2);
+        assert!(roster.try_lead());
+        assert!(!roster.try_lead());
+        roster.resign();
+        assert!(roster.try_lead());
+    }
+
+    #[test]
+    fn a_worker_does_not_park_when_nobody_leads() {
+        let roster = Roster::new(1);
+        roster.sign_on(0);
+        roster.park(0, || false);
+        assert!(roster.try_lead());
+    }
+
+    #[test]
+    fn a_parked_worker_takes_over_from_a_leader_that_resigns() {
+        let roster = Roster::new(2);
+        assert!(roster.try_lead());
+        thread::scope(|scope| {
+            let follower = scope.spawn(|| {
+                roster.sign_on(1);
+                roster.park(1, || false);
+                roster.try_lead()
+            });
+            while roster.parked.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            roster.resign();
+            assert!(follower.join().expect("the follower returns"));
+        });
+    }
+
+    #[test]
+    fn a_call_wakes_a_parked_worker_although_there_is_a_leader() {
+        let roster = Roster::new(2);
+        assert!(roster.try_lead());
+        thread::scope(|scope| {
+            let helper = scope.spawn(|| {
+                roster.sign_on(1);
+                roster.park(1, || false);
+            });
+            while !helper.is_finished() {
+                roster.call_one();
+                thread::yield_now();
+            }
+        });
+    }
+
+    #[test]
+    fn everybody_wakes_at_the_end() {
+        let roster = Roster::new(3);
+        let is_over = AtomicBool::new(false);
+        assert!(roster.try_lead());
+        thread::scope(|scope| {
+            for worker in 0..3 {
+                let (roster, is_over) = (&roster, &is_over);
+                scope.spawn(move || {
+                    roster.sign_on(worker);
+                    roster.park(worker, || is_over.load(Ordering::SeqCst));
+                });
+            }
+            while roster.parked.load(Ordering::SeqCst).count_ones() < 3 {
+                thread::yield_now();
+            }
+            is_over.store(true, Ordering::SeqCst);
+            roster.call_all();
+        });
+    }
+}

@@ -1,0 +1,393 @@
+//! Answering one request: from the kernel's words to block-device calls and back.
+//!
+//! The server keeps no state between requests, so that any process that knows the same volumes may
+//! answer the next one. Reads and writes need no memory: data goes to the kernel from where it is
+//! stored, and to the volume from where the kernel put it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use block_device::{
+    BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, ExtentKind, Zeroes,
+};
+
+use crate::counters::Counters;
+use crate::files::{FileId, Files, is_file_name};
+use crate::reply::{
+    DirectoryEntry, Failure, KIND_DIRECTORY, KIND_FILE, Node, Reply, Terms, push_directory_entry,
+};
+use crate::request::{Header, Operation, ROOT_NODE};
+
+/// The most data in one request, in either direction.
+pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+
+/// What a read needs to put together what cannot be shown where it is stored: the most data, and
+/// the rest of the blocks that it cuts at both ends.
+pub(crate) const SCRATCH_BYTES: usize = DATA_BYTES_MAX + 2 * BLOCK_BYTES;
+
+/// Parts of a reply: the header, and what [`BlockDevice::read_in_place`] shows at most.
+const PARTS_MAX: usize = 1 + 258;
+
+/// Requests that the kernel keeps in flight for all loop devices together.
+const BACKGROUND_MAX: u16 = 4096;
+
+const MAJOR: u32 = 7;
+
+/// The version that brought the notification by which a new server takes over.
+const MINOR: u32 = 40;
+
+/// The oldest version whose messages this server understands.
+const MINOR_MIN: u32 = 28;
+
+mod init_flag {
+    pub(super) const ASYNC_READ: u64 = 1 << 0;
+    pub(super) const BIG_WRITES: u64 = 1 << 5;
+    pub(super) const ASYNC_DIO: u64 = 1 << 15;
+    pub(super) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(super) const ABORT_ERROR: u64 = 1 << 21;
+    pub(super) const MAX_PAGES: u64 = 1 << 22;
+    pub(super) const INIT_EXT: u64 = 1 << 30;
+    pub(super) const HAS_RESEND: u64 = 1 << 39;
+
+    pub(super) const WANTED: u64 = ASYNC_READ
+        | BIG_WRITES
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | ABORT_ERROR
+        | MAX_PAGES
+        | INIT_EXT
+        | HAS_RESEND;
+}
+
+/// No page cache between the file and its users, and no lock between their writes.
+const OPEN_DIRECT_IO: u32 = 1 << 0;
+const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+
+const ALLOCATE_KEEP_SIZE: u32 = 1 << 0;
+const ALLOCATE_PUNCH_HOLE: u32 = 1 << 1;
+const ALLOCATE_ZERO_RANGE: u32 = 1 << 4;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// Where replies go.
+pub(crate) trait ReplySink {
+    /// Sends one reply, which is all parts together. Never waits.
+    fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()>;
+}
+
+/// Serves requests for the files that show volumes.
+pub(crate) struct Server<'crew> {
+    pub(crate) files: &'crew dyn Files,
+    pub(crate) counters: &'crew Counters,
+    pub(crate) sink: &'crew dyn ReplySink,
+}
+
+impl Server<'_> {
+    /// Answers one request. `scratch` is [`SCRATCH_BYTES`] long; its contents do not matter. Fails
+    /// only when the reply cannot be sent.
+    pub(crate) fn serve(
+        &self,
+        header: Header,
+        operation: &Operation<'_>,
+        scratch: &mut [u8],
+    ) -> io::Result<()> {
+        let unique = header.unique;
+        if let Operation::Read { offset, length } = *operation {
+            return self.serve_read(header, offset, length, scratch);
+        }
+        let answer = match *operation {
+            Operation::Forget | Operation::Interrupt => return Ok(()),
+            Operation::ReadDirectory { after, bytes_max } => {
+                return self.serve_listing(unique, after, bytes_max);
+            }
+            // Refused on purpose: the kernel remembers and does not ask again.
+            Operation::Unknown { .. } => {
+                return self.send(&Reply::failed(unique, Failure::NotImplemented));
+            }
+            Operation::Write { offset, data } => self.write(header, offset, data),
+            Operation::Sync => self.flush(header),
+            Operation::Allocate { offset, length, mode } => {
+                self.allocate(header, ByteRange::new(offset, length), mode)
+            }
+            ref other => {
+                self.counters.others.add(1);
+                self.answer_about_files(header, other)
+            }
+        };
+        self.send(&answer.unwrap_or_else(|failure| self.failed(unique, failure)))
+    }
+
+    /// Answers with "invalid" what could not be understood.
+    pub(crate) fn refuse(&self, header: Header) -> io::Result<()> {
+        self.send(&self.failed(header.unique, Failure::Invalid))
+    }
+
+    fn answer_about_files(
+        &self,
+        header: Header,
+        operation: &Operation<'_>,
+    ) -> Result<Reply, Failure> {
+        let unique = header.unique;
+        match *operation {
+            Operation::Init { major, minor, max_readahead, flags } => {
+                let terms = agree(major, minor, max_readahead, flags)?;
+                Ok(Reply::init(unique, &terms))
+            }
+            Operation::Lookup { name } => {
+                let node = self.look_up(header.node, name)?;
+                Ok(Reply::entry(unique, &node))
+            }
+            Operation::GetAttributes => Ok(Reply::attributes(unique, &self.node(header)?)),
+            Operation::SetAttributes { new_size, changes_owner_or_mode } => {
+                let node = self.node(header)?;
+                refuse_changes(&node, new_size, changes_owner_or_mode)?;
+                Ok(Reply::attributes(unique, &node))
+            }
+            Operation::Open => {
+                self.device(header)?;
+                Ok(Reply::opened(unique, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES))
+            }
+            Operation::OpenDirectory => Ok(Reply::opened(unique, 0)),
+            Operation::FileSystemStatus => {
+                let file_count = u64::try_from(self.files.list().len()).unwrap_or(u64::MAX);
+                Ok(Reply::file_system_status(unique, file_count))
+            }
+            Operation::Seek { offset, whence } => {
+                let found = seek(self.device(header)?.as_ref(), offset, whence)?;
+                Ok(Reply::sought(unique, found))
+            }
+            _ => Ok(Reply::done(unique)),
+        }
+    }
+
+    fn serve_read(
+        &self,
+        header: Header,
+        offset: u64,
+        length: u32,
+        scratch: &mut [u8],
+    ) -> io::Result<()> {
+        let unique = header.unique;
+        self.counters.reads.add(1);
+        let device = match self.device(header) {
+            Ok(device) => device,
+            Err(failure) => return self.send(&self.failed(unique, failure)),
+        };
+        let left = device.geometry().size_bytes.saturating_sub(offset);
+        let length = u64::from(length).min(left);
+        let Some(data_bytes) = usize::try_from(length).ok().filter(|&n| n <= DATA_BYTES_MAX) else {
+            return self.send(&self.failed(unique, Failure::Invalid));
+        };
+        let reply = Reply::with_data(unique, data_bytes);
+        if data_bytes == 0 {
+            return self.send(&reply);
+        }
+        let range = ByteRange::new(offset, length);
+        let scratch = &mut scratch[..bytes_of_blocks_touched(range)];
+        let mut sent = Ok(());
+        let read = device.read_in_place(range, scratch, &mut |slices| {
+            sent = send_with_data(self.sink, &reply, slices);
+        });
+        match read {
+            Ok(()) => {
+                self.counters.read_bytes.add(length);
+                sent
+            }
+            Err(error) => self.send(&self.failed(unique, Failure::from(error.kind))),
+        }
+    }
+
+    fn write(&self, header: Header, offset: u64, data: &[u8]) -> Result<Reply, Failure> {
+        self.counters.writes.add(1);
+        let byte_count = u32::try_from(data.len()).map_err(|_| Failure::Invalid)?;
+        self.device(header)?.write(offset, data).map_err(failure_of)?;
+        self.counters.written_bytes.add(u64::from(byte_count));
+        Ok(Reply::written(header.unique, byte_count))
+    }
+
+    fn flush(&self, header: Header) -> Result<Reply, Failure> {
+        self.counters.flushes.add(1);
+        self.device(header)?.flush().map_err(failure_of)?;
+        Ok(Reply::done(header.unique))
+    }
+
+    /// Discards, and zeros that take no data to write. The kernel promises its users zeros in the
+    /// whole range of a discard, so blocks that the range cuts are written in part.
+    fn allocate(&self, header: Header, range: ByteRange, mode: u32) -> Result<Reply, Failure> {
+        self.counters.zeroings.add(1);
+        let device = self.device(header)?;
+        let zeroes = match mode & !ALLOCATE_KEEP_SIZE {
+            ALLOCATE_PUNCH_HOLE => Zeroes::Unmap,
+            ALLOCATE_ZERO_RANGE => Zeroes::KeepAllocated,
+            _ => return Err(Failure::NotSupported),
+        };
+        let size_bytes = device.geometry().size_bytes;
+        if mode & ALLOCATE_KEEP_SIZE == 0 && !range.fits(size_bytes) {
+            return Err(Failure::TooBig);
+        }
+        let length = range.length.min(size_bytes.saturating_sub(range.start));
+        if length > 0 {
+            let inside = ByteRange::new(range.start, length);
+            device.write_zeroes(inside, zeroes).map_err(failure_of)?;
+        }
+        Ok(Reply::done(header.unique))
+    }
+
+    fn serve_listing(&self, unique: u64, after: u64, bytes_max: u32) -> io::Result<()> {
+        self.counters.others.add(1);
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(0).min(DATA_BYTES_MAX);
+        let listing = list_directory(self.files, after, bytes_max);
+        let reply = Reply::with_data(unique, listing.len());
+        send_with_data(self.sink, &reply, &[IoSlice::new(&listing)])
+    }
+
+    fn look_up(&self, directory: u64, name: &[u8]) -> Result<Node, Failure> {
+        if directory != ROOT_NODE {
+            return Err(Failure::NoSuchFile);
+        }
+        let name = str::from_utf8(name).map_err(|_| Failure::NoSuchFile)?;
+        let (id, device) = self.files.by_name(name).ok_or(Failure::NoSuchFile)?;
+        Ok(Node::File { id, size_bytes: device.geometry().size_bytes })
+    }
+
+    fn node(&self, header: Header) -> Result<Node, Failure> {
+        if header.node == ROOT_NODE {
+            return Ok(Node::Root);
+        }
+        let id = FileId::of_node(header.node).ok_or(Failure::NoSuchFile)?;
+        let device = self.files.by_id(id).ok_or(Failure::NoSuchFile)?;
+        Ok(Node::File { id, size_bytes: device.geometry().size_bytes })
+    }
+
+    fn device(&self, header: Header) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let id = FileId::of_node(header.node).ok_or(Failure::NoSuchFile)?;
+        self.files.by_id(id).ok_or(Failure::NoDevice)
+    }
+
+    fn failed(&self, unique: u64, failure: Failure) -> Reply {
+        self.counters.errors.add(1);
+        Reply::failed(unique, failure)
+    }
+
+    fn send(&self, reply: &Reply) -> io::Result<()> {
+        self.sink.send(&[IoSlice::new(reply.bytes())])
+    }
+}
+
+/// The terms for this connection, or why there are none.
+fn agree(major: u32, minor: u32, max_readahead: u32, flags: u64) -> Result<Terms, Failure> {
+    // A newer kernel is told our version and begins again with it.
+    let too_old = major < MAJOR || (major == MAJOR && minor < MINOR_MIN);
+    if too_old || (major == MAJOR && flags & init_flag::MAX_PAGES == 0) {
+        return Err(Failure::Protocol);
+    }
+    Ok(Terms {
+        major: MAJOR,
+        minor: if major == MAJOR { minor.min(MINOR) } else { MINOR },
+        max_readahead,
+        flags: flags & init_flag::WANTED,
+        background_max: BACKGROUND_MAX,
+        write_bytes_max: u32::try_from(DATA_BYTES_MAX).expect("a constant below 4 GiB"),
+        pages_max: u16::try_from(DATA_BYTES_MAX / 4096).expect("a constant below 2^16"),
+    })
+}
+
+/// Volumes are resized, renamed and protected by their owner, not through their file. Changes of
+/// times are accepted and forgotten.
+fn refuse_changes(node: &Node, new_size: Option<u64>, owner_or_mode: bool) -> Result<(), Failure> {
+    let changes_size = match (*node, new_size) {
+        (Node::File { size_bytes, .. }, Some(new_size)) => new_size != size_bytes,
+        (Node::Root, new_size) => new_size.is_some(),
+        (Node::File { .. }, None) => false,
+    };
+    if changes_size || owner_or_mode { Err(Failure::NotPermitted) } else { Ok(()) }
+}
+
+fn seek(device: &dyn BlockDevice, offset: u64, whence: u32) -> Result<u64, Failure> {
+    const EXTENTS_PER_CALL_MAX: usize = 64;
+    let wants_hole = match whence {
+        SEEK_DATA => false,
+        SEEK_HOLE => true,
+        _ => return Err(Failure::Invalid),
+    };
+    let size_bytes = device.geometry().size_bytes;
+    if offset >= size_bytes {
+        return Err(Failure::NoSuchAddress);
+    }
+    let mut at = offset;
+    while at < size_bytes {
+        let rest = ByteRange::new(at, size_bytes - at);
+        let extents = device.extents(rest, EXTENTS_PER_CALL_MAX).map_err(failure_of)?;
+        let found = extents.iter().find(|extent| (extent.kind == ExtentKind::Hole) == wants_hole);
+        if let Some(extent) = found {
+            return Ok(extent.range.start);
+        }
+        let end = extents.last().and_then(|extent| extent.range.end()).unwrap_or(size_bytes);
+        assert!(end > at, "a device listed extents that do not advance");
+        at = end;
+    }
+    // The end of every file counts as a hole.
+    if wants_hole { Ok(size_bytes) } else { Err(Failure::NoSuchAddress) }
+}
+
+/// The entries behind position `after`: the directory itself, its parent, then files by number.
+fn list_directory(files: &dyn Files, after: u64, bytes_max: usize) -> Vec<u8> {
+    let mut entries = files.list();
+    entries.retain(|entry| is_file_name(&entry.name));
+    entries.sort_unstable_by_key(|entry| entry.id);
+    let dots = [".", ".."].into_iter().zip(1..);
+    let dots = dots.map(|(name, next)| (ROOT_NODE, next, KIND_DIRECTORY, name));
+    let files = entries.iter().map(|entry| {
+        let node = entry.id.node();
+        (node, node + 1, KIND_FILE, entry.name.as_str())
+    });
+    let mut listing = Vec::new();
+    for (node, next, kind, name) in dots.chain(files).filter(|&(_, next, _, _)| next > after) {
+        let entry = DirectoryEntry { node, next, kind, name };
+        if !push_directory_entry(&mut listing, bytes_max, &entry) {
+            break;
+        }
+    }
+    listing
+}
+
+/// Sends a reply and its data in one call, without a copy in between.
+fn send_with_data(sink: &dyn ReplySink, reply: &Reply, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    // Most reads are of one block; clearing all parts for them would cost more than the rest.
+    const PARTS_FEW: usize = 4;
+    if slices.len() < PARTS_FEW {
+        send_parts::<PARTS_FEW>(sink, reply, slices)
+    } else {
+        send_parts::<PARTS_MAX>(sink, reply, slices)
+    }
+}
+
+fn send_parts<const COUNT: usize>(
+    sink: &dyn ReplySink,
+    reply: &Reply,
+    slices: &[IoSlice<'_>],
+) -> io::Result<()> {
+    let mut parts = [IoSlice::new(&[]); COUNT];
+    parts[0] = IoSlice::new(reply.bytes());
+    parts[1..=slices.len()].copy_from_slice(slices);
+    sink.send(&parts[..=slices.len()])
+}
+
+fn bytes_of_blocks_touched(range: ByteRange) -> usize {
+    let block = u64::try_from(BLOCK_BYTES).expect("a constant");
+    let start = range.start / block * block;
+    let end = range.start.saturating_add(range.length).div_ceil(block).saturating_mul(block);
+    usize::try_from(end - start).expect("reads are bounded by the most data of a request")
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn failure_of(error: DeviceError) -> Failure {
+    if error.kind == DeviceErrorKind::Corrupt {
+        tracing::error!(%error, "a volume holds damaged data");
+    }
+    Failure::from(error.kind)
+}
+
+#[cfg(test)]
+mod tests;

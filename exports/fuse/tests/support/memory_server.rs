@@ -1,0 +1,154 @@
+//! A server that tests start, talk to, and kill.
+//!
+//! Its volumes are the files of a directory on tmpfs, so they outlive it: `NAME.SECTOR`, the
+//! volume's number being the inode's. It reads one command a line from standard input and answers
+//! each with one line; it begins with `ready`.
+#![forbid(unsafe_code)]
+
+mod file_device;
+
+use std::collections::HashMap;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, RwLock};
+
+use block_device::BlockDevice;
+use fuse::{Config, Export, FileEntry, FileId, Files, FuseError, Helper, Keep, run_helper};
+
+use file_device::FileDevice;
+
+const HELPER_FLAG: &str = "--fuse-helper";
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = env::args_os().skip(1).collect();
+    match args.first() {
+        Some(first) if first == HELPER_FLAG => run_helper(args.into_iter().skip(1)),
+        Some(directory) => serve(Path::new(directory)),
+        None => ExitCode::from(2),
+    }
+}
+
+fn serve(directory: &Path) -> ExitCode {
+    let volumes = Arc::new(Volumes::new(directory.join("backing")));
+    let helper = Helper::same_program([HELPER_FLAG.into()]);
+    let config = Config::new(directory.join("volumes"), directory.join("holder.sock"), helper);
+    let export = match Export::start(config, Arc::clone(&volumes) as Arc<dyn Files>) {
+        Ok(export) => export,
+        Err(error) => {
+            answer(&format!("error {:?} {error}", error.kind));
+            return ExitCode::FAILURE;
+        }
+    };
+    answer("ready");
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let words: Vec<&str> = line.split(' ').collect();
+        let keep = match words[..] {
+            ["stop", "connection"] => Keep::Connection,
+            ["stop", "nothing"] => Keep::Nothing,
+            _ => {
+                answer(&obey(&export, &volumes, &words));
+                continue;
+            }
+        };
+        answer(&in_words(export.stop(keep).map(|()| String::new())));
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::SUCCESS
+}
+
+fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
+    in_words(match *words {
+        ["attach", name] => export.attach(name).map(|found| found.device.display().to_string()),
+        ["detach", name] => {
+            let id = volumes.by_name(name).map_or(FileId(0), |(id, _)| id);
+            export.detach(id).map(|()| String::new())
+        }
+        ["resized", name] => export.resized(name).map(|()| String::new()),
+        ["attachments"] => export.attachments().map(|found| {
+            let describe = |found: fuse::Attachment| {
+                let name = volumes.name_of(found.file).unwrap_or_default();
+                format!("{name}={}", found.device.display())
+            };
+            let found: Vec<String> = found.into_iter().map(describe).collect();
+            found.join(" ")
+        }),
+        ["dead"] => Ok(export.dead_devices().len().to_string()),
+        ["origin"] => Ok(format!("{:?}", export.origin())),
+        ["refresh"] => export.refresh_holder().map(|()| String::new()),
+        ["traffic"] => Ok(format!("{:?}", export.traffic())),
+        _ => Ok("what?".into()),
+    })
+}
+
+fn in_words(result: Result<String, FuseError>) -> String {
+    match result {
+        Ok(said) => format!("ok {said}"),
+        Err(error) => {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            format!("error {:?} {error} {}", error.kind, source.unwrap_or_default())
+        }
+    }
+}
+
+fn answer(line: &str) {
+    // Whoever does not listen any more needs no answer.
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// The files of a directory.
+struct Volumes {
+    directory: PathBuf,
+    open: RwLock<HashMap<FileId, Arc<FileDevice>>>,
+}
+
+impl Volumes {
+    fn new(directory: PathBuf) -> Self {
+        let volumes = Self { directory, open: RwLock::default() };
+        volumes.scan();
+        volumes
+    }
+
+    /// All volumes there are now, opened.
+    fn scan(&self) -> Vec<(FileEntry, Arc<FileDevice>)> {
+        let entries = fs::read_dir(&self.directory).expect("the tests made the directory");
+        let mut open = self.open.write().expect("no thread panics with the lock");
+        let describe = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
+            let file_name = entry.file_name().into_string().ok()?;
+            let (name, sector) = file_name.rsplit_once('.')?;
+            let id = FileId(entry.metadata().ok()?.ino());
+            let device = open.entry(id).or_insert_with(|| {
+                Arc::new(FileDevice::open(&entry.path(), sector).expect("a volume's file"))
+            });
+            Some((FileEntry { id, name: name.to_owned() }, Arc::clone(device)))
+        };
+        entries.filter_map(describe).collect()
+    }
+
+    fn name_of(&self, id: FileId) -> Option<String> {
+        self.scan().into_iter().find(|(entry, _)| entry.id == id).map(|(entry, _)| entry.name)
+    }
+}
+
+impl Files for Volumes {
+    fn by_name(&self, name: &str) -> Option<(FileId, Arc<dyn BlockDevice>)> {
+        let mut found = self.scan().into_iter();
+        let (entry, device) = found.find(|(entry, _)| entry.name == name)?;
+        Some((entry.id, device))
+    }
+
+    fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
+        let open = self.open.read().expect("no thread panics with the lock");
+        Some(Arc::clone(open.get(&id)?) as Arc<dyn BlockDevice>)
+    }
+
+    fn list(&self) -> Vec<FileEntry> {
+        self.scan().into_iter().map(|(entry, _)| entry).collect()
+    }
+}
