@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::process::Interruption;
 use crate::tool::Tool;
 
 /// A mounted device.
@@ -21,6 +22,11 @@ impl Mounted {
         Ok(Self { folder: folder.to_owned(), is_mounted: true })
     }
 
+    /// What somebody else mounted on `folder`.
+    pub fn existing(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), is_mounted: true }
+    }
+
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -34,6 +40,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        Interruption::forget();
         if self.is_mounted {
             // Something went wrong before; what matters is that nothing keeps the device.
             let _ = Tool::new("umount --lazy").arg(&self.folder).run();

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -59,6 +60,25 @@ pub struct Round {
 }
 
 impl Round {
+    /// Lets all stripes verify and write until `meanwhile` is done or the daemon is gone.
+    pub fn run(
+        &self,
+        socket: &Path,
+        stripes: &mut [Stripe],
+        meanwhile: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        thread::scope(|scope| {
+            let writers: Vec<_> =
+                stripes.iter_mut().map(|stripe| scope.spawn(|| stripe.run(socket, self))).collect();
+            let done = meanwhile();
+            self.is_over.store(true, Ordering::Release);
+            for writer in writers {
+                writer.join().expect("a stripe returns its errors")?;
+            }
+            done
+        })
+    }
+
     /// How many stripes found everything as it must be.
     pub fn verified_count(&self) -> usize {
         self.verified.load(Ordering::Acquire)
@@ -72,11 +92,6 @@ impl Round {
     /// Whether a stripe has ended with an error.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
-    }
-
-    /// Asks the stripes to end although the daemon lives.
-    pub fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
     }
 }
 
@@ -112,7 +127,7 @@ impl Stripe {
     }
 
     /// Checks every block, then writes until the daemon is gone or the round is over.
-    pub fn run(&mut self, socket: &Path, round: &Round) -> Result<()> {
+    fn run(&mut self, socket: &Path, round: &Round) -> Result<()> {
         let result = self.run_once(socket, round);
         if result.is_err() {
             round.has_failed.store(true, Ordering::Release);

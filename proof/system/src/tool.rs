@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -64,6 +65,19 @@ impl Tool {
     /// Of this file the program reads its standard input.
     pub fn input(mut self, file: File) -> Self {
         self.command.stdin(file);
+        self
+    }
+
+    /// Where a program in the background writes what it has to say.
+    pub fn output_to(mut self, file: File) -> Result<Self> {
+        self.command.stderr(file.try_clone().context("cannot share a file for output")?);
+        self.command.stdout(file);
+        Ok(self)
+    }
+
+    /// Ctrl-C is then for the one who started it.
+    pub fn own_group(mut self) -> Self {
+        self.command.process_group(0);
         self
     }
 

@@ -4,7 +4,6 @@
 //! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did as far as the
 //! machine's timing allows.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -57,7 +56,7 @@ fn storm(seed: u64, kill_count: u64) -> Result<()> {
         let round = Round::default();
         let requests_before_kill = random.below(REQUESTS_MAX);
         let delay = Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
-        let kill = |daemon: &mut Daemon| -> Result<()> {
+        round.run(&daemon.nbd_socket(), &mut stripes, || {
             wait_for("the stripes to verify and write", ROUND_TIME_LIMIT, || {
                 let is_far_enough = round.verified_count() == VOLUMES.len() * STRIPES_PER_VOLUME
                     && round.acknowledged_count() >= requests_before_kill;
@@ -65,8 +64,7 @@ fn storm(seed: u64, kill_count: u64) -> Result<()> {
             })?;
             spin_for(delay);
             daemon.kill()
-        };
-        run_round(&mut daemon, &mut stripes, &round, kill)?;
+        })?;
         request_count += round.acknowledged_count();
         if random.below(START_KILL_ONE_IN) == 0 {
             daemon.launch()?;
@@ -76,32 +74,10 @@ fn storm(seed: u64, kill_count: u64) -> Result<()> {
         restarts.push(daemon.start_again()?);
     }
     let last = Round::default();
-    last.end();
-    run_round(&mut daemon, &mut stripes, &last, |_| Ok(()))?;
+    last.run(&daemon.nbd_socket(), &mut stripes, || Ok(()))?;
     ensure!(last.verified_count() == stripes.len(), "not all stripes were verified at the end");
     report(kill_count, request_count, restarts);
     daemon.finish()
-}
-
-/// Lets all stripes verify and write while `meanwhile` decides what happens to the daemon.
-fn run_round(
-    daemon: &mut Daemon,
-    stripes: &mut [Stripe],
-    round: &Round,
-    meanwhile: impl FnOnce(&mut Daemon) -> Result<()>,
-) -> Result<()> {
-    let socket = daemon.nbd_socket();
-    let socket = socket.as_path();
-    thread::scope(|scope| {
-        let writers: Vec<_> =
-            stripes.iter_mut().map(|stripe| scope.spawn(|| stripe.run(socket, round))).collect();
-        let done = meanwhile(daemon);
-        round.end();
-        for writer in writers {
-            writer.join().expect("a stripe returns its errors")?;
-        }
-        done
-    })
 }
 
 fn stripes(random: &mut Random) -> Vec<Stripe> {

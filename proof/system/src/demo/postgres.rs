@@ -1,0 +1,168 @@
+//! PostgreSQL from the host's packages, with a data directory of our choice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use system::{Background, Interruption, Tool, wait_for};
+
+const START_TIME_LIMIT: Duration = Duration::from_secs(60);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(60);
+const TOOL_TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// The same for every place that is compared.
+const SETTINGS: &[&str] = &[
+    "listen_addresses=''",
+    "shared_buffers=256MB",
+    "max_wal_size=1GB",
+    "wal_compression=off",
+    "logging_collector=off",
+];
+
+/// The programs of one installed version.
+#[derive(Clone, Debug)]
+pub(crate) struct Postgres {
+    folder: PathBuf,
+}
+
+impl Postgres {
+    /// The newest version that Debian's packages installed, or what `PATH` has.
+    pub(crate) fn find() -> Result<Self> {
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let newest = versions
+            .map(|version| version.path().join("bin"))
+            .filter(|folder| folder.join("initdb").exists())
+            .max_by_key(|folder| version_of(folder));
+        if let Some(folder) = newest {
+            return Ok(Self { folder });
+        }
+        let printed = Tool::new("sh -c").arg("dirname $(command -v initdb)").check();
+        let folder = printed.ok().map(|text| PathBuf::from(text.trim()));
+        match folder.filter(|folder| folder.join("initdb").exists()) {
+            Some(folder) => Ok(Self { folder }),
+            None => bail!("PostgreSQL is not installed (Debian: apt-get install postgresql)"),
+        }
+    }
+
+    /// One of its programs, as the user `postgres`.
+    pub(crate) fn tool(&self, program: &str) -> Tool {
+        Tool::new("setpriv --reuid=postgres --regid=postgres --init-groups --")
+            .arg(self.folder.join(program))
+            .env("LC_ALL", "C")
+            .current_dir(Path::new("/"))
+            .time_limit(TOOL_TIME_LIMIT)
+    }
+}
+
+fn version_of(folder: &Path) -> u32 {
+    let name = folder.parent().and_then(Path::file_name).unwrap_or_default();
+    name.to_string_lossy().parse().unwrap_or(0)
+}
+
+/// A running server. Dropping it stops it.
+pub(crate) struct Server {
+    postgres: Postgres,
+    data: PathBuf,
+    sockets: PathBuf,
+    log: PathBuf,
+    process: Option<Background>,
+}
+
+impl Server {
+    /// Makes a database cluster with checksums in `folder` and starts it.
+    pub(crate) fn create(postgres: &Postgres, folder: &Path) -> Result<Self> {
+        Tool::new("chown postgres:postgres").arg(folder).check()?;
+        let data = folder.join("data");
+        postgres
+            .tool("initdb")
+            .args("--data-checksums --auth=trust --encoding=UTF8 --no-locale -D".split(' '))
+            .arg(&data)
+            .check()?;
+        let sockets = tempfile_folder()?;
+        let log = sockets.join("server.log");
+        let mut server = Self { postgres: postgres.clone(), data, sockets, log, process: None };
+        server.start()?;
+        Ok(server)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let log = fs::File::create(&self.log).context("cannot create the server's log")?;
+        let mut tool = self.postgres.tool("postgres").arg("-D").arg(&self.data);
+        for setting in SETTINGS {
+            tool = tool.arg("-c").arg(setting);
+        }
+        let sockets = format!("unix_socket_directories={}", self.sockets.display());
+        tool = tool.arg("-c").arg(sockets).output_to(log)?.own_group();
+        self.process = Some(Background::start(tool)?);
+        wait_for("PostgreSQL to answer", START_TIME_LIMIT, || {
+            let process = self.process.as_mut().context("it was just started")?;
+            if let Some(status) = process.has_ended()? {
+                bail!("PostgreSQL ended with {status}: {}", self.log_text());
+            }
+            Ok(self.client("pg_isready").run()?.exit_code == Some(0))
+        })
+    }
+
+    /// One of PostgreSQL's clients, pointed at this server.
+    pub(crate) fn client(&self, program: &str) -> Tool {
+        self.postgres.tool(program).env("PGHOST", &self.sockets.to_string_lossy())
+    }
+
+    /// Runs one statement and returns what it shows.
+    pub(crate) fn query(&self, database: &str, statement: &str) -> Result<String> {
+        let printed = self.client("psql").args(["-XAtd", database, "-c", statement]).check()?;
+        Ok(printed.trim().to_owned())
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// What the server wrote about trouble with its files.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let is_complaint = |line: &&str| {
+            let words = ["PANIC", "Input/output error", "could not write", "could not fsync"];
+            words.iter().any(|word| line.contains(word))
+        };
+        self.log_text().lines().filter(is_complaint).map(str::to_owned).collect()
+    }
+
+    /// Stops the server in order.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let mut process = self.process.take().context("PostgreSQL does not run")?;
+        let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let id = id.context("PostgreSQL has no process id")?;
+        // SIGINT is its fast shutdown: open transactions end, everything is written.
+        kill_process(id, Signal::INT).context("cannot ask PostgreSQL to stop")?;
+        wait_for("PostgreSQL to stop", STOP_TIME_LIMIT, || Ok(process.has_ended()?.is_some()))?;
+        let status = process.has_ended()?.context("PostgreSQL has just ended")?;
+        ensure!(status.success(), "PostgreSQL ended with {status}: {}", self.log_text());
+        Ok(())
+    }
+
+    fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        Interruption::forget();
+        if self.process.is_some() {
+            // What does not stop in order is killed when the process is dropped.
+            let _ = self.stop();
+        }
+        // What is left of it is small and in a folder for temporary files.
+        let _ = fs::remove_dir_all(&self.sockets);
+    }
+}
+
+/// A folder that PostgreSQL may write, short enough for the path of a socket.
+pub(crate) fn tempfile_folder() -> Result<PathBuf> {
+    let folder = tempfile::Builder::new().prefix("memlane-pg-").tempdir_in("/tmp");
+    let folder = folder.context("cannot make a temporary folder")?.keep();
+    Tool::new("chown postgres:postgres").arg(&folder).check()?;
+    Ok(folder)
+}
