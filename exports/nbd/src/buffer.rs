@@ -7,8 +7,12 @@ pub(crate) const INPUT_BYTES: usize = 320 << 10;
 /// Replies are sent when so many bytes of them wait, even while more requests can be served.
 pub(crate) const OUTPUT_BYTES_DUE: usize = 128 << 10;
 
-/// Bytes of replies that wait to be sent, at most.
-pub(crate) const OUTPUT_BYTES_MAX: usize = (1 << 20) + OUTPUT_BYTES_DUE;
+/// Bytes that one step of a session adds to its output, at most: the longest piece of a read, with
+/// its headers.
+pub(crate) const OUTPUT_STEP_BYTES_MAX: usize = (1 << 20) + 4096;
+
+/// Bytes of replies that wait to be sent, at most. An output that is not due has room for a step.
+const OUTPUT_BYTES_MAX: usize = OUTPUT_BYTES_DUE + OUTPUT_STEP_BYTES_MAX;
 
 /// What a client sent: filled at the back by a connection, taken from the front by a
 /// [`crate::Session`].
@@ -90,13 +94,12 @@ impl Output {
         self.end = 0;
     }
 
-    /// Whether `data` should be sent before more is added.
+    /// Whether the data must be sent before the next step.
     pub(crate) fn is_due(&self) -> bool {
         self.end >= OUTPUT_BYTES_DUE
     }
 
-    /// Bytes that can still be added.
-    pub(crate) fn room(&self) -> usize {
+    fn room(&self) -> usize {
         self.bytes.len() - self.end
     }
 
@@ -171,10 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn output_is_due_before_it_is_full() {
+    fn output_that_is_not_due_has_room_for_a_step() {
         let mut output = Output::new();
         assert!(!output.is_due());
-        output.reserve(OUTPUT_BYTES_DUE);
+        output.reserve(OUTPUT_BYTES_DUE - 1);
+        assert!(!output.is_due());
+        output.reserve(OUTPUT_STEP_BYTES_MAX);
         assert!(output.is_due());
     }
 }

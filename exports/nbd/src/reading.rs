@@ -6,15 +6,19 @@
 
 use block_device::{BlockDevice, ByteRange, Extent, ExtentKind};
 
-use crate::buffer::Output;
+use crate::buffer::{OUTPUT_STEP_BYTES_MAX, Output};
 use crate::failure::Failure;
 use crate::replies::{self, Place};
 use crate::transmission::Replies;
-use crate::wire::{self, Request, command_flag};
+use crate::wire::{self, CHUNK_HEADER_BYTES, Request, command_flag};
 
 /// Reads up to this length are in the output as a whole before the first byte of the reply is
 /// sent. That is the limit of a reply that must not be fragmented.
 pub(crate) const READ_STAGED_BYTES_MAX: u32 = 1 << 20;
+
+// The data of one step and its headers fit into the output.
+const _: () =
+    assert!(READ_STAGED_BYTES_MAX as usize + 2 * CHUNK_HEADER_BYTES <= OUTPUT_STEP_BYTES_MAX);
 
 /// Data in one chunk, and in one step of a long read, at most.
 const READ_PIECE_BYTES: u64 = 128 << 10;
@@ -87,8 +91,7 @@ impl LongRead {
         self.request
     }
 
-    /// Adds a piece of the reply to `output`, which has room for the whole read or for
-    /// [`READ_STAGED_BYTES_MAX`] of it, and headers.
+    /// Adds a piece of the reply to `output`, which has room for [`OUTPUT_STEP_BYTES_MAX`].
     pub(crate) fn step(self, device: &dyn BlockDevice, output: &mut Output) -> Step {
         match self.style {
             Style::Simple => self.simple_step(device, output),

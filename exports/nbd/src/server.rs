@@ -27,7 +27,8 @@ const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 pub struct Config {
     /// A Unix socket of mode 0660. One that a dead process left behind is replaced.
     pub unix_path: PathBuf,
-    /// Without TLS, only loopback addresses are accepted.
+    /// Without TLS, only loopback addresses are accepted; everybody on this machine may connect
+    /// there.
     pub tcp: Option<SocketAddr>,
     /// TLS for TCP, which is then required there. Unix sockets are always plain.
     pub tls: Option<TlsFiles>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, IO_BYTES_MAX, Zeroes};
 
-use crate::buffer::{Input, Output};
+use crate::buffer::{Input, OUTPUT_STEP_BYTES_MAX, Output};
 use crate::exports::{Access, Export};
 use crate::failure::{Failure, past_the_end};
 use crate::reading::{LongRead, READ_STAGED_BYTES_MAX, Step};
@@ -24,6 +24,10 @@ use crate::wire::{self, Errno, REQUEST_BYTES, Request, command, command_flag};
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= IO_BYTES_MAX);
+
+// A step begins when the output is not due, and so has room for any reply.
+const _: () = assert!(replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
+const _: () = assert!(replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
 /// A write that has not arrived as a whole is started when so much of its payload has.
 const WRITE_PIECE_BYTES_MIN: usize = 64 << 10;
@@ -118,20 +122,9 @@ impl Transmission {
         let Some(request) = Request::parse(header) else {
             return Next::Wait(Work::None, Progress::Close);
         };
-        if request.command == command::READ {
-            if output.room() < Self::read_room(request.length) {
-                return Next::Wait(Work::None, Progress::SendOutput);
-            }
-            input.consume(REQUEST_BYTES);
-            return self.read(request, output);
-        }
-        if request.command == command::BLOCK_STATUS
-            && output.room() < replies::STATUS_CHUNK_BYTES_MAX
-        {
-            return Next::Wait(Work::None, Progress::SendOutput);
-        }
         input.consume(REQUEST_BYTES);
         match request.command {
+            command::READ => self.read(request, output),
             command::WRITE => self.begin_write(request),
             command::DISCONNECT => Next::Wait(Work::None, Progress::Close),
             command::BLOCK_STATUS => match self.block_status(request, output) {
@@ -255,11 +248,6 @@ impl Transmission {
         let LongWrite { request, outcome, .. } = write;
         let outcome = outcome.and_then(|()| self.flush_if_forced(request));
         self.finish(request, outcome, output)
-    }
-
-    /// Room for the reply that one call of `read` writes at most.
-    fn read_room(length: u32) -> usize {
-        bytes_in_memory(length.min(READ_STAGED_BYTES_MAX)) + replies::ERROR_CHUNK_BYTES_MAX
     }
 
     fn read(&mut self, request: Request, output: &mut Output) -> Next {

@@ -6,18 +6,22 @@ mod support;
 #[path = "support/talk.rs"]
 mod talk;
 
+use std::env;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nbd::{Access, Config, Server, ServerError, TlsFiles};
 use running::{Client, PATIENCE, Running, config, wait_until};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use support::{ExportTable, SparseDevice};
 use talk::{Request, command, export_query, option, option_bytes, rep};
 use tempfile::TempDir;
@@ -377,6 +381,30 @@ fn each_serving_thread_is_prepared() {
     running.connect_to("first");
     running.connect_to("first");
     assert_eq!(PREPARED.load(Ordering::Relaxed), 2);
+}
+
+/// Set for the process that has no descriptors left.
+const STARVED: &str = "NBD_TEST_STARVED";
+
+/// Runs in a process of its own: a limit on descriptors holds for all threads.
+#[test]
+fn a_server_that_cannot_have_its_thread_is_reported() {
+    if env::var_os(STARVED).is_none() {
+        let this = env::current_exe().expect("it is running");
+        let test = "a_server_that_cannot_have_its_thread_is_reported";
+        let child = Command::new(this).args(["--exact", test]).env(STARVED, "1").output();
+        let child = child.expect("it can run twice");
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let directory = directory();
+    let next = rustix::io::dup(io::stdin()).expect("there are descriptors").as_raw_fd();
+    let mut limit = getrlimit(Resource::Nofile);
+    // One for the socket, none for what the thread waits with.
+    limit.current = Some(u64::try_from(next).expect("descriptors are not negative") + 1);
+    setrlimit(Resource::Nofile, limit).expect("limits can be lowered");
+    let error = refusal(&directory, |_| {});
+    assert!(matches!(error, ServerError::Thread { .. }), "{error}");
 }
 
 #[test]
