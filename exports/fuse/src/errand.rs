@@ -14,18 +14,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kernel::{Backing, LoopControl, LoopDevice};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{FuseError, FuseErrorKind};
 
 /// Free devices that are tried before giving up: each may be snatched by another process.
 const BIND_ATTEMPTS_MAX: u32 = 16;
 
+/// How long another process may be at attaching the same file.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long a device may take to be unbound after it was cleared: its last user may just be closing
 /// it.
 const UNBIND_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often it is asked meanwhile.
-const UNBIND_LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often either is asked meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Something to be done with the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +98,7 @@ impl Errand {
     pub(crate) fn run(&self) -> Result<Outcome, Refusal> {
         let done = match self {
             Self::Attach { mount_point, name, sector_bytes } => {
-                attach(&mount_point.join(name), *sector_bytes)
+                attach(mount_point, name, *sector_bytes)
             }
             Self::Detach { number } => detach(*number),
             Self::Resize { mount_point, name, number } => resize(&mount_point.join(name), *number),
@@ -119,16 +123,41 @@ impl fmt::Display for Errand {
     }
 }
 
-fn attach(file: &Path, sector_bytes: u32) -> Result<Outcome, FuseError> {
+/// Binds a device to the file, or finds the one that is.
+///
+/// The file is locked first, and the lock lasts as long as the device keeps the file open. So two
+/// errands, of which one may be left over from a server that was killed, cannot bind it twice.
+fn attach(mount_point: &Path, name: &str, sector_bytes: u32) -> Result<Outcome, FuseError> {
+    let path = mount_point.join(name);
+    let failed = |error| FuseError::at_path("open", &path, error);
     let backing_file = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
-        .open(file)
-        .map_err(|error| FuseError::at_path("open", file, error))?;
-    let (number, device) = bind_free_device(file, &backing_file, sector_bytes)?;
+        .open(&path)
+        .map_err(failed)?;
+    let inode = backing_file.metadata().map_err(failed)?.ino();
+    let deadline = Instant::now() + ATTACH_PATIENCE;
+    loop {
+        let is_locked = flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if let Some(number) = device_on(mount_point, inode)? {
+            return Ok(Outcome::Attached { number });
+        }
+        if is_locked {
+            return bind_with_direct_io(&path, backing_file, sector_bytes);
+        }
+        if Instant::now() >= deadline {
+            return Err(FuseError::new(FuseErrorKind::Busy, format!("lock {}", path.display()))
+                .with_hint("another process has locked it; end that first (fuser shows which)"));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn bind_with_direct_io(path: &Path, file: File, sector_bytes: u32) -> Result<Outcome, FuseError> {
+    let (number, device) = bind_free_device(path, &file, sector_bytes)?;
     // From here on the device keeps the file open, and this process must not.
-    drop(backing_file);
+    drop(file);
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
     if binding.is_some_and(|binding| binding.direct_io) {
         return Ok(Outcome::Attached { number });
@@ -136,6 +165,13 @@ fn attach(file: &Path, sector_bytes: u32) -> Result<Outcome, FuseError> {
     device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
     Err(FuseError::new(FuseErrorKind::Kernel, format!("use direct I/O on /dev/loop{number}"))
         .with_hint("without it, every block would be held in memory twice"))
+}
+
+fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, FuseError> {
+    Ok(list(mount_point)?.into_iter().find_map(|device| match device {
+        Listed::Alive { number, node } if node == inode => Some(number),
+        _ => None,
+    }))
 }
 
 fn bind_free_device(
@@ -190,7 +226,7 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
         if backing_file(number).is_none() {
             return Ok(Outcome::Done);
         }
-        thread::sleep(UNBIND_LOOK_EVERY);
+        thread::sleep(LOOK_EVERY);
     }
     let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
     match device.stay_bound() {

@@ -97,7 +97,7 @@ pub struct Export {
     holder: Holder,
     origin: Origin,
     dead: Vec<DeadDevice>,
-    /// Held while devices are attached or detached, so that a volume is not attached twice.
+    /// Held while devices are attached or detached, so that they do not vanish in between.
     devices: Mutex<()>,
 }
 
@@ -137,8 +137,9 @@ impl Export {
     }
 
     /// Devices that a former connection left behind, which was lost with its holder, and that are
-    /// in use, so that they could not be removed. They fail every request until their user lets go
-    /// and `losetup -d` is called.
+    /// in use, so that they could not be removed. They fail every request. Those that were open go
+    /// when they are closed; those that were mounted stay until they are unmounted and
+    /// `losetup -d` is called.
     pub fn dead_devices(&self) -> &[DeadDevice] {
         &self.dead
     }
@@ -147,9 +148,6 @@ impl Export {
     pub fn attach(&self, name: &str) -> Result<Attachment, FuseError> {
         let (file, device) = self.find(name)?;
         let _alone = self.lock_devices();
-        if let Some(attachment) = self.attachment_of(file)? {
-            return Ok(attachment);
-        }
         self.refresh_holder()?;
         let errand = Errand::Attach {
             mount_point: self.config.mount_point.clone(),

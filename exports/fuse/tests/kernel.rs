@@ -1,0 +1,328 @@
+//! The export against the real kernel: files, loop devices, file systems, and kills.
+//!
+//! Needs root, `/dev/fuse` and loop devices; without them each test says that it is skipped.
+#![forbid(unsafe_code)]
+
+#[path = "support/house.rs"]
+mod house;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Instant;
+
+use house::{House, eventually, read_number, run, tool};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+
+const MIB: u64 = 1 << 20;
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).expect("a served file opens")
+}
+
+#[test]
+fn the_directory_shows_each_volume_with_its_size() {
+    let Some(house) = House::build(&[("db", 512, 8 * MIB), ("logs", 4096, 3 * MIB)]) else {
+        return;
+    };
+    let mut names: Vec<_> = fs::read_dir(house.mount_point())
+        .expect("the directory is served")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["db", "logs"]);
+    let metadata = fs::metadata(house.file("db")).expect("the file is served");
+    assert_eq!((metadata.len(), metadata.mode() & 0o777), (8 * MIB, 0o600));
+    let missing = fs::metadata(house.file("missing")).expect_err("there is no such volume");
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn bytes_written_to_a_file_are_read_back() {
+    let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let file = open(&house.file("db"));
+    let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[1]).collect();
+    file.write_all_at(&data, 12_345).expect("the volume takes it");
+    file.sync_all().expect("the volume flushes");
+    let mut back = vec![0; data.len()];
+    file.read_exact_at(&mut back, 12_345).expect("the volume returns it");
+    assert!(back == data, "the bytes differ");
+    let mut before = [1; 100];
+    file.read_exact_at(&mut before, 12_345 - 100).expect("the volume returns it");
+    assert_eq!(before, [0; 100]);
+    let behind = file.write_all_at(b"x", 8 * MIB).expect_err("the volume ends there");
+    assert_eq!(behind.kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn holes_are_punched_zeroed_and_found() {
+    let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let file = open(&house.file("db"));
+    file.write_all_at(&vec![7; 3 << 20], MIB).expect("the volume takes it");
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(MIB));
+    assert_eq!(seek(&file, SeekFrom::Hole(MIB)), Ok(4 * MIB));
+    let keep = FallocateFlags::KEEP_SIZE;
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | keep, MIB + 100, MIB).expect("a hole");
+    fallocate(&file, FallocateFlags::ZERO_RANGE | keep, 3 * MIB + 5, 10).expect("zeros");
+    let mut bytes = vec![1; 8 << 20];
+    file.read_exact_at(&mut bytes, 0).expect("the volume returns it");
+    let sevens = bytes.iter().filter(|&&byte| byte == 7).count();
+    assert_eq!(sevens, (3 << 20) - (1 << 20) - 10);
+    let allocated = fallocate(&file, FallocateFlags::empty(), 0, MIB);
+    assert_eq!(allocated, Err(rustix::io::Errno::OPNOTSUPP));
+}
+
+#[test]
+fn a_file_can_be_neither_truncated_nor_made_nor_removed() {
+    let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let truncated = open(&house.file("db")).set_len(0).expect_err("volumes are resized elsewhere");
+    assert_eq!(truncated.kind(), io::ErrorKind::PermissionDenied);
+    fs::remove_file(house.file("db")).expect_err("volumes are deleted elsewhere");
+    File::create(house.file("new")).expect_err("volumes are made elsewhere");
+    assert_eq!(fs::metadata(house.file("db")).expect("it is still there").len(), 8 * MIB);
+}
+
+#[test]
+fn a_volume_is_attached_with_its_sectors_direct_io_and_discard() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 4096, 8 * MIB)]) else {
+        return;
+    };
+    for (name, sector_bytes) in [("db", 512), ("logs", 4096)] {
+        let device = house.attach(name);
+        assert_eq!(read_number(&device, "queue/logical_block_size"), sector_bytes);
+        assert_eq!(read_number(&device, "loop/dio"), 1);
+        assert_eq!(read_number(&device, "size"), 8 * MIB / 512);
+        assert!(read_number(&device, "queue/discard_max_bytes") > 0);
+        assert!(read_number(&device, "queue/write_zeroes_max_bytes") > 0);
+        assert_eq!(house.attach(name), device, "attaching twice finds the same device");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_neither_attached_nor_detached() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    for command in ["attach missing", "attach ..", "detach missing", "detach db"] {
+        let answer = house.ask(command);
+        assert!(answer.starts_with("error NotFound"), "{command}: {answer}");
+    }
+}
+
+#[test]
+fn fio_verifies_a_device_of_either_sector_size() {
+    let Some(mut house) = House::build(&[("db", 512, 64 * MIB), ("logs", 4096, 64 * MIB)]) else {
+        return;
+    };
+    for name in ["db", "logs"] {
+        let device = house.attach(name);
+        run(tool("fio").args(["--name=verify", "--rw=randwrite", "--bsrange=4k-256k"]).args([
+            "--ioengine=libaio",
+            "--iodepth=16",
+            "--direct=1",
+            "--size=64M",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            &format!("--filename={}", device.display()),
+        ]));
+    }
+}
+
+#[test]
+fn a_file_system_lives_on_a_device_and_gives_space_back() {
+    let Some(mut house) = House::build(&[("db", 4096, 256 * MIB)]) else { return };
+    let device = house.attach("db");
+    run(tool("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&device));
+    let directory = house.mount_file_system(&device);
+    fs::write(directory.join("a"), vec![3; 100 << 20]).expect("the file system has room");
+    run(&mut tool("sync"));
+    let full_bytes = house.allocated_bytes("db");
+    assert!(full_bytes > 100 * MIB, "{full_bytes}");
+    assert!(house.ask("detach db").starts_with("error Busy"), "a mounted device is busy");
+
+    fs::remove_file(directory.join("a")).expect("the file is there");
+    run(&mut tool("sync"));
+    run(tool("fstrim").arg(&directory));
+    let trimmed_bytes = house.allocated_bytes("db");
+    assert!(trimmed_bytes < full_bytes - 90 * MIB, "{full_bytes} to {trimmed_bytes}");
+    house.unmount_file_system();
+    run(tool("fsck.ext4").args(["-fn"]).arg(&device));
+}
+
+#[test]
+fn a_discarded_range_reads_as_zeros_to_its_edges() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    fs::write(&device, vec![9; 8 << 20]).expect("the device takes it");
+    run(tool("blkdiscard").args(["--offset=512", "--length=1049088"]).arg(&device));
+    run(tool("blkdiscard").args(["-z", "--offset=4194816", "--length=512"]).arg(&device));
+    let bytes = fs::read(&device).expect("the device returns it");
+    let zeros = bytes.iter().filter(|&&byte| byte == 0).count();
+    assert_eq!(zeros, 1_049_088 + 512);
+    assert_eq!((bytes[511], bytes[512]), (9, 0));
+}
+
+#[test]
+fn a_device_follows_the_size_of_its_volume() {
+    let Some(mut house) = House::build(&[("db", 4096, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    for size in [32 * MIB, 16 * MIB] {
+        house.resize("db", size);
+        assert_eq!(house.ask("resized db"), "ok ");
+        assert_eq!(read_number(&device, "size"), size / 512);
+    }
+    let file = OpenOptions::new().write(true).open(&device).expect("the device opens");
+    file.write_all_at(&[1; 4096], 16 * MIB - 4096).expect("the new end can be written");
+}
+
+#[test]
+fn a_device_that_somebody_reads_is_busy_and_stays() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    let user = File::open(&device).expect("the device opens");
+    let answer = house.ask("detach db");
+    assert!(answer.starts_with("error Busy"), "{answer}");
+    user.read_exact_at(&mut [0; 512], 0).expect("the device is still there");
+    drop(user);
+    assert_eq!(house.ask("detach db"), "ok ");
+    assert_eq!(house.ask("attachments"), "ok ");
+}
+
+#[test]
+fn a_renamed_volume_keeps_its_device() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    house.rename("db", "archive");
+    assert_eq!(house.ask("attachments"), format!("ok archive={}", device.display()));
+    house.kill();
+    house.start();
+    assert_eq!(house.ask("attachments"), format!("ok archive={}", device.display()));
+    fs::write(&device, [5; 4096]).expect("the device takes it");
+    assert_eq!(house.ask("detach archive"), "ok ");
+}
+
+/// Goal: requests in flight when the server is killed are served by the next one.
+/// Method: fio writes and verifies with depth 16 while the server is killed twice.
+#[test]
+fn a_device_outlives_its_server_under_load() {
+    let Some(mut house) = House::build(&[("db", 4096, 64 * MIB)]) else { return };
+    let device = house.attach("db");
+    let mut fio = tool("fio")
+        .args(["--name=kills", "--rw=randrw", "--bs=4k", "--ioengine=libaio", "--iodepth=16"])
+        .args(["--direct=1", "--size=64M", "--loops=6", "--verify=crc32c", "--verify_fatal=1"])
+        .args(["--verify_backlog=256", &format!("--filename={}", device.display())])
+        .spawn()
+        .expect("fio starts");
+    for kill in 1_u64..=2 {
+        let before = house.requests_served();
+        eventually("fio is at work", || house.requests_served() > before + 5000);
+        house.kill();
+        house.start();
+        assert_eq!(house.ask("origin"), "ok TakenOver", "after kill {kill}");
+        assert_eq!(house.ask("attachments"), format!("ok db={}", device.display()));
+    }
+    let is_still_at_work = fio.try_wait().expect("fio can be asked").is_none();
+    assert!(is_still_at_work, "fio ended before the last kill was survived");
+    assert!(fio.wait().expect("fio ends").success(), "fio saw an error");
+}
+
+#[test]
+fn a_device_waits_for_the_next_server_after_a_planned_stop() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    fs::write(&device, [6; 4096]).expect("the device takes it");
+    house.stop("connection");
+    let reader = std::thread::spawn({
+        let device = device.clone();
+        move || {
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            let mut options = OpenOptions::new();
+            std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags);
+            let file = options.open(device).expect("the device opens");
+            // Direct reads need an aligned place.
+            let mut memory = [0; 8192];
+            let start = memory.as_ptr().align_offset(4096);
+            file.read_exact_at(&mut memory[start..start + 4096], 0).map(|()| memory[start])
+        }
+    });
+    house.start();
+    let read = reader.join().expect("the reader returns");
+    assert_eq!(read.expect("the read succeeds"), 6);
+}
+
+#[test]
+fn a_kill_right_after_the_start_is_survived() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    house.stop("nothing");
+    for _ in 0..10 {
+        house.start_without_waiting();
+        house.kill();
+    }
+    house.start();
+    assert_eq!(fs::metadata(house.file("db")).expect("the file is served").len(), 8 * MIB);
+}
+
+/// Goal: a kill in the middle of attaching leaves nothing half-done, and never two devices.
+/// Method: kill the server at ever later moments after it was asked to attach.
+#[test]
+fn a_server_killed_while_it_attaches_leaves_one_device_at_most() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    for delay in 0..20 {
+        house.tell("attach db");
+        let start = Instant::now();
+        eventually("the moment to kill has come", || start.elapsed().as_micros() >= 500 * delay);
+        house.kill();
+        house.start();
+        let device = house.attach("db");
+        assert_eq!(house.ask("attachments"), format!("ok db={}", device.display()));
+        assert_eq!(house.ask("detach db"), "ok ");
+    }
+}
+
+#[test]
+fn a_server_without_holder_starts_anew_and_reports_what_died() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+        return;
+    };
+    let device = house.attach("db");
+    house.attach("logs");
+    let user = File::open(&device).expect("the device opens");
+    house.kill_holder();
+    house.kill();
+    house.start();
+    assert_eq!(house.ask("origin"), "ok Mounted");
+    assert_eq!(house.ask("dead"), "ok 1", "one is in use, the other was removed");
+    assert_eq!(fs::metadata(house.file("db")).expect("the file is served").len(), 8 * MIB);
+    let dead = user.read_exact_at(&mut [0; 512], 0).expect_err("its connection is lost");
+    assert_eq!(dead.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    drop(user);
+    eventually("the dead device is gone", || !house::is_bound(&device));
+}
+
+#[test]
+fn a_holder_that_died_is_replaced() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    house.kill_holder();
+    assert_eq!(house.ask("refresh"), "ok ");
+    house.kill();
+    house.start();
+    assert_eq!(house.ask("origin"), "ok TakenOver");
+    fs::read(&device).expect("the device goes on");
+}
+
+#[test]
+fn stopping_for_good_leaves_nothing_behind() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let holder = house.holder_pid().expect("a holder runs");
+    house.stop("nothing");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("every process may read it");
+    assert!(!mounts.contains(house.mount_point().to_str().expect("a plain path")));
+    eventually("the holder ends", || !house::is_running(holder));
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    house.attach("db");
+    eventually("all threads sleep", || house.all_threads_sleep());
+}

@@ -1,0 +1,280 @@
+//! A server of its own for each test, with everything around it, and cleaning up afterwards.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const SERVER: &str = env!("CARGO_BIN_EXE_fuse-memory-server");
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct House {
+    directory: TempDir,
+    server: Option<Server>,
+    mounted: Option<PathBuf>,
+}
+
+struct Server {
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl House {
+    /// A running server with volumes of the given names, sectors and sizes; `None` where this
+    /// machine cannot run one, which is said.
+    pub(crate) fn build(volumes: &[(&str, u32, u64)]) -> Option<Self> {
+        if let Some(why) = missing() {
+            eprintln!("skipped: {why}");
+            return None;
+        }
+        let directory = tempfile::Builder::new()
+            .prefix("memlane-fuse-")
+            .tempdir_in("/dev/shm")
+            .expect("tmpfs has room for a directory");
+        let mut house = Self { directory, server: None, mounted: None };
+        fs::create_dir(house.path("backing")).expect("the directory is new");
+        for &(name, sector_bytes, size_bytes) in volumes {
+            let path = house.path("backing").join(format!("{name}.{sector_bytes}"));
+            let file = fs::File::create(path).expect("the directory is new");
+            file.set_len(size_bytes).expect("holes need no room");
+        }
+        house.start();
+        Some(house)
+    }
+
+    pub(crate) fn start(&mut self) {
+        self.start_without_waiting();
+        let ready = self.read_answer();
+        assert_eq!(ready, "ready");
+    }
+
+    pub(crate) fn start_without_waiting(&mut self) {
+        assert!(self.server.is_none(), "one server at a time");
+        let mut process = Command::new(SERVER)
+            .arg(self.directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cargo has built the server");
+        let commands = process.stdin.take().expect("it was asked for");
+        let answers = BufReader::new(process.stdout.take().expect("it was asked for"));
+        self.server = Some(Server { process, commands, answers });
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let mut server = self.server.take().expect("a server runs");
+        server.process.kill().expect("it is our child");
+        server.process.wait().expect("it is our child");
+    }
+
+    pub(crate) fn stop(&mut self, keep: &str) {
+        assert_eq!(self.ask(&format!("stop {keep}")), "ok ");
+        let mut server = self.server.take().expect("a server runs");
+        assert!(server.process.wait().expect("it is our child").success());
+    }
+
+    pub(crate) fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        self.read_answer()
+    }
+
+    /// Gives a command without waiting for the answer.
+    pub(crate) fn tell(&mut self, command: &str) {
+        let server = self.server.as_mut().expect("a server runs");
+        writeln!(server.commands, "{command}").expect("the server listens");
+    }
+
+    fn read_answer(&mut self) -> String {
+        let server = self.server.as_mut().expect("a server runs");
+        let mut answer = String::new();
+        server.answers.read_line(&mut answer).expect("the server answers");
+        answer.trim_end_matches('\n').to_owned()
+    }
+
+    pub(crate) fn attach(&mut self, name: &str) -> PathBuf {
+        let answer = self.ask(&format!("attach {name}"));
+        let device = answer.strip_prefix("ok ");
+        device.unwrap_or_else(|| panic!("attach {name}: {answer}")).into()
+    }
+
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.path("volumes")
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.mount_point().join(name)
+    }
+
+    pub(crate) fn resize(&self, name: &str, size_bytes: u64) {
+        let file = OpenOptions::new().write(true).open(self.backing(name));
+        file.expect("the volume exists").set_len(size_bytes).expect("holes need no room");
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        let old = self.backing(from);
+        let new = old.with_file_name(
+            old.file_name().expect("a file").to_string_lossy().replacen(from, to, 1),
+        );
+        fs::rename(old, new).expect("the volume exists");
+    }
+
+    /// The memory that a volume takes.
+    pub(crate) fn allocated_bytes(&self, name: &str) -> u64 {
+        fs::metadata(self.backing(name)).expect("the volume exists").blocks() * 512
+    }
+
+    pub(crate) fn requests_served(&mut self) -> u64 {
+        let traffic = self.ask("traffic");
+        let count = |field: &str| -> u64 {
+            let (_, behind) = traffic.split_once(field).expect("the traffic names it");
+            let digits = behind.split(',').next().expect("a number follows");
+            digits.parse().expect("a number follows")
+        };
+        count("reads: ") + count("writes: ")
+    }
+
+    pub(crate) fn mount_file_system(&mut self, device: &Path) -> PathBuf {
+        let directory = self.path("mounted");
+        fs::create_dir(&directory).expect("the directory is new");
+        run(tool("mount").arg(device).arg(&directory));
+        self.mounted = Some(directory.clone());
+        directory
+    }
+
+    pub(crate) fn unmount_file_system(&mut self) {
+        let directory = self.mounted.take().expect("something is mounted");
+        run(tool("umount").arg(directory));
+    }
+
+    /// The process whose standard input is the holder's socket.
+    pub(crate) fn holder_pid(&self) -> Option<Pid> {
+        let processes = fs::read_dir("/proc").expect("every system has it");
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let socket_inode = self.listening_inode()?;
+        let mut holders = pids.filter(|&pid: &i32| {
+            let stdin = fs::read_link(format!("/proc/{pid}/fd/0")).unwrap_or_default();
+            stdin.to_string_lossy() == format!("socket:[{socket_inode}]")
+        });
+        holders.next().and_then(Pid::from_raw)
+    }
+
+    fn listening_inode(&self) -> Option<String> {
+        let path = self.path("holder.sock");
+        let table = fs::read_to_string("/proc/net/unix").expect("every process may read it");
+        let listens = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(7).is_some_and(|place| Path::new(place) == path) && fields[3] == "00010000"
+        };
+        let line = table.lines().find(listens)?;
+        line.split_whitespace().nth(6).map(str::to_owned)
+    }
+
+    pub(crate) fn kill_holder(&self) {
+        let pid = self.holder_pid().expect("a holder runs");
+        kill_process(pid, Signal::KILL).expect("it is ours");
+        eventually("the holder is gone", || !is_running(pid));
+    }
+
+    pub(crate) fn all_threads_sleep(&self) -> bool {
+        let pid = self.server.as_ref().expect("a server runs").process.id();
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the server runs");
+        let sleeps = |thread: PathBuf| {
+            let status = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+            status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+        };
+        threads.filter_map(|thread| Some(thread.ok()?.path())).all(sleeps)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn backing(&self, name: &str) -> PathBuf {
+        let entries = fs::read_dir(self.path("backing")).expect("the directory exists");
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        let found = paths.find(|path| path.file_stem().is_some_and(|stem| stem == name));
+        found.expect("the volume exists")
+    }
+
+    /// Takes away what a test, perhaps a failed one, left: in the order in which it depends.
+    fn clean_up(&mut self) {
+        if let Some(directory) = self.mounted.take() {
+            let _ = tool("umount").arg("-l").arg(directory).status();
+        }
+        if self.server.is_none() {
+            self.start();
+        }
+        let attachments = self.ask("attachments");
+        for attachment in attachments.split(' ').skip(1) {
+            if let Some((name, _)) = attachment.split_once('=') {
+                let _ = self.ask(&format!("detach {name}"));
+            }
+        }
+        self.stop("nothing");
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.clean_up();
+    }
+}
+
+/// What this machine lacks, if anything.
+fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root");
+    }
+    let needed = ["/dev/fuse", "/dev/loop-control", "/dev/shm"];
+    needed.into_iter().find(|path| !Path::new(path).exists())
+}
+
+pub(crate) fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+#[track_caller]
+pub(crate) fn run(command: &mut Command) {
+    let status = command.status().expect("the tool is installed");
+    assert!(status.success(), "{command:?} ended with {status}");
+}
+
+/// A number that the kernel shows about a block device.
+pub(crate) fn read_number(device: &Path, attribute: &str) -> u64 {
+    let name = device.file_name().expect("a device path");
+    let path = Path::new("/sys/block").join(name).join(attribute);
+    let text = fs::read_to_string(path).expect("the kernel shows it");
+    text.trim().parse().expect("it is a number")
+}
+
+/// Whether a loop device has a backing file.
+pub(crate) fn is_bound(device: &Path) -> bool {
+    let name = device.file_name().expect("a device path");
+    Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+}
+
+pub(crate) fn is_running(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    status.is_ok_and(|status| !status.contains(") Z "))
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::yield_now();
+    }
+}
