@@ -359,13 +359,10 @@ impl LongWrite {
         if arrived >= left {
             return left;
         }
-        if self.outcome.is_err() {
-            return arrived;
-        }
         if arrived < WRITE_PIECE_BYTES_MIN {
             return 0;
         }
-        let cut_bytes = (self.next + arrived as u64) % BLOCK_BYTES as u64;
+        let cut_bytes = self.next.wrapping_add(arrived as u64) % BLOCK_BYTES as u64;
         arrived - usize::try_from(cut_bytes).expect("a rest is smaller than a block")
     }
 

@@ -258,7 +258,7 @@ fn a_write_that_is_too_long_is_refused_with_its_payload_skipped() {
 fn requests_behind_the_end_are_refused() {
     for style in BOTH {
         let mut bench = Bench::new(style);
-        for (offset, length) in [(SIZE - 1, 2), (SIZE, 1), (u64::MAX, 1), (u64::MAX - 1, 4096)] {
+        for (offset, length) in [(SIZE - 1, 2), (SIZE, 1), (u64::MAX, 1), (u64::MAX - 1, 4 * MIB)] {
             let payload = vec![0; length as usize];
             bench.expect_error(read(offset, length), &[], errno::EINVAL);
             bench.expect_error(write(offset, length), &payload, errno::ENOSPC);
@@ -511,6 +511,26 @@ fn a_write_may_arrive_byte_by_byte() {
     }
     assert_eq!(bench.talk.received().replies().first().and_then(error_of), Some(0));
     bench.expect_chunks(read(100, 5000), &[data(100, &bytes)]);
+}
+
+#[test]
+fn the_pieces_of_a_long_write_cut_no_block() {
+    let mut bench = Bench::new(Style::Structured);
+    bench.expect_done(write(1000, 4 * MIB), &pattern(4 * MIB));
+    let writes = bench.device.writes();
+    let (last, inner) = writes.split_last().expect("something was written");
+    assert!(inner.len() > 4, "it came in pieces");
+    assert!(inner.iter().all(|range| (range.start + range.length) % 4096 == 0), "{inner:?}");
+    assert_eq!(last.start + last.length, 1000 + u64::from(4 * MIB));
+}
+
+#[test]
+fn a_write_that_is_done_in_pieces_is_counted_once() {
+    let mut bench = Bench::new(Style::Simple);
+    bench.expect_done(flagged(flag::FUA, write(0, 4 * MIB)), &pattern(4 * MIB));
+    let traffic = bench.talk.session().traffic();
+    assert_eq!((traffic.writes, traffic.bytes_written), (1, 4 << 20));
+    assert_eq!(bench.device.flush_count(), 1);
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub(crate) struct FaultyDevice {
     inner: SparseDevice,
     fault: Mutex<Option<Fault>>,
     flush_count: AtomicUsize,
+    writes: Mutex<Vec<ByteRange>>,
 }
 
 impl FaultyDevice {
@@ -31,6 +32,7 @@ impl FaultyDevice {
             inner: SparseDevice::new(size_bytes),
             fault: Mutex::default(),
             flush_count: AtomicUsize::new(0),
+            writes: Mutex::default(),
         }
     }
 
@@ -40,6 +42,11 @@ impl FaultyDevice {
 
     pub(crate) fn flush_count(&self) -> usize {
         self.flush_count.load(Ordering::Relaxed)
+    }
+
+    /// The ranges that were written, in order.
+    pub(crate) fn writes(&self) -> Vec<ByteRange> {
+        self.writes.lock().expect("nothing panics").clone()
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
@@ -76,7 +83,9 @@ impl BlockDevice for FaultyDevice {
     }
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
-        self.check(Action::Write, ByteRange::new(offset_bytes, from.len() as u64))?;
+        let range = ByteRange::new(offset_bytes, from.len() as u64);
+        self.check(Action::Write, range)?;
+        self.writes.lock().expect("nothing panics").push(range);
         self.inner.write(offset_bytes, from)
     }
 
