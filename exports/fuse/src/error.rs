@@ -94,3 +94,30 @@ pub struct DeadDevice {
     /// The file it was bound to.
     pub file: PathBuf,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: io::ErrorKind, expected: FuseErrorKind) {
+        assert_eq!(FuseError::of_call("try", source.into()).kind, expected);
+    }
+
+    #[test]
+    fn the_class_follows_from_the_calls_error() {
+        check(io::ErrorKind::NotFound, FuseErrorKind::NotFound);
+        check(io::ErrorKind::ResourceBusy, FuseErrorKind::Busy);
+        check(io::ErrorKind::PermissionDenied, FuseErrorKind::Unavailable);
+        check(io::ErrorKind::InvalidInput, FuseErrorKind::Kernel);
+    }
+
+    #[test]
+    fn the_chain_says_what_was_attempted_what_to_do_and_why_it_failed() {
+        let error = FuseError::new(FuseErrorKind::Busy, "detach it")
+            .with_hint("unmount it first")
+            .with_source(io::Error::other("in use"));
+        assert_eq!(error.to_string(), "cannot detach it: unmount it first");
+        assert_eq!(error.chain(), "cannot detach it: unmount it first: in use");
+    }
+}

@@ -46,8 +46,11 @@ const REPLY_BYTES: usize = 24;
 /// Connections that one holder keeps.
 const KEPT_MAX: usize = 16;
 
-/// How long either side waits for the other, which answers from memory.
+/// How long those who ask wait for the holder, which answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the holder waits for one that connects and says nothing, while others wait.
+const PATIENCE_WITH_PEERS: Duration = Duration::from_millis(500);
 
 /// The word that tells the helper program to hold.
 pub(crate) const ERRAND: &str = "hold";
@@ -160,7 +163,7 @@ impl Holder {
         fd: Option<BorrowedFd<'_>>,
     ) -> io::Result<(Status, u64, Option<OwnedFd>)> {
         let socket = new_socket()?;
-        set_patience(&socket)?;
+        set_patience(&socket, PATIENCE)?;
         connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
         send(&socket, &encode_request(operation, &self.label), fd)?;
         let mut reply = [0; REPLY_BYTES];
@@ -223,7 +226,7 @@ fn set_name() {
 }
 
 fn serve_peer(peer: &OwnedFd, shelf: &mut Shelf) -> io::Result<Operation> {
-    set_patience(peer)?;
+    set_patience(peer, PATIENCE_WITH_PEERS)?;
     let uid = socket_peercred(peer)?.uid;
     if !uid.is_root() && uid != rustix::process::geteuid() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -281,9 +284,9 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-fn set_patience(socket: &OwnedFd) -> io::Result<()> {
-    set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE))?;
-    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?;
+fn set_patience(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
+    set_socket_timeout(socket, Timeout::Recv, Some(patience))?;
+    set_socket_timeout(socket, Timeout::Send, Some(patience))?;
     Ok(())
 }
 
@@ -380,6 +383,7 @@ fn decode_reply(message: &[u8]) -> Option<(Status, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::FuseErrorKind;
 
     fn some_fd() -> OwnedFd {
         fs::File::open("/dev/null").expect("every system has one").into()
@@ -439,6 +443,47 @@ mod tests {
             shelf.apply(Operation::Keep, &label.to_ne_bytes(), Some(some_fd()));
         }
         assert_eq!(shelf.apply(Operation::Keep, b"more", Some(some_fd())).0, Status::Full);
+    }
+
+    #[test]
+    fn a_holder_that_ends_at_once_is_an_error() {
+        let directory = tempfile::tempdir().expect("the temporary directory is writable");
+        let holder = Holder::new(&directory.path().join("holder.sock"), b"label");
+        let helper = Helper { program: "/bin/true".into(), args: Vec::new() };
+        let error = holder.keep(some_fd().as_fd(), &helper).expect_err("it does not hold");
+        assert_eq!(error.kind, FuseErrorKind::Holder);
+        assert!(error.to_string().contains("holder.sock"), "{error}");
+    }
+
+    #[test]
+    fn a_peer_that_sends_rubbish_is_told_so_and_changes_nothing() {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("a pair of sockets");
+        let mut shelf = Shelf::default();
+        send(&theirs, b"rubbish", None).expect("the pair is connected");
+        serve_peer(&ours, &mut shelf).expect_err("it is no request");
+        let mut reply = [0; REPLY_BYTES];
+        let (length, _) = receive(&theirs, &mut reply).expect("there is an answer");
+        assert_eq!(decode_reply(&reply[..length]), Some((Status::Malformed, 0)));
+        assert!(shelf.kept.is_empty());
+    }
+
+    #[test]
+    fn a_peer_that_says_nothing_is_left_alone() {
+        let (ours, _theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("a pair of sockets");
+        let error = serve_peer(&ours, &mut Shelf::default()).expect_err("there is no request");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
