@@ -40,20 +40,22 @@ pub fn leftovers(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What the kernel complained about since it wrote `line_count` lines, as far as it may be read:
-/// failed requests of block devices and damage that file systems found.
-pub fn kernel_complaints(line_count: usize) -> Vec<String> {
-    let is_complaint = |line: &&String| {
-        let line = line.to_ascii_lowercase();
-        ["i/o error", "ext4-fs error", "xfs (loop", "btrfs error", "corruption", "buffer i/o"]
-            .iter()
-            .any(|word| line.contains(word))
-            && !line.contains("mounting")
-            && !line.contains("unmounting")
-            && !line.contains("ending clean mount")
-    };
+/// What the kernel complained about `device` since it wrote `line_count` lines, as far as that may
+/// be read: failed requests, and damage that file systems found.
+pub fn kernel_complaints(device: &Path, line_count: usize) -> Vec<String> {
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let lines = kernel_lines();
-    lines[line_count.min(lines.len())..].iter().filter(is_complaint).cloned().collect()
+    let new_lines = &lines[line_count.min(lines.len())..];
+    new_lines.iter().filter(|line| is_complaint(line, &name)).cloned().collect()
+}
+
+fn is_complaint(line: &str, device: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    let names_device = line.match_indices(device).any(|(start, _)| {
+        let behind = line[start + device.len()..].chars().next();
+        !behind.is_some_and(|it| it.is_ascii_digit())
+    });
+    names_device && ["error", "corrupt", "warning"].iter().any(|word| line.contains(word))
 }
 
 /// How many lines the kernel has written.
@@ -96,4 +98,28 @@ fn missing_for_block_devices() -> Option<String> {
 fn missing_program(name: &str) -> Option<String> {
     let found = Tool::new("sh -c").arg(format!("command -v {name}")).check();
     found.err().map(|_| format!("the program {name} is not installed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: bool) {
+        assert_eq!(is_complaint(line, "loop1"), expected);
+    }
+
+    #[test]
+    fn a_complaint_is_about_the_device_and_about_trouble() {
+        check("[1.2] I/O error, dev loop1, sector 0 op 0x0:(READ)", true);
+        check("[1.2] EXT4-fs error (device loop1): ext4_lookup", true);
+        check("[1.2] I/O error, dev loop10, sector 0 op 0x0:(READ)", false);
+        check("[1.2] EXT4-fs (loop1): mounted filesystem", false);
+    }
+
+    #[test]
+    fn what_every_host_lacks_is_missing() {
+        let missing = missing(&[Ability::Program("no-such-program")]);
+        assert!(missing.is_some_and(|reason| reason.contains("no-such-program")));
+    }
 }

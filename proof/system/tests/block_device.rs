@@ -130,7 +130,7 @@ fn check_file_system(file_system: &FileSystem) -> Result<()> {
     mounted.unmount()?;
     Tool::new(file_system.check).arg(&device).check()?;
     daemon.finish()?;
-    let complaints = kernel_complaints(kernel_lines);
+    let complaints = kernel_complaints(&device, kernel_lines);
     ensure!(complaints.is_empty(), "the kernel complained: {complaints:#?}");
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::demo::postgres::{Postgres, Server};
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
-const STEPS: usize = 14;
+const STEPS: usize = 13;
 const LOAD_DURATION: Duration = Duration::from_secs(24);
 const COMPARED_LOAD_DURATION: Duration = Duration::from_secs(12);
 
@@ -126,7 +126,7 @@ fn on_memlane(postgres: &Postgres, progress: &Progress) -> Result<OnMemlane> {
     daemon.memlane("detach pg")?;
     daemon.memlane("volume delete pg")?;
     daemon.finish()?;
-    let complaints = kernel_complaints(kernel_lines);
+    let complaints = kernel_complaints(&device, kernel_lines);
     ensure!(complaints.is_empty(), "the kernel complained: {complaints:#?}");
     Ok(result)
 }

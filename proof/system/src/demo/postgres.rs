@@ -14,7 +14,7 @@ const TOOL_TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// The same for every place that is compared.
 const SETTINGS: &[&str] = &[
-    "listen_addresses=''",
+    "listen_addresses=",
     "shared_buffers=256MB",
     "max_wal_size=1GB",
     "wal_compression=off",
