@@ -119,7 +119,8 @@ mod tests {
     fn check(kind: &str, is_test: bool, expected: (ExecutableKind, &str)) {
         let line = format!(
             r#"{{"reason":"compiler-artifact","executable":"/t/x",
-                "manifest_path":"/p/nbd/Cargo.toml","target":{{"kind":["{kind}"],"name":"clients"}},"profile":{{"test":{is_test}}}}}"#
+                "manifest_path":"/p/nbd/Cargo.toml","target":
+                {{"kind":["{kind}"],"name":"clients"}},"profile":{{"test":{is_test}}}}}"#
         );
         let executable = executable_of(&line).expect("the line describes an executable");
         assert_eq!((executable.kind, executable.name.as_str()), expected);
