@@ -9,12 +9,13 @@
 //!   otherwise. When typical waits are longer than that, it does not spin at all, so that an idle
 //!   process uses no processor time.
 //! - While it spins, a thread offers its core to others every few looks, and stops when somebody
-//!   took it.
+//!   took it. When spinning fails although waits are short, it is tried ever more rarely.
 //! - Threads that find no permit left block at once.
 //!
 //! This crate knows nothing of files or sockets: looking and blocking are handed in.
 #![forbid(unsafe_code)]
 
+mod doubt;
 mod machine;
 mod permits;
 mod waiter;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::doubt::Doubt;
 use crate::machine::{Machine, ThisMachine};
 use crate::permits::SpinPermits;
 
@@ -21,7 +22,10 @@ const LOOKS_PER_GLANCE: u32 = 8;
 const CORE_TAKEN_AFTER: Duration = Duration::from_micros(50);
 
 /// One wait is spun for at most this many times the typical wait.
-const SPIN_PER_TYPICAL_WAIT: u32 = 4;
+const SPIN_PER_TYPICAL_WAIT: u32 = 3;
+
+/// The shortest spell is the longest over this.
+const SPIN_MIN_PER_SPIN_MAX: u32 = 8;
 
 /// The share of one wait in the typical wait is one in this many.
 const WAITS_REMEMBERED: u32 = 8;
@@ -38,6 +42,7 @@ pub struct Waiter<M: Machine = ThisMachine> {
     spin_max: Duration,
     /// A decaying average of recent waits.
     typical_wait: Duration,
+    doubt: Doubt,
 }
 
 impl Waiter {
@@ -51,7 +56,7 @@ impl<M: Machine> Waiter<M> {
     /// As [`Waiter::new`], with time and scheduler handed in.
     pub fn on_machine(machine: M, permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
         let typical_wait = spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX;
-        Self { permits, machine, spin_max, typical_wait }
+        Self { permits, machine, spin_max, typical_wait, doubt: Doubt::default() }
     }
 
     /// Returns what `poll` finds, looking again and again for a bounded time, or else what `block`
@@ -62,35 +67,34 @@ impl<M: Machine> Waiter<M> {
             return found;
         }
         let start = self.machine.now();
-        match self.spin(start, poll) {
+        let spun = self.spin(start, poll);
+        let found = match spun {
             Spun::Found(found) => {
-                self.learn(self.machine.now().saturating_sub(start));
+                self.doubt.found();
                 found
             }
-            Spun::Nothing => {
-                let found = block();
-                self.learn(self.machine.now().saturating_sub(start));
-                found
-            }
-            Spun::CoreTaken => {
-                self.learn(Duration::MAX);
+            Spun::InVain => {
+                self.doubt.failed();
                 block()
             }
-        }
+            Spun::NotAtAll => block(),
+        };
+        self.learn(self.machine.now().saturating_sub(start));
+        found
     }
 
-    /// Whether the next wait would spin, as far as recent traffic tells.
+    /// Whether recent waits were short enough to spin.
     pub fn expects_traffic(&self) -> bool {
         !self.spin_budget().is_zero()
     }
 
-    fn spin<T>(&self, start: Duration, mut poll: impl FnMut() -> Poll<T>) -> Spun<T> {
+    fn spin<T>(&mut self, start: Duration, mut poll: impl FnMut() -> Poll<T>) -> Spun<T> {
         let budget = self.spin_budget();
-        if budget.is_zero() {
-            return Spun::Nothing;
+        if budget.is_zero() || !self.doubt.allows_spell() {
+            return Spun::NotAtAll;
         }
         let Some(_permit) = self.permits.take() else {
-            return Spun::Nothing;
+            return Spun::NotAtAll;
         };
         let mut glance = start;
         while glance.saturating_sub(start) < budget {
@@ -104,17 +108,17 @@ impl<M: Machine> Waiter<M> {
             self.machine.offer_core();
             glance = self.machine.now();
             if glance.saturating_sub(offered) > CORE_TAKEN_AFTER {
-                return Spun::CoreTaken;
+                break;
             }
         }
-        Spun::Nothing
+        Spun::InVain
     }
 
     fn spin_budget(&self) -> Duration {
         if self.typical_wait > self.spin_max {
             return Duration::ZERO;
         }
-        let spin_min = self.spin_max / SPIN_PER_TYPICAL_WAIT;
+        let spin_min = self.spin_max / SPIN_MIN_PER_SPIN_MAX;
         (self.typical_wait * SPIN_PER_TYPICAL_WAIT).clamp(spin_min, self.spin_max)
     }
 
@@ -128,8 +132,8 @@ impl<M: Machine> Waiter<M> {
 /// How a spell of spinning ended.
 enum Spun<T> {
     Found(T),
-    Nothing,
-    CoreTaken,
+    InVain,
+    NotAtAll,
 }
 
 #[cfg(test)]
@@ -269,14 +273,48 @@ mod tests {
         assert!(permits.take().is_some());
     }
 
+    /// Whether a wait spins whose request comes only when the thread lets go of its core.
+    fn spins_on_a_busy_core(a_loop: &mut Loop<'_>) -> bool {
+        let machine = a_loop.machine;
+        let mut look_count = 0;
+        let poll = || {
+            look_count += 1;
+            machine.pass(LOOK);
+            Poll::Pending
+        };
+        a_loop.waiter.wait(poll, || machine.pass(Duration::from_micros(20)));
+        look_count > 1
+    }
+
     #[test]
-    fn a_loop_whose_core_is_wanted_stops_spinning() {
+    fn spinning_that_keeps_requests_from_coming_is_given_up_for_ever_longer() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait_often(Duration::from_micros(20));
+        let spell_count = (0..1000).filter(|_| spins_on_a_busy_core(&mut a_loop)).count();
+        assert!((8..16).contains(&spell_count), "{spell_count} spells in a thousand waits");
+    }
+
+    #[test]
+    fn spinning_is_tried_again_and_comes_back_when_it_pays() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait_often(Duration::from_micros(20));
+        for _ in 0..1000 {
+            spins_on_a_busy_core(&mut a_loop);
+        }
+        for _ in 0..3 {
+            a_loop.wait_often(Duration::from_micros(20));
+        }
+        assert_eq!(a_loop.wait_often(Duration::from_micros(20)), How::Polled);
+    }
+
+    #[test]
+    fn a_spell_ends_when_the_offered_core_is_taken() {
         let machine = FakeMachine::default();
         let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
         a_loop.wait_often(Duration::from_micros(20));
         machine.offer_takes.set(CORE_TAKEN_AFTER * 2);
-        a_loop.wait_often(Duration::from_micros(20));
-        machine.offer_takes.set(Duration::ZERO);
-        assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Blocked);
+        assert_eq!(a_loop.wait(LOOK * (LOOKS_PER_GLANCE + 2)), How::Blocked);
     }
 }
