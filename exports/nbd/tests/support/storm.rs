@@ -1,7 +1,7 @@
 //! Sessions under arbitrary input, for random tests and for fuzzing.
 //!
-//! [`handshake`] feeds bytes as they are. [`requests`] turns bytes into requests, most of them
-//! sensible, and compares every answer with a flat array of bytes.
+//! Bytes decide what is sent: most of it is sensible, some is garbage. [`handshake`] only wants the
+//! session to stay whole; [`requests`] compares every answer with a flat array of bytes.
 
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
@@ -11,7 +11,10 @@ use std::sync::Arc;
 use nbd::{Access, Progress, TlsPolicy};
 
 use crate::support::{ExportTable, SparseDevice};
-use crate::talk::{Chunk, Received, Reply, Request, Talk, command, errno, flag};
+use crate::talk::{
+    Chunk, Received, Reply, Request, Talk, command, context_query, errno, export_query, flag,
+    option_bytes,
+};
 
 const SIZE: usize = 3 << 20;
 const BLOCK: usize = 4096;
@@ -57,23 +60,51 @@ fn exports() -> Arc<ExportTable> {
     Arc::new(table)
 }
 
-/// Arbitrary bytes from the greeting on, in arbitrary pieces.
+/// Client flags, options and garbage, as the bytes decide, in arbitrary pieces.
 pub(crate) fn handshake(bytes: &[u8]) {
     let mut choices = Choices { rest: bytes };
     let policy =
         if choices.byte().is_multiple_of(2) { TlsPolicy::Absent } else { TlsPolicy::Required };
     let mut talk = Talk::new(exports(), policy);
+    talk.send(&[0, 0, 0, choices.byte() % 5]);
     while !choices.rest.is_empty() {
-        let count = 1 + choices.below(64);
-        talk.send(&choices.take(count));
-        assert!(talk.received().len() <= ANSWER_BYTES_MAX);
-        match talk.progress() {
-            Progress::ReceiveInput => {}
-            Progress::StartTls => talk.tls_started(),
-            Progress::Close => return,
-            Progress::SendOutput => panic!("there is room for more output"),
+        let sent = match choices.byte() {
+            0..240 => an_option(&mut choices),
+            240.. => {
+                let count = choices.below(64);
+                choices.take(count)
+            }
+        };
+        let (first, second) = sent.split_at(choices.below(sent.len() + 1));
+        for piece in [first, second] {
+            talk.send(piece);
+            assert!(talk.received().len() <= ANSWER_BYTES_MAX);
+            match talk.progress() {
+                Progress::ReceiveInput => {}
+                Progress::StartTls => talk.tls_started(),
+                Progress::Close => return,
+                Progress::SendOutput => panic!("there is room for more output"),
+            }
         }
     }
+}
+
+fn an_option(choices: &mut Choices<'_>) -> Vec<u8> {
+    let option = u32::from(choices.byte() % 14);
+    let name = if choices.byte() < 200 { "a" } else { "" };
+    let payload = match choices.byte() {
+        0..50 => Vec::new(),
+        50..100 => export_query(name, &[u16::from(choices.byte() % 5), 3]),
+        100..130 => context_query(name, &["base:allocation", "base:"]),
+        130..150 => context_query(name, &[]),
+        150..170 => name.as_bytes().to_vec(),
+        170..250 => {
+            let count = choices.below(64);
+            choices.take(count)
+        }
+        250.. => vec![choices.byte(); choices.below(100_000)],
+    };
+    option_bytes(option, &payload)
 }
 
 /// A session in transmission, and what its device should hold.
