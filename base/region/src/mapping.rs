@@ -91,6 +91,23 @@ impl Region {
         self.word(offset)
     }
 
+    /// `count` words from `offset` on, to look at and store to: one check for all of them.
+    ///
+    /// # Panics
+    /// When they are not inside the region, or `offset` is not a multiple of 8.
+    #[inline]
+    pub fn words_to_store(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.crash_point();
+        let at = self.pointer(offset, 8 * count);
+        assert!(offset.is_multiple_of(8), "words are aligned");
+        // SAFETY:
+        // - in bounds: `pointer` checked all of them against the mapping.
+        // - aligned: checked above; mappings begin on a page.
+        // - alive: the mapping lives as long as `self`, which the result borrows.
+        // - initialised: files begin as zeros, and every bit pattern is a word.
+        unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>().as_ptr(), count) }
+    }
+
     /// The bytes from `offset` on, where they lie.
     ///
     /// # Safety
@@ -107,6 +124,15 @@ impl Region {
         // - exclusive: the caller keeps writers away.
         // - initialised: files begin as zeros, and every bit pattern is a byte.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
+    }
+
+    /// The whole region as plain bytes, for whoever has it alone: measurements of bare memory.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY:
+        // - in bounds, alive: the mapping, which the result borrows.
+        // - exclusive: `self` is borrowed mutably, and the lock keeps other processes away.
+        // - initialised: files begin as zeros, and every bit pattern is a byte.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
     /// Copies `from` to `offset`, past the cache where that is faster. [`Region::store_fence`]

@@ -8,7 +8,6 @@ use sync::Pinned;
 use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::read::EntryCursor;
 use crate::volume::{Piece, Volume, pieces};
-use crate::write::purpose_of;
 
 /// How often a request that finds no memory waits for what is on its way to be freed.
 const SPACE_TRIES_MAX: usize = 3;
@@ -57,8 +56,7 @@ impl Volume {
             return self.change_part(&mut lane, &pinned, piece, |part| part.fill(0));
         }
         let _held = self.shared.locks.lock_block(self.id(), piece.block);
-        let purpose = purpose_of(EntryCursor::new(self).entry(&pinned, piece.block));
-        self.publish_page(&mut lane, &pinned, (piece.block, purpose), NewPage::fill(0))
+        self.publish_page(&mut lane, &pinned, piece.block, NewPage::fill(0))
     }
 
     /// Makes holes of the whole blocks in `range`, which lies on the volume or behind its end.

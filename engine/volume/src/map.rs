@@ -55,19 +55,19 @@ impl Map {
         Some(node)
     }
 
-    /// The leaf, made with the nodes above it where they are missing.
+    /// The leaf, made with the nodes above it where they are missing: for new data.
     pub(crate) fn make_leaf(
         self,
         store: &PageStore,
         pinned: &Pinned<'_>,
         lane: &mut Lane<'_>,
-        (leaf, purpose): (u64, Purpose),
+        leaf: u64,
     ) -> Result<NodeRef, NoSpace> {
         let mut parent = Parent::Root(self.root_word);
         for level in (0..=INNER_LEVELS).rev() {
             let node = match store.child(pinned, parent) {
                 Some(node) => node,
-                None => lane.link(parent, purpose)?,
+                None => lane.link(parent, Purpose::NewData)?,
             };
             if level == 0 {
                 return Ok(node);

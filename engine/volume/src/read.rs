@@ -213,6 +213,14 @@ impl<'volume> EntryCursor<'volume> {
         node.map_or(Entry::HOLE, |node| store.entry(pinned, node, index_in_leaf(block)))
     }
 
+    /// Brings the entry of a block near that will be looked at soon.
+    #[inline]
+    pub(crate) fn prefetch_entry(&mut self, pinned: &Pinned<'_>, block: u64) {
+        if let Some(node) = self.leaf(pinned, leaf_of(block)) {
+            self.volume.shared.store.prefetch_entry(node, index_in_leaf(block));
+        }
+    }
+
     /// Brings the page of a block near that will be read next.
     #[inline]
     fn prefetch_page(&mut self, pinned: &Pinned<'_>, block: u64) {

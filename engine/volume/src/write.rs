@@ -69,10 +69,12 @@ impl Volume {
         block: u64,
         contents: &Block,
     ) -> Result<(), DeviceErrorKind> {
-        let purpose = purpose_of(EntryCursor::new(self).entry(pinned, block));
+        let mut cursor = EntryCursor::new(self);
+        cursor.prefetch_entry(pinned, block);
+        let purpose = || purpose_of(cursor.entry(pinned, block));
         let page = lane.store_page(pinned, contents, self.policy(), purpose).map_err(no_space)?;
         let _held = self.shared.locks.lock_block(self.id(), block);
-        self.publish_page(lane, pinned, (block, purpose), page)
+        self.publish_page(lane, pinned, block, page)
     }
 
     /// Changes a part of a block: nobody else writes the block between the read and the write.
@@ -89,9 +91,9 @@ impl Volume {
         let read = self.shared.store.read_page(pinned, old, &mut contents);
         read.map_err(|_| DeviceErrorKind::Corrupt)?;
         change(&mut contents[piece.start..piece.start + piece.length]);
-        let purpose = purpose_of(old);
+        let purpose = || purpose_of(old);
         let page = lane.store_page(pinned, &contents, self.policy(), purpose).map_err(no_space)?;
-        self.publish_page(lane, pinned, (piece.block, purpose), page)
+        self.publish_page(lane, pinned, piece.block, page)
     }
 
     /// Makes a page what the block holds. The caller holds the block.
@@ -99,11 +101,10 @@ impl Volume {
         &self,
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
-        (block, purpose): (u64, Purpose),
+        block: u64,
         page: NewPage,
     ) -> Result<(), DeviceErrorKind> {
-        let leaf = leaf_of(block);
-        let made = self.map.make_leaf(&self.shared.store, pinned, lane, (leaf, purpose));
+        let made = self.map.make_leaf(&self.shared.store, pinned, lane, leaf_of(block));
         let node = match made {
             Ok(node) => node,
             Err(error) => {

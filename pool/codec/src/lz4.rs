@@ -71,7 +71,7 @@ mod tests {
     fn text_block() -> Block {
         let mut block = [0; BLOCK_BYTES];
         for (index, bytes) in block.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            *bytes = format!("{index:08} of many ")[..16].as_bytes().try_into().expect("16");
+            *bytes = format!("{index:08} of many ").as_bytes()[..16].try_into().expect("16");
         }
         block
     }

@@ -82,6 +82,16 @@ impl Core {
         None
     }
 
+    /// Whether a slot is live and its fingerprint has this tag.
+    pub(crate) fn holds_tag(&self, at: Slot, wanted: u64, tag: impl Fn(u32) -> u64) -> bool {
+        if !self.layout.has(at) || !self.is_named(at) {
+            return false;
+        }
+        let word = self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed);
+        let fingerprint = described_fingerprint(counted::description_of(word));
+        counted::count_of(word) > 0 && tag(fingerprint) == wanted
+    }
+
     /// Whether the slab still has the class that a hint says. Slabs change their class a grace
     /// period after the table stops naming the old one, so the answer holds while pinned.
     fn is_named(&self, at: Slot) -> bool {

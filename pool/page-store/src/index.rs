@@ -5,12 +5,12 @@
 //! from the fingerprints in the slots' words.
 //!
 //! Extendible hashing over slabs. The upper bits of a fingerprint choose a segment through the
-//! directory, the lower a bucket of eight words (one cache line) and its neighbour.
+//! directory, the lower a bucket of sixteen words (the two cache lines that are fetched together).
 //!
 //! ```text
-//!  fingerprint (32 bits)  ┌─ directory ─┬──────────────┬─ bucket (11) ─┐
-//!                         └────────────── tag (21) ────┴───────────────┘
-//!  word of a bucket       ┌ 1 ┬── tag (21) ──┬── slot, class, slab (41) ──┐
+//!  fingerprint (32 bits)  ┌─ directory ─┬──────────────┬─ bucket (10) ─┐
+//!                         └────────────── tag (22) ────┴───────────────┘
+//!  word of a bucket       ┌ 1 ┬── tag (22) ──┬── slot, class, slab (41) ──┐
 //! ```
 //!
 //! Segments are slabs of the pool, read and written under a pin, so that a segment that is given
@@ -27,14 +27,17 @@ use crate::layout::{Class, SLAB_BYTES, Slot};
 use crate::slabs::Purpose;
 use crate::store::Core;
 
-const BUCKET_BYTES: u64 = 64;
+const BUCKET_BYTES: u64 = 128;
 const BUCKET_COUNT: u64 = SLAB_BYTES / BUCKET_BYTES;
 const BUCKET_BITS: u32 = BUCKET_COUNT.trailing_zeros();
-const WORDS_A_BUCKET: u64 = BUCKET_BYTES / 8;
+const WORDS_A_BUCKET: usize = 16;
 const WORDS_A_SEGMENT: u32 = 16 << 10;
 
-/// A segment with more hints than this is split.
+/// A segment with more hints than this is cleared of stale ones.
 const FULL_FROM: u32 = WORDS_A_SEGMENT / 10 * 7;
+
+/// If it then still has more than this, it is split.
+const SPLIT_FROM: u32 = WORDS_A_SEGMENT / 2;
 
 const PRESENT: u64 = 1 << 63;
 const TAG_SHIFT: u32 = PACKED_BITS;
@@ -88,10 +91,12 @@ impl DedupIndex {
         u64::from(self.segment_count()) * u64::from(WORDS_A_SEGMENT)
     }
 
-    /// Brings the bucket of a fingerprint near.
+    /// Brings the buckets of a fingerprint near.
     pub(crate) fn prefetch(&self, core: &Core, fingerprint: u32) {
         if let Some(segment) = self.segment(self.place(fingerprint)) {
-            core.region.prefetch(bucket(core, segment, fingerprint, 0));
+            let bucket = bucket(core, segment, fingerprint);
+            core.region.prefetch(bucket);
+            core.region.prefetch(bucket + BUCKET_BYTES / 2);
         }
     }
 
@@ -124,8 +129,8 @@ impl DedupIndex {
         let place = self.place(fingerprint);
         let Some(segment) = self.segment(place).or_else(|| self.add_first(core)) else { return };
         let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
-        let empty = words(core, segment, fingerprint)
-            .find(|word| word.load(Ordering::Relaxed) & PRESENT == 0);
+        let words = words(core, segment, fingerprint);
+        let empty = words.iter().find(|word| word.load(Ordering::Relaxed) & PRESENT == 0);
         if let Some(word) = empty {
             word.store(hint, Ordering::Relaxed);
             let filled = &self.filled[self.first_place(place, segment.depth)];
@@ -134,10 +139,9 @@ impl DedupIndex {
             }
             return;
         }
-        let victim = usize::try_from(hint % (2 * WORDS_A_BUCKET)).expect("a small number");
-        if let Some(word) = words(core, segment, fingerprint).nth(victim) {
-            word.store(hint, Ordering::Relaxed);
-        }
+        // The slot's number is as good as random.
+        let victim = usize::try_from(at.slot).expect("slots fit memory") % WORDS_A_BUCKET;
+        words[victim].store(hint, Ordering::Relaxed);
     }
 
     /// Forgets everything and gives the segments back.
@@ -210,6 +214,11 @@ impl DedupIndex {
         if self.filled[first].load(Ordering::Relaxed) < FULL_FROM {
             return;
         }
+        let live = drop_stale(core, old.slab);
+        self.filled[first].store(live, Ordering::Relaxed);
+        if live < SPLIT_FROM {
+            return;
+        }
         let Some(slab) = self.take_slab(core) else {
             // No memory: hints replace hints until there is, without trying each time.
             self.filled[first].store(FULL_FROM / 2, Ordering::Relaxed);
@@ -224,6 +233,25 @@ impl DedupIndex {
         self.point_at(first + half..first + 2 * half, Segment { slab, depth });
         self.point_at(first..first + half, Segment { slab: old.slab, depth });
     }
+}
+
+/// Forgets hints to slots that hold nothing or something else by now. Returns how many are left.
+fn drop_stale(core: &Core, slab: u32) -> u32 {
+    let start = core.layout.slab(slab);
+    let mut left = 0;
+    for offset in (0..SLAB_BYTES).step_by(8) {
+        let word = core.region.word_to_store(start + offset);
+        let hint = word.load(Ordering::Relaxed);
+        if hint & PRESENT == 0 {
+            continue;
+        }
+        if core.holds_tag(unpack(hint), tag_of(hint), tag) {
+            left += 1;
+        } else {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+    left
 }
 
 /// Moves the hints whose tag has `bit` set to the same buckets of another segment.
@@ -256,16 +284,12 @@ fn tag_of(hint: u64) -> u64 {
     (hint >> TAG_SHIFT) & TAG_MASK
 }
 
-/// The `nth` bucket (of two) of a fingerprint.
-fn bucket(core: &Core, segment: Segment, fingerprint: u32, nth: u64) -> u64 {
-    let index = (u64::from(fingerprint) % BUCKET_COUNT) ^ nth;
+/// Where the bucket of a fingerprint begins.
+fn bucket(core: &Core, segment: Segment, fingerprint: u32) -> u64 {
+    let index = u64::from(fingerprint) % BUCKET_COUNT;
     core.layout.slab(segment.slab) + index * BUCKET_BYTES
 }
 
-/// The words of a fingerprint's two buckets.
-fn words(core: &Core, segment: Segment, fingerprint: u32) -> impl Iterator<Item = &AtomicU64> {
-    (0..2 * WORDS_A_BUCKET).map(move |nth| {
-        let offset = bucket(core, segment, fingerprint, nth / WORDS_A_BUCKET);
-        core.region.word_to_store(offset + 8 * (nth % WORDS_A_BUCKET))
-    })
+fn words(core: &Core, segment: Segment, fingerprint: u32) -> &[AtomicU64] {
+    core.region.words_to_store(bucket(core, segment, fingerprint), WORDS_A_BUCKET)
 }

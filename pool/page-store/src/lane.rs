@@ -80,13 +80,14 @@ impl<'store> Lane<'store> {
         Self { core: &store.core, state }
     }
 
-    /// Stores contents as the policy says and returns a reference to them.
+    /// Stores contents as the policy says and returns a reference to them. `purpose` is asked only
+    /// if they need memory, after the work that needs none.
     pub fn store_page(
         &mut self,
         pinned: &Pinned<'_>,
         contents: &Block,
         policy: Policy,
-        purpose: Purpose,
+        purpose: impl FnOnce() -> Purpose,
     ) -> Result<NewPage, NoSpace> {
         if let Some(pattern) = codec::fill_pattern(contents) {
             return Ok(NewPage::fill(pattern));
@@ -95,12 +96,16 @@ impl<'store> Lane<'store> {
         if policy.shares_duplicates {
             fingerprint = self.core.fingerprinter.of(contents);
             self.core.index.prefetch(self.core, fingerprint);
+        }
+        // Between asking for the index's lines and looking at them.
+        let may_shrink = policy.compresses && codec::is_worth_encoding(contents);
+        if policy.shares_duplicates {
             let scratch = &mut self.state.scratch;
             if let Some(entry) = self.core.share_equal(pinned, contents, fingerprint, scratch) {
                 return Ok(NewPage(entry));
             }
         }
-        let page = self.store_unique(contents, policy, purpose, fingerprint)?;
+        let page = self.store_unique(contents, may_shrink, purpose(), fingerprint)?;
         if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
             self.core.index.insert(self.core, pinned, fingerprint, at);
         }
@@ -225,11 +230,11 @@ impl<'store> Lane<'store> {
     fn store_unique(
         &mut self,
         contents: &Block,
-        policy: Policy,
+        may_shrink: bool,
         purpose: Purpose,
         fingerprint: u32,
     ) -> Result<NewPage, NoSpace> {
-        if policy.compresses && codec::is_worth_encoding(contents) {
+        if may_shrink {
             // The encoder's output borrows the lane; its buffer is put back below.
             let mut encoder = std::mem::take(&mut self.state.encoder);
             let stored = encoder

@@ -1,0 +1,50 @@
+//! A pool for the length of a measurement, in huge pages where they can be had.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+
+use region::{Region, RegionSpec};
+
+/// A folder on tmpfs that goes when this is dropped.
+pub(crate) struct Place {
+    folder: TempDir,
+    mounted: bool,
+}
+
+impl Place {
+    /// Mounts a tmpfs of huge pages of its own, as root; else takes /dev/shm as it is.
+    pub(crate) fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("memlane-bench-")
+            .tempdir_in("/dev/shm")
+            .context("cannot make a folder in /dev/shm")?;
+        let options = c"huge=always,mode=0700";
+        let mounted =
+            mount("memlane-bench", folder.path(), "tmpfs", MountFlags::empty(), options).is_ok();
+        Ok(Self { folder, mounted })
+    }
+
+    pub(crate) fn has_huge_pages(&self) -> bool {
+        self.mounted
+    }
+
+    /// A fresh region of this name, with its page tables filled.
+    pub(crate) fn region(&self, name: &str, size_bytes: u64) -> Result<Region> {
+        let path: PathBuf = self.folder.path().join(name);
+        let region = Region::open(&RegionSpec { path, size_bytes })?;
+        region.populate().context("cannot fill the page tables")?;
+        Ok(region)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Detached, so that a mapping that is still open does not keep it mounted.
+            let _ = unmount(self.folder.path(), UnmountFlags::DETACH);
+        }
+    }
+}
