@@ -220,11 +220,8 @@ impl Daemon {
     /// Ends the holder and unmounts what the daemon mounted, after the daemon has ended. Each step
     /// may find nothing to do.
     fn sweep(&self) {
-        let name = self.run_dir().to_string_lossy().into_owned();
-        for (id, words) in host::processes() {
-            if id != std::process::id() && words.contains("memlaned") && words.contains(&name) {
-                signal(id, Signal::KILL);
-            }
+        for (id, _) in host::processes_using(&self.run_dir()) {
+            signal(id, Signal::KILL);
         }
         for folder in ["volumes", "pool"] {
             let folder = self.run_dir().join(folder);

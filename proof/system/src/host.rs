@@ -1,7 +1,7 @@
 //! What this host can do, and what a run left on it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -32,12 +32,33 @@ pub fn leftovers(folder: &Path) -> Result<Vec<String>> {
     found.extend(devices.lines().filter(|line| line.contains(&name)).map(str::to_owned));
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     found.extend(mounts.lines().filter(|line| line.contains(&name)).map(str::to_owned));
-    for (id, words) in processes() {
-        if id != std::process::id() && words.contains(&name) {
-            found.push(format!("process {id}: {words}"));
-        }
-    }
+    let users = processes_using(folder);
+    found.extend(users.into_iter().map(|(id, words)| format!("process {id}: {words}")));
     Ok(found)
+}
+
+/// Processes, except this one, that name `folder` in their command line or listen on a Unix socket
+/// in it.
+pub(crate) fn processes_using(folder: &Path) -> Vec<(u32, String)> {
+    let name = folder.to_string_lossy();
+    let sockets = sockets_in(&name);
+    let uses = |id: u32, words: &str| {
+        id != std::process::id() && (words.contains(&*name) || has_one_of(id, &sockets))
+    };
+    processes().into_iter().filter(|(id, words)| uses(*id, words)).collect()
+}
+
+/// The Unix sockets that are bound in `folder`, as `/proc/N/fd` shows them.
+fn sockets_in(folder: &str) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let in_folder = table.lines().filter(|line| line.contains(folder));
+    let numbers = in_folder.filter_map(|line| line.split_whitespace().nth(6));
+    numbers.map(|number| PathBuf::from(format!("socket:[{number}]"))).collect()
+}
+
+fn has_one_of(process: u32, sockets: &[PathBuf]) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|it| sockets.contains(&it)))
 }
 
 /// What the kernel complained about `device` since it wrote `line_count` lines, as far as that may
@@ -70,7 +91,7 @@ fn kernel_lines() -> Vec<String> {
 }
 
 /// Each process with its command line.
-pub(crate) fn processes() -> Vec<(u32, String)> {
+fn processes() -> Vec<(u32, String)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
@@ -115,6 +136,16 @@ mod tests {
         check("[1.2] EXT4-fs error (device loop1): ext4_lookup", true);
         check("[1.2] I/O error, dev loop10, sector 0 op 0x0:(READ)", false);
         check("[1.2] EXT4-fs (loop1): mounted filesystem", false);
+    }
+
+    #[test]
+    fn a_process_that_listens_in_a_folder_uses_it() {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let socket = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("the path is free");
+        assert!(has_one_of(std::process::id(), &sockets_in(&folder.path().to_string_lossy())));
+        drop(listener);
+        assert!(!has_one_of(std::process::id(), &sockets_in(&folder.path().to_string_lossy())));
     }
 
     #[test]
