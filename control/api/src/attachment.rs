@@ -34,7 +34,7 @@ pub struct Attachment {
     /// The driver that was chosen; never `auto`.
     #[serde(rename = "as")]
     pub attach_as: AttachAs,
-    /// The path of the block device.
-    #[schema(example = "/dev/loop0")]
-    pub device: String,
+    /// The path of the block device; null when the host refused it at the last start.
+    #[schema(example = "/dev/loop0", required)]
+    pub device: Option<String>,
 }

@@ -217,10 +217,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// The path of one volume or attachment: `template` with its placeholder replaced by `name`,
-/// quoted so that any text is one segment.
+/// quoted so that any text is one segment. A template without one is a path already.
 pub fn path_of(template: &str, name: &str) -> String {
-    let (before, placeholder) = template.split_at(template.find('{').unwrap_or(template.len()));
-    let after = placeholder.split_once('}').map_or("", |(_, after)| after);
+    let Some((before, (_placeholder, after))) =
+        template.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return template.to_owned();
+    };
     let mut path = String::from(before);
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"._-~".contains(&byte) {
@@ -240,5 +243,6 @@ mod tests {
     fn a_name_becomes_one_segment_of_a_path() {
         assert_eq!(path_of(VOLUME_PATH, "db-1.x_y"), "/v1/volumes/db-1.x_y");
         assert_eq!(path_of(ATTACHMENT_PATH, "a/b c?"), "/v1/attachments/a%2Fb%20c%3F");
+        assert_eq!(path_of(STATUS_PATH, "x"), STATUS_PATH);
     }
 }

@@ -1,2 +1,51 @@
+//! `memlaned`: the one process that opens a pool and serves its volumes.
+//!
+//! This crate joins what knows nothing of each other: it hands volumes of the engine to the
+//! exports, and both to the REST interface. It holds no block of data and no rule of reduction.
+//!
+//! ```text
+//! signals ─▶ lifecycle ─▶ pool ─▶ exports ─▶ attachments ─▶ REST socket   (start, left to right)
+//!                          │        │            │              │
+//!                          └────────┴── service ─┴──────────────┘         (every request)
+//! ```
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod attachments;
+mod config;
+mod exports;
+mod http;
+mod lifecycle;
+mod log;
+mod maintenance;
+mod notify;
+mod pool;
+mod process;
+mod run_dir;
+mod service;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::config::{Config, Flags};
+
+fn main() -> ExitCode {
+    if let Some(exit_code) = exports::run_as_helper() {
+        return exit_code;
+    }
+    finish(Config::read(Flags::parse()).and_then(|config| {
+        log::start(&config.log)?;
+        lifecycle::run(&config)
+    }))
+}
+
+/// Reports a failure with everything that led to it, also where nothing reads the log.
+fn finish(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memlaned: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

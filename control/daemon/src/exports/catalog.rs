@@ -1,0 +1,40 @@
+//! The volumes as exports ask for them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use volume::{Engine, Volume};
+
+/// The volumes of the engine, also by id. Looking up an id takes a lock for a few instructions
+/// and no memory, so that it can be done for every request.
+pub(crate) struct Catalog {
+    pub(super) engine: Arc<Engine>,
+    by_id: RwLock<HashMap<u64, Arc<Volume>>>,
+}
+
+impl Catalog {
+    /// All volumes that there are now. Those that come and go are told to [`Catalog::add`] and
+    /// [`Catalog::remove`].
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let by_id = engine.volumes().into_iter().map(|volume| (volume.id(), volume)).collect();
+        Self { engine, by_id: RwLock::new(by_id) }
+    }
+
+    pub(crate) fn add(&self, volume: Arc<Volume>) {
+        self.by_id.write().expect(NO_PANIC).insert(volume.id(), volume);
+    }
+
+    pub(crate) fn remove(&self, volume_id: u64) {
+        self.by_id.write().expect(NO_PANIC).remove(&volume_id);
+    }
+
+    pub(crate) fn by_id(&self, volume_id: u64) -> Option<Arc<Volume>> {
+        self.by_id.read().expect(NO_PANIC).get(&volume_id).map(Arc::clone)
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Volume>> {
+        self.engine.volume(name).ok()
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";

@@ -1,0 +1,44 @@
+//! What the daemon needs of an export that makes volumes kernel block devices.
+
+use std::fmt;
+
+use fuse::Traffic;
+use volume::Volume;
+
+/// Why the host did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum DeviceFailure {
+    /// Somebody has the device open.
+    InUse(anyhow::Error),
+    Host(anyhow::Error),
+}
+
+impl fmt::Display for DeviceFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::InUse(error) | Self::Host(error)) = self;
+        write!(f, "{error:#}")
+    }
+}
+
+/// Kernel block devices for volumes. Administrative calls only, one at a time; they may wait for
+/// the kernel.
+pub(crate) trait KernelDevices: Send + Sync {
+    /// Makes the volume a block device and returns its path. A volume that is one already keeps
+    /// its device.
+    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure>;
+
+    /// Takes the block device away. Not refused when there is none.
+    fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure>;
+
+    /// Tells the kernel the volume's new size.
+    fn resized(&self, volume: &Volume) -> Result<(), DeviceFailure>;
+
+    /// The devices there are, by the id of the volume.
+    fn devices(&self) -> Vec<(u64, String)>;
+
+    /// Devices of earlier daemons that nobody can serve any more, and that are still in use.
+    fn dead_devices(&self) -> &[String];
+
+    /// What was served since the start.
+    fn traffic(&self) -> Traffic;
+}

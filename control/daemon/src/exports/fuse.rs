@@ -1,0 +1,161 @@
+//! Volumes as loop devices over the daemon's own file system.
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+
+use anyhow::{Context, anyhow};
+use block_device::BlockDevice;
+use fuse::{
+    Config, Export, FileEntry, FileId, Files, FuseError, FuseErrorKind, Helper, Keep, Traffic,
+};
+use volume::Volume;
+use waiting::SpinPermits;
+
+use crate::config::FuseConfig;
+use crate::exports::{Catalog, DeviceFailure, KernelDevices};
+use crate::process;
+
+/// The first argument of processes that this program starts of itself, for what a daemon must not
+/// do in its own process: keep the file system's connection over its death, and touch files that
+/// it serves.
+const HELPER_FLAG: &str = "--helper";
+
+/// Runs as a helper and returns how that ended, if that is what the arguments ask for.
+pub(crate) fn run_as_helper() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let is_helper = arguments.next().as_deref() == Some(OsStr::new(HELPER_FLAG));
+    is_helper.then(|| fuse::run_helper(arguments))
+}
+
+/// The running file system. After [`FuseDevices::stop`] there are no devices.
+pub(crate) struct FuseDevices {
+    export: RwLock<Option<Export>>,
+    /// Devices that answer every request with an error since their connection was lost.
+    dead_devices: Vec<String>,
+}
+
+impl FuseDevices {
+    /// Mounts the file system, or takes over what an earlier daemon left.
+    pub(crate) fn start(
+        config: &FuseConfig,
+        catalog: Arc<Catalog>,
+        spin_permits: Arc<SpinPermits>,
+    ) -> anyhow::Result<Self> {
+        let helper = Helper::same_program([OsString::from(HELPER_FLAG)]);
+        let mut plan =
+            Config::new(config.mount_point.clone(), config.holder_socket.clone(), helper);
+        plan.permits = spin_permits;
+        plan.thread_start = Arc::new(process::begin_serving_thread);
+        let export = Export::start(plan, catalog).context("cannot serve volumes as files")?;
+        tracing::info!(
+            mount_point = %config.mount_point.display(),
+            origin = ?export.origin(),
+            "kernel block devices are offered"
+        );
+        let dead = export.dead_devices().iter();
+        let dead_devices = dead.map(|dead| dead.device.display().to_string()).collect();
+        Ok(Self { export: RwLock::new(Some(export)), dead_devices })
+    }
+
+    /// Stops serving. While devices are there, the connection stays with the holder and their
+    /// users wait for the next daemon.
+    pub(crate) fn stop(&self) {
+        let taken = self.export.write().expect(NO_PANIC).take();
+        let Some(export) = taken else { return };
+        let keep = match export.attachments() {
+            Ok(attachments) if attachments.is_empty() => Keep::Nothing,
+            Ok(_) | Err(_) => Keep::Connection,
+        };
+        if let Err(error) = export.stop(keep) {
+            tracing::warn!(error = %chain(error), "the file system was not stopped in order");
+        }
+    }
+
+    /// Sees to it that devices would survive this process.
+    pub(crate) fn check_holder(&self) {
+        let Some(export) = &*self.export() else { return };
+        if let Err(error) = export.refresh_holder() {
+            let error = chain(error);
+            tracing::error!(error, "without a holder, devices do not survive this process");
+        }
+    }
+
+    fn export(&self) -> RwLockReadGuard<'_, Option<Export>> {
+        self.export.read().expect(NO_PANIC)
+    }
+
+    fn on_export<T>(
+        &self,
+        act: impl FnOnce(&Export) -> Result<T, FuseError>,
+    ) -> Result<T, DeviceFailure> {
+        let export = self.export();
+        let export = export.as_ref().ok_or_else(|| {
+            DeviceFailure::Host(anyhow!("the file system of this daemon has stopped"))
+        })?;
+        act(export).map_err(|error| match error.kind {
+            FuseErrorKind::Busy => DeviceFailure::InUse(error.into()),
+            _ => DeviceFailure::Host(error.into()),
+        })
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";
+
+impl KernelDevices for FuseDevices {
+    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure> {
+        let attachment = self.on_export(|export| export.attach(&volume.name()))?;
+        Ok(attachment.device.display().to_string())
+    }
+
+    fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure> {
+        self.on_export(|export| match export.detach(FileId(volume.id())) {
+            Err(error) if error.kind == FuseErrorKind::NotFound => Ok(()),
+            result => result,
+        })
+    }
+
+    fn resized(&self, volume: &Volume) -> Result<(), DeviceFailure> {
+        self.on_export(|export| export.resized(&volume.name()))
+    }
+
+    fn devices(&self) -> Vec<(u64, String)> {
+        let listed = self.on_export(Export::attachments);
+        let attachments = listed.unwrap_or_else(|failure| {
+            tracing::error!(%failure, "cannot look for devices that are there already");
+            Vec::new()
+        });
+        let device = |it: &fuse::Attachment| (it.file.0, it.device.display().to_string());
+        attachments.iter().map(device).collect()
+    }
+
+    fn dead_devices(&self) -> &[String] {
+        &self.dead_devices
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.export().as_ref().map(Export::traffic).unwrap_or_default()
+    }
+}
+
+impl Files for Catalog {
+    fn by_name(&self, name: &str) -> Option<(FileId, Arc<dyn BlockDevice>)> {
+        let volume = Catalog::by_name(self, name)?;
+        Some((FileId(volume.id()), volume))
+    }
+
+    fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
+        Catalog::by_id(self, id.0).map(|volume| -> Arc<dyn BlockDevice> { volume })
+    }
+
+    fn list(&self) -> Vec<FileEntry> {
+        let entry =
+            |volume: &Arc<Volume>| FileEntry { id: FileId(volume.id()), name: volume.name() };
+        self.engine.volumes().iter().map(entry).collect()
+    }
+}
+
+/// The error with everything that led to it, in one line.
+fn chain(error: FuseError) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}

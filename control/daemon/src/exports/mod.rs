@@ -1,0 +1,11 @@
+//! The ways in: each export behind one small module, so that nothing else knows its types.
+
+mod catalog;
+mod devices;
+mod fuse;
+mod nbd;
+
+pub(crate) use catalog::Catalog;
+pub(crate) use devices::{DeviceFailure, KernelDevices};
+pub(crate) use fuse::{FuseDevices, run_as_helper};
+pub(crate) use nbd::{NbdCounts, NbdExport};

@@ -1,0 +1,116 @@
+//! Who may use the socket: root, the daemon's own user, and members of the group `memlane`.
+//!
+//! The mode of the socket says the same to the kernel; this holds also where a directory or a
+//! namespace gives the socket to others.
+
+use std::path::Path;
+
+use tokio::net::UnixStream;
+
+/// The group whose members may use the socket.
+const GROUP_NAME: &str = "memlane";
+
+const GROUPS_PATH: &str = "/etc/group";
+const USERS_PATH: &str = "/etc/passwd";
+
+/// The rule, as of the start of the daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessRule {
+    daemon_uid: u32,
+    /// The group `memlane`, where it exists.
+    pub(super) gid: Option<u32>,
+}
+
+/// Who is at the other end, as the kernel noted when the peer connected.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    uid: u32,
+    gid: u32,
+}
+
+impl AccessRule {
+    /// The rule for this process on this host.
+    pub(crate) fn of_this_host() -> Self {
+        let groups = read_or_empty(Path::new(GROUPS_PATH));
+        Self { daemon_uid: rustix::process::geteuid().as_raw(), gid: gid_of(&groups, GROUP_NAME) }
+    }
+
+    /// Whether the other end of `connection` may use the socket. Reads the user database.
+    pub(super) fn admits(&self, connection: &UnixStream) -> bool {
+        // A failure to ask means that the peer is gone.
+        let Ok(credentials) = connection.peer_cred() else { return false };
+        let peer = Peer { uid: credentials.uid(), gid: credentials.gid() };
+        if self.admits_without_groups(peer) {
+            return true;
+        }
+        let groups = read_or_empty(Path::new(GROUPS_PATH));
+        let users = read_or_empty(Path::new(USERS_PATH));
+        is_listed_member(&groups, &users, peer.uid)
+    }
+
+    fn admits_without_groups(&self, peer: Peer) -> bool {
+        peer.uid == 0 || peer.uid == self.daemon_uid || self.gid == Some(peer.gid)
+    }
+}
+
+fn read_or_empty(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The group's number.
+fn gid_of(groups: &str, name: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+/// Whether the user is a member of the group `memlane`: listed there, or by the user's own group.
+fn is_listed_member(groups: &str, users: &str, uid: u32) -> bool {
+    let Some(line) = groups.lines().find(|line| line.split(':').next() == Some(GROUP_NAME)) else {
+        return false;
+    };
+    let members: Vec<&str> =
+        line.split(':').nth(3).unwrap_or_default().split(',').map(str::trim).collect();
+    let gid = gid_of(groups, GROUP_NAME);
+    users.lines().any(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _password, user_uid, user_gid, ..] = fields[..] else { return false };
+        let is_peer = user_uid.parse() == Ok(uid);
+        is_peer
+            && (members.contains(&name) || user_gid.parse().ok().is_some_and(|it| gid == Some(it)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUPS: &str = "root:x:0:\nmemlane:x:990:ann,bob\nmemlaner:x:991:eve\n";
+    const USERS: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\n\
+                         bob:x:1001:1001::/:/bin/sh\neve:x:1002:1002::/:/bin/sh\n\
+                         dan:x:1003:990::/:/bin/sh\n";
+
+    #[test]
+    fn members_of_the_group_are_found_in_the_user_database() {
+        let member = |uid| is_listed_member(GROUPS, USERS, uid);
+        assert!(member(1000) && member(1001), "they are listed");
+        assert!(member(1003), "it is the user's own group");
+        assert!(!member(1002) && !member(0) && !member(4242));
+        assert!(!is_listed_member("", USERS, 1000), "there is no group");
+    }
+
+    #[test]
+    fn root_the_daemon_and_the_group_need_no_look_into_the_database() {
+        let rule = AccessRule { daemon_uid: 500, gid: gid_of(GROUPS, GROUP_NAME) };
+        let admits = |uid, gid| rule.admits_without_groups(Peer { uid, gid });
+        assert!(admits(0, 0) && admits(500, 500) && admits(1002, 990));
+        assert!(!admits(1002, 1002) && !admits(1002, 0));
+    }
+
+    #[test]
+    fn without_the_group_no_group_is_admitted() {
+        let rule = AccessRule { daemon_uid: 500, gid: gid_of("root:x:0:\n", GROUP_NAME) };
+        assert!(!rule.admits_without_groups(Peer { uid: 1002, gid: 0 }));
+    }
+}

@@ -1,0 +1,59 @@
+//! Answers: JSON, nothing, or problem details.
+
+use api::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Serialize;
+
+/// A problem on its way out.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) Problem);
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(problem) = self;
+        if problem.status >= 500 {
+            tracing::error!(kind = %problem.kind, %problem, "request failed");
+        }
+        let status =
+            StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(problem)).into_response();
+        let content_type = HeaderValue::from_static(PROBLEM_CONTENT_TYPE);
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        response
+    }
+}
+
+/// What a handler returns.
+pub(super) type Answer = Result<Response, Refusal>;
+
+pub(super) fn json(value: impl Serialize) -> Response {
+    Json(value).into_response()
+}
+
+pub(super) fn created(value: impl Serialize) -> Response {
+    (StatusCode::CREATED, Json(value)).into_response()
+}
+
+pub(super) fn nothing() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+pub(super) fn text(content_type: &'static str, text: String) -> Response {
+    ([(header::CONTENT_TYPE, content_type)], text).into_response()
+}
+
+/// Runs `operation` on a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    operation: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(operation).await.map_err(|error| {
+        Refusal(Problem::new(ProblemKind::Internal, format!("the operation did not end: {error}")))
+    })
+}

@@ -1,0 +1,52 @@
+//! Bodies of requests: bounded in length and time, and read so that refusals name the field.
+
+use std::time::Duration;
+
+use api::{Problem, ProblemKind};
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, Request};
+use serde::de::DeserializeOwned;
+
+use crate::http::answer::Refusal;
+
+/// Far more than any request needs.
+pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long the body may take to arrive, once its head is there.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A request's body, read.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+        let arriving = to_bytes(request.into_body(), BODY_BYTES_MAX);
+        let arrived = tokio::time::timeout(BODY_TIME_MAX, arriving).await.map_err(|_| {
+            let detail = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
+            Problem::new(ProblemKind::Timeout, detail)
+        })?;
+        let bytes = arrived.map_err(|error| {
+            if is_too_long(&error) {
+                let detail = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+                Problem::new(ProblemKind::BodyTooLarge, detail)
+            } else {
+                let detail = format!("the body did not arrive: {error}");
+                Problem::new(ProblemKind::InvalidRequest, detail)
+            }
+        })?;
+        Ok(Self(api::parse_request(&bytes)?))
+    }
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

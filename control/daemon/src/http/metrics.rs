@@ -1,0 +1,202 @@
+//! Metrics in Prometheus' text format. Base units; every family with its HELP and TYPE.
+
+use std::fmt::{Display, Write};
+
+use api::RecoveryState;
+
+use crate::service::Metrics;
+
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Writes all metrics.
+pub(super) fn write(metrics: &Metrics) -> String {
+    let mut page = Page::default();
+    write_daemon(&mut page, metrics);
+    write_pool(&mut page, &metrics.status.pool);
+    write_volumes(&mut page, &metrics.volumes);
+    write_nbd(&mut page, metrics);
+    write_devices(&mut page, metrics);
+    page.text
+}
+
+fn write_daemon(page: &mut Page, metrics: &Metrics) {
+    let status = &metrics.status;
+    page.family("memlane_build_info", Kind::Gauge, "Always 1; the version is in the label.");
+    page.sample(&[("version", &status.version)], 1);
+    page.gauge("memlane_uptime_seconds", "Time since the start.", status.uptime_seconds);
+    page.gauge("memlane_run_epoch", "How often the pool was opened.", status.run_epoch);
+    let is_sweeping = u8::from(status.recovery == RecoveryState::Sweeping);
+    page.gauge("memlane_recovery_running", "1 while leaked pages are searched for.", is_sweeping);
+    page.gauge("memlane_volumes", "Volumes in the pool.", status.volume_count);
+    page.gauge("memlane_attachments", "Volumes attached to this host.", status.attachment_count);
+    page.gauge("memlane_damaged_blocks", "Blocks lost to damage.", metrics.damaged_entries);
+    page.gauge("memlane_warnings", "Warnings in the status.", status.warnings.len());
+}
+
+fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
+    page.gauge("memlane_pool_size_bytes", "The whole pool.", pool.size_bytes);
+    page.family(
+        "memlane_pool_used_bytes",
+        Kind::Gauge,
+        "Memory of the pool that is not free for new data, by what it holds.",
+    );
+    for (holds, bytes) in [
+        ("pages", pool.page_bytes),
+        ("maps", pool.map_bytes),
+        ("index", pool.index_bytes),
+        ("tables", pool.table_bytes),
+        ("slack", pool.slack_bytes),
+    ] {
+        page.sample(&[("holds", holds)], bytes);
+    }
+    page.gauge("memlane_pool_free_bytes", "Memory free for new data.", pool.free_bytes);
+    page.gauge(
+        "memlane_pool_written_bytes",
+        "Readable bytes that were written and not discarded.",
+        pool.written_bytes,
+    );
+    page.gauge(
+        "memlane_pool_fill_bytes",
+        "Written bytes that a fill pattern describes, without a page.",
+        pool.fill_bytes,
+    );
+    page.gauge("memlane_pool_pages", "Pages that hold contents.", pool.page_count);
+}
+
+fn write_volumes(page: &mut Page, volumes: &[api::Volume]) {
+    type Value = fn(&api::Volume) -> u64;
+    let families: [(&str, &str, Value); 5] = [
+        ("memlane_volume_size_bytes", "The size that clients see.", |it| it.size_bytes),
+        ("memlane_volume_written_bytes", "Bytes written and not discarded.", |it| it.written_bytes),
+        ("memlane_volume_fill_bytes", "Written bytes without a page.", |it| it.fill_bytes),
+        ("memlane_volume_ram_bytes", "Memory that the volume answers for.", |it| it.ram_bytes),
+        ("memlane_volume_nbd_connections", "Open NBD connections.", |it| it.nbd_connections),
+    ];
+    for (name, help, value) in families {
+        page.family(name, Kind::Gauge, help);
+        for volume in volumes {
+            page.sample(&[("volume", &volume.name)], value(volume));
+        }
+    }
+    page.family("memlane_volume_attached", Kind::Gauge, "1 when it is a kernel block device.");
+    for volume in volumes {
+        page.sample(&[("volume", &volume.name)], u8::from(volume.device.is_some()));
+    }
+}
+
+fn write_nbd(page: &mut Page, metrics: &Metrics) {
+    let Some(nbd) = metrics.nbd else { return };
+    page.gauge("memlane_nbd_connections", "Open connections.", nbd.connections);
+    page.counter("memlane_nbd_accepted_total", "Connections accepted.", nbd.accepted);
+    page.counter("memlane_nbd_refused_total", "Connections refused: too many.", nbd.refused);
+    let traffic = nbd.traffic;
+    page.family("memlane_nbd_requests_total", Kind::Counter, "Requests, by kind.");
+    for (kind, count) in [
+        ("read", traffic.reads),
+        ("write", traffic.writes),
+        ("flush", traffic.flushes),
+        ("trim", traffic.trims),
+        ("write_zeroes", traffic.zeroes),
+        ("block_status", traffic.block_statuses),
+    ] {
+        page.sample(&[("kind", kind)], count);
+    }
+    page.counter("memlane_nbd_errors_total", "Requests that failed.", traffic.errors);
+    page.counter("memlane_nbd_read_bytes_total", "Bytes read.", traffic.bytes_read);
+    page.counter("memlane_nbd_written_bytes_total", "Bytes written.", traffic.bytes_written);
+}
+
+fn write_devices(page: &mut Page, metrics: &Metrics) {
+    let Some(traffic) = metrics.devices else { return };
+    page.family(
+        "memlane_device_requests_total",
+        Kind::Counter,
+        "Requests of kernel block devices, by kind.",
+    );
+    for (kind, count) in [
+        ("read", traffic.reads),
+        ("write", traffic.writes),
+        ("flush", traffic.flushes),
+        ("zero", traffic.zeroings),
+        ("other", traffic.others),
+    ] {
+        page.sample(&[("kind", kind)], count);
+    }
+    page.counter("memlane_device_errors_total", "Requests that failed.", traffic.errors);
+    page.counter("memlane_device_read_bytes_total", "Bytes read.", traffic.read_bytes);
+    page.counter("memlane_device_written_bytes_total", "Bytes written.", traffic.written_bytes);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Gauge,
+    Counter,
+}
+
+/// The text as it grows.
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+    /// The family that samples belong to.
+    name: &'static str,
+}
+
+const CANNOT_FAIL: &str = "text can always grow";
+
+impl Page {
+    /// A family of one sample without labels.
+    fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
+        self.family(name, Kind::Gauge, help);
+        self.sample(&[], value);
+    }
+
+    fn counter(&mut self, name: &'static str, help: &str, value: impl Display) {
+        self.family(name, Kind::Counter, help);
+        self.sample(&[], value);
+    }
+
+    fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        };
+        self.name = name;
+        writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(CANNOT_FAIL);
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(self.name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let before = if index == 0 { '{' } else { ',' };
+            write!(self.text, "{before}{label}=\"{}\"", escaped(text)).expect(CANNOT_FAIL);
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        writeln!(self.text, "{after} {value}").expect(CANNOT_FAIL);
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_has_help_type_and_samples() {
+        let mut page = Page::default();
+        page.family("memlane_x_bytes", Kind::Gauge, "What it is.");
+        page.sample(&[("volume", "a\"b"), ("kind", "k")], 7);
+        page.counter("memlane_y_total", "How many.", 8);
+        assert_eq!(
+            page.text,
+            "# HELP memlane_x_bytes What it is.\n\
+             # TYPE memlane_x_bytes gauge\n\
+             memlane_x_bytes{volume=\"a\\\"b\",kind=\"k\"} 7\n\
+             # HELP memlane_y_total How many.\n\
+             # TYPE memlane_y_total counter\n\
+             memlane_y_total 8\n"
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Attachments through the interface.
+
+use serde_json::json;
+
+use super::House;
+use crate::exports::DeviceFailure;
+
+const ATTACH_A: &str = r#"{"volume": "a"}"#;
+
+fn in_use() -> DeviceFailure {
+    DeviceFailure::InUse(anyhow::anyhow!("a file system is mounted"))
+}
+
+fn host_failed() -> DeviceFailure {
+    DeviceFailure::Host(anyhow::anyhow!("no loop devices"))
+}
+
+#[tokio::test]
+async fn an_attached_volume_has_a_device_until_it_is_detached() {
+    let house = House::new();
+    let id = house.create("a").await["id"].clone();
+    let device = format!("/dev/pretended{id}");
+    let attachment = house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert_eq!(attachment, json!({"volume": "a", "as": "loop", "device": device}));
+    assert_eq!(house.get("/v1/attachments").await.json(200), json!([attachment]));
+    assert_eq!(house.get("/v1/volumes/a").await.json(200)["device"], device.as_str());
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
+    assert_eq!(house.get("/v1/volumes/a").await.json(200)["device"], json!(null));
+}
+
+#[tokio::test]
+async fn what_cannot_be_attached_is_refused_by_field() {
+    let house = House::new();
+    house.create("a").await;
+    let cases = [
+        (r#"{"volume": "a", "as": "ublk"}"#, "not_supported", "as"),
+        (r#"{"volume": "a", "as": "scsi"}"#, "invalid_field", "as"),
+        (r#"{"volume": "nobody"}"#, "not_found", "volume"),
+        (r#"{"volume": 7}"#, "invalid_field", "volume"),
+        (r#"{"volume": "a", "at": 1}"#, "unknown_field", "at"),
+    ];
+    for (body, kind, field) in cases {
+        house.ask("POST", "/v1/attachments", body).await.refused(kind, Some(field));
+    }
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let again = house.ask("POST", "/v1/attachments", ATTACH_A).await;
+    again.refused("already_exists", Some("volume"));
+}
+
+#[tokio::test]
+async fn a_host_that_refuses_is_told_of() {
+    let house = House::new();
+    house.create("a").await;
+    house.devices.fail_with(Some(host_failed));
+    let answer = house.ask("POST", "/v1/attachments", ATTACH_A).await;
+    answer.refused("host_failed", None);
+    assert!(answer.problem().detail.contains("no loop devices"), "{answer:?}");
+    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
+}
+
+#[tokio::test]
+async fn only_attached_volumes_can_be_detached() {
+    let house = House::new();
+    house.create("a").await;
+    for name in ["a", "nobody"] {
+        let path = format!("/v1/attachments/{name}");
+        house.ask("DELETE", &path, "").await.refused("not_found", None);
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_is_in_use_stays_attached() {
+    let house = House::new();
+    house.create("a").await;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.devices.fail_with(Some(in_use));
+    let answer = house.ask("DELETE", "/v1/attachments/a", "").await;
+    answer.refused("in_use", None);
+    assert!(answer.problem().detail.contains("a file system is mounted"), "{answer:?}");
+    assert_eq!(house.get("/v1/status").await.json(200)["attachment_count"], 1);
+}
+
+#[tokio::test]
+async fn an_attached_volume_is_not_deleted() {
+    let house = House::new();
+    house.create("a").await;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let answer = house.ask("DELETE", "/v1/volumes/a", "").await;
+    answer.refused("in_use", None);
+    assert!(answer.problem().detail.contains("/dev/pretended"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_renamed_volume_keeps_its_device() {
+    let house = House::new();
+    house.create("a").await;
+    let device = house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201)["device"].clone();
+    house.ask("PATCH", "/v1/volumes/a", r#"{"name": "b"}"#).await.json(200);
+    let list = house.get("/v1/attachments").await.json(200);
+    assert_eq!(list, json!([{"volume": "b", "as": "loop", "device": device}]));
+    house.ask("DELETE", "/v1/attachments/b", "").await.nothing();
+}
+
+#[tokio::test]
+async fn the_kernel_is_told_a_new_size() {
+    let house = House::new();
+    house.create("a").await;
+    house.ask("PATCH", "/v1/volumes/a", r#"{"size": "2M"}"#).await.json(200);
+    assert_eq!(*house.devices.resized.lock().expect("no panics"), [2 << 20]);
+}
+
+#[tokio::test]
+async fn attachments_are_restored_and_strays_adopted() {
+    let house = House::new();
+    house.create("a").await;
+    let stray = house.create("stray").await["id"].as_u64().expect("an id");
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    {
+        let mut bound = house.devices.bound.lock().expect("no panics");
+        bound.clear();
+        bound.insert(stray, "/dev/survivor".to_owned());
+    }
+    house.service.restore_attachments();
+    let list = house.get("/v1/attachments").await.json(200);
+    assert_eq!(list[0]["volume"], "a");
+    assert_eq!(list[1], json!({"volume": "stray", "as": "loop", "device": "/dev/survivor"}));
+}
+
+#[tokio::test]
+async fn an_attachment_that_fails_at_the_start_is_warned_of_and_can_be_made_again() {
+    let house = House::new();
+    house.create("a").await;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.devices.fail_with(Some(host_failed));
+    house.service.restore_attachments();
+    let status = house.get("/v1/status").await.json(200);
+    assert_eq!(status["warnings"][0]["kind"], "attachment_failed");
+    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
+    house.devices.fail_with(None);
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert_eq!(house.get("/v1/status").await.json(200)["warnings"], json!([]));
+}

@@ -1,0 +1,177 @@
+//! A service on a pool of its own, and how the tests speak to it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use api::Problem;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, header};
+use region::{Region, RegionSpec};
+use serde_json::Value;
+use tempfile::TempDir;
+use tower::ServiceExt;
+use volume::{Engine, EngineOptions, Volume};
+
+use crate::attachments::AttachmentList;
+use crate::config::NbdConfig;
+use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport};
+use crate::http::routes;
+use crate::maintenance::PoolWatch;
+use crate::service::{Devices, Parts, Service};
+
+const POOL_BYTES: u64 = 64 << 20;
+
+/// Everything behind the router. The pool goes with it.
+pub(super) struct House {
+    pub(super) service: Arc<Service>,
+    pub(super) devices: Arc<PretendedDevices>,
+    pub(super) dir: TempDir,
+}
+
+/// An answer, taken apart.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl House {
+    pub(super) fn new() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let spec = RegionSpec { path: dir.path().join("region"), size_bytes: POOL_BYTES };
+        let region = Region::open(&spec).expect("memory for a small pool");
+        let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+        let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
+        let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
+        let nbd = NbdConfig { socket: dir.path().join("nbd.sock"), tcp: None, tls: None };
+        let permits = Arc::new(waiting::SpinPermits::new(0));
+        let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), permits).expect("a server");
+        let devices = Arc::new(PretendedDevices::default());
+        let service = Arc::new(Service::new(Parts {
+            engine,
+            catalog,
+            watch: Arc::new(PoolWatch::default()),
+            nbd: Some(Arc::new(nbd)),
+            devices: Devices::On {
+                devices: Arc::<PretendedDevices>::clone(&devices),
+                mount_point: "/mnt".to_owned(),
+            },
+            attachments: AttachmentList::read(dir.path()).expect("an empty list"),
+            pool_path: spec.path.display().to_string(),
+        }));
+        Self { service, devices, dir }
+    }
+
+    /// Sends a request; an empty body is none.
+    pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Body::from(body.to_owned()))
+            .expect("a well-formed request");
+        let router = routes::router(Arc::clone(&self.service));
+        let response = router.oneshot(request).await.expect("the router always answers");
+        Answer::read(response).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, "").await
+    }
+
+    /// Makes a volume of 1 MiB.
+    pub(super) async fn create(&self, name: &str) -> Value {
+        let body = format!(r#"{{"name": "{name}", "size": "1MiB"}}"#);
+        self.ask("POST", "/v1/volumes", &body).await.json(201)
+    }
+}
+
+impl Answer {
+    pub(super) async fn read(response: axum::response::Response) -> Self {
+        let (head, body) = response.into_parts();
+        let bytes = to_bytes(body, 1 << 20).await.expect("a short body");
+        let text = String::from_utf8(bytes.to_vec()).expect("text");
+        Self { status: head.status.as_u16(), headers: head.headers, text }
+    }
+
+    #[track_caller]
+    pub(super) fn json(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{self:?}");
+        serde_json::from_str(&self.text).expect("JSON")
+    }
+
+    #[track_caller]
+    pub(super) fn nothing(&self) {
+        assert_eq!((self.status, self.text.as_str()), (204, ""));
+    }
+
+    /// The refusal that this is, which says the same as its head.
+    #[track_caller]
+    pub(super) fn problem(&self) -> Problem {
+        assert_eq!(self.headers[header::CONTENT_TYPE], api::PROBLEM_CONTENT_TYPE, "{self:?}");
+        let problem: Problem = serde_json::from_str(&self.text).expect("a problem");
+        assert_eq!((problem.status, problem.kind.status()), (self.status, self.status));
+        problem
+    }
+
+    #[track_caller]
+    pub(super) fn refused(&self, kind: &str, field: Option<&str>) {
+        let problem = self.problem();
+        assert_eq!((problem.kind.name(), problem.field.as_deref()), (kind, field), "{problem:?}");
+    }
+}
+
+/// Devices that are only names.
+#[derive(Default)]
+pub(super) struct PretendedDevices {
+    pub(super) bound: Mutex<BTreeMap<u64, String>>,
+    /// What is wrong with the host.
+    pub(super) failure: Mutex<Option<fn() -> DeviceFailure>>,
+    /// The sizes that the kernel was told.
+    pub(super) resized: Mutex<Vec<u64>>,
+}
+
+impl PretendedDevices {
+    pub(super) fn fail_with(&self, failure: Option<fn() -> DeviceFailure>) {
+        *self.failure.lock().expect("no panics") = failure;
+    }
+
+    fn check(&self) -> Result<(), DeviceFailure> {
+        self.failure.lock().expect("no panics").map_or(Ok(()), |failure| Err(failure()))
+    }
+}
+
+impl KernelDevices for PretendedDevices {
+    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure> {
+        self.check()?;
+        let mut bound = self.bound.lock().expect("no panics");
+        let fresh = format!("/dev/pretended{}", volume.id());
+        Ok(bound.entry(volume.id()).or_insert(fresh).clone())
+    }
+
+    fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure> {
+        self.check()?;
+        self.bound.lock().expect("no panics").remove(&volume.id());
+        Ok(())
+    }
+
+    fn resized(&self, volume: &Volume) -> Result<(), DeviceFailure> {
+        self.check()?;
+        let size_bytes = block_device::BlockDevice::geometry(volume).size_bytes;
+        self.resized.lock().expect("no panics").push(size_bytes);
+        Ok(())
+    }
+
+    fn devices(&self) -> Vec<(u64, String)> {
+        let bound = self.bound.lock().expect("no panics");
+        bound.iter().map(|(&id, device)| (id, device.clone())).collect()
+    }
+
+    fn dead_devices(&self) -> &[String] {
+        &[]
+    }
+
+    fn traffic(&self) -> fuse::Traffic {
+        fuse::Traffic { reads: 3, read_bytes: 4096, ..fuse::Traffic::default() }
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the interface: requests go in at the router, answers are compared as JSON. The engine
+//! is the real one on a small pool of its own; kernel block devices are pretended.
+
+mod attachments;
+mod house;
+mod protocol;
+mod volumes;
+
+use house::{Answer, House};

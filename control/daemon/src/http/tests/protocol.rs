@@ -1,0 +1,130 @@
+//! What holds for every path.
+
+use axum::body::Body;
+use axum::http::Request;
+use tower::ServiceExt;
+
+use super::{Answer, House};
+use crate::http::{body, routes};
+
+#[tokio::test]
+async fn every_endpoint_of_the_document_is_served() {
+    let house = House::new();
+    for endpoint in api::ENDPOINTS {
+        let answer = house.ask(endpoint.method.name(), &api::path_of(endpoint.path, "x"), "").await;
+        let is_unknown = answer.status == 404 && answer.text.contains("unknown_path");
+        let is_served = !is_unknown && answer.status != 405;
+        assert!(is_served, "{} {}: {answer:?}", endpoint.method.name(), endpoint.path);
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_refused_as_problems() {
+    let house = House::new();
+    for path in ["/", "/v1", "/v1/snapshots", "/v1/images", "/v2/volumes", "/v1/volumes/a/b"] {
+        house.get(path).await.refused("unknown_path", None);
+    }
+    house.ask("PUT", "/v1/volumes", "").await.refused("method_not_allowed", None);
+    house.ask("GET", "/v1/attachments/a", "").await.refused("method_not_allowed", None);
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_text_is_refused() {
+    let house = House::new();
+    house.get("/v1/volumes/%FF").await.refused("invalid_field", Some("name"));
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_json_is_refused() {
+    let house = House::new();
+    house.ask("POST", "/v1/volumes", "name=a").await.refused("invalid_request", None);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused() {
+    let house = House::new();
+    let body = " ".repeat(body::BODY_BYTES_MAX + 1);
+    house.ask("POST", "/v1/volumes", &body).await.refused("body_too_large", None);
+}
+
+/// A body of which nothing ever comes.
+struct NeverArrives;
+
+impl hyper::body::Body for NeverArrives {
+    type Data = axum::body::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_refused() {
+    let house = House::new();
+    let never = Body::new(NeverArrives);
+    let request = Request::builder().method("POST").uri("/v1/volumes").body(never);
+    let router = routes::router(std::sync::Arc::clone(&house.service));
+    let request = request.expect("a well-formed request");
+    let response = router.oneshot(request).await.expect("the router always answers");
+    Answer::read(response).await.refused("timeout", None);
+}
+
+#[tokio::test]
+async fn a_draining_daemon_refuses() {
+    let house = House::new();
+    house.service.drain();
+    house.get("/v1/status").await.refused("shutting_down", None);
+}
+
+#[tokio::test]
+async fn strangers_are_forbidden_everything() {
+    for path in ["/v1/status", "/metrics", "/nowhere"] {
+        let request = Request::builder().uri(path).body(Body::empty()).expect("a request");
+        let response = routes::forbidding_router().oneshot(request).await.expect("an answer");
+        Answer::read(response).await.refused("forbidden", None);
+    }
+}
+
+#[tokio::test]
+async fn the_status_adds_up() {
+    let house = House::new();
+    house.create("a").await;
+    let status = house.get("/v1/status").await.json(200);
+    let pool = &status["pool"];
+    let bytes = |name: &str| pool[name].as_u64().expect("a number of bytes");
+    assert_eq!(bytes("size_bytes"), bytes("used_bytes") + bytes("free_bytes"));
+    let parts = ["page_bytes", "map_bytes", "index_bytes", "table_bytes", "slack_bytes"];
+    assert_eq!(bytes("used_bytes"), parts.map(bytes).iter().sum::<u64>());
+    assert_eq!(status["volume_count"], 1);
+    assert_eq!(status["pid"], std::process::id());
+    assert_eq!(status["recovery"], "complete");
+    assert_eq!(status["exports"]["fuse"]["mount_point"], "/mnt");
+    assert_eq!(status["exports"]["nbd"]["connections"], 0);
+}
+
+#[tokio::test]
+async fn each_metric_has_help_type_and_a_sample() {
+    let house = House::new();
+    house.create("a").await;
+    let answer = house.get("/metrics").await;
+    assert_eq!(answer.status, 200);
+    for line in answer.text.lines().filter(|line| line.starts_with("# TYPE ")) {
+        let name = line.split(' ').nth(2).expect("a name");
+        let is_sample = |line: &str| line.starts_with(name) && !line.starts_with('#');
+        assert!(answer.text.contains(&format!("# HELP {name} ")), "{name}");
+        assert!(answer.text.lines().any(is_sample), "{name}");
+        let is_counter = line.ends_with(" counter");
+        assert_eq!(name.ends_with("_total"), is_counter, "{name}");
+    }
+    assert!(answer.text.contains("memlane_volume_size_bytes{volume=\"a\"} 1048576"));
+}
+
+#[tokio::test]
+async fn the_document_is_served_as_it_is_committed() {
+    let house = House::new();
+    assert_eq!(house.get("/openapi.json").await.text, api::openapi_json());
+}

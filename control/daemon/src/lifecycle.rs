@@ -1,0 +1,212 @@
+//! From start to end: what is started in which order, and how it ends.
+//!
+//! The end runs backwards. A daemon that is killed instead loses nothing; it only leaves the next
+//! one more to clean up.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use volume::Engine;
+use waiting::SpinPermits;
+
+use crate::attachments::AttachmentList;
+use crate::config::Config;
+use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport};
+use crate::http::{self, AccessRule};
+use crate::maintenance::{Maintenance, PoolWatch};
+use crate::service::{Devices, Parts, Service};
+use crate::{notify, pool, process, run_dir};
+
+/// How long NBD requests in flight may take when the daemon stops.
+const NBD_DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long operations that nobody waits for any more may take when the daemon stops.
+const OPERATIONS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Threads that operations of the REST interface may block at once.
+const BLOCKING_THREAD_COUNT_MAX: usize = 8;
+
+/// Serves until a signal says to stop.
+pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let _run_dir = run_dir::take(&config.run_dir)?;
+    run_dir::make_dir(&config.state_dir, 0o700)?;
+    process::protect_from_memory_shortage();
+    let daemon = Daemon::start(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(BLOCKING_THREAD_COUNT_MAX)
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the REST interface")?;
+    let served = runtime.block_on(daemon.serve(config, begun));
+    // Operations whose client has gone still run; they hold the engine.
+    runtime.shutdown_timeout(OPERATIONS_TIME_MAX);
+    daemon.stop();
+    served
+}
+
+/// Everything that runs.
+struct Daemon {
+    engine: Arc<Engine>,
+    maintenance: Maintenance,
+    nbd: Option<Arc<NbdExport>>,
+    fuse: Option<Arc<FuseDevices>>,
+    service: Arc<Service>,
+    rule: AccessRule,
+}
+
+impl Daemon {
+    fn start(config: &Config) -> anyhow::Result<Self> {
+        let attachments = AttachmentList::read(&config.state_dir)?;
+        let engine = Arc::new(pool::open(config)?);
+        let watch = Arc::new(PoolWatch::default());
+        let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
+        let rule = AccessRule::of_this_host();
+        let permits = Arc::new(match config.spin_thread_count {
+            Some(count) => SpinPermits::new(count),
+            None => SpinPermits::for_this_machine(),
+        });
+        let nbd = start_nbd(config, &catalog, &permits, &rule)?;
+        let (fuse, devices) = start_fuse(config, &catalog, &permits);
+        let held = fuse.clone();
+        let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
+        let maintenance =
+            Maintenance::start(Arc::clone(&engine), Arc::clone(&watch), check_holder)?;
+        let service = Arc::new(Service::new(Parts {
+            engine: Arc::clone(&engine),
+            catalog,
+            watch,
+            nbd: nbd.clone(),
+            devices,
+            attachments,
+            pool_path: config.pool.path.display().to_string(),
+        }));
+        service.restore_attachments();
+        Ok(Self { engine, maintenance, nbd, fuse, service, rule })
+    }
+
+    /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
+    async fn serve(&self, config: &Config, begun: Instant) -> anyhow::Result<()> {
+        let mut signals = Signals::new()?;
+        let socket = config.api_socket();
+        let listener: UnixListener = http::bind(&socket, &self.rule)?;
+        tracing::info!(
+            socket = %socket.display(),
+            milliseconds = begun.elapsed().as_millis(),
+            "ready"
+        );
+        notify::ready();
+        let service = Arc::clone(&self.service);
+        let stop = async move {
+            signals.next().await;
+            tracing::info!("stopping; a second signal stops at once");
+            notify::stopping();
+            service.drain();
+            tokio::spawn(async move {
+                signals.next().await;
+                tracing::warn!("stopped at once; the next start cleans up");
+                exit_at_once();
+            });
+        };
+        let service = Arc::clone(&self.service);
+        http::serve(listener, service, self.rule.clone(), stop).await;
+        remove_socket(&socket);
+        Ok(())
+    }
+
+    /// Ends the exports and closes the pool.
+    fn stop(self) {
+        let Self { engine, maintenance, nbd, fuse, service, .. } = self;
+        if let Some(nbd) = nbd {
+            nbd.stop(NBD_DRAIN_TIME_MAX);
+        }
+        maintenance.stop();
+        drop(service);
+        if let Some(fuse) = fuse {
+            fuse.stop();
+        }
+        match Arc::into_inner(engine) {
+            Some(engine) => {
+                engine.close();
+                tracing::info!("stopped");
+            }
+            None => tracing::warn!("stopped with work in flight; the next start cleans up"),
+        }
+    }
+}
+
+fn start_nbd(
+    config: &Config,
+    catalog: &Arc<Catalog>,
+    permits: &Arc<SpinPermits>,
+    rule: &AccessRule,
+) -> anyhow::Result<Option<Arc<NbdExport>>> {
+    let Some(nbd) = &config.nbd else { return Ok(None) };
+    let export = NbdExport::start(nbd, Arc::clone(catalog), Arc::clone(permits))?;
+    rule.restrict(&nbd.socket)?;
+    Ok(Some(Arc::new(export)))
+}
+
+/// A host without FUSE or loop devices is not refused: volumes are served over NBD there.
+fn start_fuse(
+    config: &Config,
+    catalog: &Arc<Catalog>,
+    permits: &Arc<SpinPermits>,
+) -> (Option<Arc<FuseDevices>>, Devices) {
+    let Some(fuse) = &config.fuse else {
+        let reason = "they are switched off by no-fuse, or as the daemon does not run as root";
+        return (None, Devices::Off { reason: reason.to_owned() });
+    };
+    match FuseDevices::start(fuse, Arc::clone(catalog), Arc::clone(permits)) {
+        Ok(export) => {
+            let export = Arc::new(export);
+            let devices: Arc<dyn KernelDevices> = Arc::<FuseDevices>::clone(&export);
+            let mount_point = fuse.mount_point.display().to_string();
+            (Some(export), Devices::On { devices, mount_point })
+        }
+        Err(error) => {
+            let reason = format!("{error:#}");
+            tracing::error!(reason, "no kernel block devices");
+            (None, Devices::Off { reason })
+        }
+    }
+}
+
+fn remove_socket(socket: &Path) {
+    if let Err(error) = run_dir::remove_stale(socket) {
+        tracing::warn!(%error, socket = %socket.display(), "cannot remove the socket");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever asks twice wants no clean end")]
+fn exit_at_once() {
+    std::process::exit(1);
+}
+
+/// The signals that stop the daemon.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

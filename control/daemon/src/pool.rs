@@ -1,0 +1,163 @@
+//! The pool: a file in memory that outlives the daemon, found or made, and opened.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use api::ByteSize;
+use region::{Region, RegionSpec};
+use rustix::mount::MountFlags;
+use volume::{Engine, EngineOptions};
+
+use crate::config::{Config, PoolConfig, PoolPlace};
+use crate::run_dir::make_dir;
+
+/// The unit of a region's size.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Opens the pool, or makes it.
+pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
+    let begun = Instant::now();
+    let spec = place(&config.pool)?;
+    let region = Region::open(&spec)?;
+    let mut fresh_secret = [0; 32];
+    getrandom::fill(&mut fresh_secret).context("cannot draw the secret of the pool")?;
+    let options = EngineOptions { lane_count: config.lane_count, fresh_secret };
+    let engine = Engine::open(region, options)
+        .with_context(|| format!("cannot open the pool in {}", spec.path.display()))?;
+    tracing::info!(
+        path = %spec.path.display(),
+        size = %ByteSize(spec.size_bytes),
+        volumes = engine.volumes().len(),
+        recovery = ?engine.recovery(),
+        milliseconds = begun.elapsed().as_millis(),
+        "pool opened"
+    );
+    Ok(engine)
+}
+
+/// Makes sure that there is a file system in memory for the pool, and decides on its size.
+fn place(pool: &PoolConfig) -> anyhow::Result<RegionSpec> {
+    let path = pool.path.clone();
+    let dir = path.parent().context("the pool's path has no directory")?;
+    if pool.place == PoolPlace::AsGiven {
+        return Ok(RegionSpec { size_bytes: size_bytes(pool)?, path });
+    }
+    make_dir(dir, 0o700)?;
+    match pool.place {
+        PoolPlace::AsGiven => {}
+        PoolPlace::SharedTmpfs => check_own_dir(dir)?,
+        PoolPlace::OwnTmpfs => {
+            if !is_mount_point(dir)? {
+                mount_tmpfs(dir, size_bytes(pool)?)?;
+            }
+        }
+        PoolPlace::OwnHugetlbfs => {
+            if !is_mount_point(dir)? {
+                mount(dir, "hugetlbfs", "pagesize=2M,mode=0700")?;
+            }
+        }
+    }
+    Ok(RegionSpec { size_bytes: size_bytes(pool)?, path })
+}
+
+/// What was asked for, or what the pool has, or half of what is free.
+fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
+    if let Some(size) = pool.size {
+        return Ok(size.0);
+    }
+    let existing = region::existing_size_bytes(&pool.path)
+        .with_context(|| format!("cannot look at the pool {}", pool.path.display()))?;
+    if let Some(bytes) = existing {
+        return Ok(bytes);
+    }
+    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let available_bytes = available_bytes(&meminfo)
+        .context("/proc/meminfo does not tell what is free; give a pool-size")?;
+    Ok(default_size_bytes(available_bytes))
+}
+
+fn default_size_bytes(available_bytes: u64) -> u64 {
+    (available_bytes / 2 / HUGE_PAGE_BYTES).max(2) * HUGE_PAGE_BYTES
+}
+
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// Whether another file system than the parent's begins at `dir`.
+fn is_mount_point(dir: &Path) -> anyhow::Result<bool> {
+    let device_of = |path: &Path| {
+        let found = std::fs::metadata(path);
+        found.map(|it| it.dev()).with_context(|| format!("cannot look at {}", path.display()))
+    };
+    Ok(device_of(dir)? != device_of(&dir.join(".."))?)
+}
+
+/// A tmpfs that holds the pool and nothing else, of huge pages where the kernel has them.
+fn mount_tmpfs(dir: &Path, pool_bytes: u64) -> anyhow::Result<()> {
+    // The file system counts its own pages too.
+    let size_bytes = pool_bytes.saturating_add(HUGE_PAGE_BYTES);
+    let huge = format!("size={size_bytes},mode=0700,huge=always");
+    if let Err(error) = mount(dir, "tmpfs", &huge) {
+        tracing::warn!(error = %format!("{error:#}"), "no huge pages for the pool");
+        mount(dir, "tmpfs", &format!("size={size_bytes},mode=0700"))?;
+    }
+    Ok(())
+}
+
+fn mount(dir: &Path, kind: &str, options: &str) -> anyhow::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let options_text =
+        std::ffi::CString::new(options).context("mount options hold no zero byte")?;
+    rustix::mount::mount("memlane", dir, kind, flags, Some(options_text.as_c_str()))
+        .with_context(|| format!("cannot mount {kind} ({options}) on {}", dir.display()))
+}
+
+/// Anyone may make directories in a shared tmpfs: one of somebody else is not to be trusted.
+fn check_own_dir(dir: &Path) -> anyhow::Result<()> {
+    let found = std::fs::symlink_metadata(dir)
+        .with_context(|| format!("cannot look at {}", dir.display()))?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        bail!("{} belongs to somebody else; give a pool-path", dir.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_pool_gets_half_of_the_free_memory_in_huge_pages() {
+        assert_eq!(default_size_bytes(4 << 30), 2 << 30);
+        assert_eq!(default_size_bytes((4 << 30) + (3 << 20)), 2 << 30);
+        assert_eq!(default_size_bytes(0), 4 << 20);
+    }
+
+    #[test]
+    fn free_memory_is_what_the_kernel_calls_available() {
+        let meminfo = "MemTotal:       24000 kB\nMemFree: 1 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(available_bytes(meminfo), Some(2 << 20));
+        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn a_mount_point_is_where_another_file_system_begins() {
+        assert!(is_mount_point(Path::new("/proc")).expect("/proc is there"));
+        assert!(!is_mount_point(Path::new("/proc/self")).expect("/proc/self is there"));
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        check_own_dir(dir.path()).expect("it is ours");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).expect("a link");
+        let error = check_own_dir(&link).expect_err("a link may lead anywhere");
+        assert!(error.to_string().contains("pool-path"), "{error}");
+    }
+}

@@ -1,0 +1,41 @@
+//! What the kernel should know about a process that block devices depend on.
+//!
+//! Nothing here is needed to serve. Each step that the kernel refuses makes the daemon more likely
+//! to suffer when memory is short, which the log says.
+
+use std::io;
+
+/// Protects the process from the memory shortage that it may have to help end. Called before
+/// other threads are started, so that they inherit it.
+pub(crate) fn protect_from_memory_shortage() {
+    report("be marked as serving block I/O", kernel::serve_block_io());
+    // Without root, a lock that the kernel grants now would make larger mappings fail later.
+    if is_root() {
+        // Code and heap that were swapped out would have to be read in to serve the swap device.
+        report("lock memory", kernel::lock_memory());
+        report("be spared by the out-of-memory killer", leave_oom_list());
+    }
+}
+
+/// What each thread that serves requests does first.
+pub(crate) fn begin_serving_thread() {
+    report("mark a thread as serving block I/O", kernel::serve_block_io());
+}
+
+fn leave_oom_list() -> io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", "-1000")
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn report(what: &str, result: io::Result<()>) {
+    match result {
+        Ok(()) => {}
+        Err(error) if is_root() => {
+            tracing::warn!(%error, "cannot {what}; a memory shortage may stall the volumes");
+        }
+        Err(error) => tracing::debug!(%error, "cannot {what} without root"),
+    }
+}

@@ -1,0 +1,110 @@
+//! What the REST interface can do, in terms of its types: the engine, the exports and the list of
+//! attachments joined.
+//!
+//! Operations that change something take turns, so that a volume is not deleted while it is being
+//! attached. A turn may wait for the kernel; only operations that change something wait for it.
+//! Lock order: the turn, then the list of attachments, which is never held across a system call
+//! other than the one that stores it.
+
+mod attachments;
+mod refusals;
+mod status;
+mod usages;
+mod volumes;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use api::Problem;
+use volume::{Engine, Volume};
+
+use crate::attachments::AttachmentList;
+use crate::exports::{Catalog, KernelDevices, NbdExport};
+use crate::maintenance::PoolWatch;
+use crate::service::usages::UsageCache;
+
+pub(crate) use status::Metrics;
+
+/// What the service is made of.
+pub(crate) struct Parts {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) watch: Arc<PoolWatch>,
+    pub(crate) nbd: Option<Arc<NbdExport>>,
+    pub(crate) devices: Devices,
+    pub(crate) attachments: AttachmentList,
+    pub(crate) pool_path: String,
+}
+
+/// Whether this daemon makes kernel block devices.
+pub(crate) enum Devices {
+    On {
+        devices: Arc<dyn KernelDevices>,
+        mount_point: String,
+    },
+    /// Why not, for people who ask for one.
+    Off {
+        reason: String,
+    },
+}
+
+/// Everything that requests need. Shared by all of them.
+pub(crate) struct Service {
+    engine: Arc<Engine>,
+    catalog: Arc<Catalog>,
+    watch: Arc<PoolWatch>,
+    nbd: Option<Arc<NbdExport>>,
+    devices: Devices,
+    attachments: Mutex<AttachmentList>,
+    turn: Mutex<()>,
+    usages: UsageCache,
+    pool_path: String,
+    started: Instant,
+    is_draining: AtomicBool,
+}
+
+impl Service {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            engine: parts.engine,
+            catalog: parts.catalog,
+            watch: parts.watch,
+            nbd: parts.nbd,
+            devices: parts.devices,
+            attachments: Mutex::new(parts.attachments),
+            turn: Mutex::new(()),
+            usages: UsageCache::default(),
+            pool_path: parts.pool_path,
+            started: Instant::now(),
+            is_draining: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on requests are refused.
+    pub(crate) fn drain(&self) {
+        // Relaxed: requests that slip through are served like those before.
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().expect("no operation panics")
+    }
+
+    fn attachments(&self) -> MutexGuard<'_, AttachmentList> {
+        self.attachments.lock().expect("no operation panics")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn volume_for_test(&self, name: &str) -> Arc<Volume> {
+        self.volume(name).expect("the test made it")
+    }
+
+    fn volume(&self, name: &str) -> Result<Arc<Volume>, Problem> {
+        self.engine.volume(name).map_err(|error| refusals::of_volume(&error))
+    }
+}

@@ -1,0 +1,123 @@
+//! The state of the whole, for people and for metrics.
+
+use api::{ExportsStatus, FuseStatus, PoolStatus, RecoveryState, Status, Warning};
+use fuse::Traffic;
+use volume::Recovery;
+
+use crate::exports::NbdCounts;
+use crate::service::volumes::ratio;
+use crate::service::{Devices, Service};
+
+/// What the metrics are made of.
+pub(crate) struct Metrics {
+    pub(crate) status: Status,
+    pub(crate) volumes: Vec<api::Volume>,
+    /// `None`: NBD is off.
+    pub(crate) nbd: Option<NbdCounts>,
+    /// `None`: kernel block devices are off.
+    pub(crate) devices: Option<Traffic>,
+    /// Map entries that named pages which were not there.
+    pub(crate) damaged_entries: u64,
+}
+
+impl Service {
+    pub(crate) fn status(&self) -> Status {
+        let attachment_count = self.attachments().len() as u64;
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            run_epoch: self.engine.run_epoch(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            recovery: match self.engine.recovery() {
+                Recovery::Complete => RecoveryState::Complete,
+                Recovery::Sweeping => RecoveryState::Sweeping,
+            },
+            volume_count: self.engine.volumes().len() as u64,
+            attachment_count,
+            pool: self.pool_status(),
+            exports: self.exports_status(),
+            warnings: self.warnings(),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        Metrics {
+            status: self.status(),
+            volumes: self.list_volumes(),
+            nbd: self.nbd.as_ref().map(|nbd| nbd.counts()),
+            devices: match &self.devices {
+                Devices::On { devices, .. } => Some(devices.traffic()),
+                Devices::Off { .. } => None,
+            },
+            damaged_entries: self.engine.damaged_entries(),
+        }
+    }
+
+    fn pool_status(&self) -> PoolStatus {
+        let usage = self.engine.usage();
+        PoolStatus {
+            path: self.pool_path.clone(),
+            size_bytes: usage.size_bytes,
+            used_bytes: usage.used_bytes,
+            free_bytes: usage.size_bytes.saturating_sub(usage.used_bytes),
+            page_bytes: usage.page_bytes,
+            map_bytes: usage.map_bytes,
+            index_bytes: usage.index_bytes,
+            table_bytes: usage.table_bytes,
+            slack_bytes: usage.slack_bytes,
+            written_bytes: usage.written_bytes,
+            fill_bytes: usage.fill_bytes,
+            page_count: usage.page_count,
+            ratio: ratio(usage.written_bytes, usage.used_bytes),
+        }
+    }
+
+    fn exports_status(&self) -> ExportsStatus {
+        ExportsStatus {
+            nbd: self.nbd.as_ref().map(|nbd| nbd.status()),
+            fuse: match &self.devices {
+                Devices::On { mount_point, .. } => {
+                    Some(FuseStatus { mount_point: mount_point.clone() })
+                }
+                Devices::Off { .. } => None,
+            },
+        }
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
+        let mut warnings = Vec::new();
+        if let Some(percent) = self.watch.passed_percent() {
+            let message = format!("the pool is over {percent} % full; delete or discard data");
+            warnings.push(warning("pool_filling", message));
+        }
+        let damaged_count = self.engine.damaged_entries();
+        if damaged_count > 0 {
+            let message = format!(
+                "{damaged_count} blocks were lost: the pool's memory was damaged from outside. \
+                 Save what you need and make a new pool"
+            );
+            warnings.push(warning("pool_damaged", message));
+        }
+        if let Devices::On { devices, .. } = &self.devices {
+            warnings.extend(devices.dead_devices().iter().map(|device| {
+                let message = format!(
+                    "{device} has lost its volume and fails every request; unmount what is on it \
+                     and call losetup -d {device}"
+                );
+                warning("device_dead", message)
+            }));
+        }
+        let attachments = self.attachments();
+        let failed = attachments.iter().filter(|(_, entry)| entry.device.is_none());
+        warnings.extend(failed.map(|(_, entry)| {
+            let message = format!(
+                "the volume {:?} could not be attached again; the log says why. Detach it, or \
+                 attach it once the cause is gone",
+                entry.name
+            );
+            warning("attachment_failed", message)
+        }));
+        warnings
+    }
+}
