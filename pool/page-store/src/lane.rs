@@ -71,7 +71,7 @@ impl LaneState {
 /// A lane while a thread holds it.
 #[derive(Debug)]
 pub struct Lane<'store> {
-    core: &'store Core,
+    pub(crate) core: &'store Core,
     state: MutexGuard<'store, LaneState>,
 }
 
@@ -267,13 +267,13 @@ impl<'store> Lane<'store> {
         Ok(NewPage(Entry::page(at, encoded.len())))
     }
 
-    fn publish(&mut self, at: Slot, description: u64) {
+    pub(crate) fn publish(&mut self, at: Slot, description: u64) {
         self.core.live[at.class.index()].add(self.state.index, 1);
         let word = self.core.region.word_to_store(self.core.layout.slot_word(at));
         counted::publish(word, description);
     }
 
-    fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {
+    pub(crate) fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {
         loop {
             let open = self.state.open.of(class);
             if let (Some(slab), Some(slot)) = (open.slab, open.free.pop()) {
@@ -282,6 +282,11 @@ impl<'store> Lane<'store> {
             self.close_slab(class);
             self.open_slab(class, purpose)?;
         }
+    }
+
+    /// Puts a slot back that was taken last and not published.
+    pub(crate) fn put_slot_back(&mut self, at: Slot) {
+        self.state.open.of(at.class).free.push(at.slot);
     }
 
     fn close_slab(&mut self, class: Class) {

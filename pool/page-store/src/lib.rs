@@ -26,6 +26,7 @@ mod node;
 mod open_slab;
 mod retire;
 mod slabs;
+mod steps;
 mod store;
 mod superblock;
 mod sweep;

@@ -1,0 +1,42 @@
+//! The steps of a write by themselves, for measuring them one by one.
+//!
+//! Each does what `Lane::store_page` does at that point, and undoes it, so that it can be repeated.
+
+use codec::Block;
+use sync::Pinned;
+
+use crate::dedup::describe;
+use crate::error::NoSpace;
+use crate::lane::{Lane, Purpose};
+use crate::layout::Class;
+use crate::store::PageStore;
+
+impl PageStore {
+    /// The fingerprint that dedup compares first.
+    pub fn step_fingerprint(&self, contents: &Block) -> u32 {
+        self.core.fingerprinter.of(contents)
+    }
+
+    /// Looks a fingerprint up in the dedup index. Returns how many hints it gives.
+    pub fn step_probe(&self, pinned: &Pinned<'_>, fingerprint: u32) -> usize {
+        self.core.index.hints(&self.core, pinned, fingerprint).iter().flatten().count()
+    }
+}
+
+impl Lane<'_> {
+    /// Takes a slot for a page as it is, and puts it back.
+    pub fn step_reserve(&mut self) -> Result<(), NoSpace> {
+        let at = self.take_slot(Class::RAW, Purpose::NewData)?;
+        self.put_slot_back(at);
+        Ok(())
+    }
+
+    /// Stores contents in a slot, publishes it, and gives the reference back.
+    pub fn step_store(&mut self, contents: &Block) -> Result<(), NoSpace> {
+        let at = self.take_slot(Class::RAW, Purpose::NewData)?;
+        self.core.fill_slot(at, contents);
+        self.publish(at, describe(0, 0));
+        self.core.release_in_lane(at, self.index());
+        Ok(())
+    }
+}
