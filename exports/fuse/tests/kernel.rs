@@ -121,6 +121,7 @@ fn fio_verifies_a_device_of_either_sector_size() {
             "--direct=1",
             "--size=64M",
             "--verify=crc32c",
+            "--verify_state_save=0",
             "--verify_fatal=1",
             &format!("--filename={}", device.display()),
         ]));
@@ -208,7 +209,14 @@ fn a_device_outlives_its_server_under_load() {
     let device = house.attach("db");
     let mut fio = tool("fio")
         .args(["--name=kills", "--rw=randrw", "--bs=4k", "--ioengine=libaio", "--iodepth=16"])
-        .args(["--direct=1", "--size=64M", "--loops=6", "--verify=crc32c", "--verify_fatal=1"])
+        .args([
+            "--direct=1",
+            "--size=64M",
+            "--loops=6",
+            "--verify=crc32c",
+            "--verify_state_save=0",
+            "--verify_fatal=1",
+        ])
         .args(["--verify_backlog=256", &format!("--filename={}", device.display())])
         .spawn()
         .expect("fio starts");
