@@ -30,8 +30,8 @@ const HELP_FROM_BYTES: usize = 512 << 10;
 /// What a request costs besides its data, in bytes of data that cost as much.
 const REQUEST_COST_BYTES: usize = 4096;
 
-/// A helper that has found nothing so often goes back to sleep.
-const HELPER_LOOKS_MAX: u32 = 16;
+/// A worker that was called and has found nothing so often goes back to sleep.
+const CALLED_LOOKS_MAX: u32 = 16;
 
 /// How a crew is made up.
 #[derive(Clone)]
@@ -82,6 +82,11 @@ impl Crew {
             crew.threads.push(thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?);
         }
         Ok(crew)
+    }
+
+    /// False once the connection has ended.
+    pub(crate) fn is_serving(&self) -> bool {
+        !self.shared.is_over()
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
@@ -175,7 +180,7 @@ impl<'shared> Worker<'shared> {
     /// Serves requests as long as there are any and somebody else leads.
     fn help(&mut self) {
         let mut empty_looks = 0;
-        while empty_looks < HELPER_LOOKS_MAX
+        while empty_looks < CALLED_LOOKS_MAX
             && self.shared.roster.has_leader()
             && !self.shared.is_over()
         {
@@ -183,7 +188,7 @@ impl<'shared> Worker<'shared> {
             match self.message_length(look) {
                 Some(length) => {
                     empty_looks = 0;
-                    self.serve(length, Role::Helper);
+                    self.serve(length, Role::Called);
                 }
                 None => {
                     empty_looks += 1;
@@ -253,7 +258,7 @@ impl<'shared> Worker<'shared> {
             }
         }
         let scratch = &mut self.scratch;
-        let Some(pace) = shared.pace.of(&operation) else {
+        let Some(pace) = shared.pace.of(header.node, &operation) else {
             report(server.serve(header, &operation, scratch));
             return true;
         };
@@ -271,7 +276,7 @@ impl<'shared> Worker<'shared> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Leader,
-    Helper,
+    Called,
 }
 
 fn report(sent: io::Result<()>) {

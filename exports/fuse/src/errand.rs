@@ -1,4 +1,4 @@
-//! Binding loop devices to served files, done in a process of its own (see [`crate::helper`]).
+//! Binding loop devices to served files, in a process of its own (see [`crate::errand_runner`]).
 //!
 //! An errand arrives as arguments and answers with lines of tab-separated words, the first of which
 //! says what the line is.

@@ -14,9 +14,9 @@ use crate::connection::Connection;
 use crate::counters::Traffic;
 use crate::crew::{Crew, CrewPlan};
 use crate::errand::{Errand, Listed, Outcome};
+use crate::errand_runner::ErrandRunner;
 use crate::error::{DeadDevice, FuseError, FuseErrorKind};
 use crate::files::{FileId, Files, is_file_name};
-use crate::helper::Helper;
 use crate::holder::{Holder, Kept};
 use crate::mount;
 use crate::roster::WORKER_COUNT_MAX;
@@ -34,7 +34,7 @@ pub struct Config {
     pub mount_point: PathBuf,
     /// Where the holder listens.
     pub holder_socket: PathBuf,
-    pub helper: Helper,
+    pub errands: ErrandRunner,
     /// Threads that serve requests, of which one waits and the others help; 64 at most.
     pub worker_count: usize,
     pub permits: Arc<SpinPermits>,
@@ -46,12 +46,12 @@ pub struct Config {
 
 impl Config {
     /// What suits this machine; only the places and the program have no default.
-    pub fn new(mount_point: PathBuf, holder_socket: PathBuf, helper: Helper) -> Self {
+    pub fn new(mount_point: PathBuf, holder_socket: PathBuf, errands: ErrandRunner) -> Self {
         let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             mount_point,
             holder_socket,
-            helper,
+            errands,
             worker_count: core_count.min(WORKER_COUNT_DEFAULT_MAX),
             permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
@@ -154,7 +154,7 @@ impl Export {
             name: name.to_owned(),
             sector_bytes: device.geometry().sector.bytes(),
         };
-        match self.config.helper.send(&errand)? {
+        match self.config.errands.send(&errand)? {
             Outcome::Attached { number } => Ok(Attachment::new(file, number)),
             outcome => unreachable!("attaching came to {outcome:?}"),
         }
@@ -167,7 +167,7 @@ impl Export {
             return Err(FuseError::new(FuseErrorKind::NotFound, "detach the volume")
                 .with_hint("it is not attached as a loop device"));
         };
-        self.config.helper.send(&Errand::Detach { number: attachment.number })?;
+        self.config.errands.send(&Errand::Detach { number: attachment.number })?;
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Export {
         let Some(attachment) = self.attachment_of(file)? else {
             return Ok(());
         };
-        self.config.helper.send(&Errand::Resize {
+        self.config.errands.send(&Errand::Resize {
             mount_point: self.config.mount_point.clone(),
             name: name.to_owned(),
             number: attachment.number,
@@ -207,7 +207,13 @@ impl Export {
             return Ok(());
         }
         tracing::warn!(socket = %self.config.holder_socket.display(), "starting a new holder");
-        self.holder.keep(self.connection.as_fd(), &self.config.helper)
+        self.holder.keep(self.connection.as_fd(), &self.config.errands)
+    }
+
+    /// False once the kernel has ended the connection, because somebody unmounted or aborted it.
+    /// Then devices fail, and only a new export helps.
+    pub fn is_serving(&self) -> bool {
+        self.crew.is_serving()
     }
 
     pub fn traffic(&self) -> Traffic {
@@ -221,8 +227,10 @@ impl Export {
             return Ok(());
         }
         let mount_point = &self.config.mount_point;
-        mount::detach(mount_point)
-            .map_err(|error| FuseError::at_path("unmount", mount_point, error))?;
+        let failed = |error| FuseError::at_path("unmount", mount_point, error);
+        if mount::is_mounted(mount_point).map_err(failed)? {
+            mount::detach(mount_point).map_err(failed)?;
+        }
         drop(self.crew);
         self.holder.release()
     }
@@ -307,7 +315,7 @@ fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
             }
         };
         let device = LoopDevice::path(number);
-        match config.helper.send(&Errand::Detach { number }) {
+        match config.errands.send(&Errand::Detach { number }) {
             Ok(_) => tracing::warn!(device = %device.display(), "removed a dead device"),
             Err(error) => {
                 let (device_name, why) = (device.display(), error.chain());
@@ -327,14 +335,14 @@ fn mount_new(config: &Config, holder: &Holder) -> Result<Connection, FuseError> 
             .with_hint("load the fuse module (modprobe fuse) and run as root")
             .with_source(error)
     })?;
-    holder.keep(connection.as_fd(), &config.helper)?;
+    holder.keep(connection.as_fd(), &config.errands)?;
     mount::mount(connection.as_fd(), &config.mount_point)
         .map_err(|error| FuseError::at_path("mount volumes at", &config.mount_point, error))?;
     Ok(connection)
 }
 
 fn list_devices(config: &Config) -> Result<Vec<Listed>, FuseError> {
-    match config.helper.send(&Errand::List { mount_point: config.mount_point.clone() })? {
+    match config.errands.send(&Errand::List { mount_point: config.mount_point.clone() })? {
         Outcome::Listed(devices) => Ok(devices),
         outcome => unreachable!("listing came to {outcome:?}"),
     }

@@ -34,8 +34,8 @@ use rustix::net::{
     connect, listen, recvmsg, sendmsg, socket_with,
 };
 
+use crate::errand_runner::ErrandRunner;
 use crate::error::FuseError;
-use crate::helper::Helper;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"mlnholdr");
 
@@ -52,8 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the holder waits for one that connects and says nothing, while others wait.
 const PATIENCE_WITH_PEERS: Duration = Duration::from_millis(500);
 
-/// The word that tells the helper program to hold.
-pub(crate) const ERRAND: &str = "hold";
+/// The errand of being a holder.
+pub(crate) const HOLD: &str = "hold";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -92,11 +92,11 @@ impl Holder {
     }
 
     /// Starts a holder unless one answers, and gives it a copy of `fd`.
-    pub(crate) fn keep(&self, fd: BorrowedFd<'_>, helper: &Helper) -> Result<(), FuseError> {
+    pub(crate) fn keep(&self, fd: BorrowedFd<'_>, errands: &ErrandRunner) -> Result<(), FuseError> {
         let asked = self.ask(Operation::Keep, Some(fd));
         let answer = match asked {
             Ok(answer) => Ok(answer),
-            Err(_) => self.start(helper).and_then(|()| self.ask(Operation::Keep, Some(fd))),
+            Err(_) => self.start(errands).and_then(|()| self.ask(Operation::Keep, Some(fd))),
         };
         match answer {
             Ok((Status::Done, ..)) => Ok(()),
@@ -132,7 +132,7 @@ impl Holder {
         }
     }
 
-    fn start(&self, helper: &Helper) -> io::Result<()> {
+    fn start(&self, errands: &ErrandRunner) -> io::Result<()> {
         match fs::remove_file(&self.socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -145,9 +145,9 @@ impl Holder {
         fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
         // From here on requests queue up, even before the new process accepts them.
         listen(&listener, 8)?;
-        let mut child = Command::new(&helper.program)
-            .args(&helper.args)
-            .arg(ERRAND)
+        let mut child = Command::new(&errands.program)
+            .args(&errands.args)
+            .arg(HOLD)
             .stdin(Stdio::from(listener))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -449,8 +449,8 @@ mod tests {
     fn a_holder_that_ends_at_once_is_an_error() {
         let directory = tempfile::tempdir().expect("the temporary directory is writable");
         let holder = Holder::new(&directory.path().join("holder.sock"), b"label");
-        let helper = Helper { program: "/bin/true".into(), args: Vec::new() };
-        let error = holder.keep(some_fd().as_fd(), &helper).expect_err("it does not hold");
+        let errands = ErrandRunner { program: "/bin/true".into(), args: Vec::new() };
+        let error = holder.keep(some_fd().as_fd(), &errands).expect_err("it does not hold");
         assert_eq!(error.kind, FuseErrorKind::Holder);
         assert!(error.to_string().contains("holder.sock"), "{error}");
     }

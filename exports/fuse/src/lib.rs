@@ -7,8 +7,8 @@
 //!                                        └─▶ holder keeps a copy while nobody serves
 //! ```
 //!
-//! One directory shows each volume as a regular file, which only its user may open; a loop device on
-//! such a file is the volume as a block device of the kernel. The server keeps no state between
+//! One directory shows each volume as a regular file, which only its user may open; a loop device
+//! on such a file is the volume as a block device of the kernel. The server keeps no state between
 //! requests, so a process that is killed can be replaced: the next one takes the connection from
 //! the holder, has the kernel send again what was in flight, and nobody above sees an error.
 //!
@@ -16,7 +16,7 @@
 //!
 //! - Nothing needs memory, or waits for another process, between a request and its reply.
 //! - The serving process never opens, closes or examines a file that it serves. It would wait for
-//!   itself, beyond killing; see [`Helper`].
+//!   itself, beyond killing; see [`ErrandRunner`].
 //! - One worker waits for requests; the others sleep unless there is work for them.
 //!
 //! Locks: `Export::devices` alone, and nothing else is taken while it is held. It is held while an
@@ -27,10 +27,10 @@ mod connection;
 mod counters;
 mod crew;
 mod errand;
+mod errand_runner;
 mod error;
 mod export;
 mod files;
-mod helper;
 mod holder;
 mod mount;
 mod pace;
@@ -40,7 +40,9 @@ mod roster;
 mod server;
 
 pub use counters::Traffic;
+pub use errand_runner::{ErrandRunner, run_errand};
+/// The names under which the daemon knows them.
+pub use errand_runner::{ErrandRunner as Helper, run_errand as run_helper};
 pub use error::{DeadDevice, FuseError, FuseErrorKind};
 pub use export::{Attachment, Config, Export, Keep, Origin};
 pub use files::{FileEntry, FileId, Files};
-pub use helper::{Helper, run_helper};

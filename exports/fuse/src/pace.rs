@@ -11,30 +11,37 @@ const SLOW_FROM: Duration = Duration::from_micros(50);
 /// The share of one request in the typical duration is one in this many.
 const REQUESTS_REMEMBERED: u64 = 8;
 
+/// Files are told apart by their number modulo this, so that one whose flushes wait for a disk does
+/// not make others seem slow, nor the other way round, unless they happen to meet.
+const FILE_CLASSES: usize = 64;
+const FILE_CLASSES_U64: u64 = 64;
+
 /// Typical durations of the kinds of requests that may be slow: flushes wait for a disk in some
 /// durability classes and for nothing in others; a discard may cover a block or a terabyte.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    flush_ns: AtomicU64,
-    zeroing_ns: AtomicU64,
+    flush_ns: [AtomicU64; FILE_CLASSES],
+    zeroing_ns: [AtomicU64; FILE_CLASSES],
 }
 
 impl Pace {
     /// Takes everything for slow that may be, until it has seen better.
     pub(crate) fn new() -> Self {
         let at_first = nanoseconds(SLOW_FROM * 2);
-        Self { flush_ns: AtomicU64::new(at_first), zeroing_ns: AtomicU64::new(at_first) }
+        let all_at_first = || std::array::from_fn(|_| AtomicU64::new(at_first));
+        Self { flush_ns: all_at_first(), zeroing_ns: all_at_first() }
     }
 
-    /// The clock that measures requests of this kind, or `None` for those that are never slow.
-    pub(crate) fn of(&self, operation: &Operation<'_>) -> Option<KindPace<'_>> {
-        match operation {
-            Operation::Sync => Some(KindPace { typical_ns: &self.flush_ns }),
-            Operation::Allocate { .. } | Operation::Seek { .. } => {
-                Some(KindPace { typical_ns: &self.zeroing_ns })
-            }
-            _ => None,
-        }
+    /// What is known of requests of this kind for this file, or `None` for kinds that are never
+    /// slow.
+    pub(crate) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<KindPace<'_>> {
+        let of_kind = match operation {
+            Operation::Sync => &self.flush_ns,
+            Operation::Allocate { .. } | Operation::Seek { .. } => &self.zeroing_ns,
+            _ => return None,
+        };
+        let class = usize::try_from(node % FILE_CLASSES_U64).expect("less than a small constant");
+        Some(KindPace { typical_ns: &of_kind[class] })
     }
 }
 
@@ -68,7 +75,7 @@ mod tests {
     #[test]
     fn flushes_count_as_slow_until_they_were_quick() {
         let pace = Pace::new();
-        let flush = pace.of(&Operation::Sync).expect("a flush may be slow");
+        let flush = pace.of(1, &Operation::Sync).expect("a flush may be slow");
         assert!(flush.is_slow());
         (0..10).for_each(|_| flush.learn(Duration::from_micros(1)));
         assert!(!flush.is_slow());
@@ -77,7 +84,15 @@ mod tests {
     }
 
     #[test]
+    fn files_are_told_apart() {
+        let pace = Pace::new();
+        let flush = pace.of(1, &Operation::Sync).expect("a flush may be slow");
+        (0..10).for_each(|_| flush.learn(Duration::from_micros(1)));
+        assert!(pace.of(2, &Operation::Sync).expect("a flush may be slow").is_slow());
+    }
+
+    #[test]
     fn reads_are_never_slow() {
-        assert!(Pace::new().of(&Operation::Read { offset: 0, length: 1 }).is_none());
+        assert!(Pace::new().of(1, &Operation::Read { offset: 0, length: 1 }).is_none());
     }
 }

@@ -132,11 +132,11 @@ mod tests {
         let roster = Roster::new(2);
         assert!(roster.try_lead());
         thread::scope(|scope| {
-            let helper = scope.spawn(|| {
+            let called = scope.spawn(|| {
                 roster.sign_on(1);
                 roster.park(1, || false);
             });
-            while !helper.is_finished() {
+            while !called.is_finished() {
                 roster.call_one();
                 thread::yield_now();
             }

@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
 use house::{House, eventually, read_number, run, tool};
@@ -53,6 +54,23 @@ fn bytes_written_to_a_file_are_read_back() {
     assert_eq!(before, [0; 100]);
     let behind = file.write_all_at(b"x", 8 * MIB).expect_err("the volume ends there");
     assert_eq!(behind.kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn a_flush_that_takes_long_holds_up_no_reads() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let (file, gate) = (open(&house.file("db")), house.gate("db"));
+    File::create(&gate).expect("the directory is writable");
+    thread::scope(|scope| {
+        let flush = scope.spawn(|| file.sync_all());
+        eventually("the flush has begun", || house.ask("traffic").contains("flushes: 1"));
+        for _ in 0..100 {
+            file.read_exact_at(&mut [0; 512], 0).expect("the volume returns it");
+        }
+        assert!(!flush.is_finished(), "the gate is closed");
+        fs::remove_file(&gate).expect("it is there");
+        flush.join().expect("the thread returns").expect("the volume flushes");
+    });
 }
 
 #[test]
@@ -239,7 +257,7 @@ fn a_device_waits_for_the_next_server_after_a_planned_stop() {
     let device = house.attach("db");
     fs::write(&device, [6; 4096]).expect("the device takes it");
     house.stop("connection");
-    let reader = std::thread::spawn({
+    let reader = thread::spawn({
         let device = device.clone();
         move || {
             let flags = OFlags::DIRECT.bits().cast_signed();
@@ -316,6 +334,18 @@ fn a_holder_that_died_is_replaced() {
     house.start();
     assert_eq!(house.ask("origin"), "ok TakenOver");
     fs::read(&device).expect("the device goes on");
+}
+
+#[test]
+fn an_export_that_somebody_unmounts_says_so_and_can_be_started_again() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    assert_eq!(house.ask("serving"), "ok true");
+    run(tool("umount").arg(house.mount_point()));
+    eventually("the end is noticed", || house.ask("serving") == "ok false");
+    house.stop("connection");
+    house.start();
+    assert_eq!(house.ask("origin"), "ok Mounted");
+    assert_eq!(fs::metadata(house.file("db")).expect("the file is served").len(), 8 * MIB);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread;
 
 use block_device::{
     Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind,
@@ -14,13 +15,15 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 pub(crate) struct FileDevice {
     file: File,
     sector: SectorSize,
+    /// While this file exists, flushes do not end.
+    gate: PathBuf,
 }
 
 impl FileDevice {
     pub(crate) fn open(path: &Path, sector: &str) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let sector = if sector == "512" { SectorSize::Bytes512 } else { SectorSize::Bytes4096 };
-        Ok(Self { file, sector })
+        Ok(Self { file, sector, gate: path.with_extension("gate") })
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
@@ -103,6 +106,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        while self.gate.exists() {
+            thread::yield_now();
+        }
         Ok(())
     }
 

@@ -119,6 +119,11 @@ impl House {
         file.expect("the volume exists").set_len(size_bytes).expect("holes need no room");
     }
 
+    /// A file that keeps the volume's flushes from ending for as long as it exists.
+    pub(crate) fn gate(&self, name: &str) -> PathBuf {
+        self.backing(name).with_extension("gate")
+    }
+
     pub(crate) fn rename(&self, from: &str, to: &str) {
         let old = self.backing(from);
         let new = old.with_file_name(

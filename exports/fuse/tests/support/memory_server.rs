@@ -18,16 +18,16 @@ use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 
 use block_device::BlockDevice;
-use fuse::{Config, Export, FileEntry, FileId, Files, FuseError, Helper, Keep, run_helper};
+use fuse::{Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, Keep, run_errand};
 
 use file_device::FileDevice;
 
-const HELPER_FLAG: &str = "--fuse-helper";
+const ERRAND_FLAG: &str = "--fuse-errand";
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     match args.first() {
-        Some(first) if first == HELPER_FLAG => run_helper(args.into_iter().skip(1)),
+        Some(first) if first == ERRAND_FLAG => run_errand(args.into_iter().skip(1)),
         Some(directory) => serve(Path::new(directory)),
         None => ExitCode::from(2),
     }
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
 
 fn serve(directory: &Path) -> ExitCode {
     let volumes = Arc::new(Volumes::new(directory.join("backing")));
-    let helper = Helper::same_program([HELPER_FLAG.into()]);
-    let config = Config::new(directory.join("volumes"), directory.join("holder.sock"), helper);
+    let errands = ErrandRunner::same_program([ERRAND_FLAG.into()]);
+    let config = Config::new(directory.join("volumes"), directory.join("holder.sock"), errands);
     let export = match Export::start(config, Arc::clone(&volumes) as Arc<dyn Files>) {
         Ok(export) => export,
         Err(error) => {
@@ -79,6 +79,7 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
             found.join(" ")
         }),
         ["dead"] => Ok(export.dead_devices().len().to_string()),
+        ["serving"] => Ok(export.is_serving().to_string()),
         ["origin"] => Ok(format!("{:?}", export.origin())),
         ["refresh"] => export.refresh_holder().map(|()| String::new()),
         ["traffic"] => Ok(format!("{:?}", export.traffic())),
@@ -121,7 +122,7 @@ impl Volumes {
         let describe = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             let file_name = entry.file_name().into_string().ok()?;
-            let (name, sector) = file_name.rsplit_once('.')?;
+            let (name, sector) = file_name.rsplit_once('.').filter(|(_, end)| *end != "gate")?;
             let id = FileId(entry.metadata().ok()?.ino());
             let device = open.entry(id).or_insert_with(|| {
                 Arc::new(FileDevice::open(&entry.path(), sector).expect("a volume's file"))

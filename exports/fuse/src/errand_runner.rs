@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that an errand may answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// How to start this program so that it calls [`run_helper`] with the arguments that follow `args`.
+/// How to start this program so that it calls [`run_errand`] with the arguments that follow `args`.
 #[derive(Clone, Debug)]
-pub struct Helper {
+pub struct ErrandRunner {
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }
 
-impl Helper {
+impl ErrandRunner {
     /// The running program itself, even if its file was replaced, with `args` before the rest.
     pub fn same_program(args: impl IntoIterator<Item = OsString>) -> Self {
         Self { program: PathBuf::from("/proc/self/exe"), args: args.into_iter().collect() }
@@ -60,11 +60,11 @@ impl Helper {
     }
 }
 
-/// Does what the arguments behind [`Helper::args`] say. To be called by the program's `main`
+/// Does what the arguments behind [`ErrandRunner::args`] say. To be called by the program's `main`
 /// before it starts threads or opens anything.
-pub fn run_helper(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run_errand(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    if args.first().is_some_and(|first| first.as_bytes() == holder::ERRAND.as_bytes()) {
+    if args.first().is_some_and(|first| first.as_bytes() == holder::HOLD.as_bytes()) {
         return if holder::run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let Some(errand) = Errand::from_args(&args) else {
@@ -108,16 +108,16 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let helper = Helper { program: "/nonexistent/program".into(), args: Vec::new() };
-        let error = helper.send(&errand()).expect_err("it cannot be started");
+        let errands = ErrandRunner { program: "/nonexistent/program".into(), args: Vec::new() };
+        let error = errands.send(&errand()).expect_err("it cannot be started");
         assert_eq!(error.kind, FuseErrorKind::NotFound);
         assert!(error.to_string().contains("/nonexistent/program"), "{error}");
     }
 
     #[test]
     fn a_program_that_does_not_know_errands_is_an_error() {
-        let helper = Helper { program: "/bin/true".into(), args: Vec::new() };
-        let error = helper.send(&errand()).expect_err("it says nothing");
+        let errands = ErrandRunner { program: "/bin/true".into(), args: Vec::new() };
+        let error = errands.send(&errand()).expect_err("it says nothing");
         assert_eq!(error.kind, FuseErrorKind::Kernel);
     }
 }
