@@ -1,2 +1,56 @@
+//! `memlane`: the command line for people and scripts.
+//!
+//! Each command is one request to the daemon and one answer. With `--json` exactly one JSON value
+//! is printed, also for an error; scripts rely on that and on the exit codes:
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | failed |
+//! | 2 | the command line is wrong |
+//! | 3 | there is no volume or attachment of that name |
+//! | 4 | the pool has no memory left |
+//! | 5 | the daemon cannot be reached |
+//!
+//! This program knows the interface only through the `api` crate and holds no state.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod arguments;
+mod client;
+mod commands;
+mod failure;
+mod output;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::output::Form;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => return refuse_usage(&error),
+        // Help and version: what was asked for.
+        Err(help) => return ExitCode::from(u8::from(help.print().is_err())),
+    };
+    let form = if arguments.json { Form::Json } else { Form::Text };
+    match commands::run(arguments) {
+        Ok(result) => output::print(&result, form),
+        Err(failure) => output::report(&failure, form),
+    }
+}
+
+/// The flag `--json` counts also in a command line that is otherwise wrong.
+fn refuse_usage(error: &clap::Error) -> ExitCode {
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let message = error.render().to_string();
+        return output::report(&Failure::usage(message.trim_end()), Form::Json);
+    }
+    // Where not even standard error can be written to, the exit code has to do.
+    let _ = error.print();
+    ExitCode::from(failure::EXIT_USAGE)
+}

@@ -1,0 +1,225 @@
+//! Commands: what each asks the daemon, and how the answer is shown.
+
+use std::fmt::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+use api::{
+    Attachment, AttachmentCreate, ByteSize, Method, Status, Volume, VolumeCreate, VolumePatch,
+};
+use clap::CommandFactory;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::arguments::{Arguments, Command, Create, VolumeCommand};
+use crate::client::{Address, Client};
+use crate::failure::Failure;
+use crate::output::Report;
+use crate::table::{Side, Table};
+
+const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
+const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
+
+/// The program that measures, beside this one.
+const BENCH_PROGRAM: &str = "memlane-bench";
+
+/// Does what the command line asks for.
+pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
+    let client = Client { address: address(&arguments)? };
+    match arguments.command {
+        Command::Volume(command) => run_volume(&client, command),
+        Command::Attach { name, attach_as } => {
+            let request = AttachmentCreate { volume: name, attach_as };
+            let attachment: Attachment =
+                client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
+            let device = attachment.device.clone().unwrap_or_default();
+            Ok(Report { text: device, json: to_json(&attachment) })
+        }
+        Command::Detach { name } => {
+            client.delete(&api::path_of(api::ATTACHMENT_PATH, &name))?;
+            Ok(Report { text: String::new(), json: json!({"detached": name}) })
+        }
+        Command::Status => {
+            let status: Status = client.get(api::STATUS_PATH)?;
+            Ok(Report { text: status_text(&status), json: to_json(&status) })
+        }
+        Command::Bench { arguments: rest } => Err(bench(rest, arguments.json)),
+        Command::Completions { shell } => Ok(completions(shell)),
+    }
+}
+
+fn address(arguments: &Arguments) -> Result<Address, Failure> {
+    if let Some(url) = &arguments.url {
+        return Address::of_url(url);
+    }
+    let from_environment = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
+    let socket = arguments.socket.clone().or_else(from_environment);
+    Ok(Address::Socket(socket.unwrap_or_else(|| SOCKET_DEFAULT.into())))
+}
+
+fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure> {
+    match command {
+        VolumeCommand::Create(create) => {
+            let volume: Volume =
+                client.ask(Method::Post, api::VOLUMES_PATH, &create_request(create))?;
+            Ok(Report { text: String::new(), json: to_json(&volume) })
+        }
+        VolumeCommand::List => {
+            let volumes: Vec<Volume> = client.get(api::VOLUMES_PATH)?;
+            Ok(Report { text: list_text(&volumes), json: to_json(&volumes) })
+        }
+        VolumeCommand::Show { name } => {
+            let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, &name))?;
+            Ok(Report { text: volume_text(&volume), json: to_json(&volume) })
+        }
+        VolumeCommand::Resize { name, size, force } => {
+            change(client, &name, &VolumePatch { size: Some(size), force, ..Default::default() })
+        }
+        VolumeCommand::Rename { name, new_name } => {
+            change(client, &name, &VolumePatch { name: Some(new_name), ..Default::default() })
+        }
+        VolumeCommand::Set { name, settings } => {
+            let mut patch = VolumePatch::default();
+            settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
+            change(client, &name, &patch)
+        }
+        VolumeCommand::Delete { name } => {
+            client.delete(&api::path_of(api::VOLUME_PATH, &name))?;
+            Ok(Report { text: String::new(), json: json!({"deleted": name}) })
+        }
+    }
+}
+
+fn create_request(create: Create) -> VolumeCreate {
+    VolumeCreate {
+        name: create.name,
+        size: create.size,
+        sector_bytes: create.sector,
+        reduction: create.reduction,
+        durability: create.durability,
+        capacity: create.capacity,
+    }
+}
+
+fn change(client: &Client, name: &str, patch: &VolumePatch) -> Result<Report, Failure> {
+    let path = api::path_of(api::VOLUME_PATH, name);
+    let volume: Volume = client.ask(Method::Patch, &path, patch)?;
+    Ok(Report { text: String::new(), json: to_json(&volume) })
+}
+
+fn to_json(answer: &impl Serialize) -> Value {
+    serde_json::to_value(answer).expect("answers are plain data")
+}
+
+fn list_text(volumes: &[Volume]) -> String {
+    let mut table = Table::new(&[
+        ("NAME", Side::Left),
+        ("SIZE", Side::Right),
+        ("WRITTEN", Side::Right),
+        ("RAM", Side::Right),
+        ("RATIO", Side::Right),
+        ("REDUCTION", Side::Left),
+        ("DEVICE", Side::Left),
+    ]);
+    for volume in volumes {
+        table.row(vec![
+            volume.name.clone(),
+            ByteSize(volume.size_bytes).rounded(),
+            ByteSize(volume.written_bytes).rounded(),
+            ByteSize(volume.ram_bytes).rounded(),
+            ratio_text(volume.ratio),
+            word_of(&volume.reduction),
+            volume.device.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    table.to_text()
+}
+
+fn volume_text(volume: &Volume) -> String {
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    lines(&[
+        ("name", volume.name.clone()),
+        ("id", volume.id.to_string()),
+        ("size", ByteSize(volume.size_bytes).to_string()),
+        ("sector", format!("{} B", u32::from(volume.sector_bytes))),
+        ("reduction", word_of(&volume.reduction)),
+        ("durability", word_of(&volume.durability)),
+        ("capacity", word_of(&volume.capacity)),
+        ("written", ByteSize(volume.written_bytes).rounded()),
+        ("of it fill", ByteSize(volume.fill_bytes).rounded()),
+        ("RAM", ByteSize(volume.ram_bytes).rounded()),
+        ("ratio", ratio_text(volume.ratio)),
+        ("device", or_none(&volume.device)),
+        ("NBD", or_none(&volume.nbd_uri)),
+        ("NBD connections", volume.nbd_connections.to_string()),
+    ])
+}
+
+fn status_text(status: &Status) -> String {
+    let pool = &status.pool;
+    let percent = pool.used_bytes.saturating_mul(100) / pool.size_bytes.max(1);
+    let size = |bytes| ByteSize(bytes).rounded();
+    let nbd = status.exports.nbd.as_ref().map_or_else(
+        || "off".to_owned(),
+        |nbd| {
+            let tcp = nbd.tcp.as_ref().map(|tcp| format!(", {tcp}")).unwrap_or_default();
+            format!("{}{tcp}, {} connections", nbd.socket, nbd.connections)
+        },
+    );
+    let devices = status.exports.fuse.as_ref();
+    let mut text = lines(&[
+        ("daemon", format!("{}, pid {}", status.version, status.pid)),
+        ("up", format!("{} s, run {}", status.uptime_seconds, status.run_epoch)),
+        ("recovery", word_of(&status.recovery)),
+        ("volumes", format!("{}, {} attached", status.volume_count, status.attachment_count)),
+        ("pool", format!("{} in {}", size(pool.size_bytes), pool.path)),
+        ("used", format!("{} ({percent} %)", size(pool.used_bytes))),
+        ("  pages", format!("{} in {}", pool.page_count, size(pool.page_bytes))),
+        ("  maps", size(pool.map_bytes)),
+        ("  index", size(pool.index_bytes)),
+        ("  tables", size(pool.table_bytes)),
+        ("  slack", size(pool.slack_bytes)),
+        ("free", size(pool.free_bytes)),
+        ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
+        ("ratio", ratio_text(pool.ratio)),
+        ("NBD", nbd),
+        ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
+    ]);
+    for warning in &status.warnings {
+        write!(text, "\nwarning: {}", warning.message).expect("text can always grow");
+    }
+    text
+}
+
+/// The word that stands for a value in the interface.
+fn word_of(value: &impl Serialize) -> String {
+    to_json(value).as_str().unwrap_or("?").to_owned()
+}
+
+fn ratio_text(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+fn lines(fields: &[(&str, String)]) -> String {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {value}");
+    fields.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Becomes the program that measures. Returns only when it cannot be started.
+fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
+    let own_path = std::env::current_exe().unwrap_or_default();
+    let program = own_path.with_file_name(BENCH_PROGRAM);
+    if json {
+        arguments.push("--json".into());
+    }
+    let error = std::process::Command::new(&program).args(arguments).exec();
+    Failure::other(format!("cannot start {}: {error}", program.display()))
+}
+
+fn completions(shell: clap_complete::Shell) -> Report {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "memlane", &mut script);
+    let script = String::from_utf8_lossy(&script).trim_end().to_owned();
+    Report { json: json!({"completions": script}), text: script }
+}

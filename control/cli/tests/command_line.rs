@@ -1,0 +1,131 @@
+//! The command line against a real daemon: what it prints and how it ends.
+
+mod house;
+
+use house::House;
+use serde_json::json;
+
+#[test]
+fn a_volume_lives_from_create_to_delete() {
+    let house = House::new();
+    let made = house.json("volume create db --size 16MiB --reduction compress", 0);
+    assert_eq!(made["name"], "db");
+    assert_eq!(made["size_bytes"], 16 << 20);
+    assert_eq!(made["reduction"], "compress");
+    assert_eq!(house.json("volume show db", 0), made);
+    assert_eq!(house.json("volume list", 0), json!([made]));
+    assert_eq!(house.json("volume resize db --size 32M", 0)["size_bytes"], 32 << 20);
+    assert_eq!(house.json("volume set db reduction=none", 0)["reduction"], "none");
+    assert_eq!(house.json("volume rename db base", 0)["name"], "base");
+    assert_eq!(house.json("volume delete base", 0), json!({"deleted": "base"}));
+    assert_eq!(house.json("volume list", 0), json!([]));
+}
+
+#[test]
+fn people_get_tables() {
+    let house = House::new();
+    house.text("volume create db --size 16MiB", 0);
+    let list = house.text("volume list", 0);
+    assert!(list.starts_with("NAME  ") && list.contains("16.0 MiB"), "{list}");
+    assert!(house.text("volume show db", 0).contains("16MiB"));
+    let status = house.text("status", 0);
+    assert!(status.contains("1, 0 attached"), "{status}");
+}
+
+#[test]
+fn what_does_not_exist_is_exit_code_3() {
+    let house = House::new();
+    for words in ["volume show a", "volume delete a", "volume resize a --size 4K", "detach a"] {
+        let error = house.json(words, 3);
+        assert_eq!(error["error"]["kind"], "not_found", "{words}: {error}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    let house = House::new();
+    for words in ["volume", "volume create a", "volume create a --size 1GB", "volume set a b=c"] {
+        assert_eq!(house.json(words, 2)["error"]["kind"], "usage", "{words}");
+        house.text(words, 2);
+    }
+}
+
+#[test]
+fn refusals_are_exit_code_1_and_name_the_field() {
+    let house = House::new();
+    house.json("volume create a --size 16M", 0);
+    for (words, kind, field) in [
+        ("volume create a --size 16M", "already_exists", "name: "),
+        ("volume create b --size 4097", "invalid_field", "size: "),
+        ("volume create b --size 16M --durability journal", "not_supported", "durability: "),
+        ("volume create b --size 16M --capacity guaranteed", "not_supported", "capacity: "),
+        ("attach a", "not_supported", "as: "),
+        ("attach a --as ublk", "not_supported", "as: "),
+    ] {
+        let error = &house.json(words, 1)["error"];
+        assert_eq!(error["kind"], kind, "{words}: {error}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.starts_with(field), "{words}: {message}");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_exit_code_5() {
+    let mut house = House::new();
+    house.kill();
+    let error = house.json("status", 5);
+    assert_eq!(error["error"]["kind"], "unreachable");
+    house.text("volume list", 5);
+}
+
+#[test]
+fn a_killed_daemon_comes_back_with_its_volumes() {
+    let mut house = House::new();
+    let made = house.json("volume create a --size 16M", 0);
+    let epoch = house.json("status", 0)["run_epoch"].as_u64().expect("a number");
+    house.kill();
+    house.start();
+    assert_eq!(house.json("volume show a", 0)["id"], made["id"]);
+    assert_eq!(house.json("status", 0)["run_epoch"], epoch + 1);
+}
+
+#[test]
+fn a_daemon_that_is_asked_to_stop_ends_in_order() {
+    let mut house = House::new();
+    house.json("volume create a --size 16M", 0);
+    assert_eq!(house.stop(), Some(0), "{}", house.log());
+    assert!(house.log().contains("stopped"), "{}", house.log());
+    assert!(!house.log().contains("work in flight"), "{}", house.log());
+    house.start();
+    assert_eq!(house.json("status", 0)["recovery"], "complete");
+    house.json("volume show a", 0);
+}
+
+#[test]
+fn a_second_daemon_is_refused() {
+    let house = House::new();
+    let output = house.second_daemon();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("another memlaned"), "{message}");
+}
+
+#[test]
+fn completions_need_no_daemon() {
+    let mut house = House::new();
+    house.kill();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(house.text(&format!("completions {shell}"), 0).contains("memlane"), "{shell}");
+    }
+}
+
+#[test]
+fn a_socket_may_come_from_the_environment() {
+    let house = House::new();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_memlane"))
+        .arg("status")
+        .env("MEMLANE_SOCKET", house.socket())
+        .output()
+        .expect("the command line runs");
+    assert!(output.status.success(), "{output:?}");
+}
