@@ -14,20 +14,20 @@ const SPACE_TRIES_MAX: usize = 3;
 
 impl Volume {
     pub(crate) fn zero_range(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
-        self.admit(&self.shared.store.pin(), Action::WriteZeroes, range)?;
-        let inner = whole_blocks(range);
-        if zeroes == Zeroes::Unmap {
-            self.discard_whole_blocks(range);
-        }
-        for piece in pieces(range) {
-            let is_done = zeroes == Zeroes::Unmap && inner.contains(&piece.block);
-            if is_done {
-                continue;
-            }
+        let zero = |piece| {
             self.zero_piece(piece, zeroes)
-                .map_err(|kind| DeviceError::new(kind, Action::WriteZeroes, range))?;
+                .map_err(|kind| DeviceError::new(kind, Action::WriteZeroes, range))
+        };
+        match zeroes {
+            Zeroes::Unmap => {
+                self.discard_for_request(Action::WriteZeroes, range)?;
+                cut_pieces(range).try_for_each(zero)
+            }
+            Zeroes::KeepAllocated => {
+                self.admit(&self.shared.store.pin(), Action::WriteZeroes, range)?;
+                pieces(range).try_for_each(zero)
+            }
         }
-        Ok(())
     }
 
     fn zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceErrorKind> {
@@ -59,9 +59,29 @@ impl Volume {
         self.publish_page(&mut lane, &pinned, piece.block, NewPage::fill(0))
     }
 
-    /// Makes holes of the whole blocks in `range`, which lies on the volume or behind its end.
-    /// Their memory is free when this returns, unless a reader still looks at it.
+    /// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their
+    /// memory is free when this returns, unless a reader still looks at it. Stops where the volume
+    /// is cut or deleted meanwhile: its place in the table may soon be another's.
+    pub(crate) fn discard_for_request(
+        &self,
+        action: Action,
+        range: ByteRange,
+    ) -> Result<(), DeviceError> {
+        self.admit(&self.shared.store.pin(), action, range)?;
+        self.discard_leaves(range, |pinned| self.admit(pinned, action, range))
+    }
+
+    /// Makes holes of the whole blocks in `range`, for the administration, which keeps requests
+    /// away: the range lies behind the volume's end, or the volume is on its way out.
     pub(crate) fn discard_whole_blocks(&self, range: ByteRange) {
+        self.discard_leaves(range, |_| Ok(())).expect("nothing is refused");
+    }
+
+    fn discard_leaves(
+        &self,
+        range: ByteRange,
+        admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let blocks = whole_blocks(range);
         let mut from = blocks.start;
         while from < blocks.end {
@@ -73,20 +93,27 @@ impl Volume {
             let first = from.max(leaf * LEAF_BLOCKS);
             let last = blocks.end.min((leaf + 1) * LEAF_BLOCKS);
             if first < last {
-                self.discard_in_leaf(leaf, first..last);
+                self.discard_in_leaf(leaf, first..last, &admit)?;
             }
             from = last.max((leaf + 1) * LEAF_BLOCKS);
         }
+        Ok(())
     }
 
-    fn discard_in_leaf(&self, leaf: u64, blocks: std::ops::Range<u64>) {
+    fn discard_in_leaf(
+        &self,
+        leaf: u64,
+        blocks: std::ops::Range<u64>,
+        admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let store = &self.shared.store;
         let mut lane = store.lane();
         {
             let pinned = store.pin();
+            admit(&pinned)?;
             let _held = self.shared.locks.lock_leaf(self.id(), leaf);
             // Looked up again: others may have taken the leaf out before it was ours.
-            let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return };
+            let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return Ok(()) };
             self.shared.sweep.before_change(self, &pinned, node);
             for block in blocks {
                 self.clear_entry(&mut lane, &pinned, (node, index_in_leaf(block)));
@@ -98,6 +125,7 @@ impl Volume {
             }
         }
         lane.drain();
+        Ok(())
     }
 
     fn clear_entry(
@@ -140,6 +168,17 @@ fn whole_blocks(range: ByteRange) -> std::ops::Range<u64> {
     let first = range.start.div_ceil(block_bytes);
     let end = range.start.saturating_add(range.length) / block_bytes;
     first..end.max(first)
+}
+
+/// The pieces at both ends of a range that do not cover their block.
+fn cut_pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
+    let blocks = whole_blocks(range);
+    let end = range.start + range.length;
+    let head_end = (blocks.start * BLOCK_BYTES as u64).min(end);
+    let tail_start = (blocks.end * BLOCK_BYTES as u64).clamp(head_end, end);
+    let head = ByteRange::new(range.start, head_end - range.start);
+    let tail = ByteRange::new(tail_start, end - tail_start);
+    pieces(head).chain(pieces(tail))
 }
 
 fn is_empty(volume: &Volume, pinned: &Pinned<'_>, node: NodeRef) -> bool {

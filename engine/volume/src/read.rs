@@ -129,9 +129,13 @@ impl Volume {
         let mut extents = Extents { list: Vec::new(), count_max };
         let mut at = range.start;
         let end = range.start.saturating_add(range.length);
-        while at < end && !extents.is_full() {
+        // Once at least: an empty range has to fit the volume too.
+        loop {
             let pinned = self.shared.store.pin();
             self.admit(&pinned, Action::ListExtents, range)?;
+            if at >= end || extents.is_full() {
+                break;
+            }
             at = self.list_leaf(&pinned, at, end, &mut extents);
         }
         extents.list.truncate(count_max);

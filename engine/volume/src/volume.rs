@@ -161,7 +161,8 @@ impl Piece {
 
 /// The parts of blocks that a range covers, in order.
 pub(crate) fn pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
-    let end = range.start + range.length;
+    // Ranges whose end is no number fit no volume: refused before any piece of them is used.
+    let end = range.start.saturating_add(range.length);
     let mut at = range.start;
     std::iter::from_fn(move || {
         if at >= end {
@@ -220,9 +221,7 @@ impl BlockDevice for Volume {
     }
 
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
-        self.admit(&self.shared.store.pin(), Action::Discard, range)?;
-        self.discard_whole_blocks(range);
-        Ok(())
+        self.discard_for_request(Action::Discard, range)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

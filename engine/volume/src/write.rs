@@ -21,8 +21,10 @@ impl Volume {
         let mut rest = from;
         let mut todo = pieces(range).peekable();
         let mut tries = 0;
-        while todo.peek().is_some() {
+        // Once at least: an empty range has to fit the volume too.
+        loop {
             match self.write_batch(range, &mut todo, &mut rest) {
+                Ok(()) if todo.peek().is_none() => return Ok(()),
                 Ok(()) => {}
                 Err(error) if error.kind == DeviceErrorKind::NoSpace && tries < SPACE_TRIES_MAX => {
                     tries += 1;
@@ -31,7 +33,6 @@ impl Volume {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 
     /// Writes the next pieces with one lane. Those that are done leave `todo` and `from`.

@@ -1,0 +1,9 @@
+//! An engine beside the model, in a real file.
+
+#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
+
+mod pair;
+mod pool;
+
+pub(crate) use pair::Pair;
+pub(crate) use pool::{Pool, check_sound_when_empty, check_sums, settle};

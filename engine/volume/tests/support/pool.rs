@@ -1,0 +1,68 @@
+//! Pools in files of tmpfs, and what must hold in every pool.
+
+use region::{Region, RegionSpec};
+use volume::{Engine, EngineOptions};
+
+/// More steps than any pool of these tests takes to come to rest.
+const STEPS_MAX: usize = 1_000_000;
+
+/// Bytes that may belong to nothing in an empty pool: what does not divide into slabs.
+const REST_BYTES_MAX: u64 = 256 << 10;
+
+/// A folder with a pool's file, deleted in the end.
+pub(crate) struct Pool {
+    folder: tempfile::TempDir,
+    pub(crate) size_bytes: u64,
+    pub(crate) lane_count: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(size_bytes: u64, lane_count: usize) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        Self { folder, size_bytes, lane_count }
+    }
+
+    pub(crate) fn open(&self) -> Engine {
+        let path = self.folder.path().join("region");
+        let region = Region::open(&RegionSpec { path, size_bytes: self.size_bytes });
+        let options = EngineOptions { lane_count: self.lane_count, fresh_secret: [7; 32] };
+        Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+    }
+}
+
+/// Works until there is nothing more to do.
+pub(crate) fn settle(engine: &Engine) {
+    let steps = (0..STEPS_MAX).take_while(|_| engine.maintain()).count();
+    assert!(steps < STEPS_MAX, "maintenance does not end");
+}
+
+/// Every byte of the pool is counted once.
+#[track_caller]
+pub(crate) fn check_sums(engine: &Engine) {
+    let usage = engine.usage();
+    let parts = [
+        usage.page_bytes,
+        usage.map_bytes,
+        usage.index_bytes,
+        usage.table_bytes,
+        usage.slack_bytes,
+    ];
+    assert_eq!(usage.used_bytes, parts.iter().sum::<u64>(), "{usage:?}");
+    assert_eq!(engine.damaged_entries(), 0, "no entry names what is not there");
+}
+
+/// Deletes all volumes: nothing may be left of them.
+#[track_caller]
+pub(crate) fn check_sound_when_empty(engine: &Engine) {
+    settle(engine);
+    check_sums(engine);
+    for volume in engine.volumes() {
+        engine.delete_volume(&volume.name()).expect("the volume is deleted");
+    }
+    settle(engine);
+    check_sums(engine);
+    let usage = engine.usage();
+    assert_eq!((usage.page_count, usage.page_bytes, usage.map_bytes), (0, 0, 0), "{usage:?}");
+    assert_eq!((usage.written_bytes, usage.fill_bytes), (0, 0), "{usage:?}");
+    assert!(usage.slack_bytes < REST_BYTES_MAX, "no slab is lost: {usage:?}");
+}

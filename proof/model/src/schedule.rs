@@ -1,0 +1,258 @@
+//! Operations that a seed makes.
+
+use block_device::{BLOCK_BYTES, ByteRange, Zeroes};
+
+use crate::contents::{Contents, Texture};
+use crate::pool::Shrink;
+use crate::random::Random;
+use crate::request::Request;
+
+/// Volumes of a schedule, by number; each has a name of its own.
+pub const SLOT_COUNT: usize = 4;
+
+/// Bytes that one leaf of a map covers: requests like to lie across its borders.
+const LEAF_BYTES: u64 = 512 * BLOCK_BYTES as u64;
+
+/// How a pool is left and opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reopening {
+    /// Closed in order.
+    Clean,
+    /// As after a kill between two operations.
+    Unclean,
+}
+
+/// One step of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Request {
+        slot: usize,
+        request: Request,
+    },
+    /// `reduction` is the number of a way to reduce data, below four.
+    Create {
+        slot: usize,
+        size_bytes: u64,
+        reduction: usize,
+    },
+    Delete {
+        slot: usize,
+    },
+    Rename {
+        slot: usize,
+        to: usize,
+    },
+    Resize {
+        slot: usize,
+        size_bytes: u64,
+        shrink: Shrink,
+    },
+    SetReduction {
+        slot: usize,
+        reduction: usize,
+    },
+    Maintain {
+        steps: usize,
+    },
+    Reopen(Reopening),
+    /// Writes noise from the volume's start until the pool is full.
+    FillUp {
+        slot: usize,
+        seed: u64,
+    },
+}
+
+/// What kind of schedule is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleShape {
+    pub operation_count: usize,
+    /// Most volumes are this long at most.
+    pub size_bytes_max: u64,
+    /// Most requests are this long at most.
+    pub length_max: usize,
+    /// One in so many operations fills the pool up; none when 0.
+    pub fill_up_one_in: u64,
+}
+
+/// A list of operations.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pub operations: Vec<Operation>,
+}
+
+impl Schedule {
+    pub fn random(seed: u64, shape: ScheduleShape) -> Self {
+        let mut author = Author {
+            random: Random::new(seed),
+            shape,
+            sizes: [shape.size_bytes_max; SLOT_COUNT],
+            last_offset: 0,
+        };
+        let mut operations = Vec::with_capacity(shape.operation_count);
+        operations.push(author.create(0));
+        while operations.len() < shape.operation_count {
+            let operation = author.operation();
+            operations.push(operation);
+        }
+        Self { operations }
+    }
+}
+
+struct Author {
+    random: Random,
+    shape: ScheduleShape,
+    /// The size that each volume was last asked to have.
+    sizes: [u64; SLOT_COUNT],
+    last_offset: u64,
+}
+
+impl Author {
+    fn operation(&mut self) -> Operation {
+        let slot = self.slot();
+        if self.shape.fill_up_one_in > 0 && self.random.one_in(self.shape.fill_up_one_in) {
+            return Operation::FillUp { slot, seed: self.random.number() };
+        }
+        match self.random.below(100) {
+            0..5 => self.create(slot),
+            5..7 => Operation::Delete { slot },
+            7..9 => Operation::Rename { slot, to: self.slot() },
+            9..12 => self.resize(slot),
+            12..14 => Operation::SetReduction { slot, reduction: self.random.index(4) },
+            14..19 => Operation::Maintain { steps: 1 + self.random.index(6) },
+            19 => Operation::Reopen(Reopening::Clean),
+            20..22 => Operation::Reopen(Reopening::Unclean),
+            _ => Operation::Request { slot, request: self.request(slot) },
+        }
+    }
+
+    /// Mostly the first two.
+    fn slot(&mut self) -> usize {
+        let limit = if self.random.one_in(3) { SLOT_COUNT } else { 2 };
+        self.random.index(limit)
+    }
+
+    fn create(&mut self, slot: usize) -> Operation {
+        self.sizes[slot] = self.size();
+        Operation::Create {
+            slot,
+            size_bytes: self.sizes[slot],
+            reduction: self.random.pick(&[0, 0, 0, 1, 2, 3]),
+        }
+    }
+
+    fn resize(&mut self, slot: usize) -> Operation {
+        let size_bytes = self.size();
+        let shrink = self.random.pick(&[Shrink::KeepData, Shrink::DropData]);
+        if shrink == Shrink::DropData {
+            self.sizes[slot] = size_bytes;
+        }
+        Operation::Resize { slot, size_bytes, shrink }
+    }
+
+    fn size(&mut self) -> u64 {
+        let block_bytes = BLOCK_BYTES as u64;
+        match self.random.below(12) {
+            0 => block_bytes,
+            1 => 64 << 40,
+            2 => LEAF_BYTES << self.random.below(20),
+            3 => LEAF_BYTES,
+            _ => (1 + self.random.below(self.shape.size_bytes_max / block_bytes)) * block_bytes,
+        }
+    }
+
+    fn request(&mut self, slot: usize) -> Request {
+        let (offset, length) = (self.offset(slot), self.length());
+        let bytes = length as u64;
+        let range = ByteRange::new(offset, bytes);
+        match self.random.below(20) {
+            0..4 => Request::Read { offset, length },
+            4..6 => Request::ReadInPlace(range),
+            6..14 => {
+                Request::Write { offset, length, contents: Contents::random(&mut self.random) }
+            }
+            14 => Request::WriteZeroes(self.long(range, slot), Zeroes::Unmap),
+            15 => Request::WriteZeroes(range, Zeroes::KeepAllocated),
+            16..18 => Request::Discard(self.long(range, slot)),
+            18 => Request::Extents {
+                range: self.long(range, slot),
+                count_max: 1 + self.random.index(20),
+            },
+            _ => self.odd(range, slot),
+        }
+    }
+
+    /// Requests at the edge of what is allowed.
+    fn odd(&mut self, range: ByteRange, slot: usize) -> Request {
+        let size = self.sizes[slot];
+        match self.random.below(5) {
+            0 => Request::Flush,
+            1 => Request::Write {
+                offset: size.saturating_sub(range.length / 2),
+                length: usize::try_from(range.length).expect("a short range"),
+                contents: Contents::new(Texture::Mixed, range.start),
+            },
+            2 => Request::Read { offset: size, length: self.random.index(2) },
+            3 => Request::Discard(ByteRange::new(range.start, u64::MAX - self.random.below(9))),
+            _ => Request::Write {
+                offset: size + 4096,
+                length: 0,
+                contents: Contents::new(Texture::Zeros, 0),
+            },
+        }
+    }
+
+    /// Now and then the range to the volume's end.
+    fn long(&mut self, range: ByteRange, slot: usize) -> ByteRange {
+        match self.random.one_in(6) {
+            true => ByteRange::new(range.start, self.sizes[slot].saturating_sub(range.start)),
+            false => range,
+        }
+    }
+
+    fn offset(&mut self, slot: usize) -> u64 {
+        let size = self.sizes[slot];
+        let leaf_border = self.random.below(size.div_ceil(LEAF_BYTES) + 1) * LEAF_BYTES;
+        let offset = match self.random.below(8) {
+            0 => self.random.below(64 << 10),
+            1 => leaf_border.saturating_sub(self.random.below(32 << 10)),
+            2 => size.saturating_sub(self.random.below(128 << 10)),
+            3..6 => self.last_offset.wrapping_add(self.random.below(32 << 10)) % size,
+            _ => self.random.below(size.min(self.shape.size_bytes_max)),
+        };
+        self.last_offset = offset;
+        match self.random.below(4) {
+            0 => offset,
+            1 => offset / 512 * 512,
+            _ => offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64,
+        }
+    }
+
+    fn length(&mut self) -> usize {
+        match self.random.below(10) {
+            0 => self.random.index(600),
+            1 => 512 * (1 + self.random.index(20)),
+            2 => self.random.index(self.shape.length_max),
+            3 => BLOCK_BYTES * (1 + self.random.index(self.shape.length_max / BLOCK_BYTES)),
+            _ => BLOCK_BYTES * (1 + self.random.index(12)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_always_makes_the_same_schedule() {
+        let shape = ScheduleShape {
+            operation_count: 500,
+            size_bytes_max: 8 << 20,
+            length_max: 256 << 10,
+            fill_up_one_in: 100,
+        };
+        let one = Schedule::random(3, shape).operations;
+        assert_eq!(one, Schedule::random(3, shape).operations);
+        assert_ne!(one, Schedule::random(4, shape).operations);
+        assert_eq!(one.len(), 500);
+    }
+}
