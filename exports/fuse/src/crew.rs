@@ -55,6 +55,7 @@ struct Shared {
     counters: Vec<Counters>,
     roster: Roster,
     pace: Pace,
+    core_count: usize,
     is_over: AtomicBool,
     /// Readable once the crew shall stop.
     stop: OwnedFd,
@@ -72,6 +73,7 @@ impl Crew {
             counters: (0..plan.worker_count).map(|_| Counters::default()).collect(),
             roster: Roster::new(plan.worker_count),
             pace: Pace::new(),
+            core_count: thread::available_parallelism().map_or(1, usize::from),
             is_over: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC)?,
         });
@@ -254,7 +256,10 @@ impl<'shared> Worker<'shared> {
             self.backlog_bytes += REQUEST_COST_BYTES + data_bytes(&operation);
             if self.backlog_bytes >= HELP_FROM_BYTES {
                 self.backlog_bytes = 0;
-                shared.roster.call_one();
+                // More busy workers than cores would only stand in each other's way.
+                if shared.roster.awake_count() < shared.core_count {
+                    shared.roster.call_one();
+                }
             }
         }
         let scratch = &mut self.scratch;

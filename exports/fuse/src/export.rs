@@ -24,8 +24,9 @@ use crate::roster::WORKER_COUNT_MAX;
 /// File systems of former processes that are removed from one mount point.
 const STALE_MOUNTS_MAX: u32 = 16;
 
-/// Workers beyond this many find nothing to do on most machines.
-const WORKER_COUNT_DEFAULT_MAX: usize = 4;
+/// More than most machines have cores, because all but the busy ones sleep, and each flush that
+/// waits for a disk takes one. A worker takes 2 MiB.
+const WORKER_COUNT_DEFAULT: usize = 8;
 
 /// Where and how to export.
 #[derive(Clone)]
@@ -35,7 +36,8 @@ pub struct Config {
     /// Where the holder listens.
     pub holder_socket: PathBuf,
     pub errands: ErrandRunner,
-    /// Threads that serve requests, of which one waits and the others help; 64 at most.
+    /// Threads that serve requests, of which one waits and the others sleep until there is more to
+    /// do than one can; 64 at most. Each flush that waits for a disk occupies one.
     pub worker_count: usize,
     pub permits: Arc<SpinPermits>,
     /// The longest that a worker spins for a request.
@@ -45,14 +47,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// What suits this machine; only the places and the program have no default.
+    /// What suits most machines; only the places and the program have no default.
     pub fn new(mount_point: PathBuf, holder_socket: PathBuf, errands: ErrandRunner) -> Self {
-        let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             mount_point,
             holder_socket,
             errands,
-            worker_count: core_count.min(WORKER_COUNT_DEFAULT_MAX),
+            worker_count: WORKER_COUNT_DEFAULT,
             permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
             thread_start: Arc::new(|| ()),

@@ -52,6 +52,11 @@ impl Roster {
         self.call_one();
     }
 
+    pub(crate) fn awake_count(&self) -> usize {
+        let parked = self.parked.load(Ordering::Relaxed).count_ones();
+        self.threads.len() - usize::try_from(parked).expect("at most 64")
+    }
+
     /// Wakes one parked worker, if there is one.
     pub(crate) fn call_one(&self) {
         // SeqCst: either we see the bit that a worker set, or it sees that there is no leader.

@@ -57,19 +57,24 @@ fn bytes_written_to_a_file_are_read_back() {
 }
 
 #[test]
-fn a_flush_that_takes_long_holds_up_no_reads() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let (file, gate) = (open(&house.file("db")), house.gate("db"));
-    File::create(&gate).expect("the directory is writable");
+fn flushes_that_take_long_hold_up_no_reads() {
+    let names = ["a", "b", "c"];
+    let volumes = names.map(|name| (name, 512, 8 * MIB));
+    let Some(mut house) = House::build(&volumes) else { return };
+    let files = names.map(|name| open(&house.file(name)));
+    let gates = names.map(|name| house.gate(name));
+    gates.iter().for_each(|gate| drop(File::create(gate).expect("the directory is writable")));
     thread::scope(|scope| {
-        let flush = scope.spawn(|| file.sync_all());
-        eventually("the flush has begun", || house.ask("traffic").contains("flushes: 1"));
-        for _ in 0..100 {
+        let flushes: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
+        eventually("all flushes have begun", || house.ask("traffic").contains("flushes: 3"));
+        for file in &files {
             file.read_exact_at(&mut [0; 512], 0).expect("the volume returns it");
         }
-        assert!(!flush.is_finished(), "the gate is closed");
-        fs::remove_file(&gate).expect("it is there");
-        flush.join().expect("the thread returns").expect("the volume flushes");
+        assert!(flushes.iter().all(|flush| !flush.is_finished()), "the gates are closed");
+        gates.iter().for_each(|gate| fs::remove_file(gate).expect("it is there"));
+        for flush in flushes {
+            flush.join().expect("the thread returns").expect("the volume flushes");
+        }
     });
 }
 
