@@ -236,8 +236,8 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        Interruption::forget();
-        if !self.is_finished {
+        Interruption::begin_to_clean_up();
+        if !self.is_finished && !Interruption::was_asked_for() {
             eprintln!("the daemon's log:\n{}", self.log_end());
         }
         if self.child.is_some() {

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::tool::Tool;
+use crate::tool::{Tool, name_of};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static CLEANING_UP: AtomicBool = AtomicBool::new(false);
 
 /// The user's wish to stop: Ctrl-C or a polite signal. Waits end with an error then, so that guards
 /// clean up on the way out.
@@ -29,15 +30,20 @@ impl Interruption {
         Ok(())
     }
 
-    /// Forgets a wish, so that cleaning up is not interrupted by what began it.
-    pub fn forget() {
-        if let Some(flag) = INTERRUPTED.get() {
-            // Relaxed: the flag carries no data.
-            flag.store(false, Ordering::Relaxed);
-        }
+    /// Waits no longer end with an error: cleaning up is not interrupted by what began it.
+    pub fn begin_to_clean_up() {
+        // Relaxed: the flag carries no data.
+        CLEANING_UP.store(true, Ordering::Relaxed);
     }
 
+    /// Whether waits shall end.
     pub fn is_asked_for() -> bool {
+        // Relaxed: the flag carries no data.
+        Self::was_asked_for() && !CLEANING_UP.load(Ordering::Relaxed)
+    }
+
+    /// Whether the user wished to stop, however long ago.
+    pub fn was_asked_for() -> bool {
         // Relaxed: the flag carries no data.
         INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
@@ -52,7 +58,7 @@ pub struct Background {
 impl Background {
     pub fn start(tool: Tool) -> Result<Self> {
         let mut command = tool.into_command();
-        let name = format!("{command:?}");
+        let name = name_of(&command);
         let child = command.spawn().with_context(|| format!("cannot run {name}"))?;
         Ok(Self { child, name })
     }

@@ -92,7 +92,7 @@ impl Tool {
 
     /// Runs the program to its end, whatever that is.
     pub fn run(mut self) -> Result<ToolOutput> {
-        let name = format!("{:?}", self.command);
+        let name = name_of(&self.command);
         let mut stdout = tempfile::tempfile().context("cannot make a file for output")?;
         let mut stderr = tempfile::tempfile().context("cannot make a file for output")?;
         self.command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
@@ -122,13 +122,19 @@ impl Tool {
 
     /// Runs the program, which must succeed, and returns what it wrote to standard output.
     pub fn check(self) -> Result<String> {
-        let name = format!("{:?}", self.command);
+        let name = name_of(&self.command);
         let output = self.run()?;
         if output.exit_code != Some(0) {
             bail!("{name} failed ({:?}): {}{}", output.exit_code, output.stdout, output.stderr);
         }
         Ok(output.stdout)
     }
+}
+
+/// The program and its arguments, without its environment.
+pub(crate) fn name_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
 fn text_of(file: &mut File) -> Result<String> {
