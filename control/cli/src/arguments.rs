@@ -41,7 +41,8 @@ pub(crate) enum Command {
         name: String,
 
         /// The kernel driver
-        #[arg(long = "as", default_value = "auto", value_parser = words(&["auto", "ublk", "loop"]).map(word::<AttachAs>))]
+        #[arg(long = "as", default_value = "auto")]
+        #[arg(value_parser = words(&DRIVERS).map(word::<AttachAs>))]
         attach_as: AttachAs,
     },
 
@@ -149,6 +150,7 @@ pub(crate) struct Create {
     pub(crate) capacity: Capacity,
 }
 
+const DRIVERS: [&str; 3] = ["auto", "ublk", "loop"];
 const REDUCTIONS: [&str; 4] = ["full", "compress", "dedup", "none"];
 const DURABILITIES: [&str; 3] = ["ram", "image", "journal"];
 const CAPACITIES: [&str; 2] = ["thin", "guaranteed"];
@@ -228,7 +230,7 @@ mod tests {
                 parse(&format!("memlane volume set a {flag}={value}")).expect(value);
             }
         }
-        for value in ["auto", "ublk", "loop"] {
+        for value in DRIVERS {
             parse(&format!("memlane attach a --as {value}")).expect(value);
         }
     }

@@ -367,6 +367,19 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_in_the_sample_file_and_every_line_of_it_can_be_used() {
+        let sample = include_str!("../memlaned.toml");
+        let is_key = |line: &&str| line.starts_with("# ") && line.contains(" = ");
+        let lines: Vec<&str> = sample.lines().filter(is_key).map(|line| &line[2..]).collect();
+        from_toml(&lines.join("\n")).expect("the sample, uncommented");
+        let command = <Flags as clap::CommandFactory>::command();
+        for key in command.get_arguments().filter_map(clap::Arg::get_long) {
+            let is_there = lines.iter().any(|line| line.starts_with(&format!("{key} =")));
+            assert!(is_there || key == "config", "{key}");
+        }
+    }
+
+    #[test]
     fn a_file_that_was_asked_for_must_exist() {
         let error = Config::read(from_flags(&["--config", "/nonexistent/memlaned.toml"]))
             .expect_err("there is no such file");

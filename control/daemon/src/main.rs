@@ -30,7 +30,7 @@ use clap::Parser;
 use crate::config::{Config, Flags};
 
 fn main() -> ExitCode {
-    if let Some(exit_code) = exports::run_as_helper() {
+    if let Some(exit_code) = exports::run_errand() {
         return exit_code;
     }
     finish(Config::read(Flags::parse()).and_then(|config| {

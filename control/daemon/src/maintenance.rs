@@ -85,9 +85,6 @@ impl Maintenance {
     ) -> anyhow::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let work = move || {
-            if let Err(error) = engine.populate() {
-                tracing::debug!(%error, "page tables are filled as pages are used");
-            }
             let mut interval = Duration::ZERO;
             let mut last = Instant::now();
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {

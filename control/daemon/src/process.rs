@@ -17,11 +17,6 @@ pub(crate) fn protect_from_memory_shortage() {
     }
 }
 
-/// What each thread that serves requests does first.
-pub(crate) fn begin_serving_thread() {
-    report("mark a thread as serving block I/O", kernel::serve_block_io());
-}
-
 fn leave_oom_list() -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")
 }

@@ -14,15 +14,14 @@ use waiting::SpinPermits;
 
 use crate::config::FuseConfig;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices};
-use crate::process;
 
 /// The first argument of processes that this program starts of itself, for what a daemon must not
 /// do in its own process: keep the file system's connection over its death, and touch files that
 /// it serves.
 const HELPER_FLAG: &str = "--helper";
 
-/// Runs as a helper and returns how that ended, if that is what the arguments ask for.
-pub(crate) fn run_as_helper() -> Option<ExitCode> {
+/// Does a helper's work, if the arguments ask for it, and returns how that ended.
+pub(crate) fn run_errand() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let is_helper = arguments.next().as_deref() == Some(OsStr::new(HELPER_FLAG));
     is_helper.then(|| fuse::run_helper(arguments))
@@ -46,7 +45,6 @@ impl FuseDevices {
         let mut plan =
             Config::new(config.mount_point.clone(), config.holder_socket.clone(), helper);
         plan.permits = spin_permits;
-        plan.thread_start = Arc::new(process::begin_serving_thread);
         let export = Export::start(plan, catalog).context("cannot serve volumes as files")?;
         tracing::info!(
             mount_point = %config.mount_point.display(),

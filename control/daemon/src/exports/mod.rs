@@ -7,5 +7,5 @@ mod nbd;
 
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices};
-pub(crate) use fuse::{FuseDevices, run_as_helper};
+pub(crate) use fuse::{FuseDevices, run_errand};
 pub(crate) use nbd::{NbdCounts, NbdExport};

@@ -13,7 +13,6 @@ use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 use crate::config::NbdConfig;
 use crate::exports::Catalog;
-use crate::process;
 
 /// Clients of one listener at once.
 const CONNECTION_COUNT_MAX: usize = 1024;
@@ -57,7 +56,8 @@ impl NbdExport {
                 handshake_time_max: HANDSHAKE_TIME_MAX,
                 spin_permits,
                 spin_max: SPIN_MAX_DEFAULT,
-                thread_start: process::begin_serving_thread,
+                // Threads inherit what they need from the one that started them.
+                thread_start: || (),
             },
             catalog,
         )
