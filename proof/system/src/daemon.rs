@@ -205,7 +205,8 @@ impl Daemon {
         Ok(attached.map(|volume| volume.name).collect())
     }
 
-    fn command_line(&self, words: &str) -> Tool {
+    /// The command line with `words`, to be run.
+    pub fn command_line(&self, words: &str) -> Tool {
         let program = program("memlane");
         Tool::new(&program.to_string_lossy())
             .arg("--socket")
