@@ -56,12 +56,14 @@ pub fn drop_one(word: &AtomicU64) -> bool {
     drop_many(word, 1)
 }
 
-/// Gives `references` back at once. Returns whether they were the last.
+/// Gives `references` back at once. Returns whether they were the last. A count that is lower than
+/// that was damaged: it stays as it is.
 pub fn drop_many(word: &AtomicU64, references: u64) -> bool {
+    let lower = |now: u64| (count_of(now) >= references).then(|| now - references);
     // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
-    let before = word.fetch_sub(references, Ordering::AcqRel);
-    assert!(count_of(before) >= references, "a reference count never falls below zero");
-    count_of(before) == references
+    let result = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
+    debug_assert!(result.is_ok(), "a reference count never falls below zero");
+    result.is_ok_and(|before| count_of(before) == references)
 }
 
 #[cfg(all(test, not(loom)))]

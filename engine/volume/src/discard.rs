@@ -9,14 +9,13 @@ use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::read::EntryCursor;
 use crate::volume::{Piece, Volume, pieces};
 
-/// How often a request that finds no memory waits for what is on its way to be freed.
-const SPACE_TRIES_MAX: usize = 3;
-
 impl Volume {
     pub(crate) fn zero_range(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
         let zero = |piece| {
-            self.zero_piece(piece, zeroes)
-                .map_err(|kind| DeviceError::new(kind, Action::WriteZeroes, range))
+            self.shared.find_space(|| {
+                self.zero_piece(piece, zeroes)
+                    .map_err(|kind| DeviceError::new(kind, Action::WriteZeroes, range))
+            })
         };
         match zeroes {
             Zeroes::Unmap => {
@@ -31,19 +30,6 @@ impl Volume {
     }
 
     fn zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceErrorKind> {
-        let mut tries = 0;
-        loop {
-            match self.try_zero_piece(piece, zeroes) {
-                Err(DeviceErrorKind::NoSpace) if tries < SPACE_TRIES_MAX => {
-                    tries += 1;
-                    self.shared.store.reclaim();
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn try_zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceErrorKind> {
         let mut lane = self.shared.store.lane();
         let pinned = self.shared.store.pin();
         let range = ByteRange::new(piece.block * BLOCK_BYTES as u64, 1);

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use block_device::ByteRange;
-use codec::BLOCK_BYTES;
 use page_store::{OpenError, PageStore, StoreOptions};
 use region::Region;
+use sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{VolumeError, VolumeErrorKind};
-use crate::locks::BlockLocks;
 use crate::maintain::Maintenance;
 use crate::shared::Shared;
-use crate::spec::{EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec};
+use crate::spec::{
+    EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec, is_size,
+};
 use crate::sweep::Sweep;
 use crate::table::{self, Stored};
 use crate::usage::{PoolUsage, Recovery};
@@ -29,6 +30,8 @@ pub struct Engine {
     /// Held by operations that change the volume table.
     administration: Mutex<()>,
     maintenance: Mutex<Maintenance>,
+    /// What maintenance says of itself, for those who do not want to wait for it.
+    is_sweeping: AtomicBool,
 }
 
 impl Engine {
@@ -40,7 +43,7 @@ impl Engine {
         let (store, excess) = PageStore::open(region, options)?;
         let was_clean = excess.is_none();
         let sweep = Sweep::new(excess);
-        let shared = Arc::new(Shared { store, locks: BlockLocks::new(), sweep });
+        let shared = Arc::new(Shared::new(store, sweep));
         let volumes = load_volumes(&shared, was_clean);
         let listed: Vec<_> = volumes.values().cloned().collect();
         let maintenance = Maintenance::new((!was_clean).then_some(listed));
@@ -49,6 +52,7 @@ impl Engine {
             volumes: RwLock::new(volumes),
             administration: Mutex::new(()),
             maintenance: Mutex::new(maintenance),
+            is_sweeping: AtomicBool::new(!was_clean),
         })
     }
 
@@ -139,13 +143,18 @@ impl Engine {
             volume.set_size_bytes(size_bytes);
             return Ok(());
         }
-        // From here on no request reaches behind the new end.
+        let behind = behind(size_bytes);
+        let is_refused = || shrink == ShrinkPolicy::KeepData && volume.holds_data_in(behind);
+        let refusal = || VolumeError::new(VolumeErrorKind::DataBehindNewEnd, name);
+        if is_refused() {
+            return Err(refusal());
+        }
+        // From here on no request reaches behind the new end. One may have done so just before.
         volume.set_size_bytes(size_bytes);
         store.wait_for_readers();
-        let behind = behind(size_bytes);
-        if shrink == ShrinkPolicy::KeepData && volume.holds_data_in(behind) {
+        if is_refused() {
             volume.set_size_bytes(old_bytes);
-            return Err(VolumeError::new(VolumeErrorKind::DataBehindNewEnd, name));
+            return Err(refusal());
         }
         volume.record.begin_trimming(store);
         volume.record.set_size(store, size_bytes);
@@ -170,7 +179,7 @@ impl Engine {
     }
 
     pub fn recovery(&self) -> Recovery {
-        match self.maintenance().is_sweeping() {
+        match self.is_sweeping.load(Ordering::Relaxed) {
             true => Recovery::Sweeping,
             false => Recovery::Complete,
         }
@@ -197,7 +206,10 @@ impl Engine {
     /// dedup index, emptying sparse slabs. Returns whether there is more to do now. One thread at
     /// a time does the work.
     pub fn maintain(&self) -> bool {
-        self.maintenance().step(&self.shared, || self.volumes())
+        let mut maintenance = self.maintenance();
+        let has_more = maintenance.step(&self.shared, || self.volumes());
+        self.is_sweeping.store(maintenance.is_sweeping(), Ordering::Relaxed);
+        has_more
     }
 
     /// Ends cleanly: drops what is retired and marks the pool so that the next open need not look
@@ -209,7 +221,7 @@ impl Engine {
             volume.set_gone();
         }
         store.wait_for_readers();
-        while self.maintain() {}
+        self.maintenance().stop(&self.shared);
         for volume in self.volumes() {
             let (written, filled) = (volume.written_blocks.sum(), volume.fill_blocks.sum());
             volume.record.set_counts(store, written, filled);
@@ -245,7 +257,8 @@ impl Engine {
     }
 }
 
-/// Finds the volumes and ends what a kill interrupted.
+/// Finds the volumes and ends what a kill interrupted. A record that cannot be read stays as it is,
+/// and so does all memory that it may name.
 fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
     let mut volumes = Volumes::new();
     for record in table::all() {
@@ -253,7 +266,10 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
             // What is left of the map counts as leaked.
             record.end_deleting(&shared.store);
         }
-        let Some(stored) = record.load(&shared.store) else { continue };
+        let Some(stored) = record.load(&shared.store) else {
+            shared.sweep.note_damage(u64::from(record.is_live(&shared.store)));
+            continue;
+        };
         let volume = Volume::new(Arc::clone(shared), record, &stored);
         if was_clean {
             let signed = |count: u64| i64::try_from(count).unwrap_or(0);
@@ -270,8 +286,7 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
 }
 
 fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError> {
-    let is_whole = size_bytes.is_multiple_of(BLOCK_BYTES as u64);
-    if !is_whole || size_bytes == 0 || size_bytes > SIZE_BYTES_MAX {
+    if !is_size(size_bytes) {
         return Err(VolumeError::new(VolumeErrorKind::InvalidSize, name));
     }
     Ok(())

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::volume::Volume;
 
 /// Slabs emptied in one walk over the maps.
-const VICTIMS_MAX: usize = 256;
+const VICTIMS_MAX: usize = 1024;
 
 /// Leaves looked at in one step.
 const LEAVES_A_STEP: usize = 64;
@@ -30,20 +30,14 @@ pub(crate) struct Evacuation {
 }
 
 impl Evacuation {
-    /// Chooses slabs to empty, if that would bring back `bytes_min` or more.
+    /// Chooses slabs to empty, if that may bring back `bytes_min` or more.
     pub(crate) fn begin(
         store: &PageStore,
         volumes: Vec<Arc<Volume>>,
         bytes_min: u64,
     ) -> Option<Self> {
-        let class = store.sparsest_class(bytes_min)?;
-        let victims = store.choose_victims(class, VICTIMS_MAX);
-        (!victims.is_empty()).then(|| Self {
-            victims,
-            volumes,
-            next_leaf: 0,
-            moved: HashMap::new(),
-        })
+        let victims = store.choose_victims(bytes_min, VICTIMS_MAX)?;
+        Some(Self { victims, volumes, next_leaf: 0, moved: HashMap::new() })
     }
 
     /// Walks on for a while. Returns whether there is more to walk.
@@ -69,27 +63,31 @@ impl Evacuation {
         true
     }
 
-    /// Lets the victims that are empty go, and the others work on.
-    pub(crate) fn end(self, shared: &Shared) {
+    /// Lets the victims that are empty go, and the others work on. Returns how many were empty.
+    pub(crate) fn end(self, shared: &Shared) -> usize {
         let mut lane = shared.store.lane();
         for (_, page) in self.moved {
             lane.give_back(page);
         }
         lane.drain();
         drop(lane);
-        shared.store.release_victims(self.victims);
+        shared.store.release_victims(self.victims)
     }
 
     fn move_pages_of(&mut self, shared: &Shared, volume: &Volume, leaf: u64) {
-        let mut lane = shared.store.lane();
-        for index in 0..NODE_ENTRY_COUNT {
+        let is_hit = |pinned: &Pinned<'_>, node, index| {
+            shared.store.is_in_victim(shared.store.entry(pinned, node, index))
+        };
+        let hits: Vec<usize> = {
+            let pinned = shared.store.pin();
+            let Some(node) = volume.map.find_leaf(&shared.store, &pinned, leaf) else { return };
+            (0..NODE_ENTRY_COUNT).filter(|&index| is_hit(&pinned, node, index)).collect()
+        };
+        for index in hits {
+            let mut lane = shared.store.lane();
             let pinned = shared.store.pin();
             if volume.is_gone() {
                 return;
-            }
-            let Some(node) = volume.map.find_leaf(&shared.store, &pinned, leaf) else { return };
-            if !shared.store.is_in_victim(shared.store.entry(&pinned, node, index)) {
-                continue;
             }
             let block = leaf * LEAF_BLOCKS + index as u64;
             let _held = shared.locks.lock_block(volume.id(), block);
@@ -113,7 +111,7 @@ impl Evacuation {
         }
         let known = self.moved.get(&entry).and_then(|page| lane.share(page));
         // Without memory to move to, the page stays: its slab is used again in the end.
-        let Some(page) = known.or_else(|| lane.relocate(pinned, entry).ok()) else { return };
+        let Some(page) = known.or_else(|| lane.relocate(pinned, entry)) else { return };
         if store.is_shared(entry)
             && !self.moved.contains_key(&entry)
             && let Some(own) = lane.share(&page)

@@ -72,6 +72,17 @@ impl Maintenance {
         !(was_idle && matches!(self.task, Task::Idle))
     }
 
+    /// Lets a walk that empties slabs end early.
+    pub(crate) fn stop(&mut self, shared: &Shared) {
+        let task = std::mem::replace(&mut self.task, Task::Idle);
+        match task {
+            Task::Evacuate(evacuation) => {
+                evacuation.end(shared);
+            }
+            other => self.task = other,
+        }
+    }
+
     fn look_for_work(
         &mut self,
         shared: &Shared,
@@ -101,11 +112,7 @@ impl Maintenance {
         if evacuation.step(shared) {
             return Task::Evacuate(evacuation);
         }
-        let free_before = shared.store.usage().free_bytes;
-        evacuation.end(shared);
-        shared.store.wait_for_readers();
-        shared.store.drain_idle_lanes();
-        let gained = shared.store.usage().free_bytes > free_before;
+        let gained = evacuation.end(shared) > 0;
         self.rest = if gained { 0 } else { self.rest_next };
         self.rest_next = if gained { 1 } else { (self.rest_next * 2).min(REST_MAX) };
         Task::Idle
@@ -122,6 +129,7 @@ fn show(shared: &Shared, mut volumes: Vec<Arc<Volume>>, mut next_leaf: u64) -> T
         if next_leaf == 0 {
             let mut show = |node| shared.sweep.show_inner(node);
             volume.map.for_each_inner_node(&shared.store, &pinned, &mut show);
+            shared.sweep.note_damage(volume.map.count_damage(&shared.store, &pinned));
         }
         match volume.map.next_leaf(&shared.store, &pinned, next_leaf) {
             Some((leaf, node)) => {

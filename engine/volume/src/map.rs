@@ -11,7 +11,7 @@
 //! Nodes appear when a block below them is first written; leaves go when their last block is
 //! discarded, inner nodes with their volume.
 
-use page_store::{Lane, NODE_ENTRY_COUNT, NoSpace, NodeRef, PageStore, Parent, Purpose};
+use page_store::{Lane, LinkError, NODE_ENTRY_COUNT, NodeRef, PageStore, Parent, Purpose};
 use sync::Pinned;
 
 /// Bits of a block's index that choose an entry of one node.
@@ -62,7 +62,7 @@ impl Map {
         pinned: &Pinned<'_>,
         lane: &mut Lane<'_>,
         leaf: u64,
-    ) -> Result<NodeRef, NoSpace> {
+    ) -> Result<NodeRef, LinkError> {
         let mut parent = Parent::Root(self.root_word);
         for level in (0..=INNER_LEVELS).rev() {
             let node = match store.child(pinned, parent) {
@@ -112,6 +112,17 @@ impl Map {
         if let Some(root) = store.child(pinned, Parent::Root(self.root_word)) {
             visit_inner(store, pinned, (root, INNER_LEVELS), visit);
         }
+    }
+
+    /// Counts words of inner nodes that name something which is no node.
+    pub(crate) fn count_damage(self, store: &PageStore, pinned: &Pinned<'_>) -> u64 {
+        let is_damaged = |parent| u64::from(store.has_damaged_child(pinned, parent));
+        let mut damage = is_damaged(Parent::Root(self.root_word));
+        self.for_each_inner_node(store, pinned, &mut |node| {
+            let parents = (0..NODE_ENTRY_COUNT).map(|index| Parent::Node(node, index));
+            damage += parents.map(is_damaged).sum::<u64>();
+        });
+        damage
     }
 
     /// Takes the inner nodes out of the map, once every leaf is gone. Nobody else uses the map.

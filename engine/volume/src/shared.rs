@@ -1,9 +1,16 @@
 //! What the volumes of one pool share.
 
+use std::sync::Mutex;
+
+use block_device::{DeviceError, DeviceErrorKind};
 use page_store::PageStore;
 
 use crate::locks::BlockLocks;
 use crate::sweep::Sweep;
+
+/// How often a request that finds no memory tries again after collecting what is on its way to be
+/// freed.
+const SPACE_TRIES_MAX: usize = 2;
 
 /// The pool, the block locks, and the search for leaks while it runs.
 #[derive(Debug)]
@@ -11,4 +18,37 @@ pub(crate) struct Shared {
     pub(crate) store: PageStore,
     pub(crate) locks: BlockLocks,
     pub(crate) sweep: Sweep,
+    /// Held by a request that collects memory for itself: what it finds is not for the next one
+    /// that is short of it.
+    shortage: Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn new(store: PageStore, sweep: Sweep) -> Self {
+        Self { store, locks: BlockLocks::new(), sweep, shortage: Mutex::new(()) }
+    }
+
+    /// Makes an attempt, and a few more if it finds no memory. Not to be called while pinned or
+    /// with a lane.
+    pub(crate) fn find_space(
+        &self,
+        mut attempt: impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let is_short = |result: &Result<(), DeviceError>| {
+            result.as_ref().is_err_and(|error| error.kind == DeviceErrorKind::NoSpace)
+        };
+        let mut result = attempt();
+        if !is_short(&result) {
+            return result;
+        }
+        let _turn = self.shortage.lock().expect("a panic in a request ends the process");
+        for _ in 0..SPACE_TRIES_MAX {
+            self.store.reclaim();
+            result = attempt();
+            if !is_short(&result) {
+                break;
+            }
+        }
+        result
+    }
 }

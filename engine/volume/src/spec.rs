@@ -101,6 +101,11 @@ impl fmt::Display for VolumeName {
 /// The largest volume, in bytes: 64 TiB.
 pub const SIZE_BYTES_MAX: u64 = 64 << 40;
 
+/// Whether a volume can have this size: a multiple of 4 KiB, not zero, not too large.
+pub(crate) fn is_size(size_bytes: u64) -> bool {
+    (1..=SIZE_BYTES_MAX).contains(&size_bytes) && size_bytes.is_multiple_of(4096)
+}
+
 /// A volume to create.
 #[derive(Clone, Debug)]
 pub struct VolumeSpec {

@@ -73,11 +73,18 @@ impl Sweep {
         }
     }
 
-    /// All maps have been shown: hands over what is left, which is leaked.
+    /// All maps have been shown: hands over what is left, which is leaked. Nothing, if some of the
+    /// maps are damaged.
     pub(crate) fn end_showing(&self) -> Option<Excess> {
         let excess = self.lock().take();
         self.is_showing.store(false, Ordering::Relaxed);
-        excess
+        // What was not shown because it cannot be read is not leaked: better to keep too much.
+        excess.filter(|_| self.damaged() == 0)
+    }
+
+    /// Something of the maps could not be read, so it could not be shown either.
+    pub(crate) fn note_damage(&self, count: u64) {
+        self.damaged.fetch_add(count, Ordering::Relaxed);
     }
 
     fn note(&self, is_sound: bool) {

@@ -17,7 +17,7 @@
 use block_device::SectorSize;
 use page_store::{PageStore, ROOT_WORD_COUNT};
 
-use crate::spec::{NAME_BYTES_MAX, Reduction, VolumeName};
+use crate::spec::{NAME_BYTES_MAX, Reduction, VolumeName, is_size};
 
 const RECORD_WORDS: usize = 32;
 pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
@@ -80,6 +80,10 @@ impl Record {
         self.get(store, STATE) & STATE_MASK == FREE
     }
 
+    pub(crate) fn is_live(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & STATE_MASK == LIVE
+    }
+
     pub(crate) fn is_being_deleted(self, store: &PageStore) -> bool {
         self.get(store, STATE) & STATE_MASK == DELETING
     }
@@ -96,10 +100,15 @@ impl Record {
             0 => SectorSize::Bytes512,
             _ => SectorSize::Bytes4096,
         };
+        let size_bytes = self.get(store, SIZE);
+        let id = self.get(store, ID);
+        if !is_size(size_bytes) || id == 0 {
+            return None;
+        }
         Some(Stored {
             name: self.load_name(store, state)?,
-            id: self.get(store, ID),
-            size_bytes: self.get(store, SIZE),
+            id,
+            size_bytes,
             sector,
             reduction: *Reduction::ALL.get(reduction)?,
             written_blocks: self.get(store, WRITTEN),

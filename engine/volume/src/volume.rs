@@ -188,6 +188,9 @@ pub(crate) fn data_range(
     length: usize,
 ) -> Result<ByteRange, DeviceError> {
     let range = ByteRange::new(start, length as u64);
+    if range.end().is_none() {
+        return Err(DeviceError::new(DeviceErrorKind::OutOfRange, action, range));
+    }
     if length > IO_BYTES_MAX {
         return Err(DeviceError::new(DeviceErrorKind::TooLong, action, range));
     }

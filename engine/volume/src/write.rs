@@ -2,7 +2,7 @@
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, Lane, NewPage, NoSpace, NodeRef, Purpose};
+use page_store::{Entry, Lane, LinkError, NewPage, NoSpace, NodeRef, Purpose};
 use sync::Pinned;
 
 use crate::map::{index_in_leaf, leaf_of};
@@ -12,25 +12,16 @@ use crate::volume::{Piece, Volume, data_range, pieces};
 /// Blocks written with one lane and under one pin.
 const BATCH_BLOCKS_MAX: usize = 64;
 
-/// How often a write that finds no memory waits for what is on its way to be freed.
-const SPACE_TRIES_MAX: usize = 3;
-
 impl Volume {
     pub(crate) fn write_bytes(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         let range = data_range(Action::Write, offset, from.len())?;
         let mut rest = from;
         let mut todo = pieces(range).peekable();
-        let mut tries = 0;
         // Once at least: an empty range has to fit the volume too.
         loop {
-            match self.write_batch(range, &mut todo, &mut rest) {
-                Ok(()) if todo.peek().is_none() => return Ok(()),
-                Ok(()) => {}
-                Err(error) if error.kind == DeviceErrorKind::NoSpace && tries < SPACE_TRIES_MAX => {
-                    tries += 1;
-                    self.shared.store.reclaim();
-                }
-                Err(error) => return Err(error),
+            self.shared.find_space(|| self.write_batch(range, &mut todo, &mut rest))?;
+            if todo.peek().is_none() {
+                return Ok(());
             }
         }
     }
@@ -110,7 +101,10 @@ impl Volume {
             Ok(node) => node,
             Err(error) => {
                 lane.give_back(page);
-                return Err(no_space(error));
+                return Err(match error {
+                    LinkError::NoSpace(error) => no_space(error),
+                    LinkError::Damaged => DeviceErrorKind::Corrupt,
+                });
             }
         };
         self.shared.sweep.before_change(self, pinned, node);

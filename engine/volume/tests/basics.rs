@@ -181,6 +181,23 @@ fn a_full_pool_refuses_new_data_cleanly_and_serves_again_after_a_discard() {
 }
 
 #[test]
+fn overwrites_never_run_out_of_memory_in_a_full_pool() {
+    let pool = Pool::new(32 * MIB);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("v", 64 * MIB)).expect("a volume can be made");
+    let mut blocks = 0;
+    while volume.write(blocks * 4096, &noise(blocks + 1, 4096)).is_ok() {
+        blocks += 1;
+    }
+    // With a stride, so that each overwrite makes a hole in another slab.
+    for round in 0..4 * blocks {
+        let block = round * 33 % blocks;
+        let result = volume.write(block * 4096, &noise(1_000_000 + round, 4096));
+        result.unwrap_or_else(|error| panic!("overwrite {round} of {blocks} blocks: {error}"));
+    }
+}
+
+#[test]
 fn a_volume_grows_and_shrinks() {
     let pool = Pool::new(16 * MIB);
     let engine = pool.open();

@@ -9,6 +9,9 @@ use crate::entry::Entry;
 use crate::layout::Slot;
 use crate::store::Core;
 
+/// Pages compared for one write at most: contents made to collide cost no more than that.
+const COMPARISONS_MAX: usize = 2;
+
 /// The longest secret that XXH3 uses.
 const SECRET_BYTES: usize = 192;
 
@@ -66,35 +69,45 @@ impl Core {
         fingerprint: u32,
         scratch: &mut Block,
     ) -> Option<Entry> {
-        for at in self.index.hints(self, pinned, fingerprint).into_iter().flatten() {
-            if !self.layout.has(at) || !self.is_named(at) || self.book.is_victim(at.slab) {
-                continue;
-            }
-            let word = self.region.word_to_store(self.layout.slot_word(at));
-            let is_wanted = |description| described_fingerprint(description) == fingerprint;
-            let Some(description) = counted::try_share(word, is_wanted) else { continue };
-            let entry = Entry::page(at, described_length(description));
+        let mut comparisons = 0;
+        for at in self.index.hints(self, pinned, fingerprint) {
+            let Some(entry) = self.share_hinted(at, fingerprint) else { continue };
             if self.is_equal(pinned, entry, contents, scratch) {
                 return Some(entry);
             }
             self.release(at);
+            comparisons += 1;
+            if comparisons == COMPARISONS_MAX {
+                break;
+            }
         }
         None
     }
 
-    /// Whether a slot is live and its fingerprint has this tag.
-    pub(crate) fn holds_tag(&self, at: Slot, wanted: u64, tag: impl Fn(u32) -> u64) -> bool {
+    /// Takes a reference to the page that a hint leads to, if it has the fingerprint.
+    fn share_hinted(&self, at: Slot, fingerprint: u32) -> Option<Entry> {
+        if !self.layout.has(at) || !self.is_named(at) || self.book.is_victim(at.slab, at.class) {
+            return None;
+        }
+        let word = self.region.word_to_store(self.layout.slot_word(at));
+        let is_wanted = |description| described_fingerprint(description) == fingerprint;
+        let description = counted::try_share(word, is_wanted)?;
+        Some(Entry::page(at, described_length(description)))
+    }
+
+    /// Whether a slot's page can be shared and its fingerprint has this tag.
+    pub(crate) fn can_share_tag(&self, at: Slot, wanted: u64, tag: impl Fn(u32) -> u64) -> bool {
         if !self.layout.has(at) || !self.is_named(at) {
             return false;
         }
         let word = self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed);
         let fingerprint = described_fingerprint(counted::description_of(word));
-        counted::count_of(word) > 0 && tag(fingerprint) == wanted
+        (1..counted::COUNT_MAX).contains(&counted::count_of(word)) && tag(fingerprint) == wanted
     }
 
     /// Whether the slab still has the class that a hint says. Slabs change their class a grace
     /// period after the table stops naming the old one, so the answer holds while pinned.
-    fn is_named(&self, at: Slot) -> bool {
+    pub(crate) fn is_named(&self, at: Slot) -> bool {
         let named = self.region.word(self.layout.table_word(at.slab)).load(Ordering::Acquire);
         named == u64::from(at.class.id()) + 1 && at.class.has_slots()
     }

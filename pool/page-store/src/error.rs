@@ -5,6 +5,16 @@
 #[error("the pool has no free memory left")]
 pub struct NoSpace;
 
+/// Why a node cannot be linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    NoSpace(#[from] NoSpace),
+    /// The parent names something that is no node.
+    #[error("a node of the map is damaged")]
+    Damaged,
+}
+
 /// Why a region cannot be opened as a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenErrorKind {

@@ -46,9 +46,6 @@ const TAG_MASK: u64 = (1 << (32 - BUCKET_BITS)) - 1;
 /// A directory entry: the segment's slab plus one in the low half, its depth above.
 const DEPTH_SHIFT: u32 = 32;
 
-/// Hints that one fingerprint yields at most: each may cost a comparison of 4 KiB.
-const HINTS_MAX: usize = 2;
-
 /// The index of one pool.
 #[derive(Debug)]
 pub(crate) struct DedupIndex {
@@ -101,36 +98,43 @@ impl DedupIndex {
     }
 
     /// Slots that may hold contents of this fingerprint.
-    pub(crate) fn hints(
+    pub(crate) fn hints<'seen>(
         &self,
-        core: &Core,
-        _pinned: &Pinned<'_>,
+        core: &'seen Core,
+        _pinned: &'seen Pinned<'_>,
         fingerprint: u32,
-    ) -> [Option<Slot>; HINTS_MAX] {
-        let mut hints = [None; HINTS_MAX];
-        let Some(segment) = self.segment(self.place(fingerprint)) else { return hints };
-        let mut found = 0;
-        for word in words(core, segment, fingerprint) {
+    ) -> impl Iterator<Item = Slot> + use<'seen> {
+        let segment = self.segment(self.place(fingerprint));
+        let words = segment.map_or(&[][..], |segment| words(core, segment, fingerprint));
+        words.iter().filter_map(move |word| {
             let hint = word.load(Ordering::Relaxed);
-            if hint & PRESENT != 0 && tag_of(hint) == tag(fingerprint) {
-                hints[found] = Some(unpack(hint));
-                found += 1;
-                if found == HINTS_MAX {
-                    break;
-                }
-            }
-        }
-        hints
+            has_tag(hint, fingerprint).then(|| unpack(hint))
+        })
     }
 
-    /// Remembers that `at` holds contents of this fingerprint, in the place of another hint when
-    /// the bucket is full. Without memory for a first segment it remembers nothing.
+    /// Remembers that `at` holds contents of this fingerprint: in the place of a stale hint of the
+    /// same tag, in an empty place, or in that of another hint. Without memory for a first segment
+    /// it remembers nothing.
     pub(crate) fn insert(&self, core: &Core, pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
         let place = self.place(fingerprint);
         let Some(segment) = self.segment(place).or_else(|| self.add_first(core)) else { return };
         let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
         let words = words(core, segment, fingerprint);
-        let empty = words.iter().find(|word| word.load(Ordering::Relaxed) & PRESENT == 0);
+        let mut empty = None;
+        for word in words {
+            let found = word.load(Ordering::Relaxed);
+            if found == hint {
+                return;
+            }
+            if found & PRESENT == 0 {
+                empty = empty.or(Some(word));
+            } else if has_tag(found, fingerprint)
+                && !core.can_share_tag(unpack(found), tag(fingerprint), tag)
+            {
+                word.store(hint, Ordering::Relaxed);
+                return;
+            }
+        }
         if let Some(word) = empty {
             word.store(hint, Ordering::Relaxed);
             let filled = &self.filled[self.first_place(place, segment.depth)];
@@ -245,7 +249,7 @@ fn drop_stale(core: &Core, slab: u32) -> u32 {
         if hint & PRESENT == 0 {
             continue;
         }
-        if core.holds_tag(unpack(hint), tag_of(hint), tag) {
+        if core.can_share_tag(unpack(hint), tag_of(hint), tag) {
             left += 1;
         } else {
             word.store(0, Ordering::Relaxed);
@@ -278,6 +282,10 @@ fn unpack_segment(entry: u64) -> Option<Segment> {
 
 fn tag(fingerprint: u32) -> u64 {
     u64::from(fingerprint >> BUCKET_BITS)
+}
+
+fn has_tag(hint: u64, fingerprint: u32) -> bool {
+    hint & PRESENT != 0 && tag_of(hint) == tag(fingerprint)
 }
 
 fn tag_of(hint: u64) -> u64 {

@@ -10,9 +10,10 @@ use codec::{Block, Encoder};
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
+use crate::contents::PageBytes;
 use crate::dedup::describe;
 use crate::entry::{Entry, NodeRef};
-use crate::error::NoSpace;
+use crate::error::{LinkError, NoSpace};
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
@@ -51,7 +52,8 @@ impl NewPage {
 pub(crate) struct LaneState {
     pub(crate) index: usize,
     open: OpenSlabs,
-    encoder: Encoder,
+    /// Taken out while its output is being stored.
+    encoder: Option<Encoder>,
     scratch: Box<Block>,
     retired: Retired,
 }
@@ -61,7 +63,7 @@ impl LaneState {
         Self {
             index,
             open: OpenSlabs::new(),
-            encoder: Encoder::new(),
+            encoder: Some(Encoder::new()),
             scratch: Box::new([0; codec::BLOCK_BYTES]),
             retired: Retired::new(),
         }
@@ -131,7 +133,7 @@ impl<'store> Lane<'store> {
     }
 
     /// Makes a node of holes the child of `parent`, unless it has one by now. Returns its child.
-    pub fn link(&mut self, parent: Parent, purpose: Purpose) -> Result<NodeRef, NoSpace> {
+    pub fn link(&mut self, parent: Parent, purpose: Purpose) -> Result<NodeRef, LinkError> {
         let at = self.take_slot(Class::NODE, purpose)?;
         self.core.zero_slot(at);
         self.publish(at, 0);
@@ -142,7 +144,8 @@ impl<'store> Lane<'store> {
             Ok(_) => Ok(node),
             Err(other) => {
                 self.core.release_in_lane(at, self.state.index);
-                Ok(NodeRef::from_word(other).expect("a parent's word names a node"))
+                let node = NodeRef::from_word(other).filter(|node| self.core.layout.has(node.0));
+                node.ok_or(LinkError::Damaged)
             }
         }
     }
@@ -151,25 +154,31 @@ impl<'store> Lane<'store> {
     /// caller's to clear before. The caller keeps other writers below `parent` away.
     pub fn unlink(&mut self, parent: Parent) {
         let word = self.core.region.word_to_store(self.core.parent_offset(parent));
-        if let Some(node) = NodeRef::from_word(word.swap(0, Ordering::AcqRel)) {
+        let node = NodeRef::from_word(word.swap(0, Ordering::AcqRel));
+        if let Some(node) = node.filter(|node| self.core.layout.has(node.0)) {
             self.state.retired.push(node.0);
         }
     }
 
-    /// Copies a page of a victim slab to another slab. The caller owns the new reference.
-    pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: Entry) -> Result<NewPage, NoSpace> {
-        let from = entry.slot().expect("only pages are relocated");
-        let length = entry.length_bytes();
-        let stored_bytes = if length == 0 { codec::BLOCK_BYTES } else { length };
-        let to = self.take_slot(from.class, Purpose::Housekeeping)?;
-        self.core.fill_slot(to, self.core.slot_bytes(pinned, from, stored_bytes));
+    /// Copies a page of a victim slab to another slab. The caller owns the new reference. `None`
+    /// when there is no room for it, or the entry is damaged: the page stays where it is.
+    pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+        let from = entry.slot()?;
+        let bytes = match self.core.stored_page(pinned, entry).ok()? {
+            PageBytes::Raw(block) => &block[..],
+            PageBytes::Encoded(bytes) => bytes,
+            PageBytes::Fill(_) => return None,
+        };
+        let to = self.take_slot(from.class, Purpose::Housekeeping).ok()?;
+        self.core.fill_slot(to, bytes);
         let word = self.core.region.word(self.core.layout.slot_word(from)).load(Ordering::Relaxed);
         let fingerprint = dedup::described_fingerprint(counted::description_of(word));
+        let length = entry.length_bytes();
         self.publish(to, describe(length, fingerprint));
         if fingerprint != 0 {
             self.core.index.insert(self.core, pinned, fingerprint, to);
         }
-        Ok(NewPage(Entry::page(to, length)))
+        Some(NewPage(Entry::page(to, length)))
     }
 
     /// Takes another reference to a page that the caller holds one of, if its count has room.
@@ -221,7 +230,7 @@ impl<'store> Lane<'store> {
         let old = Entry(word.load(Ordering::Relaxed));
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
         word.store(new.0, Ordering::Release);
-        if let Some(at) = old.slot() {
+        if let Some(at) = old.slot().filter(|&at| self.core.layout.has(at)) {
             self.state.retired.push(at);
         }
         old
@@ -235,12 +244,11 @@ impl<'store> Lane<'store> {
         fingerprint: u32,
     ) -> Result<NewPage, NoSpace> {
         if may_shrink {
-            // The encoder's output borrows the lane; its buffer is put back below.
-            let mut encoder = std::mem::take(&mut self.state.encoder);
+            let mut encoder = self.state.encoder.take().expect("it is put back below");
             let stored = encoder
                 .encode(contents, packed_bytes_max())
                 .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
-            self.state.encoder = encoder;
+            self.state.encoder = Some(encoder);
             if let Some(Ok(page)) = stored {
                 return Ok(page);
             }
@@ -305,11 +313,15 @@ impl<'store> Lane<'store> {
         let slab = match core.book.take_listed(class) {
             Some(slab) => slab,
             None => {
-                let slab = core.book.take_free(purpose, &core.grace).ok_or(NoSpace)?;
+                let free = core.book.take_free(purpose, &core.grace);
+                let Some(slab) = free else {
+                    // The caller looks again if single free slots were found.
+                    return core.book.list_rest(class).then_some(()).ok_or(NoSpace);
+                };
                 let words_bytes = Layout::inner_words_bytes(class);
                 contents::zero_free_slab(&core.region, core.layout.slab(slab), words_bytes);
                 core.name_slab(slab, class);
-                core.book.admit_formatted(slab, class);
+                core.book.admit_open(slab, class);
                 slab
             }
         };

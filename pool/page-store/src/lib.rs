@@ -13,7 +13,8 @@
 //! 4. Nothing in the region is a lock or an address.
 //! 5. The dedup index, the free lists and all statistics are derived.
 //!
-//! Lock order: lane, then (in the engine) block, then class list, then free list, then index.
+//! Lock order: lane, then (in the engine) block, then index, then search, then class list, then
+//! free list.
 
 mod contents;
 mod dedup;
@@ -35,10 +36,10 @@ mod usage;
 pub use codec::DecodeError;
 pub use contents::PageBytes;
 pub use entry::{Entry, EntryKind, NodeRef};
-pub use error::{NoSpace, OpenError, OpenErrorKind};
+pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind};
 pub use lane::{Lane, NewPage, Policy, Purpose};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
 pub use store::{PageStore, StoreOptions};
 pub use sweep::Excess;
-pub use usage::{SparseClass, StoreUsage, Victims};
+pub use usage::{StoreUsage, Victims};

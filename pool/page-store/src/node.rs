@@ -49,6 +49,12 @@ impl PageStore {
         self.core.layout.has(node.0).then_some(node)
     }
 
+    /// Whether a parent names something that is no node of this pool.
+    pub fn has_damaged_child(&self, pinned: &Pinned<'_>, parent: Parent) -> bool {
+        let word = self.core.region.word(self.core.parent_offset(parent));
+        word.load(Ordering::Acquire) != 0 && self.child(pinned, parent).is_none()
+    }
+
     /// Brings an entry near that will be looked at soon.
     #[inline]
     pub fn prefetch_entry(&self, leaf: NodeRef, index: usize) {

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!            take_free                close, full
-//!   free ───────────────▶ open ────────────────────▶ resting ◀─┐ fewer free slots than
-//!    ▲                     ▲  │ close, with free slots    │    │ the class lists from
-//!    │ grace period        │  ▼                           ▼    │
-//!   emptied ◀──────────── listed ◀──────── enough slots freed ─┘
+//!   unused ─────────────▶ open ────────────────────▶ resting
+//!    ▲                     ▲  │ close, with free slots   │
+//!    │ grace period        │  ▼                          │ enough slots freed
+//!   emptied ◀──────────── listed ◀──────────────────────┘
 //!             last slot freed (also of a resting or a victim slab)
 //! ```
 //!
@@ -19,19 +19,13 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use region::Region;
-use sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Epoch, Grace};
 
 use crate::layout::{CLASS_COUNT, Class, Layout};
 
-/// A lane allocates from it.
-const OPEN: u8 = 1;
-/// It stands in its class's list of slabs with free slots.
-const LISTED: u8 = 2;
-/// Its pages are being moved away.
-const VICTIM: u8 = 4;
-/// It has no live slot and waits for its grace period.
-const EMPTIED: u8 = 8;
+/// Slabs looked at in one search for free slots that are not listed.
+const SEARCHED_SLABS_MAX: u32 = 16 << 10;
 
 /// What a slot is wanted for decides how far down the free slabs may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +38,61 @@ pub enum Purpose {
     Housekeeping,
 }
 
+/// What a slab is doing. Every change from or to a use of a class is made with the list of that
+/// class locked, so what is seen under the lock holds until it is let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Free, or taken and not formatted yet.
+    Unused,
+    /// Full enough that nobody allocates from it.
+    Resting(Class),
+    /// It stands in its class's list of slabs with free slots.
+    Listed(Class),
+    /// A lane allocates from it.
+    Open(Class),
+    /// Its pages are being moved away.
+    Victim(Class),
+    /// It has no live slot and waits for its grace period.
+    Emptied,
+}
+
+impl Use {
+    fn to_word(self) -> u32 {
+        let of = |class: Class, tag: u32| u32::from(class.id()) << 8 | tag;
+        match self {
+            Self::Unused => 0,
+            Self::Emptied => 1,
+            Self::Resting(class) => of(class, 2),
+            Self::Listed(class) => of(class, 3),
+            Self::Open(class) => of(class, 4),
+            Self::Victim(class) => of(class, 5),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct SlabState {
     /// A signed number: a debit may run ahead of a credit.
     free: AtomicU32,
-    flags: AtomicU8,
+    /// A [`Use`].
+    usage: AtomicU32,
     /// Where it stands in its class's list. Guarded by the list's lock.
     position: AtomicU32,
+}
+
+impl SlabState {
+    fn is(&self, usage: Use) -> bool {
+        // SeqCst: see `SlabBook::credit`.
+        self.usage.load(Ordering::SeqCst) == usage.to_word()
+    }
+
+    fn set(&self, usage: Use) {
+        self.usage.store(usage.to_word(), Ordering::SeqCst);
+    }
+
+    fn free(&self) -> i32 {
+        as_signed(self.free.load(Ordering::SeqCst))
+    }
 }
 
 /// The free slabs, and those that wait to be.
@@ -60,6 +102,9 @@ struct FreeSlabs {
     waiting: VecDeque<(Epoch, u32)>,
 }
 
+/// The slabs of one class that have free slots.
+type List<'book> = MutexGuard<'book, Vec<u32>>;
+
 /// The uses of all slabs of a pool.
 #[derive(Debug)]
 pub(crate) struct SlabBook {
@@ -68,6 +113,16 @@ pub(crate) struct SlabBook {
     free: Mutex<FreeSlabs>,
     /// Slabs that new data leaves for overwrites.
     reserve: usize,
+    /// Free slabs have run short: single free slots count.
+    is_scarce: AtomicBool,
+    /// Where the search for free slots that are not listed goes on, and how far it has to go.
+    search: Mutex<Search>,
+}
+
+#[derive(Debug, Default)]
+struct Search {
+    next: u32,
+    left: u32,
 }
 
 impl SlabBook {
@@ -80,16 +135,21 @@ impl SlabBook {
             slabs: (0..count).map(|_| SlabState::default()).collect(),
             listed: (0..CLASS_COUNT).map(|_| Mutex::default()).collect(),
             free: Mutex::new(free),
-            reserve: (count / 64).clamp(2, 1024),
+            reserve: (count / 64).max(2),
+            is_scarce: AtomicBool::new(false),
+            search: Mutex::default(),
         }
     }
 
     pub(crate) fn admit_free(&self, slab: u32) {
+        self.slab(slab).set(Use::Unused);
         self.lock_free().ready.push(slab);
     }
 
     pub(crate) fn admit_used(&self, slab: u32, class: Class, free_slots: u32) {
-        self.slab(slab).free.store(free_slots, Ordering::Relaxed);
+        let state = self.slab(slab);
+        state.free.store(free_slots, Ordering::SeqCst);
+        state.set(Use::Resting(class));
         self.list_if_worthwhile(slab, class);
     }
 
@@ -97,33 +157,36 @@ impl SlabBook {
     pub(crate) fn take_listed(&self, class: Class) -> Option<u32> {
         let mut listed = self.lock_list(class);
         let slab = listed.pop()?;
-        self.slab(slab).flags.store(OPEN, Ordering::SeqCst);
+        self.slab(slab).set(Use::Open(class));
         Some(slab)
     }
 
-    /// Takes a free slab and opens it. The caller formats it.
+    /// Takes a free slab. The caller formats it and tells of it.
     pub(crate) fn take_free(&self, purpose: Purpose, grace: &Grace) -> Option<u32> {
         let mut free = self.lock_free();
         let floor = match purpose {
             Purpose::NewData => self.reserve,
             Purpose::Overwrite => self.reserve / 2,
-            Purpose::Housekeeping => 0,
+            Purpose::Housekeeping => self.reserve / 4,
         };
         if free.ready.len() <= floor {
             free.collect(grace);
         }
         if free.ready.len() <= floor {
+            drop(free);
+            self.begin_scarcity();
             return None;
         }
-        let slab = free.ready.pop()?;
-        drop(free);
-        self.slab(slab).flags.store(OPEN, Ordering::SeqCst);
-        Some(slab)
+        if free.ready.len() > self.reserve && self.is_scarce.load(Ordering::Relaxed) {
+            self.is_scarce.store(false, Ordering::Relaxed);
+        }
+        free.ready.pop()
     }
 
-    /// An open slab was formatted for `class`: all of its slots are free.
-    pub(crate) fn admit_formatted(&self, slab: u32, class: Class) {
+    /// A lane has formatted a slab that it took: all of its slots are free.
+    pub(crate) fn admit_open(&self, slab: u32, class: Class) {
         self.slab(slab).free.store(class.shape().slot_count, Ordering::SeqCst);
+        self.slab(slab).set(Use::Open(class));
     }
 
     /// A lane has taken `count` free slots of a slab that it opened.
@@ -131,17 +194,17 @@ impl SlabBook {
         self.slab(slab).free.fetch_sub(count, Ordering::SeqCst);
     }
 
-    /// One slot is free: its word says so.
+    /// One slot is free: its word says so. The slab cannot go to another use before this is
+    /// counted; it may be on its way as soon as it is.
     pub(crate) fn credit(&self, slab: u32, class: Class, book: BookContext<'_>) {
         let state = self.slab(slab);
-        let free = state.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        let free = as_signed(state.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1));
         // SeqCst, here and in `close`: either the closer sees the credit or we see it closed.
-        let flags = state.flags.load(Ordering::SeqCst);
-        if free == class.shape().slot_count {
-            if flags & OPEN == 0 {
-                self.empty(slab, class, book);
+        if free == slot_count(class) {
+            if !state.is(Use::Open(class)) {
+                self.settle(slab, class, book);
             }
-        } else if flags == 0 && as_signed(free) >= listing_threshold(class) {
+        } else if free >= self.threshold(class) && state.is(Use::Resting(class)) {
             self.list_if_worthwhile(slab, class);
         }
     }
@@ -150,61 +213,87 @@ impl SlabBook {
     pub(crate) fn close(&self, slab: u32, class: Class, unused: u32, book: BookContext<'_>) {
         let state = self.slab(slab);
         state.free.fetch_add(unused, Ordering::SeqCst);
-        state.flags.store(0, Ordering::SeqCst);
-        if state.free.load(Ordering::SeqCst) == class.shape().slot_count {
-            self.empty(slab, class, book);
-        } else {
-            self.list_if_worthwhile(slab, class);
+        {
+            let _list = self.lock_list(class);
+            state.set(Use::Resting(class));
         }
+        self.settle(slab, class, book);
     }
 
     /// Puts a slab of the index back among the free ones, after a grace period.
     pub(crate) fn give_back_whole(&self, slab: u32, book: BookContext<'_>) {
-        self.slab(slab).flags.store(EMPTIED, Ordering::SeqCst);
+        self.slab(slab).set(Use::Emptied);
         self.send_to_wait(slab, book);
     }
 
+    /// Lists slabs of `class` that have any free slot and are not listed, because they have too few
+    /// to be worth it in better times. Looks at a bounded number, going on from call to call, until
+    /// it has seen all since free slabs ran short. Returns whether it found any.
+    pub(crate) fn list_rest(&self, class: Class) -> bool {
+        let Ok(mut search) = self.search.try_lock() else { return false };
+        let slab_count = u32::try_from(self.slabs.len()).expect("slab counts fit 24 bits");
+        let mut found = false;
+        for _ in 0..search.left.min(SEARCHED_SLABS_MAX) {
+            let slab = search.next;
+            search.next = (search.next + 1) % slab_count;
+            search.left -= 1;
+            if let Some(resting) = self.resting_class(slab)
+                && self.slab(slab).free() > 0
+            {
+                self.list_if_worthwhile(slab, resting);
+                found |= resting == class;
+            }
+        }
+        found
+    }
+
     /// Whether the slab's pages are being moved away.
-    pub(crate) fn is_victim(&self, slab: u32) -> bool {
-        self.slab(slab).flags.load(Ordering::Relaxed) & VICTIM != 0
+    pub(crate) fn is_victim(&self, slab: u32, class: Class) -> bool {
+        self.slab(slab).usage.load(Ordering::Relaxed) == Use::Victim(class).to_word()
     }
 
     /// Takes sparse slabs of `class` out of the list, emptiest first, as long as the slots that
     /// stay listed can take their pages in. `count_max` at most.
     pub(crate) fn choose_victims(&self, class: Class, count_max: usize) -> Vec<u32> {
-        let slot_count = class.shape().slot_count;
-        let mut listed = self.lock_list(class);
-        let mut by_free: Vec<(u32, u32)> = listed
-            .iter()
-            .map(|&slab| (self.slab(slab).free.load(Ordering::Relaxed).min(slot_count), slab))
+        let slots = slot_count(class);
+        // Sorted outside the lock: writers of the class wait for the list.
+        let candidates = self.lock_list(class).clone();
+        let mut by_free: Vec<(i32, u32)> = candidates
+            .into_iter()
+            .map(|slab| (self.slab(slab).free().clamp(0, slots), slab))
             .collect();
         by_free.sort_unstable_by(|a, b| b.cmp(a));
-        let mut room: u64 = by_free.iter().map(|&(free, _)| u64::from(free)).sum();
+        let mut room: i64 = by_free.iter().map(|&(free, _)| i64::from(free)).sum();
         let mut victims = Vec::new();
         for (free, slab) in by_free {
             // Its free slots take nothing in any more, and its live ones need room.
-            let taken = u64::from(slot_count);
-            if victims.len() == count_max || taken > room || free * 4 < slot_count {
+            let taken = i64::from(slots);
+            if victims.len() == count_max || taken > room || free * 4 < slots {
                 break;
             }
-            room -= taken;
-            self.unlist(&mut listed, slab);
-            self.slab(slab).flags.store(VICTIM, Ordering::SeqCst);
-            victims.push(slab);
+            let mut listed = self.lock_list(class);
+            if self.slab(slab).is(Use::Listed(class)) {
+                room -= taken;
+                self.unlist(&mut listed, slab);
+                self.slab(slab).set(Use::Victim(class));
+                victims.push(slab);
+            }
         }
         victims
     }
 
-    /// Lets slabs that still hold pages take part again.
-    pub(crate) fn release_victim(&self, slab: u32, class: Class, book: BookContext<'_>) {
+    /// Lets a victim that still holds pages take part again. Returns whether it was empty.
+    pub(crate) fn release_victim(&self, slab: u32, class: Class, book: BookContext<'_>) -> bool {
         let state = self.slab(slab);
-        let was_victim = {
+        {
             let _list = self.lock_list(class);
-            state.flags.compare_exchange(VICTIM, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        };
-        if was_victim {
-            self.close(slab, class, 0, book);
+            if !state.is(Use::Victim(class)) {
+                return true;
+            }
+            state.set(Use::Resting(class));
         }
+        self.settle(slab, class, book);
+        false
     }
 
     /// Free slabs now, after collecting those whose grace period has passed.
@@ -217,28 +306,52 @@ impl SlabBook {
     /// Free slots in the listed slabs of a class.
     pub(crate) fn listed_free_slots(&self, class: Class) -> u64 {
         let listed = self.lock_list(class);
-        let free = |&slab: &u32| as_signed(self.slab(slab).free.load(Ordering::Relaxed)).max(0);
-        listed.iter().map(|slab| u64::from(free(slab).unsigned_abs())).sum()
+        listed.iter().map(|&slab| u64::from(self.slab(slab).free().max(0).unsigned_abs())).sum()
     }
 
     fn slab(&self, slab: u32) -> &SlabState {
         &self.slabs[usize::try_from(slab).expect("slabs fit memory")]
     }
 
+    fn resting_class(&self, slab: u32) -> Option<Class> {
+        let word = self.slab(slab).usage.load(Ordering::SeqCst);
+        let class = Class::from_id(u64::from(word >> 8))?;
+        (word == Use::Resting(class).to_word()).then_some(class)
+    }
+
+    /// Free slabs have run short: from now on, and for all slabs once, single slots count.
+    fn begin_scarcity(&self) {
+        if !self.is_scarce.swap(true, Ordering::Relaxed) {
+            let mut search = self.search.lock().expect("nobody panics while searching");
+            search.left = u32::try_from(self.slabs.len()).expect("slab counts fit 24 bits");
+        }
+    }
+
+    /// Free slots from which on a slab is worth opening again: a sixteenth of it, or one.
+    fn threshold(&self, class: Class) -> i32 {
+        match self.is_scarce.load(Ordering::Relaxed) {
+            true => 1,
+            false => (slot_count(class) / 16).max(1),
+        }
+    }
+
     fn list_if_worthwhile(&self, slab: u32, class: Class) {
         let mut listed = self.lock_list(class);
+        self.list_in(&mut listed, slab, class);
+    }
+
+    fn list_in(&self, listed: &mut List<'_>, slab: u32, class: Class) {
         let state = self.slab(slab);
-        let free = as_signed(state.free.load(Ordering::SeqCst));
-        if state.flags.load(Ordering::SeqCst) != 0 || free < listing_threshold(class) {
+        if !state.is(Use::Resting(class)) || state.free() < self.threshold(class) {
             return;
         }
-        state.flags.store(LISTED, Ordering::SeqCst);
+        state.set(Use::Listed(class));
         let position = u32::try_from(listed.len()).expect("slab counts fit 24 bits");
         state.position.store(position, Ordering::Relaxed);
         listed.push(slab);
     }
 
-    fn unlist(&self, listed: &mut MutexGuard<'_, Vec<u32>>, slab: u32) {
+    fn unlist(&self, listed: &mut List<'_>, slab: u32) {
         let position = self.slab(slab).position.load(Ordering::Relaxed);
         let index = usize::try_from(position).expect("slabs fit memory");
         assert_eq!(listed[index], slab, "a listed slab knows its position");
@@ -248,20 +361,23 @@ impl SlabBook {
         }
     }
 
-    /// Sends a slab without live slots to the free ones, if it still is one.
-    fn empty(&self, slab: u32, class: Class, book: BookContext<'_>) {
+    /// Lists a slab that has free slots, or sends it to the free ones if it has no other. A slab
+    /// that has gone to another use meanwhile is left alone.
+    fn settle(&self, slab: u32, class: Class, book: BookContext<'_>) {
         let state = self.slab(slab);
         {
             let mut listed = self.lock_list(class);
-            let flags = state.flags.load(Ordering::SeqCst);
-            let all_free = state.free.load(Ordering::SeqCst) == class.shape().slot_count;
-            if !all_free || flags & (OPEN | EMPTIED) != 0 {
+            let is_listed = state.is(Use::Listed(class));
+            let is_closed =
+                is_listed || state.is(Use::Resting(class)) || state.is(Use::Victim(class));
+            if !is_closed || state.free() != slot_count(class) {
+                self.list_in(&mut listed, slab, class);
                 return;
             }
-            if flags & LISTED != 0 {
+            if is_listed {
                 self.unlist(&mut listed, slab);
             }
-            state.flags.store(EMPTIED, Ordering::SeqCst);
+            state.set(Use::Emptied);
         }
         self.send_to_wait(slab, book);
     }
@@ -274,7 +390,7 @@ impl SlabBook {
         self.lock_free().waiting.push_back((epoch, slab));
     }
 
-    fn lock_list(&self, class: Class) -> MutexGuard<'_, Vec<u32>> {
+    fn lock_list(&self, class: Class) -> List<'_> {
         self.listed[class.index()].lock().expect("nobody panics with a list locked")
     }
 
@@ -307,10 +423,8 @@ pub(crate) struct BookContext<'pool> {
     pub(crate) grace: &'pool Grace,
 }
 
-/// Free slots from which on a slab is worth opening again: a sixteenth of it.
-fn listing_threshold(class: Class) -> i32 {
-    let slots = class.shape().slot_count / 16;
-    i32::try_from(slots.max(1)).expect("slot counts fit eleven bits")
+fn slot_count(class: Class) -> i32 {
+    i32::try_from(class.shape().slot_count).expect("slot counts fit eleven bits")
 }
 
 fn as_signed(free: u32) -> i32 {

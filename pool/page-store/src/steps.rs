@@ -19,7 +19,7 @@ impl PageStore {
 
     /// Looks a fingerprint up in the dedup index. Returns how many hints it gives.
     pub fn step_probe(&self, pinned: &Pinned<'_>, fingerprint: u32) -> usize {
-        self.core.index.hints(&self.core, pinned, fingerprint).iter().flatten().count()
+        self.core.index.hints(&self.core, pinned, fingerprint).count()
     }
 }
 

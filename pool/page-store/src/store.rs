@@ -26,6 +26,9 @@ const PIN_PLACES: usize = 64;
 /// References that a batch may retire: lanes are drained while there is less room than this.
 const BATCH_REFERENCES_MAX: usize = 2048;
 
+/// How often closing a pool tries to lower what is retired before it leaves that to a sweep.
+const CLOSE_TRIES_MAX: usize = 16;
+
 /// What the owner of a pool decides.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
@@ -89,7 +92,14 @@ impl PageStore {
     /// Marks the pool as left in order, for the next open to skip the search for leaks. Nobody may
     /// use it any more.
     pub fn close(&self) {
-        self.reclaim();
+        // A reader that came in between may hold references back once more.
+        let is_settled = (0..CLOSE_TRIES_MAX).any(|_| {
+            self.reclaim();
+            self.retired_count() == 0
+        });
+        if !is_settled {
+            return;
+        }
         let mut superblock = self.superblock.lock().expect("nobody panics with it locked");
         superblock.closed_cleanly = true;
         superblock.save(&self.core.region, &self.core.layout);
@@ -170,6 +180,14 @@ impl PageStore {
         }
     }
 
+    fn retired_count(&self) -> usize {
+        let count = |state: &Mutex<LaneState>| {
+            let state = state.lock().expect("a panic in a lane ends the process");
+            Lane::new(self, state).retired_count()
+        };
+        self.lanes.iter().map(count).sum()
+    }
+
     pub(crate) fn lane_free_slots(&self, class: Class) -> usize {
         let count = |state: &Mutex<LaneState>| {
             state.try_lock().map_or(0, |state| Lane::new(self, state).free_slots(class))
@@ -198,7 +216,7 @@ impl PageStore {
         match entry.kind() {
             EntryKind::Hole => Ok(PageBytes::Fill(0)),
             EntryKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
-            EntryKind::Page => self.stored_page(pinned, entry),
+            EntryKind::Page => self.core.stored_page(pinned, entry),
         }
     }
 
@@ -217,27 +235,6 @@ impl PageStore {
         }
         Ok(())
     }
-
-    #[inline]
-    fn stored_page<'seen>(
-        &'seen self,
-        pinned: &'seen Pinned<'_>,
-        entry: Entry,
-    ) -> Result<PageBytes<'seen>, DecodeError> {
-        let at = entry.slot().filter(|&at| self.core.layout.has(at)).ok_or(DecodeError)?;
-        let length = entry.length_bytes();
-        if length as u64 > at.class.shape().slot_bytes {
-            return Err(DecodeError);
-        }
-        if length != 0 {
-            return Ok(PageBytes::Encoded(self.core.slot_bytes(pinned, at, length)));
-        }
-        if at.class != Class::RAW {
-            return Err(DecodeError);
-        }
-        let bytes = self.core.slot_bytes(pinned, at, codec::BLOCK_BYTES);
-        Ok(PageBytes::Raw(bytes.try_into().expect("a block was asked for")))
-    }
 }
 
 impl Core {
@@ -251,6 +248,28 @@ impl Core {
         word.store(u64::from(class.id()) + 1, Ordering::Release);
     }
 
+    /// The bytes of a page, if what the entry says of it can be.
+    #[inline]
+    pub(crate) fn stored_page<'seen>(
+        &'seen self,
+        pinned: &'seen Pinned<'_>,
+        entry: Entry,
+    ) -> Result<PageBytes<'seen>, DecodeError> {
+        let at = entry.slot().filter(|&at| self.layout.has(at)).ok_or(DecodeError)?;
+        let length = entry.length_bytes();
+        if length as u64 > at.class.shape().slot_bytes {
+            return Err(DecodeError);
+        }
+        if length != 0 {
+            return Ok(PageBytes::Encoded(self.slot_bytes(pinned, at, length)));
+        }
+        if at.class != Class::RAW {
+            return Err(DecodeError);
+        }
+        let bytes = self.slot_bytes(pinned, at, codec::BLOCK_BYTES);
+        Ok(PageBytes::Raw(bytes.try_into().expect("a block was asked for")))
+    }
+
     /// Gives a reference back that no map holds.
     pub(crate) fn release(&self, at: Slot) {
         self.release_in_lane(at, thread_number());
@@ -260,7 +279,11 @@ impl Core {
         self.release_many(at, 1, lane);
     }
 
+    /// Entries in a damaged region may name what is not there: that is left alone.
     pub(crate) fn release_many(&self, at: Slot, references: u64, lane: usize) {
+        if !self.is_named(at) {
+            return;
+        }
         let word = self.region.word_to_store(self.layout.slot_word(at));
         if counted::drop_many(word, references) {
             self.live[at.class.index()].add(lane, -1);

@@ -26,21 +26,11 @@ pub struct StoreUsage {
     pub page_count: u64,
 }
 
-/// A class that has a fair number of free slots in sparse slabs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SparseClass(Class);
-
 /// Slabs whose pages are being moved away.
 #[derive(Debug)]
 pub struct Victims {
     class: Class,
     slabs: Vec<u32>,
-}
-
-impl Victims {
-    pub fn is_empty(&self) -> bool {
-        self.slabs.is_empty()
-    }
 }
 
 impl PageStore {
@@ -83,31 +73,32 @@ impl PageStore {
         Ok(at.class.shape().slot_bytes / counted::count_of(word).max(1))
     }
 
-    /// The class of pages whose sparse slabs hold the most free memory, if emptying some would
-    /// bring back at least `bytes_min`.
-    pub fn sparsest_class(&self, bytes_min: u64) -> Option<SparseClass> {
+    /// Takes up to `count_max` sparse slabs of one class out of use, of the class that promises the
+    /// most, if emptying some of it may bring back `bytes_min`. Every page in them must be
+    /// relocated, or the victims released.
+    pub fn choose_victims(&self, bytes_min: u64, count_max: usize) -> Option<Victims> {
         let free_bytes = |class: Class| {
             let slots = self.core.book.listed_free_slots(class);
             (slots * class.shape().slot_bytes, class)
         };
-        let sparsest = Class::all()
+        let mut promising: Vec<(u64, Class)> = Class::all()
             .filter(|&class| class.has_slots() && class != Class::NODE)
             .map(free_bytes)
-            .max()?;
-        (sparsest.0 >= bytes_min.max(2 * SLAB_BYTES)).then_some(SparseClass(sparsest.1))
-    }
-
-    /// Takes up to `count_max` sparse slabs out of use. Every page in them must be relocated, or
-    /// the victims released.
-    pub fn choose_victims(&self, class: SparseClass, count_max: usize) -> Victims {
-        let slabs = self.core.book.choose_victims(class.0, count_max);
-        Victims { class: class.0, slabs }
+            .filter(|&(bytes, _)| bytes >= bytes_min.max(2 * SLAB_BYTES))
+            .collect();
+        promising.sort_unstable();
+        promising.into_iter().rev().find_map(|(_, class)| {
+            let slabs = self.core.book.choose_victims(class, count_max);
+            (!slabs.is_empty()).then_some(Victims { class, slabs })
+        })
     }
 
     /// Whether an entry names a page in a slab that is being emptied.
     #[inline]
     pub fn is_in_victim(&self, entry: Entry) -> bool {
-        entry.slot().is_some_and(|at| self.core.layout.has(at) && self.core.book.is_victim(at.slab))
+        entry.slot().is_some_and(|at| {
+            self.core.layout.has(at) && self.core.book.is_victim(at.slab, at.class)
+        })
     }
 
     /// Whether more than one entry names the page.
@@ -118,11 +109,12 @@ impl PageStore {
         })
     }
 
-    /// Ends the emptying: slabs that still hold pages are used again.
-    pub fn release_victims(&self, victims: Victims) {
-        for slab in victims.slabs {
-            self.core.book.release_victim(slab, victims.class, self.core.book_context());
-        }
+    /// Ends the emptying: slabs that still hold pages are used again. Returns how many do not.
+    pub fn release_victims(&self, victims: Victims) -> usize {
+        let release = |&slab: &u32| {
+            self.core.book.release_victim(slab, victims.class, self.core.book_context())
+        };
+        victims.slabs.iter().filter(|slab| release(slab)).count()
     }
 
     /// Free slots that lanes keep for themselves, in bytes.
