@@ -21,7 +21,7 @@ pub use daemon::{Daemon, DaemonOptions, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing};
 pub use mounted::Mounted;
-pub use nbd_client::{NbdClient, NbdFailure, Request};
+pub use nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
 pub use process::{Background, Interruption};
 pub use random::{Random, seed};
 pub use stamp::{BLOCK_BYTES, Block, Contents};

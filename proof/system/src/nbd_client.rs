@@ -19,6 +19,9 @@ const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
 const INFO_EXPORT: u16 = 0;
 
+/// The code of the protocol for "no space".
+pub const NBD_NO_SPACE: u32 = 28;
+
 /// No server that lives lets anybody wait longer.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -37,7 +40,7 @@ pub enum Request {
 pub enum NbdFailure {
     /// The server is gone or the connection broke.
     Disconnected(io::Error),
-    /// The server refused, with a code of the protocol (28 is "no space").
+    /// The server refused, with a code of the protocol.
     Refused(u32),
     /// The server does not speak the protocol.
     Protocol(String),
@@ -72,6 +75,8 @@ impl From<io::Error> for NbdFailure {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
     pub cookie: u64,
+    /// Why the server refused, as a code of the protocol; zero when it did what was asked.
+    pub error: u32,
     /// What was read; empty for other requests.
     pub data: Vec<u8>,
 }
@@ -148,18 +153,21 @@ impl NbdClient {
             return Err(NbdFailure::Protocol(format!("a reply to nothing, cookie {cookie}")));
         };
         if code != 0 {
-            return Err(NbdFailure::Refused(code));
+            return Ok(Reply { cookie, error: code, data: Vec::new() });
         }
         let mut data = vec![0; usize::try_from(length).expect("32 bits fit")];
         self.reader.read_exact(&mut data)?;
-        Ok(Reply { cookie, data })
+        Ok(Reply { cookie, error: 0, data })
     }
 
     /// Sends one request and waits for its reply; nothing else may be in flight.
     pub fn ask(&mut self, request: &Request) -> Result<Vec<u8>, NbdFailure> {
         assert!(self.in_flight.is_empty(), "replies of others would be lost");
         self.send(request)?;
-        Ok(self.receive()?.data)
+        match self.receive()? {
+            Reply { error: 0, data, .. } => Ok(data),
+            Reply { error, .. } => Err(NbdFailure::Refused(error)),
+        }
     }
 
     fn greet(&mut self) -> Result<(), NbdFailure> {

@@ -16,7 +16,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::nbd_client::{NbdClient, NbdFailure, Request};
+use crate::nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
 use crate::random::Random;
 use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
 
@@ -54,7 +54,8 @@ impl StripeSpec {
 #[derive(Debug, Default)]
 pub struct Round {
     verified: AtomicUsize,
-    acknowledged: AtomicU64,
+    answered: AtomicU64,
+    refused: AtomicU64,
     has_failed: AtomicBool,
     is_over: AtomicBool,
 }
@@ -84,9 +85,14 @@ impl Round {
         self.verified.load(Ordering::Acquire)
     }
 
-    /// How many requests were acknowledged.
-    pub fn acknowledged_count(&self) -> u64 {
-        self.acknowledged.load(Ordering::Acquire)
+    /// How many requests were answered.
+    pub fn answered_count(&self) -> u64 {
+        self.answered.load(Ordering::Acquire)
+    }
+
+    /// How many of those were refused for lack of space.
+    pub fn refused_count(&self) -> u64 {
+        self.refused.load(Ordering::Acquire)
     }
 
     /// Whether a stripe has ended with an error.
@@ -159,13 +165,25 @@ impl Stripe {
                 let cookie = client.send(&step.request)?;
                 steps.insert(cookie, step);
             }
-            if steps.is_empty() {
+            if steps.is_empty() && is_over {
                 return Ok(());
+            }
+            if steps.is_empty() {
+                // Too many places are in doubt after refusals.
+                self.verify(&mut client)?;
+                continue;
             }
             let reply = client.receive()?;
             let step = steps.remove(&reply.cookie).expect("the client knows its cookies");
-            self.acknowledge(step, &reply.data)?;
-            round.acknowledged.fetch_add(1, Ordering::AcqRel);
+            match reply.error {
+                0 => self.acknowledge(step, &reply.data)?,
+                // Each block is old or new; the next comparison tells which.
+                NBD_NO_SPACE => {
+                    round.refused.fetch_add(1, Ordering::AcqRel);
+                }
+                error => return Err(NbdFailure::Refused(error).into()),
+            }
+            round.answered.fetch_add(1, Ordering::AcqRel);
         }
     }
 

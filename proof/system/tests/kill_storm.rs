@@ -11,7 +11,6 @@ use system::{Daemon, DaemonOptions, Random, Round, Stripe, StripeSpec, seed, wai
 
 const KILLS_DEFAULT: u64 = 200;
 const STRIPES_PER_VOLUME: usize = 2;
-const RUNS_PER_STRIPE: usize = 96;
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Requests after which the daemon is killed, at most.
@@ -30,11 +29,38 @@ const VOLUMES: [(&str, usize, &str); 3] = [
     ("raw", 4096, "--reduction none"),
 ];
 
+/// One storm.
+struct Storm {
+    pool_size: &'static str,
+    /// Of 64 KiB each.
+    runs_per_stripe: usize,
+    kill_count: u64,
+}
+
+/// What a storm went through.
+#[derive(Default)]
+struct Report {
+    answered_count: u64,
+    refused_count: u64,
+    restarts: Vec<Duration>,
+}
+
 #[test]
 fn acknowledged_writes_survive_every_kill() -> Result<()> {
-    let seed = seed()?;
-    eprintln!("replay: MEMLANE_SEED={seed} cargo test -p system --test kill_storm");
-    storm(seed, kill_count()?)
+    let kill_count = kill_count()?;
+    let storm = Storm { pool_size: "256MiB", runs_per_stripe: 96, kill_count };
+    let report = storm.run("acknowledged")?;
+    ensure!(report.refused_count == 0, "{} requests were refused", report.refused_count);
+    Ok(())
+}
+
+#[test]
+fn a_full_pool_survives_every_kill() -> Result<()> {
+    let kill_count = kill_count()? / 5;
+    let storm = Storm { pool_size: "32MiB", runs_per_stripe: 192, kill_count };
+    let report = storm.run("full")?;
+    ensure!(report.refused_count > 0 || kill_count < 10, "the pool was never full");
+    Ok(())
 }
 
 fn kill_count() -> Result<u64> {
@@ -44,58 +70,94 @@ fn kill_count() -> Result<u64> {
     }
 }
 
-fn storm(seed: u64, kill_count: u64) -> Result<()> {
-    let mut random = Random::new(seed);
-    let options = DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" };
-    let mut daemon = Daemon::start(options)?;
-    let mut stripes = stripes(&mut random);
-    create_volumes(&daemon, &stripes)?;
-    let mut restarts = Vec::new();
-    let mut request_count = 0;
-    for _ in 0..kill_count {
+impl Storm {
+    fn run(&self, test: &str) -> Result<Report> {
+        let seed = seed()?;
+        eprintln!("replay: MEMLANE_SEED={seed} cargo test -p system --test kill_storm {test}");
+        let mut random = Random::new(seed);
+        let mut daemon =
+            Daemon::start(DaemonOptions { pool_size: self.pool_size, flags: "--no-fuse" })?;
+        let mut stripes = self.stripes(&mut random);
+        create_volumes(&daemon, &stripes)?;
+        let mut report = Report::default();
+        for _ in 0..self.kill_count {
+            self.round(&mut daemon, &mut stripes, &mut random, &mut report)?;
+        }
+        let last = Round::default();
+        last.run(&daemon.nbd_socket(), &mut stripes, || Ok(()))?;
+        ensure!(last.verified_count() == stripes.len(), "not all stripes were verified at the end");
+        report.print();
+        daemon.finish()?;
+        Ok(report)
+    }
+
+    /// Lets all stripes verify and write, kills the daemon meanwhile and starts it again.
+    fn round(
+        &self,
+        daemon: &mut Daemon,
+        stripes: &mut [Stripe],
+        random: &mut Random,
+        report: &mut Report,
+    ) -> Result<()> {
         let round = Round::default();
+        let stripe_count = stripes.len();
         let requests_before_kill = random.below(REQUESTS_MAX);
         let delay = Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
-        round.run(&daemon.nbd_socket(), &mut stripes, || {
+        round.run(&daemon.nbd_socket(), stripes, || {
             wait_for("the stripes to verify and write", ROUND_TIME_LIMIT, || {
-                let is_far_enough = round.verified_count() == VOLUMES.len() * STRIPES_PER_VOLUME
-                    && round.acknowledged_count() >= requests_before_kill;
+                let is_far_enough = round.verified_count() >= stripe_count
+                    && round.answered_count() >= requests_before_kill;
                 Ok(is_far_enough || round.has_failed())
             })?;
             spin_for(delay);
             daemon.kill()
         })?;
-        request_count += round.acknowledged_count();
         if random.below(START_KILL_ONE_IN) == 0 {
             daemon.launch()?;
             spin_for(Duration::from_micros(random.below(START_DELAY_MICROSECONDS_MAX)));
             daemon.kill()?;
         }
-        restarts.push(daemon.start_again()?);
+        report.answered_count += round.answered_count();
+        report.refused_count += round.refused_count();
+        report.restarts.push(daemon.start_again()?);
+        Ok(())
     }
-    let last = Round::default();
-    last.run(&daemon.nbd_socket(), &mut stripes, || Ok(()))?;
-    ensure!(last.verified_count() == stripes.len(), "not all stripes were verified at the end");
-    report(kill_count, request_count, restarts);
-    daemon.finish()
+
+    fn stripes(&self, random: &mut Random) -> Vec<Stripe> {
+        let mut stripes = Vec::new();
+        for (number, (volume, sector_bytes, _)) in (0..).zip(VOLUMES) {
+            for stripe in 0..STRIPES_PER_VOLUME {
+                stripes.push(Stripe::new(StripeSpec {
+                    volume: volume.to_owned(),
+                    volume_number: number,
+                    sector_bytes,
+                    stripe,
+                    stripe_count: STRIPES_PER_VOLUME,
+                    run_count: self.runs_per_stripe,
+                    seed: random.next_u64(),
+                }));
+            }
+        }
+        stripes
+    }
 }
 
-fn stripes(random: &mut Random) -> Vec<Stripe> {
-    let mut stripes = Vec::new();
-    for (number, (volume, sector_bytes, _)) in (0..).zip(VOLUMES) {
-        for stripe in 0..STRIPES_PER_VOLUME {
-            stripes.push(Stripe::new(StripeSpec {
-                volume: volume.to_owned(),
-                volume_number: number,
-                sector_bytes,
-                stripe,
-                stripe_count: STRIPES_PER_VOLUME,
-                run_count: RUNS_PER_STRIPE,
-                seed: random.next_u64(),
-            }));
-        }
+impl Report {
+    fn print(&mut self) {
+        self.restarts.sort();
+        let restarts = &self.restarts;
+        let [Some(median), Some(longest)] = [restarts.get(restarts.len() / 2), restarts.last()]
+        else {
+            return;
+        };
+        eprintln!(
+            "measured: {} kills, {} requests answered, {} of them with \"no space\"; restart until \
+             serving: median {median:.1?}, longest {longest:.1?}",
+            restarts.len(),
+            self.answered_count,
+            self.refused_count
+        );
     }
-    stripes
 }
 
 fn create_volumes(daemon: &Daemon, stripes: &[Stripe]) -> Result<()> {
@@ -112,15 +174,4 @@ fn spin_for(delay: Duration) {
     while Instant::now() < end {
         std::hint::spin_loop();
     }
-}
-
-fn report(kill_count: u64, request_count: u64, mut restarts: Vec<Duration>) {
-    restarts.sort();
-    let [Some(median), Some(longest)] = [restarts.get(restarts.len() / 2), restarts.last()] else {
-        return;
-    };
-    eprintln!(
-        "measured: {kill_count} kills, {request_count} requests acknowledged; restart until \
-         serving: median {median:.1?}, longest {longest:.1?}"
-    );
 }

@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use system::{
-    Ability, Daemon, DaemonOptions, NbdClient, NbdFailure, Random, Request, attach,
+    Ability, Daemon, DaemonOptions, NBD_NO_SPACE, NbdClient, NbdFailure, Random, Request, attach,
     device_size_bytes, missing, wait_for,
 };
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 const CHUNK_BYTES: u32 = 1 << 20;
-
-/// The protocol's code for "no space".
-const NBD_NO_SPACE: u32 = 28;
 
 fn small_daemon() -> Result<Daemon> {
     Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })

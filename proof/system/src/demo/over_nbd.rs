@@ -28,7 +28,7 @@ pub(crate) fn run(reason: &str) -> Result<()> {
     let first = Round::default();
     first.run(&daemon.nbd_socket(), &mut stripes, || {
         wait_for("the writers", TIME_LIMIT, || {
-            Ok(first.has_failed() || first.acknowledged_count() >= REQUESTS_BEFORE_KILL)
+            Ok(first.has_failed() || first.answered_count() >= REQUESTS_BEFORE_KILL)
         })?;
         daemon.kill()
     })?;
@@ -48,7 +48,8 @@ pub(crate) fn run(reason: &str) -> Result<()> {
     drop(progress);
     let size = |bytes: u64| Some(format!("{} MiB", thousands(bytes >> 20)));
     let mut table = Table::default();
-    let requests = thousands(first.acknowledged_count());
+    ensure!(first.refused_count() == 0, "the pool was full");
+    let requests = thousands(first.answered_count());
     table.row("requests acknowledged, all found", &[Some(requests)]);
     table.row("daemon serving after the restart", &[Some(format!("{restart:.1?}"))]);
     table.row("RAM used", &[size(pool.used_bytes)]);
