@@ -164,7 +164,10 @@ fn kill_under_work(daemon: &mut Daemon, folder: &Path, seed: u64) -> Result<()> 
 
 fn fio(device: &Path) -> Tool {
     Tool::new("fio --name=v --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k")
-        .args("--size=128M --verify=crc32c --verify_fatal=1 --output=/dev/null".split(' '))
+        .args(
+            "--size=128M --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output=/dev/null"
+                .split(' '),
+        )
         .arg("--refill_buffers")
         .arg(format!("--filename={}", device.display()))
 }
