@@ -1,0 +1,98 @@
+//! A pool's file that is put back to a known state before each run.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::Once;
+
+use region::{CrashPoints, Crashed, Region, RegionSpec};
+use volume::{Engine, EngineOptions};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Completed,
+    /// Before the store that it was to end at.
+    Killed,
+}
+
+/// A folder with a pool's file, deleted in the end.
+pub(crate) struct PoolFile {
+    folder: tempfile::TempDir,
+    size_bytes: u64,
+}
+
+impl PoolFile {
+    pub(crate) fn new(size_bytes: u64) -> Self {
+        silence_crashes();
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        Self { folder, size_bytes }
+    }
+
+    /// The bytes in the file; none when there is no file yet.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        std::fs::read(self.path()).unwrap_or_default()
+    }
+
+    /// Makes the file what it was when `bytes` were saved.
+    pub(crate) fn restore(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            let _absent = std::fs::remove_file(self.path());
+            return;
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.path());
+        let mut file = file.expect("the file opens");
+        file.write_all(bytes).expect("tmpfs has room");
+    }
+
+    pub(crate) fn open(&self) -> Engine {
+        self.open_region(self.region())
+    }
+
+    /// Opens the pool so that `points` end the run.
+    pub(crate) fn open_until(&self, points: &CrashPoints) -> Engine {
+        let mut region = self.region();
+        region.set_crash_points(points.clone());
+        self.open_region(region)
+    }
+
+    /// Works until a point ends it. What is dropped on the way out stores nothing: a second
+    /// panic would end the test.
+    pub(crate) fn run(&self, work: impl FnOnce()) -> Ended {
+        let result = catch_unwind(AssertUnwindSafe(work));
+        match result {
+            Ok(()) => Ended::Completed,
+            Err(payload) if payload.is::<Crashed>() => Ended::Killed,
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+
+    fn region(&self) -> Region {
+        let spec = RegionSpec { path: self.path(), size_bytes: self.size_bytes };
+        Region::open(&spec).expect("the region opens")
+    }
+
+    fn open_region(&self, region: Region) -> Engine {
+        // One lane: each run of a scenario makes the same stores.
+        let options = EngineOptions { lane_count: 1, fresh_secret: [7; 32] };
+        Engine::open(region, options).expect("the pool opens")
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("region")
+    }
+}
+
+/// Keeps the reports of panics that are meant to be off the screen.
+fn silence_crashes() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<Crashed>() {
+                report(info);
+            }
+        }));
+    });
+}

@@ -1,0 +1,150 @@
+//! What must hold after any end of a run.
+
+use std::collections::BTreeSet;
+
+use block_device::{BlockDevice, SectorSize};
+use model::{Contents, ModelPool, Operation, Texture, check_old_or_new, check_same, observe};
+use volume::{Engine, Recovery, Reduction, VolumeSpec};
+
+use super::operate::volume_name;
+
+/// More steps than any recovery of these pools takes.
+const STEPS_MAX: usize = 100_000;
+
+/// Bytes that may belong to nothing in an empty pool: what does not divide into slabs.
+const REST_BYTES_MAX: u64 = 256 << 10;
+
+/// A volume that no scenario uses.
+const FRESH_SLOT: usize = 9;
+
+/// The pools before and after what was under way when the run ended.
+pub(crate) struct Before<'run> {
+    pub(crate) old: &'run ModelPool,
+    pub(crate) new: &'run ModelPool,
+    pub(crate) under_way: Option<&'run Operation>,
+}
+
+impl Before<'_> {
+    /// Judges a pool that was just opened again, and empties it.
+    pub(crate) fn judge(&self, engine: &Engine) {
+        let model = self.recognize(engine);
+        // What is served during the search for leaks takes part in it.
+        self.disturb(engine, &model);
+        settle(engine);
+        check_pool(engine, &model);
+        for (name, volume) in model.volumes() {
+            let real = engine.volume(name).expect("it was there before");
+            write_some(&*real, 77);
+            write_some(volume, 77);
+        }
+        create_fresh(engine, &model);
+        check_pool(engine, &model);
+        check_emptied(engine);
+    }
+
+    /// The model of what is there: each volume and block is old or new.
+    fn recognize(&self, engine: &Engine) -> ModelPool {
+        let found = listing(engine);
+        let is_request = matches!(self.under_way, Some(Operation::Request { .. }));
+        let base = if found == model_listing(self.old) { self.old } else { self.new };
+        assert_eq!(found, model_listing(base), "the volumes are neither the old nor the new ones");
+        let recognized = base.snapshot();
+        for (name, volume) in recognized.volumes() {
+            let real = engine.volume(name).expect("it is listed");
+            if !is_request {
+                check_same(&*real, volume);
+                continue;
+            }
+            let old = self.old.volume(name).expect("requests change no list");
+            let new = self.new.volume(name).expect("requests change no list");
+            check_old_or_new(&*real, &old, &new);
+            let blocks: BTreeSet<u64> =
+                old.written_blocks().into_iter().chain(new.written_blocks()).collect();
+            for block in blocks {
+                volume.set_block(block, observe(&*real, block));
+            }
+        }
+        recognized
+    }
+
+    /// Changes a little before the search for leaks has ended.
+    fn disturb(&self, engine: &Engine, model: &ModelPool) {
+        for (name, volume) in model.volumes() {
+            let real = engine.volume(name).expect("it was there before");
+            let range = block_device::ByteRange::new(0, 8192);
+            let size_bytes = volume.geometry().size_bytes;
+            if range.fits(size_bytes) && size_bytes % 8192 == 0 {
+                real.discard(range).expect("a discard always works");
+                volume.discard(range).expect("the model discards");
+            }
+        }
+    }
+}
+
+pub(crate) fn settle(engine: &Engine) {
+    let steps = (0..STEPS_MAX).take_while(|_| engine.maintain()).count();
+    assert!(steps < STEPS_MAX, "maintenance does not end");
+    assert_eq!(engine.recovery(), Recovery::Complete);
+}
+
+fn check_pool(engine: &Engine, model: &ModelPool) {
+    assert_eq!(engine.damaged_entries(), 0, "entries name what is not there");
+    assert_eq!(listing(engine), model_listing(model));
+    for (name, volume) in model.volumes() {
+        check_same(&*engine.volume(name).expect("it is listed"), volume);
+    }
+    let usage = engine.usage();
+    assert_eq!(usage.written_bytes, model.written_bytes());
+    assert_eq!(usage.fill_bytes, model.fill_bytes());
+}
+
+/// Writes a little to a device, or as much as there is memory for.
+fn write_some(device: &dyn BlockDevice, seed: u64) {
+    let length = usize::try_from(device.geometry().size_bytes).unwrap_or(usize::MAX).min(4096);
+    // One block: written, or refused whole.
+    let _full = device.write(0, &Contents::new(Texture::Fill, seed).bytes(length));
+}
+
+fn create_fresh(engine: &Engine, _model: &ModelPool) {
+    let spec = VolumeSpec {
+        name: volume_name(FRESH_SLOT),
+        size_bytes: 1 << 20,
+        sector: SectorSize::Bytes512,
+        reduction: Reduction::Full,
+    };
+    let fresh = engine.create_volume(spec).expect("a volume can be made");
+    let contents = Contents::new(Texture::Mixed, 5).bytes(64 << 10);
+    if fresh.write(0, &contents).is_ok() {
+        let mut bytes = vec![0xEE; contents.len()];
+        fresh.read(0, &mut bytes).expect("the read succeeds");
+        assert!(bytes == contents, "a new volume holds what is written");
+    }
+    drop(fresh);
+    engine.delete_volume(volume_name(FRESH_SLOT).as_str()).expect("the volume is deleted");
+}
+
+/// Deletes all volumes: nothing may be left of them, and nothing that was lost before.
+fn check_emptied(engine: &Engine) {
+    for volume in engine.volumes() {
+        engine.delete_volume(&volume.name()).expect("the volume is deleted");
+    }
+    settle(engine);
+    let usage = engine.usage();
+    assert_eq!((usage.page_count, usage.page_bytes, usage.map_bytes), (0, 0, 0), "{usage:?}");
+    assert_eq!((usage.written_bytes, usage.fill_bytes), (0, 0), "{usage:?}");
+    assert!(usage.slack_bytes < REST_BYTES_MAX, "no slab is lost: {usage:?}");
+    assert_eq!(engine.damaged_entries(), 0);
+}
+
+fn listing(engine: &Engine) -> Vec<(String, u64)> {
+    let one =
+        |volume: &std::sync::Arc<volume::Volume>| (volume.name(), volume.geometry().size_bytes);
+    engine.volumes().iter().map(one).collect()
+}
+
+fn model_listing(model: &ModelPool) -> Vec<(String, u64)> {
+    let one = |(name, volume): (&str, &model::ModelVolume)| {
+        (name.to_owned(), volume.geometry().size_bytes)
+    };
+    model.volumes().map(one).collect()
+}

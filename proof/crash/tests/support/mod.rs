@@ -1,0 +1,12 @@
+//! Running a scenario up to each of its stores, and judging what is left.
+
+#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
+
+mod file;
+mod judge;
+mod operate;
+mod scenario;
+
+pub(crate) use file::{Ended, PoolFile};
+pub(crate) use operate::{create, delete, discard, maintain, operate, write};
+pub(crate) use scenario::{Explored, Points, Scenario};
