@@ -21,7 +21,7 @@ pub(crate) enum ExecutableKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Executable {
     pub kind: ExecutableKind,
-    /// `crate` or `crate/target`, as suites are called.
+    /// As suites are called: `crate/lib`, `crate/bin-program`, `crate/file-of-tests`.
     pub name: String,
     pub path: PathBuf,
     /// The folder of its crate.
@@ -104,8 +104,10 @@ fn executable_of(line: &str) -> Option<Executable> {
         (true, false) => ExecutableKind::UnitTests,
         (false, _) => ExecutableKind::Program,
     };
+    let is_library = target.kind.iter().any(|kind| kind == "lib");
     let name = match kind {
-        ExecutableKind::UnitTests => crate_name,
+        ExecutableKind::UnitTests if is_library => format!("{crate_name}/lib"),
+        ExecutableKind::UnitTests => format!("{crate_name}/bin-{}", target.name),
         _ => format!("{crate_name}/{}", target.name),
     };
     Some(Executable { kind, name, path: message.executable?, folder })
@@ -130,8 +132,8 @@ mod tests {
     #[test]
     fn executables_are_sorted_by_what_they_are_for() {
         check("test", true, (ExecutableKind::IntegrationTests, "nbd/clients"));
-        check("lib", true, (ExecutableKind::UnitTests, "nbd"));
-        check("bin", true, (ExecutableKind::UnitTests, "nbd"));
+        check("lib", true, (ExecutableKind::UnitTests, "nbd/lib"));
+        check("bin", true, (ExecutableKind::UnitTests, "nbd/bin-clients"));
         check("bin", false, (ExecutableKind::Program, "nbd/clients"));
     }
 
