@@ -3,6 +3,9 @@
 /// The variable that chooses one seed to replay.
 pub const SEED_VARIABLE: &str = "MEMLANE_SEED";
 
+/// The variable that asks for another number of seeds than the test has of itself.
+pub const SEED_COUNT_VARIABLE: &str = "MEMLANE_SEED_COUNT";
+
 /// Says which seed failed, and how to replay it, if the test panics while this is alive.
 struct Witness<'test> {
     seed: u64,
@@ -20,12 +23,16 @@ impl Drop for Witness<'_> {
     }
 }
 
-/// Runs `test` with seeds `0..count`, or with the one in [`SEED_VARIABLE`]. `command` replays the
+/// Runs `test` with seeds `0..count`, or as many as [`SEED_COUNT_VARIABLE`] says, or with the one
+/// in [`SEED_VARIABLE`]. `command` replays the
 /// test, for the message of a failure.
 pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
-    let chosen = std::env::var(SEED_VARIABLE).ok();
-    let chosen = chosen.map(|seed| seed.parse::<u64>().expect("a seed is a number"));
-    let seeds = chosen.map_or(0..count, |seed| seed..seed + 1);
+    let number = |variable| {
+        let text = std::env::var(variable).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
+    };
+    let count = number(SEED_COUNT_VARIABLE).unwrap_or(count);
+    let seeds = number(SEED_VARIABLE).map_or(0..count, |seed| seed..seed + 1);
     for seed in seeds {
         let _witness = Witness { seed, test: command };
         test(seed);

@@ -2,8 +2,10 @@
 
 #![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
 
+mod history;
 mod pair;
 mod pool;
 
+pub(crate) use history::History;
 pub(crate) use pair::Pair;
 pub(crate) use pool::{Pool, check_sound_when_empty, check_sums, settle};
