@@ -254,7 +254,8 @@ fn run(seed: u64) {
         scope.spawn(|| arena.maintain());
         scope.spawn(|| arena.administrate(101));
         scope.spawn(|| arena.haunt(102));
-        writers.into_iter().map(|writer| writer.join().expect("the writer ends")).collect()
+        let ended = writers.into_iter().map(|writer| writer.join().expect("the writer ends"));
+        ended.collect::<Vec<_>>()
     });
     drop(arena);
     check_models(&engine, &models);
@@ -273,7 +274,7 @@ fn run(seed: u64) {
     check_sound_when_empty(&engine);
 }
 
-fn check_models(engine: &Engine, models: &Vec<ModelVolume>) {
+fn check_models(engine: &Engine, models: &[ModelVolume]) {
     settle(engine);
     check_sums(engine);
     let usage = engine.usage();
