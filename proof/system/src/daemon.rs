@@ -1,5 +1,6 @@
 //! The daemon as a process of its own, in temporary folders, and the command line that talks to it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -34,6 +35,8 @@ pub struct DaemonOptions {
 pub struct Daemon {
     options: DaemonOptions,
     folder: TempDir,
+    /// Where the pool lies for a daemon that may not mount a file system for it.
+    shared_memory: Option<TempDir>,
     child: Option<Child>,
     is_finished: bool,
 }
@@ -41,11 +44,12 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon in fresh folders and waits until it answers.
     pub fn start(options: DaemonOptions) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("memlane-")
-            .tempdir()
-            .context("cannot make a temporary folder")?;
-        let mut daemon = Self { options, folder, child: None, is_finished: false };
+        let folder = temporary_folder(&std::env::temp_dir())?;
+        let shared_memory = match rustix::process::geteuid().is_root() {
+            true => None,
+            false => Some(temporary_folder(Path::new("/dev/shm"))?),
+        };
+        let mut daemon = Self { options, folder, shared_memory, child: None, is_finished: false };
         daemon.start_again()?;
         Ok(daemon)
     }
@@ -67,7 +71,9 @@ impl Daemon {
             .append(true)
             .open(self.log_path())
             .context("cannot open the daemon's log")?;
+        let pool_path = self.shared_memory.as_ref().map(|folder| folder.path().join("region"));
         let child = Command::new(program("memlaned"))
+            .args(pool_path.iter().flat_map(|path| [OsStr::new("--pool-path"), path.as_ref()]))
             .arg("--state-dir")
             .arg(self.folder.path().join("state"))
             .arg("--run-dir")
@@ -279,6 +285,11 @@ fn program(name: &str) -> PathBuf {
     // Tests are built into a folder below the programs.
     let above = own.parent().and_then(Path::parent).map(|folder| folder.join(name));
     beside.or(above).unwrap_or_else(|| PathBuf::from(name))
+}
+
+fn temporary_folder(inside: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("memlane-").tempdir_in(inside);
+    made.with_context(|| format!("cannot make a folder in {}", inside.display()))
 }
 
 fn accepts(socket: &Path) -> bool {
