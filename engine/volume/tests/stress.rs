@@ -19,6 +19,9 @@ const BLOCK: u64 = 4096;
 /// Blocks in the volume that all share: three leaves.
 const BLOCK_COUNT: u64 = 1536;
 
+/// From block to block of the volumes that come and go: each has a leaf of its own.
+const SPARSE_BYTES: u64 = 2 * MIB;
+
 /// Neighbouring blocks that belong to one writer.
 const RUN_BLOCKS: u64 = 4;
 
@@ -146,20 +149,21 @@ impl Arena<'_> {
     fn administrate(&self, role: u64) {
         let mut random = self.random(role);
         while !self.is_over() {
-            let size_bytes = (1 + random.below(3)) * MIB;
-            let volume = self.engine.create_volume(spec("other", size_bytes));
+            let blocks = 1 + random.below(64);
+            let volume = self.engine.create_volume(spec("other", blocks * SPARSE_BYTES));
             let volume = volume.expect("a volume can be made");
             let contents = Contents::random(&mut random);
-            let blocks = 1 + random.below(64);
             let is_written = (0..blocks)
-                .take_while(|&block| volume.write(block * BLOCK, &contents.block(block)).is_ok())
+                .take_while(|&block| {
+                    volume.write(block * SPARSE_BYTES, &contents.block(block)).is_ok()
+                })
                 .count() as u64;
             for block in 0..is_written {
-                let found = observe(&*volume, block);
+                let found = observe(&*volume, block * SPARSE_BYTES / BLOCK);
                 assert!(found == Some(contents.block(block)), "others reach a new volume");
             }
             *self.handle.lock().expect("nobody panics with it locked") = Some(Arc::clone(&volume));
-            let new_bytes = (1 + random.below(4)) * MIB;
+            let new_bytes = (1 + random.below(2 * blocks)) * MIB;
             let policy = random.pick(&[ShrinkPolicy::KeepData, ShrinkPolicy::DropData]);
             if let Err(error) = self.engine.resize_volume("other", new_bytes, policy) {
                 assert_eq!(error.kind, VolumeErrorKind::DataBehindNewEnd);
@@ -181,14 +185,15 @@ impl Arena<'_> {
                 std::thread::yield_now();
                 continue;
             };
-            let block = random.below(256);
-            let range = ByteRange::new(block * BLOCK, random.below(2 * MIB));
+            let start = random.below(64) * SPARSE_BYTES;
+            let range = ByteRange::new(start, random.below(64) * SPARSE_BYTES);
+            let all = ByteRange::new(0, volume.geometry().size_bytes);
             let contents = Contents::random(&mut random);
-            let request = match random.below(5) {
+            let request = match random.below(7) {
                 0 => Request::Write { offset: range.start, length: 9000, contents },
                 1 => Request::WriteZeroes(range, Zeroes::Unmap),
                 2 => Request::WriteZeroes(ByteRange::new(range.start, 9000), Zeroes::KeepAllocated),
-                3 => Request::Discard(ByteRange::new(0, MIB)),
+                3..6 => Request::Discard(all),
                 _ => Request::Read { offset: range.start, length: 9000 },
             };
             if let Err(kind) = request.run(&*volume) {
