@@ -11,14 +11,16 @@ pub enum RegionErrorKind {
     Busy,
     /// The file has another size than asked for.
     #[error(
-        "it has {found_bytes} bytes, not the {asked_bytes} asked for; ask for that size, or delete the file to lose its data"
+        "it has {found_bytes} bytes, not the {asked_bytes} asked for; ask for that size, or delete \
+         the file to lose its data"
     )]
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
     #[error("a size is a multiple of 2 MiB, and 4 MiB at least, not {asked_bytes} bytes")]
     InvalidSize { asked_bytes: u64 },
     /// The machine or the file system has too little memory.
     #[error(
-        "{wanted_bytes} bytes are wanted and {available_bytes} can be had; make it smaller, or free memory"
+        "{wanted_bytes} bytes are wanted and {available_bytes} can be had; make it smaller, or \
+         free memory"
     )]
     NotEnoughMemory { wanted_bytes: u64, available_bytes: u64 },
     /// A system call failed; the source says how.

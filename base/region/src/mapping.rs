@@ -27,7 +27,8 @@ pub struct Region {
 //   the mapping itself belongs to no thread.
 unsafe impl Send for Region {}
 // SAFETY:
-// - exclusive: as above; shared access is what the atomics and the callers' obligations are for.
+// - exclusive: shared access goes through atomics, or through methods whose callers keep the
+//   others away.
 unsafe impl Sync for Region {}
 
 impl Region {

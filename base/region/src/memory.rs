@@ -32,7 +32,7 @@ pub(crate) unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
     // - in bounds: what is left of the caller's `to` is as long as `rest`.
     let at = unsafe { to.add(units.len() * 16) };
     // SAFETY:
-    // - in bounds, exclusive: as above; `from` does not overlap.
+    // - in bounds, exclusive: the rest of the caller's `to`, which `from` does not overlap.
     unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), at.as_ptr(), rest.len()) };
 }
 

@@ -152,7 +152,8 @@ impl<'shared> Worker<'shared> {
     fn run(mut self, plan: &CrewPlan) {
         let _bomb = AbortOnPanic;
         if let Err(error) = kernel::serve_block_io() {
-            tracing::warn!(%error, "memory that serving needs may be written to a served device");
+            // The program's to warn of, once, when it marks itself before it starts threads.
+            tracing::debug!(%error, "memory that serving needs may be written to a served device");
         }
         (plan.thread_start)();
         let shared = self.shared;

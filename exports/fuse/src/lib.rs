@@ -42,7 +42,6 @@ mod server;
 pub use counters::Traffic;
 pub use errand_runner::{ErrandRunner, run_errand};
 /// The names under which the daemon knows them.
-pub use errand_runner::{ErrandRunner as Helper, run_errand as run_helper};
 pub use error::{DeadDevice, FuseError, FuseErrorKind};
 pub use export::{Attachment, Config, Export, Keep, Origin};
 pub use files::{FileEntry, FileId, Files};

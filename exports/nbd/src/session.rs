@@ -32,7 +32,7 @@ pub enum Progress {
 /// Turns what a client sends into calls of a device and replies.
 ///
 /// It does no I/O and reads no clock: whoever drives it moves bytes in and out of the two buffers
-/// and does what [`Session::advance`] asks for; after [`Progress::Close`] it is done. No input makes
+/// and does what [`Session::advance`] asks; after [`Progress::Close`] it is done. No input makes
 /// it fail, grow, or loop without end.
 pub struct Session {
     phase: Phase,

@@ -62,9 +62,8 @@ pub(crate) const CLASS_COUNT: usize = 64;
 /// The longest encoding that is kept: longer ones save too little for the work of decoding.
 const PACKED_BYTES_MAX: u64 = 3632;
 
-/// Packed slots shrink from class to class by this share, so that half of that is wasted on average,
-/// but by
-/// [`PACKED_STEP_BYTES_MIN`] at least.
+/// Packed slots shrink from class to class by this share, half of which is wasted on average, but
+/// by [`PACKED_STEP_BYTES_MIN`] at least.
 const PACKED_STEP_SHARE: u64 = 48;
 const PACKED_STEP_BYTES_MIN: u64 = 48;
 

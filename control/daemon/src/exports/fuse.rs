@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use anyhow::{Context, anyhow};
 use block_device::BlockDevice;
 use fuse::{
-    Config, Export, FileEntry, FileId, Files, FuseError, FuseErrorKind, Helper, Keep, Traffic,
+    Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, FuseErrorKind, Keep, Traffic,
 };
 use volume::Volume;
 use waiting::SpinPermits;
@@ -18,13 +18,13 @@ use crate::exports::{Catalog, DeviceFailure, KernelDevices};
 /// The first argument of processes that this program starts of itself, for what a daemon must not
 /// do in its own process: keep the file system's connection over its death, and touch files that
 /// it serves.
-const HELPER_FLAG: &str = "--helper";
+const ERRAND_FLAG: &str = "--errand";
 
-/// Does a helper's work, if the arguments ask for it, and returns how that ended.
+/// Runs an errand, if the arguments ask for one, and returns how that ended.
 pub(crate) fn run_errand() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    let is_helper = arguments.next().as_deref() == Some(OsStr::new(HELPER_FLAG));
-    is_helper.then(|| fuse::run_helper(arguments))
+    let is_errand = arguments.next().as_deref() == Some(OsStr::new(ERRAND_FLAG));
+    is_errand.then(|| fuse::run_errand(arguments))
 }
 
 /// The running file system. After [`FuseDevices::stop`] there are no devices.
@@ -41,9 +41,9 @@ impl FuseDevices {
         catalog: Arc<Catalog>,
         spin_permits: Arc<SpinPermits>,
     ) -> anyhow::Result<Self> {
-        let helper = Helper::same_program([OsString::from(HELPER_FLAG)]);
+        let errands = ErrandRunner::same_program([OsString::from(ERRAND_FLAG)]);
         let mut plan =
-            Config::new(config.mount_point.clone(), config.holder_socket.clone(), helper);
+            Config::new(config.mount_point.clone(), config.holder_socket.clone(), errands);
         plan.permits = spin_permits;
         let export = Export::start(plan, catalog).context("cannot serve volumes as files")?;
         tracing::info!(
