@@ -142,6 +142,9 @@ impl Daemon {
             self.memlane(&format!("detach {volume}"))?;
         }
         self.stop()?;
+        let attached = host::leftovers(&self.run_dir().join("volumes"))?;
+        let devices: Vec<_> = attached.iter().filter(|it| it.starts_with("/dev/")).collect();
+        ensure!(devices.is_empty(), "detached, and still there: {devices:#?}");
         self.sweep();
         let left = host::leftovers(self.folder.path())?;
         ensure!(left.is_empty(), "left on the host: {left:#?}");
@@ -224,12 +227,14 @@ impl Daemon {
         self.folder.path().join("memlaned.log")
     }
 
-    /// Ends the holder and unmounts what the daemon mounted, after the daemon has ended. Each step
-    /// may find nothing to do.
+    /// Ends the holder, detaches devices and unmounts what the daemon mounted, after the daemon has
+    /// ended. Each step may find nothing to do.
     fn sweep(&self) {
         for (id, _) in host::processes_using(&self.run_dir()) {
             signal(id, Signal::KILL);
         }
+        // A device is known by the path of its file, which ends with the mount.
+        detach_dead_devices(self.folder.path());
         for folder in ["volumes", "pool"] {
             let folder = self.run_dir().join(folder);
             let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -256,7 +261,6 @@ impl Drop for Daemon {
             let _ = self.stop();
         }
         self.sweep();
-        detach_dead_devices(self.folder.path());
     }
 }
 

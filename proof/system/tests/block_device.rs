@@ -11,7 +11,7 @@ use system::{
     written_sector_count,
 };
 
-const KILLS: usize = 4;
+const KILLS: usize = 8;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const CHECKERS: u64 = 2;
 
