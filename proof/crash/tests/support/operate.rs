@@ -30,8 +30,9 @@ pub(crate) fn discard(slot: usize, first: u64, count: u64) -> Operation {
     Operation::Request { slot, request: Request::Discard(range) }
 }
 
+/// Names of several words of memory, which differ in the first and in the last.
 pub(crate) fn volume_name(slot: usize) -> VolumeName {
-    format!("volume-{slot}").parse().expect("a good name")
+    format!("{slot}-names-a-volume-{slot}").parse().expect("a good name")
 }
 
 /// Whether an operation ran out of memory on its way.
