@@ -19,7 +19,7 @@ const REMINDERS: &[&str] = &[
 const MACHINE_FOLDERS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
-/// The layers that take atomics from `base/sync`, and the one crate that offers them. Files of tests
+/// The layers that take atomics from `base/sync`, and the one crate that offers them. Tests
 /// from outside may use others: no protocol lives there.
 const LAYERS_ON_THE_FACADE: &[&str] = &["base/", "pool/", "engine/"];
 const FACADE: &str = "base/sync";
