@@ -2,18 +2,20 @@
 //!
 //! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
 
+use std::fmt;
+
 use region::Region;
 use sync::atomic::Ordering;
 use twox_hash::XxHash3_128;
 
 use crate::error::{OpenError, OpenErrorKind};
-use crate::layout::{LAYOUT_VERSION, Layout, SUPERBLOCK_BYTES};
+use crate::layout::{LAYOUT_VERSION, Layout, ROOT_WORD_COUNT, SUPERBLOCK_BYTES};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
 const WORD_COUNT: usize = 12;
 
 /// What a superblock says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Rises with every change; the higher of two copies is the newer.
     sequence: u64,
@@ -37,11 +39,10 @@ impl Superblock {
             .filter(|words| words[0] == MAGIC && words[WORD_COUNT - 1] == checksum(words))
             .max_by_key(|words| words[4]);
         let Some(words) = newest else {
-            if copies.iter().flatten().all(|&word| word == 0) {
-                return Ok(None);
-            }
             let is_ours = copies.iter().any(|words| words[0] == MAGIC);
-            if is_ours && never_completed(&copies) {
+            let is_begun = is_ours && never_completed(&copies);
+            let is_zero = copies.iter().flatten().all(|&word| word == 0);
+            if (is_begun || is_zero) && rest_is_zero(region) {
                 return Ok(None);
             }
             let kind = if is_ours { OpenErrorKind::Damaged } else { OpenErrorKind::Foreign };
@@ -94,11 +95,29 @@ impl Superblock {
     }
 }
 
+impl fmt::Debug for Superblock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sequence, run_epoch, closed_cleanly, secret: _ } = self;
+        write!(f, "Superblock({sequence}, epoch {run_epoch}, clean {closed_cleanly}, secret)")
+    }
+}
+
 /// Whether the copies are what a kill during the very first write leaves: one begun, without a
 /// checksum, the other untouched.
 fn never_completed(copies: &[[u64; WORD_COUNT]; 2]) -> bool {
     let untouched = |copy: &[u64; WORD_COUNT]| copy.iter().all(|&word| word == 0);
     untouched(&copies[0]) && copies[1][WORD_COUNT - 1] == 0 && copies[1][4] <= 1
+}
+
+/// Whether nothing is written in front of the slab table but the copies: partition tables and
+/// file systems begin behind some zeros.
+fn rest_is_zero(region: &Region) -> bool {
+    let copy_bytes = 8 * WORD_COUNT as u64;
+    let is_in_copy = |offset: &u64| offset % SUPERBLOCK_BYTES < copy_bytes;
+    let end = Layout::root_word(ROOT_WORD_COUNT - 1) + 8;
+    let (copies, roots) = ((0..2 * SUPERBLOCK_BYTES), (2 * SUPERBLOCK_BYTES..end));
+    let mut rest = copies.step_by(8).filter(|offset| !is_in_copy(offset)).chain(roots.step_by(8));
+    rest.all(|offset| region.word(offset).load(Ordering::Relaxed) == 0)
 }
 
 fn copy_offset(copy: usize) -> u64 {
