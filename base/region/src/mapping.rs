@@ -10,6 +10,9 @@ use crate::error::{RegionError, RegionErrorKind};
 use crate::file::{self, RegionSpec};
 use crate::{memory, sys};
 
+/// Made ready at once: other threads of the process that map memory wait for so long.
+const POPULATED_BYTES: u64 = 16 << 20;
+
 /// Memory that outlives the process. Dropping it unmaps it and lets go of its lock; what is in it
 /// stays.
 #[derive(Debug)]
@@ -59,10 +62,14 @@ impl Region {
         self.length as u64
     }
 
-    /// Fills the page tables, so that no later access takes a page fault. Takes a second for some
-    /// gigabytes of small pages; everything works meanwhile and without it.
-    pub fn populate(&self) -> std::io::Result<()> {
-        sys::populate(self.start, self.length)
+    /// Makes a piece of the memory ready from `offset` on: the kernel clears a page when it is first
+    /// touched, and enters it in the page tables. Returns where the next piece begins, if there is
+    /// one. Everything works without it, with a page fault at each first access.
+    pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
+        let length = POPULATED_BYTES.min(self.size_bytes().saturating_sub(offset));
+        let bytes = usize::try_from(length).expect("addresses have 64 bits");
+        sys::populate(self.pointer(offset, bytes), bytes)?;
+        Ok(Some(offset + length).filter(|&next| next < self.size_bytes()))
     }
 
     /// The word at `offset`, for looking only.

@@ -57,6 +57,14 @@ impl PoolWatch {
     }
 }
 
+/// Touches a piece of the pool's memory before requests do. Returns where the next one begins.
+fn make_ready(engine: &Engine, offset: u64) -> Option<u64> {
+    engine.populate(offset).unwrap_or_else(|error| {
+        tracing::debug!(%error, "the pool's memory is made ready as it is used");
+        None
+    })
+}
+
 fn used_percent(usage: &PoolUsage) -> u64 {
     let percent = u128::from(usage.used_bytes) * 100 / u128::from(usage.size_bytes.max(1));
     u64::try_from(percent).unwrap_or(u64::MAX)
@@ -87,8 +95,12 @@ impl Maintenance {
         let work = move || {
             let mut interval = Duration::ZERO;
             let mut last = Instant::now();
+            let mut unready = Some(0);
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                interval = if engine.maintain() { BUSY_INTERVAL } else { IDLE_INTERVAL };
+                let is_busy = engine.maintain();
+                unready = unready.and_then(|offset| make_ready(&engine, offset));
+                let is_done = !is_busy && unready.is_none();
+                interval = if is_done { IDLE_INTERVAL } else { BUSY_INTERVAL };
                 watch.observe(&engine.usage());
                 if last.elapsed() >= NOW_AND_THEN {
                     now_and_then();

@@ -196,10 +196,10 @@ impl Engine {
         self.shared.sweep.damaged()
     }
 
-    /// Fills the page tables of the whole pool. Takes a second for some gigabytes; everything
-    /// works meanwhile, and without it.
-    pub fn populate(&self) -> std::io::Result<()> {
-        self.shared.store.region().populate()
+    /// Makes a piece of the pool's memory ready, from `offset` on, so that requests meet no page
+    /// faults. Returns where the next piece begins, if there is one.
+    pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
+        self.shared.store.region().populate(offset)
     }
 
     /// Does a bounded piece of the work that nobody waits for: collecting leaks, filling the

@@ -31,11 +31,14 @@ impl Place {
         self.mounted
     }
 
-    /// A fresh region of this name, with its page tables filled.
+    /// A fresh region of this name, with all of its memory ready.
     pub(crate) fn region(&self, name: &str, size_bytes: u64) -> Result<Region> {
         let path: PathBuf = self.folder.path().join(name);
         let region = Region::open(&RegionSpec { path, size_bytes })?;
-        region.populate().context("cannot fill the page tables")?;
+        let mut next = Some(0);
+        while let Some(offset) = next {
+            next = region.populate(offset).context("cannot make the memory ready")?;
+        }
         Ok(region)
     }
 }
