@@ -1,5 +1,7 @@
 //! Pools in files of tmpfs, and what must hold in every pool.
 
+use std::os::unix::fs::FileExt;
+
 use region::{Region, RegionSpec};
 use volume::{Engine, EngineOptions};
 
@@ -27,6 +29,21 @@ impl Pool {
         let region = Region::open(&RegionSpec { path, size_bytes: self.size_bytes });
         let options = EngineOptions { lane_count: self.lane_count, fresh_secret: [7; 32] };
         Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+    }
+
+    /// Overwrites the bytes in front of each copy of `marker` in the pool's file, where an
+    /// encoding says what follows.
+    pub(crate) fn damage_around(&self, marker: &[u8]) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        let windows = bytes.windows(marker.len()).enumerate();
+        let found: Vec<_> = windows.filter(|(_, bytes)| *bytes == marker).collect();
+        assert!(!found.is_empty(), "the marker is stored");
+        for (at, _) in found {
+            let at = u64::try_from(at).expect("a small file") - 2;
+            file.write_all_at(&[0xFF; 2], at).expect("tmpfs has room");
+        }
     }
 }
 
