@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use block_device::ByteRange;
+use block_device::{BLOCK_BYTES, ByteRange};
 use page_store::{OpenError, PageStore, StoreOptions};
 use region::Region;
 use sync::atomic::{AtomicBool, Ordering};
@@ -272,7 +272,9 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
         };
         let volume = Volume::new(Arc::clone(shared), record, &stored);
         if was_clean {
-            let signed = |count: u64| i64::try_from(count).unwrap_or(0);
+            // Counts that no volume of this size can have are damaged.
+            let blocks_max = stored.size_bytes / BLOCK_BYTES as u64;
+            let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
             volume.written_blocks.add(0, signed(stored.written_blocks));
             volume.fill_blocks.add(0, signed(stored.fill_blocks));
         }

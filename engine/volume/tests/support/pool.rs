@@ -2,11 +2,15 @@
 
 use std::os::unix::fs::FileExt;
 
+use model::Random;
 use region::{Region, RegionSpec};
 use volume::{Engine, EngineOptions};
 
 /// More steps than any pool of these tests takes to come to rest.
 const STEPS_MAX: usize = 1_000_000;
+
+/// Words in front of the slabs of a small pool.
+const TABLE_WORDS: usize = (384 << 10) / 8;
 
 /// Bytes that may belong to nothing in an empty pool: what does not divide into slabs.
 const REST_BYTES_MAX: u64 = 256 << 10;
@@ -29,6 +33,31 @@ impl Pool {
         let region = Region::open(&RegionSpec { path, size_bytes: self.size_bytes });
         let options = EngineOptions { lane_count: self.lane_count, fresh_secret: [7; 32] };
         Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+    }
+
+    /// Changes some words behind the superblocks, mostly where something is stored.
+    pub(crate) fn damage_words(&self, random: &mut Random) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        let (words, _) = bytes.as_chunks::<8>();
+        let used: Vec<usize> = (1024..words.len()).filter(|&word| words[word] != [0; 8]).collect();
+        let tables: Vec<usize> = used.iter().copied().filter(|&word| word < TABLE_WORDS).collect();
+        for _ in 0..1 + random.below(8) {
+            let word = match random.below(3) {
+                0 => random.pick(&tables),
+                1 => random.pick(&used),
+                _ => 1024 + random.index(words.len() - 1024),
+            };
+            let old = u64::from_le_bytes(words[word]);
+            let new = match random.below(4) {
+                0 => old ^ (1 << random.below(64)),
+                1 => old.wrapping_add(random.below(8)),
+                2 => u64::from_le_bytes(words[random.pick(&used)]),
+                _ => random.number(),
+            };
+            file.write_all_at(&new.to_le_bytes(), word as u64 * 8).expect("tmpfs has room");
+        }
     }
 
     /// Overwrites the bytes in front of each copy of `marker` in the pool's file, where an
