@@ -51,19 +51,20 @@ pub fn try_share(word: &AtomicU64, wanted: impl Fn(u64) -> bool) -> Option<u64> 
     }
 }
 
-/// Gives a reference back. Returns whether it was the last, so that the caller owns the word.
-pub fn drop_one(word: &AtomicU64) -> bool {
+/// Gives a reference back. Returns the description if it was the last, so that the caller owns the
+/// word.
+pub fn drop_one(word: &AtomicU64) -> Option<u64> {
     drop_many(word, 1)
 }
 
-/// Gives `references` back at once. Returns whether they were the last. A count that is lower than
-/// that was damaged: it stays as it is.
-pub fn drop_many(word: &AtomicU64, references: u64) -> bool {
+/// Gives `references` back at once. Returns the description if they were the last. A count that is
+/// lower than that was damaged: it stays as it is.
+pub fn drop_many(word: &AtomicU64, references: u64) -> Option<u64> {
     let lower = |now: u64| (count_of(now) >= references).then(|| now - references);
     // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
     let result = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
     debug_assert!(result.is_ok(), "a reference count never falls below zero");
-    result.is_ok_and(|before| count_of(before) == references)
+    result.ok().filter(|&before| count_of(before) == references).map(description_of)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -80,8 +81,8 @@ mod tests {
         let word = AtomicU64::new(0);
         publish(&word, 7);
         assert_eq!(try_share(&word, |description| description == 7), Some(7));
-        assert!(!drop_one(&word));
-        assert!(drop_one(&word));
+        assert_eq!(drop_one(&word), None);
+        assert_eq!(drop_one(&word), Some(7));
         assert_eq!(try_share(&word, |_| true), None);
     }
 
@@ -90,7 +91,7 @@ mod tests {
         let word = AtomicU64::new(0);
         publish(&word, 7);
         assert_eq!(try_share(&word, |description| description == 8), None);
-        assert!(drop_one(&word));
+        assert_eq!(drop_one(&word), Some(7));
     }
 
     #[test]

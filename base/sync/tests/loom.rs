@@ -79,7 +79,7 @@ fn the_last_of_two_droppers_owns_the_page_alone() {
         assert!(counted::try_share(&word, |_| true).is_some());
         let give_back = |word: Arc<AtomicU64>, contents: Arc<UnsafeCell<u64>>| {
             contents.with(|contents| assert_eq!(unsafe { *contents }, 42));
-            if counted::drop_one(&word) {
+            if counted::drop_one(&word).is_some() {
                 contents.with_mut(|contents| unsafe { *contents = 0 });
             }
         };
@@ -101,7 +101,7 @@ fn sharing_and_the_last_drop_never_both_win() {
             let word = Arc::clone(&word);
             thread::spawn(move || counted::try_share(&word, |_| true).is_some())
         };
-        let was_last = counted::drop_one(&word);
+        let was_last = counted::drop_one(&word).is_some();
         let shared = sharer.join().expect("the sharer ends");
         assert_ne!(was_last, shared, "the page is either free or shared");
     });

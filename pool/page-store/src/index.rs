@@ -1,8 +1,8 @@
 //! The dedup index: from fingerprints to slots that may hold the same contents.
 //!
-//! Hints, no more: whoever follows one takes a reference and compares bytes. So entries are never
-//! removed when pages go, races may lose some, and a restart drops the index and fills it again
-//! from the fingerprints in the slots' words.
+//! Hints, no more: whoever follows one takes a reference and compares bytes. So races may lose some
+//! or leave stale ones behind, and a restart drops the index and fills it again from the
+//! fingerprints in the slots' words.
 //!
 //! Extendible hashing over slabs. The upper bits of a fingerprint choose a segment through the
 //! directory, the lower a bucket of sixteen words (the two cache lines that are fetched together).
@@ -33,11 +33,8 @@ const BUCKET_BITS: u32 = BUCKET_COUNT.trailing_zeros();
 const WORDS_A_BUCKET: usize = 16;
 const WORDS_A_SEGMENT: u32 = 16 << 10;
 
-/// A segment with more hints than this is cleared of stale ones.
+/// A segment with more hints than this is split.
 const FULL_FROM: u32 = WORDS_A_SEGMENT / 10 * 7;
-
-/// If it then still has more than this, it is split.
-const SPLIT_FROM: u32 = WORDS_A_SEGMENT / 2;
 
 const PRESENT: u64 = 1 << 63;
 const TAG_SHIFT: u32 = PACKED_BITS;
@@ -148,6 +145,23 @@ impl DedupIndex {
         words[victim].store(hint, Ordering::Relaxed);
     }
 
+    /// Forgets that `at` held contents of this fingerprint.
+    pub(crate) fn remove(&self, core: &Core, _pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
+        let place = self.place(fingerprint);
+        let Some(segment) = self.segment(place) else { return };
+        let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
+        let words = words(core, segment, fingerprint);
+        let Some(word) = words.iter().find(|word| word.load(Ordering::Relaxed) == hint) else {
+            return;
+        };
+        if word.compare_exchange(hint, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let filled = &self.filled[self.first_place(place, segment.depth)];
+            // An estimate, so it may be off by a few: never below zero.
+            let lower = |count: u32| Some(count.saturating_sub(1));
+            let _always = filled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
+        }
+    }
+
     /// Forgets everything and gives the segments back.
     pub(crate) fn clear(&self, core: &Core) {
         let _changing = self.changing.lock().expect("nobody panics while changing the index");
@@ -218,11 +232,6 @@ impl DedupIndex {
         if self.filled[first].load(Ordering::Relaxed) < FULL_FROM {
             return;
         }
-        let live = drop_stale(core, old.slab);
-        self.filled[first].store(live, Ordering::Relaxed);
-        if live < SPLIT_FROM {
-            return;
-        }
         let Some(slab) = self.take_slab(core) else {
             // No memory: hints replace hints until there is, without trying each time.
             self.filled[first].store(FULL_FROM / 2, Ordering::Relaxed);
@@ -237,25 +246,6 @@ impl DedupIndex {
         self.point_at(first + half..first + 2 * half, Segment { slab, depth });
         self.point_at(first..first + half, Segment { slab: old.slab, depth });
     }
-}
-
-/// Forgets hints to slots that hold nothing or something else by now. Returns how many are left.
-fn drop_stale(core: &Core, slab: u32) -> u32 {
-    let start = core.layout.slab(slab);
-    let mut left = 0;
-    for offset in (0..SLAB_BYTES).step_by(8) {
-        let word = core.region.word_to_store(start + offset);
-        let hint = word.load(Ordering::Relaxed);
-        if hint & PRESENT == 0 {
-            continue;
-        }
-        if core.can_share_tag(unpack(hint), tag_of(hint), tag) {
-            left += 1;
-        } else {
-            word.store(0, Ordering::Relaxed);
-        }
-    }
-    left
 }
 
 /// Moves the hints whose tag has `bit` set to the same buckets of another segment.

@@ -23,6 +23,10 @@ use crate::{contents, dedup};
 
 pub use crate::slabs::Purpose;
 
+/// How many references ahead a slot's word is asked for, and then what it leads to.
+const FAR_AHEAD: usize = 16;
+const NEAR_AHEAD: usize = 8;
+
 /// How contents are made smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -201,7 +205,15 @@ impl<'store> Lane<'store> {
             return;
         }
         let passed = self.core.grace.advance();
+        // Pinned, so that the index's buckets that are asked for stay what they are.
+        let _pinned = self.core.grace.pin(self.state.index);
         while let Some(at) = self.state.retired.pop_passed(passed) {
+            if let Some(far) = self.state.retired.ahead(FAR_AHEAD) {
+                self.core.prefetch_word(far);
+            }
+            if let Some(near) = self.state.retired.ahead(NEAR_AHEAD) {
+                self.core.prefetch_hint(near);
+            }
             self.core.release_in_lane(at, self.state.index);
         }
     }

@@ -10,7 +10,7 @@ use crate::layout::Slot;
 pub(crate) const RETIRED_MAX: usize = 16 << 10;
 
 /// References that make it worth to look for passed grace periods.
-const LOOK_FROM: usize = 64;
+const LOOK_FROM: usize = 32;
 
 /// The retired references of one lane, oldest first.
 #[derive(Debug)]
@@ -56,6 +56,11 @@ impl Retired {
             _ => self.batches.push_back((epoch, self.fresh)),
         }
         self.fresh = 0;
+    }
+
+    /// The reference that comes `distance` behind the next one.
+    pub(crate) fn ahead(&self, distance: usize) -> Option<Slot> {
+        self.slots.get(distance).copied()
     }
 
     /// The next reference that no reader can follow any more, given the last epoch that passed.

@@ -9,7 +9,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Grace, Pinned, Striped, counted};
 
 use crate::contents::PageBytes;
-use crate::dedup::Fingerprinter;
+use crate::dedup::{Fingerprinter, described_fingerprint};
 use crate::entry::{Entry, EntryKind};
 use crate::error::OpenError;
 use crate::index::DedupIndex;
@@ -275,6 +275,20 @@ impl Core {
         self.release_in_lane(at, thread_number());
     }
 
+    /// Brings near what releasing a reference looks at first.
+    pub(crate) fn prefetch_word(&self, at: Slot) {
+        self.region.prefetch(self.layout.slot_word(at));
+    }
+
+    /// Brings near what releasing the last reference looks at next. The word is near already.
+    pub(crate) fn prefetch_hint(&self, at: Slot) {
+        let word = self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed);
+        let fingerprint = described_fingerprint(counted::description_of(word));
+        if counted::count_of(word) == 1 && fingerprint != 0 {
+            self.index.prefetch(self, fingerprint);
+        }
+    }
+
     pub(crate) fn release_in_lane(&self, at: Slot, lane: usize) {
         self.release_many(at, 1, lane);
     }
@@ -285,7 +299,11 @@ impl Core {
             return;
         }
         let word = self.region.word_to_store(self.layout.slot_word(at));
-        if counted::drop_many(word, references) {
+        if let Some(description) = counted::drop_many(word, references) {
+            let fingerprint = described_fingerprint(description);
+            if fingerprint != 0 {
+                self.index.remove(self, &self.grace.pin(lane), fingerprint, at);
+            }
             self.live[at.class.index()].add(lane, -1);
             self.book.credit(at.slab, at.class, self.book_context());
         }
