@@ -62,9 +62,9 @@ impl Region {
         self.length as u64
     }
 
-    /// Makes a piece of the memory ready from `offset` on: the kernel clears a page when it is first
-    /// touched, and enters it in the page tables. Returns where the next piece begins, if there is
-    /// one. Everything works without it, with a page fault at each first access.
+    /// Makes a piece of the memory ready from `offset` on: the kernel clears a page when it is
+    /// first touched, and enters it in the page tables. Returns where the next piece begins, if
+    /// there is one. Everything works without it, with a page fault at each first access.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
         let length = POPULATED_BYTES.min(self.size_bytes().saturating_sub(offset));
         let bytes = usize::try_from(length).expect("addresses have 64 bits");

@@ -10,11 +10,13 @@
 //!   process uses no processor time.
 //! - While it spins, a thread offers its core to others every few looks, and stops when somebody
 //!   took it. When spinning fails although waits are short, it is tried ever more rarely.
+//! - A thread that spins where its clients run goes to another core, now and then.
 //! - Threads that find no permit left block at once.
 //!
 //! This crate knows nothing of files or sockets: looking and blocking are handed in.
 #![forbid(unsafe_code)]
 
+mod crowd;
 mod doubt;
 mod machine;
 mod permits;

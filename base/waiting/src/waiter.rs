@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::crowd::Crowd;
 use crate::doubt::Doubt;
 use crate::machine::{Machine, ThisMachine};
 use crate::permits::SpinPermits;
@@ -20,6 +21,9 @@ const LOOKS_PER_GLANCE: u32 = 8;
 
 /// A core that was offered and came back later than this was wanted by somebody else.
 const CORE_TAKEN_AFTER: Duration = Duration::from_micros(50);
+
+/// A core that was offered and came back later than this was used by somebody in between.
+const CORE_USED_AFTER: Duration = Duration::from_micros(2);
 
 /// One wait is spun for at most this many times the typical wait.
 const SPIN_PER_TYPICAL_WAIT: u32 = 3;
@@ -43,6 +47,9 @@ pub struct Waiter<M: Machine = ThisMachine> {
     /// A decaying average of recent waits.
     typical_wait: Duration,
     doubt: Doubt,
+    crowd: Crowd,
+    /// Somebody used the core while it was offered during this wait.
+    was_core_used: bool,
 }
 
 impl Waiter {
@@ -56,7 +63,15 @@ impl<M: Machine> Waiter<M> {
     /// As [`Waiter::new`], with time and scheduler handed in.
     pub fn on_machine(machine: M, permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
         let typical_wait = spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX;
-        Self { permits, machine, spin_max, typical_wait, doubt: Doubt::default() }
+        Self {
+            permits,
+            machine,
+            spin_max,
+            typical_wait,
+            doubt: Doubt::default(),
+            crowd: Crowd::new(),
+            was_core_used: false,
+        }
     }
 
     /// Returns what `poll` finds, looking again and again for a bounded time, or else what `block`
@@ -75,11 +90,15 @@ impl<M: Machine> Waiter<M> {
             }
             Spun::InVain => {
                 self.doubt.failed();
+                self.crowd.spell_failed();
                 block()
             }
             Spun::NotAtAll => block(),
         };
-        self.learn(self.machine.now().saturating_sub(start));
+        let now = self.machine.now();
+        self.learn(now.saturating_sub(start));
+        self.crowd.saw_wait(std::mem::take(&mut self.was_core_used));
+        self.leave_crowd(now);
         found
     }
 
@@ -107,11 +126,22 @@ impl<M: Machine> Waiter<M> {
             let offered = self.machine.now();
             self.machine.offer_core();
             glance = self.machine.now();
-            if glance.saturating_sub(offered) > CORE_TAKEN_AFTER {
+            let away = glance.saturating_sub(offered);
+            self.was_core_used |= away > CORE_USED_AFTER;
+            if away > CORE_TAKEN_AFTER {
                 break;
             }
         }
         Spun::InVain
+    }
+
+    /// Goes to another core if those who bring the requests want this one.
+    fn leave_crowd(&mut self, now: Duration) {
+        if self.expects_traffic() && self.crowd.advises_to_leave(now) {
+            self.machine.change_core();
+            // What was learnt about spinning was learnt on the other core.
+            self.doubt = Doubt::default();
+        }
     }
 
     fn spin_budget(&self) -> Duration {
@@ -149,6 +179,7 @@ mod tests {
     struct FakeMachine {
         now: Cell<Duration>,
         offer_takes: Cell<Duration>,
+        core_changes: Cell<u32>,
     }
 
     impl FakeMachine {
@@ -164,6 +195,10 @@ mod tests {
 
         fn offer_core(&self) {
             self.pass(self.offer_takes.get());
+        }
+
+        fn change_core(&self) {
+            self.core_changes.set(self.core_changes.get() + 1);
         }
     }
 
@@ -307,6 +342,21 @@ mod tests {
             a_loop.wait_often(Duration::from_micros(20));
         }
         assert_eq!(a_loop.wait_often(Duration::from_micros(20)), How::Polled);
+    }
+
+    #[test]
+    fn a_core_that_others_take_is_left_and_a_quiet_one_is_kept() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        for _ in 0..10 {
+            a_loop.wait_often(Duration::from_micros(20));
+        }
+        assert_eq!(machine.core_changes.get(), 0);
+        machine.offer_takes.set(CORE_USED_AFTER * 2);
+        for _ in 0..10 {
+            a_loop.wait_often(Duration::from_micros(20));
+        }
+        assert!(machine.core_changes.get() > 0);
     }
 
     #[test]

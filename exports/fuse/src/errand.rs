@@ -160,11 +160,31 @@ fn bind_with_direct_io(path: &Path, file: File, sector_bytes: u32) -> Result<Out
     drop(file);
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
     if binding.is_some_and(|binding| binding.direct_io) {
+        set_completion(number, Completion::OnTheCoreThatAsked);
         return Ok(Outcome::Attached { number });
     }
     device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
     Err(FuseError::new(FuseErrorKind::Kernel, format!("use direct I/O on /dev/loop{number}"))
         .with_hint("without it, every block would be held in memory twice"))
+}
+
+/// Where a block device completes requests: `rq_affinity` in the kernel's
+/// Documentation/ABI/stable/sysfs-block.
+enum Completion {
+    /// On any core that shares a cache: the kernel's default.
+    NearTheCoreThatAsked,
+    /// The serving thread's core would wake whoever asked there, and both would then share that
+    /// core while another one idles.
+    OnTheCoreThatAsked,
+}
+
+fn set_completion(number: u32, completion: Completion) {
+    let value = match completion {
+        Completion::NearTheCoreThatAsked => "1",
+        Completion::OnTheCoreThatAsked => "2",
+    };
+    // Refused where sysfs is read-only: the device is slower then, and nothing else.
+    let _refused = fs::write(format!("/sys/block/loop{number}/queue/rq_affinity"), value);
 }
 
 fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, FuseError> {
@@ -224,6 +244,7 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
     let deadline = Instant::now() + UNBIND_PATIENCE;
     while Instant::now() < deadline {
         if backing_file(number).is_none() {
+            set_completion(number, Completion::NearTheCoreThatAsked);
             return Ok(Outcome::Done);
         }
         thread::sleep(LOOK_EVERY);

@@ -1,0 +1,102 @@
+//! Whether the core is crowded by those who bring the requests.
+//!
+//! The scheduler often keeps a spinning thread, its clients and the kernel's workers on one core
+//! while another one idles: each of them runs for a few microseconds only, and a virtual machine's
+//! halted core does not look idle to it. They then wait for each other. A spinning thread can see
+//! that: when it offers its core, somebody takes it. It can also end it: by going elsewhere.
+
+use std::time::Duration;
+
+/// Points from which on the core counts as crowded.
+const CROWDED_FROM: u32 = 8;
+
+/// Points of a spell of spinning in vain, when waits are short.
+const POINTS_PER_FAILED_SPELL: u32 = 4;
+
+/// The shortest time between two changes of core. Changes that do not help come ever more rarely.
+const STAY_MIN: Duration = Duration::from_millis(2);
+const STAY_MAX: Duration = Duration::from_millis(64);
+
+/// A stay of this many times the shortest allowed means that the change has helped.
+const GOOD_STAY_PER_STAY: u32 = 16;
+
+/// What one waiter thinks of its core.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    points: u32,
+    stay: Duration,
+    came: Duration,
+}
+
+impl Crowd {
+    pub(crate) fn new() -> Self {
+        Self { points: 0, stay: STAY_MIN, came: Duration::ZERO }
+    }
+
+    /// A wait went by, in which somebody else used the core, or nobody did.
+    pub(crate) fn saw_wait(&mut self, was_core_used: bool) {
+        self.points = match was_core_used {
+            true => self.points + 1,
+            false => self.points.saturating_sub(1),
+        };
+    }
+
+    /// A spell of spinning ended in vain.
+    pub(crate) fn spell_failed(&mut self) {
+        self.points += POINTS_PER_FAILED_SPELL;
+    }
+
+    /// Whether to change to another core now. The next change will not be advised for a while.
+    pub(crate) fn advises_to_leave(&mut self, now: Duration) -> bool {
+        let stayed = now.saturating_sub(self.came);
+        if self.points < CROWDED_FROM || stayed < self.stay {
+            return false;
+        }
+        let was_good = stayed > self.stay * GOOD_STAY_PER_STAY;
+        self.stay = if was_good { STAY_MIN } else { (self.stay * 2).min(STAY_MAX) };
+        self.points = 0;
+        self.came = now;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// How often a waiter is advised to leave in ten seconds, with so many crowded waits in each
+    /// millisecond, and a calm one.
+    fn changes_in_ten_seconds(crowded_waits: u32) -> usize {
+        let mut crowd = Crowd::new();
+        (0..10_000)
+            .filter(|&millisecond| {
+                (0..crowded_waits).for_each(|_| crowd.saw_wait(true));
+                crowd.saw_wait(false);
+                crowd.advises_to_leave(MILLISECOND * millisecond)
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_core_that_is_used_now_and_then_is_kept() {
+        assert_eq!(changes_in_ten_seconds(1), 0);
+    }
+
+    #[test]
+    fn where_every_core_is_crowded_changes_become_rare() {
+        let changes = changes_in_ten_seconds(20);
+        assert!((100..200).contains(&changes), "{changes} changes");
+    }
+
+    #[test]
+    fn a_core_is_left_at_once_when_the_last_change_is_long_ago() {
+        let mut crowd = Crowd::new();
+        (0..100).for_each(|_| crowd.saw_wait(true));
+        assert!(crowd.advises_to_leave(MILLISECOND * 1000));
+        (0..100).for_each(|_| crowd.saw_wait(true));
+        assert!(!crowd.advises_to_leave(MILLISECOND * 1001));
+        assert!(crowd.advises_to_leave(MILLISECOND * 1005));
+    }
+}
