@@ -29,6 +29,15 @@ pub struct Geometry {
     pub sector: SectorSize,
 }
 
+/// Whether acknowledged writes wait in something that a flush empties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCache {
+    /// Writes are as durable when they are acknowledged as they will ever be: a flush has nothing
+    /// to do, and clients may be told so.
+    Absent,
+    Volatile,
+}
+
 /// What shall be left behind by [`BlockDevice::write_zeroes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroes {
@@ -94,6 +103,11 @@ pub trait BlockDevice: Send + Sync {
 
     /// Makes everything acknowledged so far as durable as the volume's class promises.
     fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Whether a flush promises more than the acknowledgement of a write does.
+    fn write_cache(&self) -> WriteCache {
+        WriteCache::Volatile
+    }
 
     /// The runs of one kind that cover `range`, in order, neighbours differing in kind; `count_max`
     /// at most, so the last may end before the range does. At least one unless the range is empty.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, IO_BYTES_MAX,
-    SectorSize, Zeroes,
+    SectorSize, WriteCache, Zeroes,
 };
 use codec::BLOCK_BYTES;
 use page_store::{Entry, EntryKind, Policy};
@@ -230,6 +230,11 @@ impl BlockDevice for Volume {
     fn flush(&self) -> Result<(), DeviceError> {
         // Class `ram`: what is acknowledged is in the region already.
         self.admit(&self.shared.store.pin(), Action::Flush, ByteRange::new(0, 0))
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        // Class `ram`: the region has what is acknowledged, and nothing better is promised.
+        WriteCache::Absent
     }
 
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {

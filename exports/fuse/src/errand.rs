@@ -34,10 +34,39 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Something to be done with the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
-    Attach { mount_point: PathBuf, name: String, sector_bytes: u32 },
+    Attach { mount_point: PathBuf, name: String, shape: DeviceShape },
     Detach { number: u32 },
     Resize { mount_point: PathBuf, name: String, number: u32 },
     List { mount_point: PathBuf },
+}
+
+/// What the kernel is told of a device, beside its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceShape {
+    pub(crate) sector_bytes: u32,
+    pub(crate) write_cache: CacheMode,
+}
+
+/// `queue/write_cache` of a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheMode {
+    /// Flushes are sent.
+    WriteBack,
+    /// There is no cache to flush.
+    WriteThrough,
+}
+
+impl CacheMode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::WriteBack => "write back",
+            Self::WriteThrough => "write through",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::WriteBack, Self::WriteThrough].into_iter().find(|mode| mode.name() == name)
+    }
 }
 
 /// What came of an errand.
@@ -62,8 +91,10 @@ impl Errand {
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let text = |text: &dyn fmt::Display| OsString::from(text.to_string());
         match self {
-            Self::Attach { mount_point, name, sector_bytes } => {
-                vec!["attach".into(), mount_point.into(), name.into(), text(sector_bytes)]
+            Self::Attach { mount_point, name, shape } => {
+                let cache = shape.write_cache.name();
+                let sector = text(&shape.sector_bytes);
+                vec!["attach".into(), mount_point.into(), name.into(), sector, cache.into()]
             }
             Self::Detach { number } => vec!["detach".into(), text(number)],
             Self::Resize { mount_point, name, number } => {
@@ -78,10 +109,13 @@ impl Errand {
         let name = |arg: &OsString| arg.to_str().map(str::to_owned);
         let (what, args) = args.split_first()?;
         Some(match (what.to_str()?, args) {
-            ("attach", [place, file, sector]) => Self::Attach {
+            ("attach", [place, file, sector, cache]) => Self::Attach {
                 mount_point: place.into(),
                 name: name(file)?,
-                sector_bytes: number(sector)?,
+                shape: DeviceShape {
+                    sector_bytes: number(sector)?,
+                    write_cache: CacheMode::from_name(cache.to_str()?)?,
+                },
             },
             ("detach", [device]) => Self::Detach { number: number(device)? },
             ("resize", [place, file, device]) => Self::Resize {
@@ -97,9 +131,7 @@ impl Errand {
     /// Does it in this process, waiting for the server of the files as long as it takes.
     pub(crate) fn run(&self) -> Result<Outcome, Refusal> {
         let done = match self {
-            Self::Attach { mount_point, name, sector_bytes } => {
-                attach(mount_point, name, *sector_bytes)
-            }
+            Self::Attach { mount_point, name, shape } => attach(mount_point, name, *shape),
             Self::Detach { number } => detach(*number),
             Self::Resize { mount_point, name, number } => resize(&mount_point.join(name), *number),
             Self::List { mount_point } => list(mount_point).map(Outcome::Listed),
@@ -127,7 +159,7 @@ impl fmt::Display for Errand {
 ///
 /// The file is locked first, and the lock lasts as long as the device keeps the file open. So two
 /// errands, of which one may be left over from a server that was killed, cannot bind it twice.
-fn attach(mount_point: &Path, name: &str, sector_bytes: u32) -> Result<Outcome, FuseError> {
+fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome, FuseError> {
     let path = mount_point.join(name);
     let failed = |error| FuseError::at_path("open", &path, error);
     let backing_file = OpenOptions::new()
@@ -144,7 +176,7 @@ fn attach(mount_point: &Path, name: &str, sector_bytes: u32) -> Result<Outcome, 
             return Ok(Outcome::Attached { number });
         }
         if is_locked {
-            return bind_with_direct_io(&path, backing_file, sector_bytes);
+            return bind_with_direct_io(&path, backing_file, shape);
         }
         if Instant::now() >= deadline {
             return Err(FuseError::new(FuseErrorKind::Busy, format!("lock {}", path.display()))
@@ -154,13 +186,14 @@ fn attach(mount_point: &Path, name: &str, sector_bytes: u32) -> Result<Outcome, 
     }
 }
 
-fn bind_with_direct_io(path: &Path, file: File, sector_bytes: u32) -> Result<Outcome, FuseError> {
-    let (number, device) = bind_free_device(path, &file, sector_bytes)?;
+fn bind_with_direct_io(path: &Path, file: File, shape: DeviceShape) -> Result<Outcome, FuseError> {
+    let (number, device) = bind_free_device(path, &file, shape.sector_bytes)?;
     // From here on the device keeps the file open, and this process must not.
     drop(file);
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
     if binding.is_some_and(|binding| binding.direct_io) {
         set_completion(number, Completion::OnTheCoreThatAsked);
+        set_write_cache(number, shape.write_cache);
         return Ok(Outcome::Attached { number });
     }
     device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
@@ -183,8 +216,17 @@ fn set_completion(number: u32, completion: Completion) {
         Completion::NearTheCoreThatAsked => "1",
         Completion::OnTheCoreThatAsked => "2",
     };
-    // Refused where sysfs is read-only: the device is slower then, and nothing else.
-    let _refused = fs::write(format!("/sys/block/loop{number}/queue/rq_affinity"), value);
+    set_queue_attribute(number, "rq_affinity", value);
+}
+
+/// Tells the kernel whether it must send flushes (Documentation/block/writeback_cache_control).
+fn set_write_cache(number: u32, mode: CacheMode) {
+    set_queue_attribute(number, "write_cache", mode.name());
+}
+
+/// Refused where sysfs is read-only: the device is slower then, and nothing else.
+fn set_queue_attribute(number: u32, attribute: &str, value: &str) {
+    let _refused = fs::write(format!("/sys/block/loop{number}/queue/{attribute}"), value);
 }
 
 fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, FuseError> {
@@ -245,6 +287,7 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
     while Instant::now() < deadline {
         if backing_file(number).is_none() {
             set_completion(number, Completion::NearTheCoreThatAsked);
+            set_write_cache(number, CacheMode::WriteBack);
             return Ok(Outcome::Done);
         }
         thread::sleep(LOOK_EVERY);
@@ -406,7 +449,7 @@ mod tests {
             Errand::Attach {
                 mount_point: mount_point.clone(),
                 name: name.clone(),
-                sector_bytes: 512,
+                shape: DeviceShape { sector_bytes: 512, write_cache: CacheMode::WriteBack },
             },
             Errand::Detach { number: 3 },
             Errand::Resize { mount_point: mount_point.clone(), name, number: 3 },
@@ -474,7 +517,7 @@ mod tests {
         let errand = Errand::Attach {
             mount_point: "/nonexistent".into(),
             name: "db".into(),
-            sector_bytes: 512,
+            shape: DeviceShape { sector_bytes: 512, write_cache: CacheMode::WriteThrough },
         };
         let (kind, message) = errand.run().expect_err("there is no such file");
         assert_eq!(kind, FuseErrorKind::NotFound);

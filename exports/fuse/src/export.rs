@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use block_device::BlockDevice;
+use block_device::{BlockDevice, WriteCache};
 use kernel::LoopDevice;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 use crate::connection::Connection;
 use crate::counters::Traffic;
 use crate::crew::{Crew, CrewPlan};
-use crate::errand::{Errand, Listed, Outcome};
+use crate::errand::{CacheMode, DeviceShape, Errand, Listed, Outcome};
 use crate::errand_runner::ErrandRunner;
 use crate::error::{DeadDevice, FuseError, FuseErrorKind};
 use crate::files::{FileId, Files, is_file_name};
@@ -153,7 +153,13 @@ impl Export {
         let errand = Errand::Attach {
             mount_point: self.config.mount_point.clone(),
             name: name.to_owned(),
-            sector_bytes: device.geometry().sector.bytes(),
+            shape: DeviceShape {
+                sector_bytes: device.geometry().sector.bytes(),
+                write_cache: match device.write_cache() {
+                    WriteCache::Absent => CacheMode::WriteThrough,
+                    WriteCache::Volatile => CacheMode::WriteBack,
+                },
+            },
         };
         match self.config.errands.send(&errand)? {
             Outcome::Attached { number } => Ok(Attachment::new(file, number)),

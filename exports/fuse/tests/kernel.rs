@@ -116,6 +116,7 @@ fn a_volume_is_attached_with_its_sectors_direct_io_and_discard() {
         assert_eq!(read_number(&device, "queue/logical_block_size"), sector_bytes);
         assert_eq!(read_number(&device, "loop/dio"), 1);
         assert_eq!(read_number(&device, "size"), 8 * MIB / 512);
+        assert_eq!(read_number(&device, "queue/rq_affinity"), 2);
         assert!(read_number(&device, "queue/discard_max_bytes") > 0);
         assert!(read_number(&device, "queue/write_zeroes_max_bytes") > 0);
         assert_eq!(house.attach(name), device, "attaching twice finds the same device");
