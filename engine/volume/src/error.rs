@@ -13,8 +13,6 @@ pub enum VolumeErrorKind {
     NotFound,
     /// The pool holds as many volumes as its table has room for.
     TooManyVolumes,
-    /// No memory for the volume's first node.
-    NoSpace,
     /// A shrink would drop blocks that hold data.
     DataBehindNewEnd,
 }
@@ -29,7 +27,6 @@ impl fmt::Display for VolumeErrorKind {
             Self::AlreadyExists => "a volume of that name exists",
             Self::NotFound => "there is no volume of that name",
             Self::TooManyVolumes => "the pool's volume table is full",
-            Self::NoSpace => "the pool has no free memory left",
             Self::DataBehindNewEnd => {
                 "blocks behind the new end hold data; force the resize to drop them"
             }

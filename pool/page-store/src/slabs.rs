@@ -189,9 +189,14 @@ impl SlabBook {
         self.slab(slab).set(Use::Open(class));
     }
 
-    /// A lane has taken `count` free slots of a slab that it opened.
+    /// A lane has taken `count` free slots of a slab that it opened: all that its words show. A
+    /// book that promised more was misled by a damaged region, and promises no more of them.
     pub(crate) fn debit(&self, slab: u32, count: u32) {
-        self.slab(slab).free.fetch_sub(count, Ordering::SeqCst);
+        let state = self.slab(slab);
+        if state.free() > as_signed(count) {
+            state.free.store(count, Ordering::SeqCst);
+        }
+        state.free.fetch_sub(count, Ordering::SeqCst);
     }
 
     /// One slot is free: its word says so. The slab cannot go to another use before this is

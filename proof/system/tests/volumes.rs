@@ -154,6 +154,46 @@ fn attachments_come_back_after_a_restart() -> Result<()> {
     daemon.finish()
 }
 
+#[test]
+fn an_idle_daemon_with_eight_attached_volumes_takes_next_to_no_processor_time() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "" })?;
+    for index in 0..8 {
+        daemon.memlane(&format!("volume create v{index} --size 16MiB"))?;
+        attach(&daemon, &format!("v{index}"))?;
+    }
+    // What was started with the devices may still be at work in the first of them.
+    let shares = (0..3).map(|_| processor_share(&daemon)).collect::<Result<Vec<f64>>>()?;
+    eprintln!("measured: idle daemon, percent of one core in three windows: {shares:?}");
+    ensure!(shares.iter().any(|&percent| percent < 0.5), "{shares:?} percent of one core");
+    for index in 0..8 {
+        daemon.memlane(&format!("detach v{index}"))?;
+    }
+    daemon.finish()
+}
+
+/// Percent of one core that the daemon takes in a window of some seconds.
+fn processor_share(daemon: &Daemon) -> Result<f64> {
+    let id = daemon.id().context("the daemon does not run")?;
+    let begun = std::time::Instant::now();
+    let before = processor_seconds(id)?;
+    std::thread::sleep(Duration::from_secs(6));
+    Ok((processor_seconds(id)? - before) / begun.elapsed().as_secs_f64() * 100.0)
+}
+
+/// Processor time of all threads that a process has or had, in seconds: fields 14 and 15 of
+/// /proc/PID/stat (proc_pid_stat(5)), in hundredths.
+fn processor_seconds(id: u32) -> Result<f64> {
+    const TICKS_A_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+    let (_, behind_name) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
+    let ticks = behind_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(ticks.sum::<Result<u64, _>>()? as f64 / TICKS_A_SECOND)
+}
+
 fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
 }

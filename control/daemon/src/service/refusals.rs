@@ -21,7 +21,6 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
         }
         VolumeErrorKind::NotFound => Problem::new(ProblemKind::NotFound, detail),
         VolumeErrorKind::TooManyVolumes => Problem::new(ProblemKind::TooManyVolumes, detail),
-        VolumeErrorKind::NoSpace => Problem::new(ProblemKind::NoSpace, detail),
         VolumeErrorKind::DataBehindNewEnd => {
             Problem::new(ProblemKind::DataBehindNewEnd, detail).in_field("size")
         }
@@ -70,7 +69,6 @@ mod tests {
         check(VolumeErrorKind::AlreadyExists, ProblemKind::AlreadyExists, Some("name"));
         check(VolumeErrorKind::NotFound, ProblemKind::NotFound, None);
         check(VolumeErrorKind::TooManyVolumes, ProblemKind::TooManyVolumes, None);
-        check(VolumeErrorKind::NoSpace, ProblemKind::NoSpace, None);
         check(VolumeErrorKind::DataBehindNewEnd, ProblemKind::DataBehindNewEnd, Some("size"));
     }
 
