@@ -21,11 +21,10 @@ use std::sync::Mutex;
 use sync::Pinned;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::contents;
 use crate::entry::{PACKED_BITS, pack, unpack};
 use crate::layout::{Class, SLAB_BYTES, Slot};
+use crate::memory::Memory;
 use crate::slabs::Purpose;
-use crate::store::Core;
 
 const BUCKET_BYTES: u64 = 128;
 const BUCKET_COUNT: u64 = SLAB_BYTES / BUCKET_BYTES;
@@ -86,23 +85,23 @@ impl DedupIndex {
     }
 
     /// Brings the buckets of a fingerprint near.
-    pub(crate) fn prefetch(&self, core: &Core, fingerprint: u32) {
+    pub(crate) fn prefetch(&self, memory: &Memory, fingerprint: u32) {
         if let Some(segment) = self.segment(self.place(fingerprint)) {
-            let bucket = bucket(core, segment, fingerprint);
-            core.region.prefetch(bucket);
-            core.region.prefetch(bucket + BUCKET_BYTES / 2);
+            let bucket = bucket(memory, segment, fingerprint);
+            memory.region.prefetch(bucket);
+            memory.region.prefetch(bucket + BUCKET_BYTES / 2);
         }
     }
 
     /// Slots that may hold contents of this fingerprint.
     pub(crate) fn hints<'seen>(
         &self,
-        core: &'seen Core,
+        memory: &'seen Memory,
         _pinned: &'seen Pinned<'_>,
         fingerprint: u32,
     ) -> impl Iterator<Item = Slot> + use<'seen> {
         let segment = self.segment(self.place(fingerprint));
-        let words = segment.map_or(&[][..], |segment| words(core, segment, fingerprint));
+        let words = segment.map_or(&[][..], |segment| words(memory, segment, fingerprint));
         words.iter().filter_map(move |word| {
             let hint = word.load(Ordering::Relaxed);
             has_tag(hint, fingerprint).then(|| unpack(hint))
@@ -112,11 +111,11 @@ impl DedupIndex {
     /// Remembers that `at` holds contents of this fingerprint: in the place of a stale hint of the
     /// same tag, in an empty place, or in that of another hint. Without memory for a first segment
     /// it remembers nothing.
-    pub(crate) fn insert(&self, core: &Core, pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
+    pub(crate) fn insert(&self, memory: &Memory, pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
         let place = self.place(fingerprint);
-        let Some(segment) = self.segment(place).or_else(|| self.add_first(core)) else { return };
+        let Some(segment) = self.segment(place).or_else(|| self.add_first(memory)) else { return };
         let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
-        let words = words(core, segment, fingerprint);
+        let words = words(memory, segment, fingerprint);
         let mut empty = None;
         for word in words {
             let found = word.load(Ordering::Relaxed);
@@ -126,7 +125,7 @@ impl DedupIndex {
             if found & PRESENT == 0 {
                 empty = empty.or(Some(word));
             } else if has_tag(found, fingerprint)
-                && !core.can_share_tag(unpack(found), tag(fingerprint), tag)
+                && !memory.can_share_tag(unpack(found), tag(fingerprint), tag)
             {
                 word.store(hint, Ordering::Relaxed);
                 return;
@@ -136,7 +135,7 @@ impl DedupIndex {
             word.store(hint, Ordering::Relaxed);
             let filled = &self.filled[self.first_place(place, segment.depth)];
             if filled.fetch_add(1, Ordering::Relaxed) >= FULL_FROM {
-                self.split(core, pinned, place);
+                self.split(memory, pinned, place);
             }
             return;
         }
@@ -146,11 +145,11 @@ impl DedupIndex {
     }
 
     /// Forgets that `at` held contents of this fingerprint.
-    pub(crate) fn remove(&self, core: &Core, _pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
+    pub(crate) fn remove(&self, memory: &Memory, _pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
         let place = self.place(fingerprint);
         let Some(segment) = self.segment(place) else { return };
         let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
-        let words = words(core, segment, fingerprint);
+        let words = words(memory, segment, fingerprint);
         let Some(word) = words.iter().find(|word| word.load(Ordering::Relaxed) == hint) else {
             return;
         };
@@ -163,7 +162,7 @@ impl DedupIndex {
     }
 
     /// Forgets everything and gives the segments back.
-    pub(crate) fn clear(&self, core: &Core) {
+    pub(crate) fn clear(&self, memory: &Memory) {
         let _changing = self.changing.lock().expect("nobody panics while changing the index");
         let mut slabs: Vec<u32> = Vec::new();
         for (place, entry) in self.directory.iter().enumerate() {
@@ -174,7 +173,7 @@ impl DedupIndex {
         slabs.dedup();
         self.segment_count.store(0, Ordering::Relaxed);
         for slab in slabs {
-            core.book.give_back_whole(slab, core.book_context());
+            memory.book.give_back_whole(slab, memory.book_context());
         }
     }
 
@@ -203,27 +202,27 @@ impl DedupIndex {
     }
 
     /// The first segment covers all fingerprints.
-    fn add_first(&self, core: &Core) -> Option<Segment> {
+    fn add_first(&self, memory: &Memory) -> Option<Segment> {
         let _changing = self.changing.lock().expect("nobody panics while changing the index");
         if let Some(segment) = self.segment(0) {
             return Some(segment);
         }
-        let segment = Segment { slab: self.take_slab(core)?, depth: 0 };
+        let segment = Segment { slab: self.take_slab(memory)?, depth: 0 };
         self.point_at(0..self.directory.len(), segment);
         Some(segment)
     }
 
-    fn take_slab(&self, core: &Core) -> Option<u32> {
-        let slab = core.book.take_free(Purpose::NewData, &core.grace)?;
+    fn take_slab(&self, memory: &Memory) -> Option<u32> {
+        let slab = memory.book.take_free(Purpose::NewData, &memory.grace)?;
         let length = usize::try_from(SLAB_BYTES).expect("a slab fits memory");
-        contents::zero_free_slab(&core.region, core.layout.slab(slab), length);
-        core.name_slab(slab, Class::INDEX);
+        memory.zero_free_slab(slab, length);
+        memory.name_slab(slab, Class::INDEX);
         self.segment_count.fetch_add(1, Ordering::Relaxed);
         Some(slab)
     }
 
     /// Moves half of a full segment's hints to a new one, unless another thread is at it.
-    fn split(&self, core: &Core, _pinned: &Pinned<'_>, place: usize) {
+    fn split(&self, memory: &Memory, _pinned: &Pinned<'_>, place: usize) {
         let Ok(_changing) = self.changing.try_lock() else { return };
         let Some(old) = self.segment(place).filter(|old| old.depth < self.directory_bits) else {
             return;
@@ -232,13 +231,13 @@ impl DedupIndex {
         if self.filled[first].load(Ordering::Relaxed) < FULL_FROM {
             return;
         }
-        let Some(slab) = self.take_slab(core) else {
+        let Some(slab) = self.take_slab(memory) else {
             // No memory: hints replace hints until there is, without trying each time.
             self.filled[first].store(FULL_FROM / 2, Ordering::Relaxed);
             return;
         };
         let depth = old.depth + 1;
-        let moved = move_half(core, old.slab, slab, 1 << (32 - BUCKET_BITS - depth));
+        let moved = move_half(memory, old.slab, slab, 1 << (32 - BUCKET_BITS - depth));
         let half = 1 << (self.directory_bits - depth);
         let kept = self.filled[first].load(Ordering::Relaxed).saturating_sub(moved);
         self.filled[first].store(kept, Ordering::Relaxed);
@@ -249,14 +248,14 @@ impl DedupIndex {
 }
 
 /// Moves the hints whose tag has `bit` set to the same buckets of another segment.
-fn move_half(core: &Core, from_slab: u32, to_slab: u32, bit: u64) -> u32 {
-    let (from, to) = (core.layout.slab(from_slab), core.layout.slab(to_slab));
+fn move_half(memory: &Memory, from_slab: u32, to_slab: u32, bit: u64) -> u32 {
+    let (from, to) = (memory.layout.slab(from_slab), memory.layout.slab(to_slab));
     let mut moved = 0;
     for offset in (0..SLAB_BYTES).step_by(8) {
-        let word = core.region.word_to_store(from + offset);
+        let word = memory.region.word_to_store(from + offset);
         let hint = word.load(Ordering::Relaxed);
         if hint & PRESENT != 0 && tag_of(hint) & bit != 0 {
-            core.region.word_to_store(to + offset).store(hint, Ordering::Relaxed);
+            memory.region.word_to_store(to + offset).store(hint, Ordering::Relaxed);
             word.store(0, Ordering::Relaxed);
             moved += 1;
         }
@@ -283,11 +282,11 @@ fn tag_of(hint: u64) -> u64 {
 }
 
 /// Where the bucket of a fingerprint begins.
-fn bucket(core: &Core, segment: Segment, fingerprint: u32) -> u64 {
+fn bucket(memory: &Memory, segment: Segment, fingerprint: u32) -> u64 {
     let index = u64::from(fingerprint) % BUCKET_COUNT;
-    core.layout.slab(segment.slab) + index * BUCKET_BYTES
+    memory.layout.slab(segment.slab) + index * BUCKET_BYTES
 }
 
-fn words(core: &Core, segment: Segment, fingerprint: u32) -> &[AtomicU64] {
-    core.region.words_to_store(bucket(core, segment, fingerprint), WORDS_A_BUCKET)
+fn words(memory: &Memory, segment: Segment, fingerprint: u32) -> &[AtomicU64] {
+    memory.region.words_to_store(bucket(memory, segment, fingerprint), WORDS_A_BUCKET)
 }

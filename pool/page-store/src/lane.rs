@@ -10,16 +10,14 @@ use codec::{Block, Encoder};
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
-use crate::contents::PageBytes;
-use crate::dedup::describe;
+use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, NodeRef};
 use crate::error::{LinkError, NoSpace};
+use crate::fingerprint::{describe, described_fingerprint};
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
 use crate::retire::Retired;
-use crate::store::{Core, PageStore};
-use crate::{contents, dedup};
 
 pub use crate::slabs::Purpose;
 
@@ -82,8 +80,8 @@ pub struct Lane<'store> {
 }
 
 impl<'store> Lane<'store> {
-    pub(crate) fn new(store: &'store PageStore, state: MutexGuard<'store, LaneState>) -> Self {
-        Self { core: &store.core, state }
+    pub(crate) fn new(core: &'store Core, state: MutexGuard<'store, LaneState>) -> Self {
+        Self { core, state }
     }
 
     /// Stores contents as the policy says and returns a reference to them. `purpose` is asked only
@@ -101,7 +99,7 @@ impl<'store> Lane<'store> {
         let mut fingerprint = 0;
         if policy.shares_duplicates {
             fingerprint = self.core.fingerprinter.of(contents);
-            self.core.index.prefetch(self.core, fingerprint);
+            self.core.index.prefetch(&self.core.memory, fingerprint);
         }
         // Between asking for the index's lines and looking at them.
         let may_shrink = policy.compresses && codec::is_worth_encoding(contents);
@@ -113,7 +111,7 @@ impl<'store> Lane<'store> {
         }
         let page = self.store_unique(contents, may_shrink, purpose(), fingerprint)?;
         if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
-            self.core.index.insert(self.core, pinned, fingerprint, at);
+            self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
         Ok(page)
     }
@@ -139,16 +137,17 @@ impl<'store> Lane<'store> {
     /// Makes a node of holes the child of `parent`, unless it has one by now. Returns its child.
     pub fn link(&mut self, parent: Parent, purpose: Purpose) -> Result<NodeRef, LinkError> {
         let at = self.take_slot(Class::NODE, purpose)?;
-        self.core.zero_slot(at);
+        self.core.memory.zero_slot(at);
         self.publish(at, 0);
-        let word = self.core.region.word_to_store(self.core.parent_offset(parent));
+        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
         let node = NodeRef(at);
         // PAIRS-WITH: PageStore::child, "the node that the parent names".
         match word.compare_exchange(0, node.to_word(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(node),
             Err(other) => {
                 self.core.release_in_lane(at, self.state.index);
-                let node = NodeRef::from_word(other).filter(|node| self.core.layout.has(node.0));
+                let node =
+                    NodeRef::from_word(other).filter(|node| self.core.memory.layout.has(node.0));
                 node.ok_or(LinkError::Damaged)
             }
         }
@@ -157,9 +156,9 @@ impl<'store> Lane<'store> {
     /// Takes the child of `parent` out of the map and retires it. What the child names is the
     /// caller's to clear before. The caller keeps other writers below `parent` away.
     pub fn unlink(&mut self, parent: Parent) {
-        let word = self.core.region.word_to_store(self.core.parent_offset(parent));
+        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
         let node = NodeRef::from_word(word.swap(0, Ordering::AcqRel));
-        if let Some(node) = node.filter(|node| self.core.layout.has(node.0)) {
+        if let Some(node) = node.filter(|node| self.core.memory.layout.has(node.0)) {
             self.state.retired.push(node.0);
         }
     }
@@ -174,13 +173,18 @@ impl<'store> Lane<'store> {
             PageBytes::Fill(_) => return None,
         };
         let to = self.take_slot(from.class, Purpose::Housekeeping).ok()?;
-        self.core.fill_slot(to, bytes);
-        let word = self.core.region.word(self.core.layout.slot_word(from)).load(Ordering::Relaxed);
-        let fingerprint = dedup::described_fingerprint(counted::description_of(word));
+        self.core.memory.fill_slot(to, bytes);
+        let word = self
+            .core
+            .memory
+            .region
+            .word(self.core.memory.layout.slot_word(from))
+            .load(Ordering::Relaxed);
+        let fingerprint = described_fingerprint(counted::description_of(word));
         let length = entry.length_bytes();
         self.publish(to, describe(length, fingerprint));
         if fingerprint != 0 {
-            self.core.index.insert(self.core, pinned, fingerprint, to);
+            self.core.index.insert(&self.core.memory, pinned, fingerprint, to);
         }
         Some(NewPage(Entry::page(to, length)))
     }
@@ -188,7 +192,7 @@ impl<'store> Lane<'store> {
     /// Takes another reference to a page that the caller holds one of, if its count has room.
     pub fn share(&mut self, page: &NewPage) -> Option<NewPage> {
         let at = page.0.slot()?;
-        let word = self.core.region.word_to_store(self.core.layout.slot_word(at));
+        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
         counted::try_share(word, |_| true).map(|_| NewPage(page.0))
     }
 
@@ -200,13 +204,13 @@ impl<'store> Lane<'store> {
     /// Lowers the references whose readers are gone. Not to be called while pinned: the own pin
     /// would hold up what was retired last.
     pub fn drain(&mut self) {
-        self.state.retired.stamp(&self.core.grace);
+        self.state.retired.stamp(&self.core.memory.grace);
         if self.state.retired.len() == 0 {
             return;
         }
-        let passed = self.core.grace.advance();
+        let passed = self.core.memory.grace.advance();
         // Pinned, so that the index's buckets that are asked for stay what they are.
-        let _pinned = self.core.grace.pin(self.state.index);
+        let _pinned = self.core.memory.grace.pin(self.state.index);
         while let Some(at) = self.state.retired.pop_passed(passed) {
             if let Some(far) = self.state.retired.ahead(FAR_AHEAD) {
                 self.core.prefetch_word(far);
@@ -233,16 +237,12 @@ impl<'store> Lane<'store> {
         }
     }
 
-    pub(crate) fn free_slots(&self, class: Class) -> usize {
-        self.state.open.free_slots(class)
-    }
-
     fn exchange(&mut self, leaf: NodeRef, index: usize, new: Entry) -> Entry {
-        let word = self.core.region.word_to_store(self.core.node_word_offset(leaf, index));
+        let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
         let old = Entry(word.load(Ordering::Relaxed));
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
         word.store(new.0, Ordering::Release);
-        if let Some(at) = old.slot().filter(|&at| self.core.layout.has(at)) {
+        if let Some(at) = old.slot().filter(|&at| self.core.memory.layout.has(at)) {
             self.state.retired.push(at);
         }
         old
@@ -266,7 +266,7 @@ impl<'store> Lane<'store> {
             }
         }
         let at = self.take_slot(Class::RAW, purpose)?;
-        self.core.fill_slot(at, contents);
+        self.core.memory.fill_slot(at, contents);
         self.publish(at, describe(0, fingerprint));
         Ok(NewPage(Entry::page(at, 0)))
     }
@@ -282,14 +282,14 @@ impl<'store> Lane<'store> {
         let at = self.take_slot(class, purpose).or_else(|NoSpace| {
             class.larger().find_map(|larger| self.take_slot(larger, purpose).ok()).ok_or(NoSpace)
         })?;
-        self.core.fill_slot(at, encoded);
+        self.core.memory.fill_slot(at, encoded);
         self.publish(at, describe(encoded.len(), fingerprint));
         Ok(NewPage(Entry::page(at, encoded.len())))
     }
 
     pub(crate) fn publish(&mut self, at: Slot, description: u64) {
         self.core.live[at.class.index()].add(self.state.index, 1);
-        let word = self.core.region.word_to_store(self.core.layout.slot_word(at));
+        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
         counted::publish(word, description);
     }
 
@@ -314,7 +314,7 @@ impl<'store> Lane<'store> {
         let unused = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
         open.free.clear();
         if let Some(slab) = open.slab.take() {
-            self.core.book.close(slab, class, unused, self.core.book_context());
+            self.core.memory.book.close(slab, class, unused, self.core.memory.book_context());
         }
     }
 
@@ -322,32 +322,33 @@ impl<'store> Lane<'store> {
     /// the caller looks again.
     fn open_slab(&mut self, class: Class, purpose: Purpose) -> Result<(), NoSpace> {
         let core = self.core;
-        let slab = match core.book.take_listed(class) {
+        let slab = match core.memory.book.take_listed(class) {
             Some(slab) => slab,
             None => {
-                let free = core.book.take_free(purpose, &core.grace);
+                let free = core.memory.book.take_free(purpose, &core.memory.grace);
                 let Some(slab) = free else {
                     // The caller looks again if single free slots were found.
-                    return core.book.list_rest(class).then_some(()).ok_or(NoSpace);
+                    return core.memory.book.list_rest(class).then_some(()).ok_or(NoSpace);
                 };
                 let words_bytes = Layout::inner_words_bytes(class);
-                contents::zero_free_slab(&core.region, core.layout.slab(slab), words_bytes);
-                core.name_slab(slab, class);
-                core.book.admit_open(slab, class);
+                core.memory.zero_free_slab(slab, words_bytes);
+                core.memory.name_slab(slab, class);
+                core.memory.book.admit_open(slab, class);
                 slab
             }
         };
         let open = self.state.open.of(class);
         open.slab = Some(slab);
         for slot in (0..class.shape().slot_count).rev() {
-            let word = core.region.word(core.layout.slot_word(Slot { slab, slot, class }));
+            let word =
+                core.memory.region.word(core.memory.layout.slot_word(Slot { slab, slot, class }));
             // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
             if counted::count_of(word.load(Ordering::Acquire)) == 0 {
                 open.free.push(slot);
             }
         }
         let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
-        core.book.debit(slab, taken);
+        core.memory.book.debit(slab, taken);
         Ok(())
     }
 }
@@ -355,6 +356,6 @@ impl<'store> Lane<'store> {
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
         // Stores nothing to the region: a lane may be dropped while a panic unwinds.
-        self.state.retired.stamp(&self.core.grace);
+        self.state.retired.stamp(&self.core.memory.grace);
     }
 }

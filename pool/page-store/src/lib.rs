@@ -16,13 +16,17 @@
 //! Lock order: lane, then (in the engine) block, then index, then search, then class list, then
 //! free list.
 
-mod contents;
+mod census;
+mod core;
 mod dedup;
 mod entry;
 mod error;
+mod fingerprint;
 mod index;
 mod lane;
 mod layout;
+mod maps;
+mod memory;
 mod node;
 mod open_slab;
 mod retire;
@@ -33,13 +37,13 @@ mod superblock;
 mod sweep;
 mod usage;
 
+pub use crate::core::PageBytes;
+pub use census::Excess;
 pub use codec::DecodeError;
-pub use contents::PageBytes;
 pub use entry::{Entry, EntryKind, NodeRef};
 pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind};
 pub use lane::{Lane, NewPage, Policy, Purpose};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
 pub use store::{PageStore, StoreOptions};
-pub use sweep::Excess;
 pub use usage::{StoreUsage, Victims};

@@ -1,11 +1,8 @@
-//! Nodes: the words of maps.
+//! Nodes: where the words of maps lie.
 
-use sync::Pinned;
-use sync::atomic::Ordering;
-
-use crate::entry::{Entry, NodeRef};
+use crate::core::Core;
+use crate::entry::NodeRef;
 use crate::layout::{Layout, NODE_ENTRY_COUNT};
-use crate::store::{Core, PageStore};
 
 /// Where a node's name is written: what makes it part of a map.
 #[derive(Clone, Copy, Debug)]
@@ -19,56 +16,17 @@ pub enum Parent {
 impl Core {
     #[inline]
     pub(crate) fn node_word_offset(&self, node: NodeRef, index: usize) -> u64 {
-        assert!(index < NODE_ENTRY_COUNT && self.layout.has(node.0), "the entry is in a node");
-        self.layout.slot(node.0) + 8 * index as u64
+        assert!(
+            index < NODE_ENTRY_COUNT && self.memory.layout.has(node.0),
+            "the entry is in a node"
+        );
+        self.memory.layout.slot(node.0) + 8 * index as u64
     }
 
     pub(crate) fn parent_offset(&self, parent: Parent) -> u64 {
         match parent {
             Parent::Root(index) => Layout::root_word(index),
             Parent::Node(node, index) => self.node_word_offset(node, index),
-        }
-    }
-}
-
-impl PageStore {
-    /// What entry `index` of a leaf says. The pin keeps what it names from being reused.
-    #[inline]
-    pub fn entry(&self, _pinned: &Pinned<'_>, leaf: NodeRef, index: usize) -> Entry {
-        let word = self.core.region.word(self.core.node_word_offset(leaf, index));
-        // PAIRS-WITH: Lane::replace, "the page that the entry names".
-        Entry(word.load(Ordering::Acquire))
-    }
-
-    /// The node that a parent names. Words that name no node of this pool are no child.
-    #[inline]
-    pub fn child(&self, _pinned: &Pinned<'_>, parent: Parent) -> Option<NodeRef> {
-        let word = self.core.region.word(self.core.parent_offset(parent));
-        // PAIRS-WITH: Lane::link, "the node that the parent names".
-        let node = NodeRef::from_word(word.load(Ordering::Acquire))?;
-        self.core.layout.has(node.0).then_some(node)
-    }
-
-    /// Whether a parent names something that is no node of this pool.
-    pub fn has_damaged_child(&self, pinned: &Pinned<'_>, parent: Parent) -> bool {
-        let word = self.core.region.word(self.core.parent_offset(parent));
-        word.load(Ordering::Acquire) != 0 && self.child(pinned, parent).is_none()
-    }
-
-    /// Brings an entry near that will be looked at soon.
-    #[inline]
-    pub fn prefetch_entry(&self, leaf: NodeRef, index: usize) {
-        self.core.region.prefetch(self.core.node_word_offset(leaf, index));
-    }
-
-    /// Brings the first lines of a page near that will be read soon.
-    #[inline]
-    pub fn prefetch_page(&self, entry: Entry) {
-        if let Some(at) = entry.slot().filter(|&at| self.core.layout.has(at)) {
-            let offset = self.core.layout.slot(at);
-            for line in 0..4 {
-                self.core.region.prefetch(offset + 64 * line);
-            }
         }
     }
 }

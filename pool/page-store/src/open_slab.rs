@@ -31,9 +31,4 @@ impl OpenSlabs {
     pub(crate) fn of(&mut self, class: Class) -> &mut OpenSlab {
         &mut self.slabs[class.index()]
     }
-
-    /// Free slots that the lane holds of a class.
-    pub(crate) fn free_slots(&self, class: Class) -> usize {
-        self.slabs[class.index()].free.len()
-    }
 }

@@ -5,8 +5,8 @@
 use codec::Block;
 use sync::Pinned;
 
-use crate::dedup::describe;
 use crate::error::NoSpace;
+use crate::fingerprint::describe;
 use crate::lane::{Lane, Purpose};
 use crate::layout::Class;
 use crate::store::PageStore;
@@ -19,7 +19,7 @@ impl PageStore {
 
     /// Looks a fingerprint up in the dedup index. Returns how many hints it gives.
     pub fn step_probe(&self, pinned: &Pinned<'_>, fingerprint: u32) -> usize {
-        self.core.index.hints(&self.core, pinned, fingerprint).count()
+        self.core.index.hints(&self.core.memory, pinned, fingerprint).count()
     }
 }
 
@@ -34,7 +34,7 @@ impl Lane<'_> {
     /// Stores contents in a slot, publishes it, and gives the reference back.
     pub fn step_store(&mut self, contents: &Block) -> Result<(), NoSpace> {
         let at = self.take_slot(Class::RAW, Purpose::NewData)?;
-        self.core.fill_slot(at, contents);
+        self.core.memory.fill_slot(at, contents);
         self.publish(at, describe(0, 0));
         self.core.release_in_lane(at, self.index());
         Ok(())

@@ -36,16 +36,16 @@ pub struct Victims {
 impl PageStore {
     pub fn usage(&self) -> StoreUsage {
         let core = &self.core;
-        let free_slabs = core.book.free_count(&core.grace) as u64;
+        let free_slabs = core.memory.book.free_count(&core.memory.grace) as u64;
         let live = |class: Class| core.live[class.index()].sum();
         let pages = || Class::all().filter(|&class| class.has_slots() && class != Class::NODE);
         let mut usage = StoreUsage {
-            size_bytes: core.region.size_bytes(),
+            size_bytes: core.memory.region.size_bytes(),
             free_bytes: free_slabs * SLAB_BYTES,
             page_bytes: pages().map(|class| live(class) * class.shape().slot_bytes).sum(),
             map_bytes: live(Class::NODE) * Class::NODE.shape().slot_bytes,
             index_bytes: u64::from(core.index.segment_count()) * SLAB_BYTES,
-            table_bytes: core.layout.table_bytes(),
+            table_bytes: core.memory.layout.table_bytes(),
             slack_bytes: 0,
             page_count: pages().map(live).sum(),
         };
@@ -66,10 +66,15 @@ impl PageStore {
         entry: Entry,
     ) -> Result<u64, DecodeError> {
         let Some(at) = entry.slot() else { return Ok(0) };
-        if !self.core.layout.has(at) {
+        if !self.core.memory.layout.has(at) {
             return Err(DecodeError);
         }
-        let word = self.core.region.word(self.core.layout.slot_word(at)).load(Ordering::Relaxed);
+        let word = self
+            .core
+            .memory
+            .region
+            .word(self.core.memory.layout.slot_word(at))
+            .load(Ordering::Relaxed);
         Ok(at.class.shape().slot_bytes / counted::count_of(word).max(1))
     }
 
@@ -78,7 +83,7 @@ impl PageStore {
     /// relocated, or the victims released.
     pub fn choose_victims(&self, bytes_min: u64, count_max: usize) -> Option<Victims> {
         let free_bytes = |class: Class| {
-            let slots = self.core.book.listed_free_slots(class);
+            let slots = self.core.memory.book.listed_free_slots(class);
             (slots * class.shape().slot_bytes, class)
         };
         let mut promising: Vec<(u64, Class)> = Class::all()
@@ -88,7 +93,7 @@ impl PageStore {
             .collect();
         promising.sort_unstable();
         promising.into_iter().rev().find_map(|(_, class)| {
-            let slabs = self.core.book.choose_victims(class, count_max);
+            let slabs = self.core.memory.book.choose_victims(class, count_max);
             (!slabs.is_empty()).then_some(Victims { class, slabs })
         })
     }
@@ -97,14 +102,14 @@ impl PageStore {
     #[inline]
     pub fn is_in_victim(&self, entry: Entry) -> bool {
         entry.slot().is_some_and(|at| {
-            self.core.layout.has(at) && self.core.book.is_victim(at.slab, at.class)
+            self.core.memory.layout.has(at) && self.core.memory.book.is_victim(at.slab, at.class)
         })
     }
 
     /// Whether more than one entry names the page.
     pub fn is_shared(&self, entry: Entry) -> bool {
         entry.slot().is_some_and(|at| {
-            let word = self.core.region.word(self.core.layout.slot_word(at));
+            let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
             counted::count_of(word.load(Ordering::Relaxed)) > 1
         })
     }
@@ -112,14 +117,12 @@ impl PageStore {
     /// Ends the emptying: slabs that still hold pages are used again. Returns how many do not.
     pub fn release_victims(&self, victims: Victims) -> usize {
         let release = |&slab: &u32| {
-            self.core.book.release_victim(slab, victims.class, self.core.book_context())
+            self.core.memory.book.release_victim(
+                slab,
+                victims.class,
+                self.core.memory.book_context(),
+            )
         };
         victims.slabs.iter().filter(|slab| release(slab)).count()
-    }
-
-    /// Free slots that lanes keep for themselves, in bytes.
-    pub fn lane_slack_bytes(&self) -> u64 {
-        let bytes = |class: Class| self.lane_free_slots(class) as u64 * class.shape().slot_bytes;
-        Class::all().filter(|class| class.has_slots()).map(bytes).sum()
     }
 }

@@ -1,0 +1,71 @@
+//! Fingerprints of contents, and how a slot's word describes what the slot holds.
+
+use codec::Block;
+use twox_hash::XxHash3_128;
+
+/// The longest secret that XXH3 uses.
+const SECRET_BYTES: usize = 192;
+
+/// Fingerprints of one pool: without its secret nobody can make contents that collide.
+pub(crate) struct Fingerprinter {
+    secret: [u8; SECRET_BYTES],
+}
+
+impl Fingerprinter {
+    /// Stretches the pool's secret to the length that XXH3 wants.
+    pub(crate) fn new(pool_secret: &[u8; 32]) -> Self {
+        let mut secret = [0; SECRET_BYTES];
+        for (seed, bytes) in (0..).zip(secret.as_chunks_mut::<16>().0) {
+            *bytes = XxHash3_128::oneshot_with_seed(seed, pool_secret).to_le_bytes();
+        }
+        Self { secret }
+    }
+
+    /// 32 bits of the keyed XXH3-128 of a block. Never 0, which means "none" in a slot's word.
+    #[inline]
+    pub(crate) fn of(&self, contents: &Block) -> u32 {
+        let hash = XxHash3_128::oneshot_with_secret(&self.secret, contents)
+            .expect("the secret is as long as XXH3 wants");
+        let low = u32::try_from(hash & u128::from(u32::MAX)).expect("32 bits were kept");
+        low.max(1)
+    }
+}
+
+impl std::fmt::Debug for Fingerprinter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Fingerprinter(secret)")
+    }
+}
+
+/// A slot's description, in its word: the length of the encoding (0 for none) and a fingerprint.
+pub(crate) fn describe(length_bytes: usize, fingerprint: u32) -> u64 {
+    length_bytes as u64 | (u64::from(fingerprint) << 16)
+}
+
+pub(crate) fn described_length(description: u64) -> usize {
+    usize::try_from(description & 0xFFFF).expect("16 bits")
+}
+
+pub(crate) fn described_fingerprint(description: u64) -> u32 {
+    u32::try_from(description >> 16).expect("descriptions have 48 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_depend_on_the_secret() {
+        let block = [7; codec::BLOCK_BYTES];
+        let one = Fingerprinter::new(&[1; 32]).of(&block);
+        assert_eq!(one, Fingerprinter::new(&[1; 32]).of(&block));
+        assert_ne!(one, Fingerprinter::new(&[2; 32]).of(&block));
+    }
+
+    #[test]
+    fn a_description_holds_length_and_fingerprint() {
+        let description = describe(3632, 0xDEAD_BEEF);
+        assert_eq!(described_length(description), 3632);
+        assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
+    }
+}
