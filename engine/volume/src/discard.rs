@@ -100,7 +100,7 @@ impl Volume {
             let _held = self.shared.locks.lock_leaf(self.id(), leaf);
             // Looked up again: others may have taken the leaf out before it was ours.
             let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return Ok(()) };
-            self.shared.sweep.before_change(self, &pinned, node);
+            self.shared.sweep.before_change(store, &self.counts, &pinned, node);
             for block in blocks {
                 self.clear_entry(&mut lane, &pinned, (node, index_in_leaf(block)));
             }
@@ -122,7 +122,7 @@ impl Volume {
     ) {
         if !self.shared.store.entry(pinned, node, index).is_hole() {
             let old = lane.clear(node, index);
-            self.count_change(lane.index(), old, Entry::HOLE);
+            self.counts.change(lane.index(), old, Entry::HOLE);
         }
     }
 

@@ -175,7 +175,7 @@ impl Engine {
 
     pub fn usage(&self) -> PoolUsage {
         let store = self.shared.store.usage();
-        PoolUsage::new(&store, self.volumes().iter().map(|volume| &**volume))
+        PoolUsage::new(&store, self.volumes().iter().map(|volume| &volume.counts))
     }
 
     pub fn recovery(&self) -> Recovery {
@@ -223,7 +223,7 @@ impl Engine {
         store.wait_for_readers();
         self.maintenance().stop(&self.shared);
         for volume in self.volumes() {
-            let (written, filled) = (volume.written_blocks.sum(), volume.fill_blocks.sum());
+            let (written, filled) = (volume.counts.written.sum(), volume.counts.filled.sum());
             volume.record.set_counts(store, written, filled);
         }
         store.close();
@@ -275,8 +275,8 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
             // Counts that no volume of this size can have are damaged.
             let blocks_max = stored.size_bytes / BLOCK_BYTES as u64;
             let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
-            volume.written_blocks.add(0, signed(stored.written_blocks));
-            volume.fill_blocks.add(0, signed(stored.fill_blocks));
+            volume.counts.written.add(0, signed(stored.written_blocks));
+            volume.counts.filled.add(0, signed(stored.fill_blocks));
         }
         if stored.is_trimming {
             volume.discard_whole_blocks(behind(stored.size_bytes));

@@ -7,6 +7,7 @@
 //! Readers take none.
 #![forbid(unsafe_code)]
 
+mod counts;
 mod discard;
 mod engine;
 mod error;
@@ -14,6 +15,7 @@ mod evacuate;
 mod locks;
 mod maintain;
 mod map;
+mod measure;
 mod read;
 mod shared;
 mod spec;

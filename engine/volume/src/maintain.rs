@@ -133,7 +133,7 @@ fn show(shared: &Shared, mut volumes: Vec<Arc<Volume>>, mut next_leaf: u64) -> T
         }
         match volume.map.next_leaf(&shared.store, &pinned, next_leaf) {
             Some((leaf, node)) => {
-                shared.sweep.show_leaf(volume, &pinned, node);
+                shared.sweep.show_leaf(&shared.store, &volume.counts, &pinned, node);
                 next_leaf = leaf + 1;
             }
             None => {

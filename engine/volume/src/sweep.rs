@@ -7,11 +7,11 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use page_store::{EntryKind, Excess, NODE_ENTRY_COUNT, NodeRef};
+use page_store::{Entry, Excess, NODE_ENTRY_COUNT, NodeRef, PageStore};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::volume::Volume;
+use crate::counts::Counts;
 
 /// The search, or that there is none.
 #[derive(Debug)]
@@ -40,28 +40,36 @@ impl Sweep {
     /// Shows a leaf that is about to be changed, unless it has been. The caller keeps other
     /// writers of the entry away.
     #[inline]
-    pub(crate) fn before_change(&self, volume: &Volume, pinned: &Pinned<'_>, leaf: NodeRef) {
+    pub(crate) fn before_change(
+        &self,
+        store: &PageStore,
+        counts: &Counts,
+        pinned: &Pinned<'_>,
+        leaf: NodeRef,
+    ) {
         // Relaxed: it was set before the volumes were there, and ends when all has been shown.
         if self.is_showing.load(Ordering::Relaxed) {
-            self.show_leaf(volume, pinned, leaf);
+            self.show_leaf(store, counts, pinned, leaf);
         }
     }
 
-    /// Shows a leaf and what it names, once.
-    pub(crate) fn show_leaf(&self, volume: &Volume, pinned: &Pinned<'_>, leaf: NodeRef) {
+    /// Shows a leaf and what it names, once, and counts it among what its volume holds.
+    pub(crate) fn show_leaf(
+        &self,
+        store: &PageStore,
+        counts: &Counts,
+        pinned: &Pinned<'_>,
+        leaf: NodeRef,
+    ) {
         let mut guard = self.lock();
         let Some(excess) = guard.as_mut().filter(|excess| excess.had_node(leaf)) else { return };
         self.note(excess.see_node(leaf).is_ok());
-        let (mut written, mut filled) = (0, 0);
         for index in 0..NODE_ENTRY_COUNT {
-            let entry = volume.shared.store.entry(pinned, leaf, index);
+            let entry = store.entry(pinned, leaf, index);
             self.note(excess.see_entry(entry).is_ok());
-            written += i64::from(!entry.is_hole());
-            filled += i64::from(matches!(entry.kind(), EntryKind::Fill(_)));
+            counts.change(0, Entry::HOLE, entry);
         }
         excess.forget_node(leaf);
-        volume.written_blocks.add(0, written);
-        volume.fill_blocks.add(0, filled);
     }
 
     /// Shows an inner node, once.

@@ -1,9 +1,9 @@
 //! Where the memory goes, in bytes.
 
 use codec::BLOCK_BYTES;
-use page_store::{NODE_ENTRY_COUNT, StoreUsage};
+use page_store::StoreUsage;
 
-use crate::volume::Volume;
+use crate::counts::Counts;
 
 /// The memory of a pool. Everything in the region is counted once:
 /// `used_bytes = page_bytes + map_bytes + index_bytes + table_bytes + slack_bytes`.
@@ -56,7 +56,7 @@ impl PoolUsage {
     /// What the pool says of itself, and what its volumes hold.
     pub(crate) fn new<'volumes>(
         store: &StoreUsage,
-        volumes: impl Iterator<Item = &'volumes Volume>,
+        volumes: impl Iterator<Item = &'volumes Counts>,
     ) -> Self {
         let mut usage = Self {
             size_bytes: store.size_bytes,
@@ -70,36 +70,10 @@ impl PoolUsage {
             fill_bytes: 0,
             page_count: store.page_count,
         };
-        for volume in volumes {
-            usage.written_bytes += volume.written_blocks.sum() * BLOCK_BYTES as u64;
-            usage.fill_bytes += volume.fill_blocks.sum() * BLOCK_BYTES as u64;
+        for counts in volumes {
+            usage.written_bytes += counts.written.sum() * BLOCK_BYTES as u64;
+            usage.fill_bytes += counts.filled.sum() * BLOCK_BYTES as u64;
         }
         usage
-    }
-}
-
-impl Volume {
-    pub(crate) fn measure(&self) -> VolumeUsage {
-        let store = &self.shared.store;
-        let mut usage = VolumeUsage {
-            written_bytes: self.written_blocks.sum() * BLOCK_BYTES as u64,
-            fill_bytes: self.fill_blocks.sum() * BLOCK_BYTES as u64,
-            ram_bytes: 0,
-        };
-        self.map.for_each_inner_node(store, &store.pin(), &mut |_| {
-            usage.ram_bytes += BLOCK_BYTES as u64;
-        });
-        let mut from = 0;
-        loop {
-            let pinned = store.pin();
-            let next = self.map.next_leaf(store, &pinned, from);
-            let Some((leaf, node)) = next.filter(|_| !self.is_gone()) else { return usage };
-            usage.ram_bytes += BLOCK_BYTES as u64;
-            for index in 0..NODE_ENTRY_COUNT {
-                let entry = store.entry(&pinned, node, index);
-                usage.ram_bytes += store.entry_share_bytes(&pinned, entry).unwrap_or(0);
-            }
-            from = leaf + 1;
-        }
     }
 }

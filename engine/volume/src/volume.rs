@@ -8,10 +8,11 @@ use block_device::{
     SectorSize, WriteCache, Zeroes,
 };
 use codec::BLOCK_BYTES;
-use page_store::{Entry, EntryKind, Policy};
+use page_store::Policy;
+use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use sync::{Pinned, Striped};
 
+use crate::counts::Counts;
 use crate::map::Map;
 use crate::shared::Shared;
 use crate::spec::{Reduction, VolumeName};
@@ -30,8 +31,7 @@ pub struct Volume {
     size_bytes: AtomicU64,
     reduction: AtomicU8,
     is_gone: AtomicBool,
-    pub(crate) written_blocks: Striped,
-    pub(crate) fill_blocks: Striped,
+    pub(crate) counts: Counts,
 }
 
 impl Volume {
@@ -47,8 +47,7 @@ impl Volume {
             size_bytes: AtomicU64::new(stored.size_bytes),
             reduction: AtomicU8::new(0),
             is_gone: AtomicBool::new(false),
-            written_blocks: Striped::new(lane_count),
-            fill_blocks: Striped::new(lane_count),
+            counts: Counts::new(lane_count),
         };
         volume.set_reduction(stored.reduction);
         volume
@@ -108,21 +107,6 @@ impl Volume {
     pub(crate) fn set_gone(&self) {
         // PAIRS-WITH: Volume::is_gone, "the volume is deleted".
         self.is_gone.store(true, Ordering::Release);
-    }
-
-    /// Counts what an exchanged entry changes of the volume's contents.
-    #[inline]
-    pub(crate) fn count_change(&self, lane: usize, old: Entry, new: Entry) {
-        let is_fill = |entry: Entry| i64::from(matches!(entry.kind(), EntryKind::Fill(_)));
-        let is_written = |entry: Entry| i64::from(!entry.is_hole());
-        let written = is_written(new) - is_written(old);
-        if written != 0 {
-            self.written_blocks.add(lane, written);
-        }
-        let filled = is_fill(new) - is_fill(old);
-        if filled != 0 {
-            self.fill_blocks.add(lane, filled);
-        }
     }
 
     /// Refuses a request that does not fit the volume as it is now. Asked under the pin that the

@@ -107,7 +107,7 @@ impl Volume {
                 });
             }
         };
-        self.shared.sweep.before_change(self, pinned, node);
+        self.shared.sweep.before_change(&self.shared.store, &self.counts, pinned, node);
         self.exchange(lane, (node, index_in_leaf(block)), page);
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Volume {
     ) {
         let new = page.entry();
         let old = lane.replace(node, index, page);
-        self.count_change(lane.index(), old, new);
+        self.counts.change(lane.index(), old, new);
     }
 }
 

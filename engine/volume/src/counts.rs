@@ -1,0 +1,34 @@
+//! How many blocks of a volume hold something.
+
+use page_store::{Entry, EntryKind};
+use sync::Striped;
+
+/// Counts of one volume, in a part for each lane.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// Blocks that were written and not discarded.
+    pub(crate) written: Striped,
+    /// Of those, the ones that a fill pattern describes.
+    pub(crate) filled: Striped,
+}
+
+impl Counts {
+    pub(crate) fn new(lane_count: usize) -> Self {
+        Self { written: Striped::new(lane_count), filled: Striped::new(lane_count) }
+    }
+
+    /// Counts what an exchanged entry changes.
+    #[inline]
+    pub(crate) fn change(&self, lane: usize, old: Entry, new: Entry) {
+        let is_fill = |entry: Entry| i64::from(matches!(entry.kind(), EntryKind::Fill(_)));
+        let is_written = |entry: Entry| i64::from(!entry.is_hole());
+        let written = is_written(new) - is_written(old);
+        if written != 0 {
+            self.written.add(lane, written);
+        }
+        let filled = is_fill(new) - is_fill(old);
+        if filled != 0 {
+            self.filled.add(lane, filled);
+        }
+    }
+}
