@@ -1,4 +1,4 @@
-//! What all parts of a pool work on: its memory, the dedup index, and references coming to their end.
+//! What all parts of a pool work on: memory, the dedup index, and references coming to their end.
 
 use std::cell::Cell;
 
