@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use rustls::ServerConfig;
 use waiting::Waiter;
 
+use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::exports::Exports;
 use crate::registry::Registration;
-use crate::session::{Progress, Session, TlsPolicy};
+use crate::session::Session;
 use crate::socket::Socket;
 use crate::transport::Transport;
 

@@ -12,12 +12,13 @@
 use std::sync::Arc;
 use std::vec;
 
+use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Replies};
+use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::exports::{Access, Export, ExportInfo, Exports};
 use crate::options::{self, ALLOCATION_CONTEXT, ContextQuery, ExportQuery, Wants};
 use crate::replies::ALLOCATION_CONTEXT_ID;
-use crate::session::{Progress, TlsPolicy};
-use crate::transmission::{Agreement, PAYLOAD_BYTES_MAX, Replies, Transmission};
+use crate::transmission::Transmission;
 use crate::wire::{
     self, CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, GREETING_MAGIC, OPTION_HEADER_BYTES,
     OPTION_MAGIC, OptionHeader, STRING_BYTES_MAX, cut, handshake_flag, info, option, reply,

@@ -17,6 +17,7 @@
 //! This crate never looks at what it carries, and keeps no lock while it serves a request.
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod buffer;
 mod connection;
 mod error;
@@ -37,11 +38,12 @@ mod transmission;
 mod transport;
 mod wire;
 
+pub use agreement::{Progress, TlsPolicy};
 pub use buffer::{Input, Output};
 pub use error::ServerError;
 pub use exports::{Access, Export, ExportInfo, Exports};
 pub use registry::Status;
 pub use server::{Config, Server};
-pub use session::{Progress, Session, TlsPolicy};
+pub use session::Session;
 pub use tls::TlsFiles;
 pub use traffic::Traffic;

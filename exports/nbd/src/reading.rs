@@ -6,10 +6,10 @@
 
 use block_device::{BlockDevice, ByteRange, Extent, ExtentKind};
 
+use crate::agreement::Replies;
 use crate::buffer::{OUTPUT_STEP_BYTES_MAX, Output};
 use crate::failure::Failure;
 use crate::replies::{self, Place};
-use crate::transmission::Replies;
 use crate::wire::{self, CHUNK_HEADER_BYTES, Request, command_flag};
 
 /// Reads up to this length are in the output as a whole before the first byte of the reply is

@@ -2,32 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::exports::Exports;
 use crate::handshake::{Handshake, Next};
 use crate::traffic::Traffic;
 use crate::transmission::Transmission;
-
-/// Whether a connection has to be protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsPolicy {
-    Absent,
-    /// Everything but the start of TLS is refused on a plain connection.
-    Required,
-}
-
-/// What a session needs before it can go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// More bytes in the input. Replies in the output should be sent before waiting for them.
-    ReceiveInput,
-    /// An empty output.
-    SendOutput,
-    /// The output sent, then a TLS handshake, then [`Session::tls_started`].
-    StartTls,
-    /// The output sent, then nothing more.
-    Close,
-}
 
 /// Turns what a client sends into calls of a device and replies.
 ///

@@ -9,21 +9,16 @@
 
 use std::sync::Arc;
 
-use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, IO_BYTES_MAX, Zeroes};
+use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, Zeroes};
 
+use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Progress, Replies};
 use crate::buffer::{Input, OUTPUT_STEP_BYTES_MAX, Output};
 use crate::exports::{Access, Export};
 use crate::failure::{Failure, past_the_end};
 use crate::reading::{LongRead, READ_STAGED_BYTES_MAX, Step};
 use crate::replies;
-use crate::session::Progress;
 use crate::traffic::Traffic;
 use crate::wire::{self, Errno, REQUEST_BYTES, Request, command, command_flag};
-
-/// The longest read or write, as announced to clients.
-pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
-
-const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= IO_BYTES_MAX);
 
 // A step begins when the output is not due, and so has room for any reply.
 const _: () = assert!(replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
@@ -31,22 +26,6 @@ const _: () = assert!(replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
 /// A write that has not arrived as a whole is started when so much of its payload has.
 const WRITE_PIECE_BYTES_MIN: usize = 64 << 10;
-
-/// What was agreed upon in the handshake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agreement {
-    pub(crate) replies: Replies,
-    /// Whether `base:allocation` was chosen for this export.
-    pub(crate) block_status: bool,
-}
-
-/// How requests are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Replies {
-    #[default]
-    Simple,
-    Structured,
-}
 
 pub(crate) struct Transmission {
     export_name: String,

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::host;
-use crate::process::Interruption;
+use crate::interruption::Interruption;
 use crate::tool::{Tool, ToolOutput};
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::process::Interruption;
+use crate::interruption::Interruption;
 use crate::tool::Tool;
 
 /// A mounted device.

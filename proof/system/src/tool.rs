@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::Interruption;
+use crate::interruption::Interruption;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const TIME_LIMIT: Duration = Duration::from_secs(300);

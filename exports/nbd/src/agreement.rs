@@ -1,0 +1,45 @@
+//! What both parts of a session speak of: limits, what was agreed upon, and what comes next.
+
+use block_device::IO_BYTES_MAX;
+
+/// The longest read or write, as announced to clients.
+pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= IO_BYTES_MAX);
+
+/// What was agreed upon in the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    pub(crate) replies: Replies,
+    /// Whether `base:allocation` was chosen for this export.
+    pub(crate) block_status: bool,
+}
+
+/// How requests are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    #[default]
+    Simple,
+    Structured,
+}
+
+/// Whether a connection has to be protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPolicy {
+    Absent,
+    /// Everything but the start of TLS is refused on a plain connection.
+    Required,
+}
+
+/// What a session needs before it can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes in the input. Replies in the output should be sent before waiting for them.
+    ReceiveInput,
+    /// An empty output.
+    SendOutput,
+    /// The output sent, then a TLS handshake, then `Session::tls_started`.
+    StartTls,
+    /// The output sent, then nothing more.
+    Close,
+}
