@@ -7,17 +7,15 @@
 //! for the next one and finishes.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::errand::{Errand, Outcome};
 use crate::error::{FuseError, FuseErrorKind};
-use crate::holder;
 
 /// How long an errand may take. Detaching writes back what the page cache holds, which may be much.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that an errand may answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// How to start this program so that it calls [`run_errand`] with the arguments that follow `args`.
+/// How to start this program so that it calls [`crate::run_errand`] with the arguments that follow
+/// `args`.
 #[derive(Clone, Debug)]
 pub struct ErrandRunner {
     pub program: PathBuf,
@@ -57,24 +56,6 @@ impl ErrandRunner {
         })?;
         child.wait().map_err(start_error)?;
         Outcome::parse(&answer, errand)
-    }
-}
-
-/// Does what the arguments behind [`ErrandRunner::args`] say. To be called by the program's `main`
-/// before it starts threads or opens anything.
-pub fn run_errand(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
-    if args.first().is_some_and(|first| first.as_bytes() == holder::HOLD.as_bytes()) {
-        return if holder::run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
-    let Some(errand) = Errand::from_args(&args) else {
-        return ExitCode::from(2);
-    };
-    let answer = Outcome::format(&errand.run());
-    match io::stdout().write_all(answer.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever asked is gone.
-        Err(_) => ExitCode::FAILURE,
     }
 }
 

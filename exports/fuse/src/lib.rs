@@ -27,6 +27,7 @@ mod connection;
 mod counters;
 mod crew;
 mod errand;
+mod errand_process;
 mod errand_runner;
 mod error;
 mod export;
@@ -40,7 +41,8 @@ mod roster;
 mod server;
 
 pub use counters::Traffic;
-pub use errand_runner::{ErrandRunner, run_errand};
+pub use errand_process::run_errand;
+pub use errand_runner::ErrandRunner;
 /// The names under which the daemon knows them.
 pub use error::{DeadDevice, FuseError, FuseErrorKind};
 pub use export::{Attachment, Config, Export, Keep, Origin};
