@@ -275,6 +275,9 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
         }
         opened => opened.map_err(|error| device_error("open", number, error))?,
     };
+    let bound_to = backing_file(number);
+    set_completion(number, Completion::NearTheCoreThatAsked);
+    set_write_cache(number, CacheMode::WriteBack);
     match device.unbind_when_closed() {
         // It was not bound.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
@@ -285,16 +288,18 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
     drop(device);
     let deadline = Instant::now() + UNBIND_PATIENCE;
     while Instant::now() < deadline {
-        if backing_file(number).is_none() {
-            set_completion(number, Completion::NearTheCoreThatAsked);
-            set_write_cache(number, CacheMode::WriteBack);
+        // Another process may have bound the number anew as soon as it was free.
+        if backing_file(number) != bound_to {
             return Ok(Outcome::Done);
         }
         thread::sleep(LOOK_EVERY);
     }
     let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
     match device.stay_bound() {
-        Ok(true) => Err(busy("a process has it open; end that first (fuser shows which)")),
+        Ok(true) => {
+            set_completion(number, Completion::OnTheCoreThatAsked);
+            Err(busy("a process has it open; end that first (fuser shows which)"))
+        }
         Ok(false) => Ok(Outcome::Done),
         Err(error) => Err(device_error("examine", number, error)),
     }
