@@ -1,0 +1,155 @@
+//! One measurement: a case on a target, once.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What kind of question a measurement answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Suite {
+    /// The engine in this process, beside copies of bare memory.
+    Engine,
+    /// The ForsaOS matrix: block size, pattern and number of jobs, by fio.
+    Forsa,
+    /// The Fusion ioMemory matrix: transfer size, queue depth and pattern, by fio.
+    Fusion,
+    /// The AMPS test: batches of messages appended and read.
+    Log,
+    /// How much smaller data gets.
+    Reduction,
+    /// The same jobs on volumes and on what others offer.
+    Peers,
+}
+
+/// One measurement: a case on a target, once. Times are in nanoseconds, sizes in bytes, rates per
+/// second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub suite: Suite,
+    /// Names the case within the suite, the same in every run: `randread 4096 jobs=1 depth=1`.
+    pub case: String,
+    /// What was measured: `volume attached`, `zram lz4`, `floor`.
+    pub target: String,
+    /// What the case's name abbreviates: `rw`, `block_bytes`, `jobs`, `queue_depth`, `data` and
+    /// others, by name.
+    pub params: BTreeMap<String, Value>,
+    /// Counted from 0.
+    pub repeat: u32,
+    pub validity: Validity,
+    /// What a reader should know of a valid measurement: `generator bound`, `more jobs than cores`.
+    pub flags: Vec<String>,
+    pub time: Time,
+    /// What the application did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub app: Option<Io>,
+    /// What reached the block device below.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device: Option<DeviceIo>,
+    /// What the data took.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub store: Option<StoreUse>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency: Option<Latency>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<Cpu>,
+    /// Share of the time that the load generator spent outside its requests (Little's law), 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generator_share: Option<f64>,
+    /// Figures of this suite only, by name with unit: `floor_ns_mean`, `messages_per_s`.
+    pub figures: BTreeMap<String, f64>,
+}
+
+/// Whether a measurement counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Validity {
+    Valid,
+    /// It failed or broke a rule of measuring, for this reason. It stays on record.
+    Invalid(String),
+    /// It was not tried here, for this reason.
+    Skipped(String),
+}
+
+/// When, and for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Time {
+    pub started_unix_ms: u64,
+    /// Before what counts.
+    pub ramp_s: f64,
+    pub duration_s: f64,
+}
+
+/// Requests of the application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Io {
+    pub ops: u64,
+    pub bytes: u64,
+    pub iops: f64,
+    pub bytes_per_s: f64,
+}
+
+/// Requests at a block device, as the kernel counts them. Sectors have 512 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceIo {
+    pub read_requests: u64,
+    pub read_sectors: u64,
+    pub write_requests: u64,
+    pub write_sectors: u64,
+    pub flush_requests: u64,
+    pub discard_requests: u64,
+}
+
+/// What stored data took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreUse {
+    pub written_bytes: u64,
+    pub used_bytes: u64,
+}
+
+/// What a latency counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LatencyKind {
+    /// From the moment a request was sent (closed loop): hides the wait behind a stall.
+    Service,
+    /// From the moment a request was due (open loop).
+    Intended,
+}
+
+/// How long requests took, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    pub kind: LatencyKind,
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub p9999: u64,
+    pub max: u64,
+    /// Mean time until the kernel had the request, where the generator tells.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub submission_mean: Option<f64>,
+    /// Mean time from there to the answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub completion_mean: Option<f64>,
+    /// Pairs of an upper bound and how many requests lie below it and above the previous one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// Processor time in seconds, over all cores, while the measurement ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    pub user_s: f64,
+    pub system_s: f64,
+    pub interrupts_s: f64,
+    pub steal_s: f64,
+    pub idle_s: f64,
+    /// Of it, by the load generator's processes.
+    pub generator_s: f64,
+    /// Of it, by the processes that serve the target; kernel threads are in the rest.
+    pub server_s: f64,
+}
