@@ -13,15 +13,21 @@
 //! - A thread that spins where its clients run goes to another core, now and then.
 //! - Threads that find no permit left block at once.
 //!
-//! This crate knows nothing of files or sockets: looking and blocking are handed in.
+//! While traffic is recent, a [`CpuLatencyRequest`] keeps idle cores quick to wake, because every
+//! request wakes its client at least. Each waiter takes part whose permits carry one.
+//!
+//! This crate knows nothing of files or sockets to serve: looking and blocking are handed in.
 #![forbid(unsafe_code)]
 
+mod cpu_latency;
 mod crowd;
 mod doubt;
+mod hold;
 mod machine;
 mod permits;
 mod waiter;
 
+pub use cpu_latency::{CpuLatencyError, CpuLatencyRequest, CpuLatencyState};
 pub use machine::{Machine, ThisMachine};
 pub use permits::SpinPermits;
 pub use waiter::{SPIN_MAX_DEFAULT, Waiter};

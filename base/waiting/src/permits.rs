@@ -1,25 +1,42 @@
-//! How many threads of a process may spin at the same time.
+//! What all waiters of a process share: how many may spin at the same time, and the request for
+//! quick cores.
 
+use std::sync::Arc;
 use std::thread;
 
 use sync::atomic::{AtomicUsize, Ordering};
+
+use crate::cpu_latency::CpuLatencyRequest;
 
 /// A bound on spinning threads, shared by all waiters of a process.
 #[derive(Debug)]
 pub struct SpinPermits {
     free: AtomicUsize,
+    cpu_latency: Option<Arc<CpuLatencyRequest>>,
 }
 
 impl SpinPermits {
     /// At most `thread_count_max` threads spin at once; with zero, every wait blocks.
     pub fn new(thread_count_max: usize) -> Self {
-        Self { free: AtomicUsize::new(thread_count_max) }
+        Self { free: AtomicUsize::new(thread_count_max), cpu_latency: None }
     }
 
     /// Leaves one core to everybody else, but lets one thread spin even on a single core.
     pub fn for_this_machine() -> Self {
         let core_count = thread::available_parallelism().map_or(1, usize::from);
         Self::new((core_count - 1).max(1))
+    }
+
+    /// Has the waiters keep cores quick to wake while they see traffic, whether they spin or block.
+    pub fn with_cpu_latency(self, request: Arc<CpuLatencyRequest>) -> Self {
+        Self { cpu_latency: Some(request), ..self }
+    }
+
+    /// A request has come that belongs to lively traffic.
+    pub(crate) fn saw_traffic(&self) {
+        if let Some(request) = &self.cpu_latency {
+            request.saw_traffic();
+        }
     }
 
     /// A permit to spin until it is dropped, or `None` when all are taken.

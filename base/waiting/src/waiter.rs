@@ -156,6 +156,9 @@ impl<M: Machine> Waiter<M> {
         let counted = wait.min(self.spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX);
         let remembered = self.typical_wait * (WAITS_REMEMBERED - 1);
         self.typical_wait = (remembered + counted) / WAITS_REMEMBERED;
+        if self.expects_traffic() {
+            self.permits.saw_traffic();
+        }
     }
 }
 
@@ -169,6 +172,7 @@ enum Spun<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu_latency::{CpuLatencyRequest, CpuLatencyState};
     use std::cell::Cell;
 
     const LOOK: Duration = Duration::from_micros(1);
@@ -255,6 +259,33 @@ mod tests {
     fn rare_traffic_is_waited_for_by_blocking() {
         check(200, How::Blocked);
         check(1_000_000, How::Blocked);
+    }
+
+    /// Whether cores are asked to stay quick to wake by traffic with so much time in between.
+    #[track_caller]
+    fn check_wish(gap_us: u64, is_expected: bool) {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let request = CpuLatencyRequest::on_file(file.reopen().expect("a file"), 0);
+        let request = Arc::new(request.expect("a thread"));
+        let permits = SpinPermits::new(0).with_cpu_latency(Arc::clone(&request));
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(permits));
+        let start = std::time::Instant::now();
+        let may_take = Duration::from_millis(if is_expected { 60_000 } else { 100 });
+        while request.state() == CpuLatencyState::Released && start.elapsed() < may_take {
+            a_loop.wait_often(Duration::from_micros(gap_us));
+        }
+        assert_eq!(request.state() == CpuLatencyState::Held, is_expected);
+    }
+
+    #[test]
+    fn lively_traffic_keeps_cores_quick_even_where_nobody_may_spin() {
+        check_wish(20, true);
+    }
+
+    #[test]
+    fn a_hundred_requests_a_second_let_cores_halt() {
+        check_wish(10_000, false);
     }
 
     #[test]
