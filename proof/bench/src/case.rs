@@ -57,6 +57,12 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    /// The same in every run.
+    pub(crate) fn name(&self) -> String {
+        let (op, pattern, data) = (self.op.name(), self.pattern.name(), self.data.name());
+        format!("{op} {} {pattern} {data} threads={}", self.block_bytes, self.threads)
+    }
+
     fn value(&self, key: &str) -> Option<String> {
         Some(match key {
             "op" => self.op.name().to_owned(),

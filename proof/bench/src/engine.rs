@@ -12,6 +12,7 @@ use block_device::{BlockDevice, ByteRange, SectorSize};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use region::Region;
+use results::Suite;
 use serde::Serialize;
 use volume::{Engine, EngineOptions, Reduction, Volume, VolumeSpec};
 
@@ -19,8 +20,9 @@ use crate::case::{self, Case, Op, Pattern};
 use crate::clock::nanoseconds;
 use crate::contents::Contents;
 use crate::floor::{self, Places};
-use crate::output;
+use crate::output::{self, Form};
 use crate::pool::Place;
+use crate::run::{Cost, Plan, Session, Step};
 
 /// Rounds of floor and engine in each case.
 const ROUNDS: u32 = 10;
@@ -28,7 +30,7 @@ const ROUNDS: u32 = 10;
 /// Requests between two looks at the clock.
 const BATCH: u64 = 64;
 
-#[derive(clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub(crate) struct Arguments {
     /// Seconds for each case
     #[arg(long, default_value_t = 1.0)]
@@ -62,7 +64,7 @@ struct Row {
     reduction: f64,
 }
 
-pub(crate) fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cases = case::choose(&arguments.only, cores)?;
     ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
@@ -82,13 +84,59 @@ pub(crate) fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if as_json {
+    if form == Form::Json {
         output::json(&rows);
     } else {
-        output::table(&table(&rows));
+        output::note(&output::table(&table(&rows)));
         output::note("floor: copies of the same size in the same order on bare memory, same run");
     }
     Ok(())
+}
+
+/// One step for each case and repeat.
+pub(crate) fn plan<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    let cases = case::choose(&arguments.only, session.cores)?;
+    let mut plan = Plan::default();
+    for repeat in 0..session.profile.repeats() {
+        for case in &cases {
+            let case = *case;
+            plan.steps.push(Step {
+                suite: Suite::Engine,
+                case: case.name(),
+                target: "engine".to_owned(),
+                repeat,
+                cost: Cost {
+                    seconds: arguments.seconds + 3.0,
+                    written_bytes: arguments.working_mib << 20,
+                    memory_bytes: (arguments.working_mib << 20) / 2 * 5,
+                },
+                measure: Box::new(move || {
+                    let row = measure(&case, arguments)?;
+                    Ok(vec![recorded(&case, &row, repeat)])
+                }),
+            });
+        }
+    }
+    Ok(plan)
+}
+
+fn recorded(case: &Case, row: &Row, repeat: u32) -> results::Row {
+    let mut recorded = results::Row::new(Suite::Engine, case.name(), "engine");
+    recorded.repeat = repeat;
+    recorded.figures.insert("ns_mean".to_owned(), row.ns_mean);
+    recorded.figures.insert("ratio_to_floor".to_owned(), row.ratio_to_floor);
+    recorded
+}
+
+pub(crate) fn describe(rows: &[&results::Row]) -> String {
+    let mut table = vec![vec!["case".to_owned(), "ratio".to_owned()]];
+    for row in rows.iter().filter(|row| row.is_valid()) {
+        table.push(vec![row.case.clone(), format!("{:.2}", row.figures["ratio_to_floor"])]);
+    }
+    output::table(&table)
 }
 
 fn measure(case: &Case, arguments: &Arguments) -> Result<Row> {

@@ -3,34 +3,54 @@
 
 use serde::Serialize;
 
-/// Prints rows as one JSON array.
-pub(crate) fn json(rows: &[impl Serialize]) {
-    let text = serde_json::to_string_pretty(rows).expect("rows are plain data");
+/// For whom a program prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Json,
+}
+
+/// Prints a value as JSON.
+pub(crate) fn json(value: &(impl Serialize + ?Sized)) {
+    let text = serde_json::to_string_pretty(value).expect("what is printed is plain data");
     println!("{text}");
 }
 
-/// Prints a table: the first row is its heading, numbers stand right.
-pub(crate) fn table(rows: &[Vec<String>]) {
+/// A table as text: the first row is its heading, numbers stand right.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
+    let line = |row: &Vec<String>| {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        println!("{}", cells.join("  ").trim_end());
-    }
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// Bytes for people: `1.53 GiB`.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    api::ByteSize(bytes).rounded()
+}
+
+/// Prints text on standard output.
 pub(crate) fn note(text: &str) {
     println!("{text}");
 }
 
+/// Prints how far a run is, on standard error.
+pub(crate) fn progress(text: &str) {
+    eprintln!("{text}");
+}
+
 /// Prints what went wrong, for people on standard error or for programs on standard output.
-pub(crate) fn failure(error: &anyhow::Error, as_json: bool) {
-    if as_json {
-        let message = format!("{error:#}");
-        println!("{}", serde_json::json!({"error": {"kind": "failed", "message": message}}));
-    } else {
-        eprintln!("memlane-bench: {error:#}");
+pub(crate) fn failure(error: &anyhow::Error, form: Form) {
+    let message = format!("{error:#}");
+    match form {
+        Form::Json => {
+            println!("{}", serde_json::json!({"error": {"kind": "failed", "message": message}}));
+        }
+        Form::Text => eprintln!("memlane-bench: {message}"),
     }
 }

@@ -7,20 +7,22 @@ use anyhow::{Result, ensure};
 use block_device::{BlockDevice, SectorSize};
 use codec::{BLOCK_BYTES, Block, Encoder};
 use page_store::{PageStore, StoreOptions};
+use results::Suite;
 use serde::Serialize;
 use volume::{Engine, EngineOptions, Reduction, VolumeSpec};
 
 use crate::clock::{Random, nanoseconds};
 use crate::contents::{Contents, Data};
-use crate::output;
+use crate::output::{self, Form};
 use crate::pool::Place;
+use crate::run::{Cost, Plan, Session, Step};
 
 /// Repetitions between two looks at the clock.
 const BATCH: u32 = 256;
 
 const POOL_BYTES: u64 = 256 << 20;
 
-#[derive(clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub(crate) struct Arguments {
     /// Seconds for each step
     #[arg(long, default_value_t = 0.3)]
@@ -33,24 +35,70 @@ struct Row {
     ns_mean: f64,
 }
 
-pub(crate) fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
+/// Steps in the codec, the page store and the volume; used to estimate the time.
+const STEP_COUNT: f64 = 18.0;
+
+pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
+    let (rows, has_huge_pages) = measure(arguments)?;
+    if form == Form::Json {
+        output::json(&rows);
+        return Ok(());
+    }
+    output::note(&table(rows.iter().map(|row| (row.step, row.ns_mean))));
+    let pages = if has_huge_pages { "huge pages" } else { "small pages" };
+    output::note(&format!("pool in {pages}; a block is 4 KiB"));
+    Ok(())
+}
+
+/// One step of the plan for each repeat: each measures every step of the path.
+pub(crate) fn plan<'plan>(arguments: &'plan Arguments, session: &Session) -> Result<Plan<'plan>> {
+    ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
+    let step = |repeat| Step {
+        suite: Suite::Steps,
+        case: "steps".to_owned(),
+        target: "engine".to_owned(),
+        repeat,
+        cost: Cost {
+            seconds: arguments.seconds * 1.1 * STEP_COUNT,
+            written_bytes: 0,
+            memory_bytes: 3 * POOL_BYTES,
+        },
+        measure: Box::new(move || Ok(recorded(&measure(arguments)?.0, repeat))),
+    };
+    let steps = (0..session.profile.repeats()).map(step).collect();
+    Ok(Plan { steps, skipped: Vec::new() })
+}
+
+fn recorded(rows: &[Row], repeat: u32) -> Vec<results::Row> {
+    let record = |row: &Row| {
+        let mut recorded = results::Row::new(Suite::Steps, row.step, "engine");
+        recorded.repeat = repeat;
+        recorded.figures.insert("ns_mean".to_owned(), row.ns_mean);
+        recorded
+    };
+    rows.iter().map(record).collect()
+}
+
+pub(crate) fn describe(rows: &[&results::Row]) -> String {
+    let first = rows.iter().filter(|row| row.repeat == 0 && row.is_valid());
+    table(first.map(|row| (&*row.case, row.figures.get("ns_mean").copied().unwrap_or(f64::NAN))))
+}
+
+fn table<'row>(rows: impl Iterator<Item = (&'row str, f64)>) -> String {
+    let mut table = vec![vec!["step".to_owned(), "ns".to_owned()]];
+    table.extend(rows.map(|(step, ns)| vec![step.to_owned(), format!("{ns:.1}")]));
+    output::table(&table)
+}
+
+/// Every step's row, and whether the pool lay in huge pages.
+fn measure(arguments: &Arguments) -> Result<(Vec<Row>, bool)> {
     ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
     let mut rows = Rows { time: Duration::from_secs_f64(arguments.seconds), list: Vec::new() };
     let place = Place::new()?;
     measure_codec(&mut rows);
     measure_store(&mut rows, &place)?;
     measure_volume(&mut rows, &place)?;
-    if as_json {
-        output::json(&rows.list);
-        return Ok(());
-    }
-    let mut table = vec![vec!["step".to_owned(), "ns".to_owned()]];
-    let cells = |row: &Row| vec![row.step.to_owned(), format!("{:.1}", row.ns_mean)];
-    table.extend(rows.list.iter().map(cells));
-    output::table(&table);
-    let pages = if place.has_huge_pages() { "huge pages" } else { "small pages" };
-    output::note(&format!("pool in {pages}; a block is 4 KiB"));
-    Ok(())
+    Ok((rows.list, place.has_huge_pages()))
 }
 
 struct Rows {

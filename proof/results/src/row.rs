@@ -11,6 +11,8 @@ use serde_json::Value;
 pub enum Suite {
     /// The engine in this process, beside copies of bare memory.
     Engine,
+    /// Each step of the write and read path by itself.
+    Steps,
     /// The ForsaOS matrix: block size, pattern and number of jobs, by fio.
     Forsa,
     /// The Fusion ioMemory matrix: transfer size, queue depth and pattern, by fio.
@@ -21,6 +23,21 @@ pub enum Suite {
     Reduction,
     /// The same jobs on volumes and on what others offer.
     Peers,
+}
+
+impl Suite {
+    /// As it is called on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Steps => "steps",
+            Self::Forsa => "forsa",
+            Self::Fusion => "fusion",
+            Self::Log => "log",
+            Self::Reduction => "reduction",
+            Self::Peers => "peers",
+        }
+    }
 }
 
 /// One measurement: a case on a target, once. Times are in nanoseconds, sizes in bytes, rates per
@@ -59,6 +76,41 @@ pub struct Row {
     pub generator_share: Option<f64>,
     /// Figures of this suite only, by name with unit: `floor_ns_mean`, `messages_per_s`.
     pub figures: BTreeMap<String, f64>,
+}
+
+impl Row {
+    /// A valid row without figures yet.
+    pub fn new(suite: Suite, case: impl Into<String>, target: impl Into<String>) -> Self {
+        Self {
+            suite,
+            case: case.into(),
+            target: target.into(),
+            params: BTreeMap::new(),
+            repeat: 0,
+            validity: Validity::Valid,
+            flags: Vec::new(),
+            time: Time::default(),
+            app: None,
+            device: None,
+            store: None,
+            latency: None,
+            cpu: None,
+            generator_share: None,
+            figures: BTreeMap::new(),
+        }
+    }
+
+    pub fn is_valid(&self) -> bool {
+        self.validity == Validity::Valid
+    }
+
+    /// Adds a flag, once.
+    pub fn flag(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.flags.contains(&text) {
+            self.flags.push(text);
+        }
+    }
 }
 
 /// Whether a measurement counts.

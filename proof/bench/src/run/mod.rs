@@ -1,5 +1,19 @@
 //! A run: steps planned first, then done one after the other, each recorded as soon as it is over.
+//!
+//! A suite is a function that makes a [`Plan`] of what it was told and a [`Session`]. Everything
+//! else is the same for all: `--dry-run`, progress, the record on disk, `--resume`, Ctrl-C, the
+//! guard of memory and that one run has the machine to itself.
 
+mod alone;
+mod execute;
+mod host;
+mod options;
 mod plan;
+mod progress;
+mod session;
+mod start;
 
-pub(crate) use plan::{Cost, Plan, Profile, Step};
+pub(crate) use options::Options;
+pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
+pub(crate) use session::Session;
+pub(crate) use start::{Chosen, PlannedSuite, start};

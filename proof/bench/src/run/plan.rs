@@ -1,7 +1,7 @@
 //! What a run will do, known before it does anything.
 
 use anyhow::Result;
-use results::{Row, Suite};
+use results::{Row, StepKey, Suite};
 
 /// How long and how often: what a run is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -15,6 +15,25 @@ pub(crate) enum Profile {
     Full,
 }
 
+impl Profile {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Full => "full",
+        }
+    }
+
+    /// Independent repeats of each case.
+    pub(crate) fn repeats(self) -> u32 {
+        match self {
+            Self::Quick => 1,
+            Self::Standard => 5,
+            Self::Full => 3,
+        }
+    }
+}
+
 /// What a step takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
@@ -24,7 +43,8 @@ pub(crate) struct Cost {
     pub(crate) memory_bytes: u64,
 }
 
-/// One measurement to be made. Steps run in the order of the plan, which interleaves targets.
+/// One measurement to be made. Steps run in the order of the plan, which interleaves targets. A
+/// step is dropped as soon as it is over: what only it and earlier steps hold is taken down then.
 pub(crate) struct Step<'plan> {
     pub(crate) suite: Suite,
     /// As in [`Row`]: with `repeat` these name the step, so that a resumed run knows what it has.
@@ -32,12 +52,46 @@ pub(crate) struct Step<'plan> {
     pub(crate) target: String,
     pub(crate) repeat: u32,
     pub(crate) cost: Cost,
-    /// Measures. An error becomes an invalid row, unless the run was interrupted.
+    /// Measures. An error becomes an invalid row, unless the run was interrupted. Whatever takes
+    /// longer than a moment looks at `system::Interruption` and ends with an error then.
     pub(crate) measure: Box<dyn FnMut() -> Result<Vec<Row>> + 'plan>,
+}
+
+impl Step<'_> {
+    pub(crate) fn key(&self) -> StepKey {
+        StepKey {
+            suite: self.suite,
+            case: self.case.clone(),
+            target: self.target.clone(),
+            repeat: self.repeat,
+        }
+    }
+}
+
+/// Something that will not be measured here.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Skip {
+    pub(crate) suite: Suite,
+    pub(crate) case: String,
+    pub(crate) target: String,
+    /// What is missing, and what to do about it.
+    pub(crate) reason: String,
 }
 
 /// All steps of one or more suites.
 #[derive(Default)]
 pub(crate) struct Plan<'plan> {
     pub(crate) steps: Vec<Step<'plan>>,
+    pub(crate) skipped: Vec<Skip>,
+}
+
+impl Plan<'_> {
+    /// Seconds and bytes written of all steps; memory of the dearest.
+    pub(crate) fn cost(&self) -> Cost {
+        self.steps.iter().fold(Cost::default(), |sum, step| Cost {
+            seconds: sum.seconds + step.cost.seconds,
+            written_bytes: sum.written_bytes + step.cost.written_bytes,
+            memory_bytes: sum.memory_bytes.max(step.cost.memory_bytes),
+        })
+    }
 }

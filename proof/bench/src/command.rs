@@ -1,0 +1,150 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, FromArgMatches, Parser, Subcommand};
+use results::Suite;
+
+use crate::output::Form;
+use crate::run::{Chosen, Options, PlannedSuite, start};
+use crate::{compare, doctor, engine, forsa, fusion, log, page, peers, reduction, steps};
+
+#[derive(Debug, Parser)]
+#[command(name = "memlane-bench", version, about = "Measure Memlane on this machine")]
+pub(crate) struct Arguments {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+impl Arguments {
+    pub(crate) fn form(&self) -> Form {
+        if self.json { Form::Json } else { Form::Text }
+    }
+}
+
+/// A suite's arguments beside those of every run.
+#[derive(Debug, clap::Args)]
+struct Planned<SuiteArguments: Args> {
+    #[command(flatten)]
+    arguments: SuiteArguments,
+    #[command(flatten, next_help_heading = "Every run")]
+    options: Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The engine in this process, beside copies of bare memory
+    Engine(Planned<engine::Arguments>),
+    /// Each step of the write and read path by itself
+    Steps(Planned<steps::Arguments>),
+    /// The ForsaOS matrix: block size, pattern and number of jobs, by fio
+    Forsa(Planned<forsa::Arguments>),
+    /// The Fusion ioMemory matrix: transfer size, queue depth and pattern, by fio
+    Fusion(Planned<fusion::Arguments>),
+    /// The AMPS test: batches of messages appended and read
+    Log(Planned<log::Arguments>),
+    /// How much smaller data gets
+    Reduction(Planned<reduction::Arguments>),
+    /// The same jobs on volumes and on what others offer
+    Peers(Planned<peers::Arguments>),
+    /// Every suite, one after the other
+    All(Options),
+    /// What can be measured here, and what will be left out and why
+    Doctor,
+    /// One page that shows recorded runs
+    Report(page::Arguments),
+    /// Two recorded runs beside each other
+    Compare(compare::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
+    match &arguments.command {
+        Command::Engine(it) if !it.options.asks_for_record() => {
+            engine::run(&it.arguments, form)?;
+        }
+        Command::Steps(it) if !it.options.asks_for_record() => {
+            steps::run(&it.arguments, form)?;
+        }
+        Command::Engine(it) => return start(&it.options, &[engine(&it.arguments)], form),
+        Command::Steps(it) => return start(&it.options, &[steps(&it.arguments)], form),
+        Command::Forsa(it) => return start(&it.options, &[forsa(&it.arguments)], form),
+        Command::Fusion(it) => return start(&it.options, &[fusion(&it.arguments)], form),
+        Command::Log(it) => return start(&it.options, &[log(&it.arguments)], form),
+        Command::Reduction(it) => return start(&it.options, &[reduction(&it.arguments)], form),
+        Command::Peers(it) => return start(&it.options, &[peers(&it.arguments)], form),
+        Command::All(options) => return start(options, &all(), form),
+        Command::Doctor => doctor::run(form)?,
+        Command::Report(it) => page::run(it)?,
+        Command::Compare(it) => return compare::run(it, form),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn all() -> Vec<Box<dyn PlannedSuite>> {
+    vec![
+        engine(&defaults()),
+        steps(&defaults()),
+        forsa(&defaults()),
+        fusion(&defaults()),
+        log(&defaults()),
+        reduction(&defaults()),
+        peers(&defaults()),
+    ]
+}
+
+/// A suite's arguments when it is told nothing.
+fn defaults<SuiteArguments: Args + FromArgMatches>() -> SuiteArguments {
+    let command = SuiteArguments::augment_args(clap::Command::new("suite"));
+    let matches = command.get_matches_from(["suite"]);
+    SuiteArguments::from_arg_matches(&matches).expect("no suite needs to be told anything")
+}
+
+macro_rules! suites {
+    ($($name:ident: $suite:ident,)*) => {$(
+        fn $name(arguments: &$name::Arguments) -> Box<dyn PlannedSuite> {
+            Box::new(Chosen {
+                suite: Suite::$suite,
+                arguments: arguments.clone(),
+                plan: $name::plan,
+                describe: $name::describe,
+            })
+        }
+    )*};
+}
+
+suites! {
+    engine: Engine,
+    steps: Steps,
+    forsa: Forsa,
+    fusion: Fusion,
+    log: Log,
+    reduction: Reduction,
+    peers: Peers,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_suite_can_be_told_nothing() {
+        assert_eq!(all().len(), 7);
+    }
+
+    #[test]
+    fn resuming_needs_a_folder() {
+        Arguments::try_parse_from(["memlane-bench", "engine", "--resume"])
+            .expect_err("there is nothing to continue");
+    }
+}

@@ -1,0 +1,55 @@
+//! One run at a time: two would measure each other.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Held for the length of a run. The kernel lets go of it when the process ends in any way.
+#[derive(Debug)]
+pub(crate) struct Alone(#[expect(dead_code, reason = "it is held, not used")] File);
+
+impl Alone {
+    /// Fails at once when another run holds it.
+    pub(crate) fn take(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            // Another user's file can be locked as well when it can only be read.
+            .or_else(|_| File::open(path))
+            .with_context(|| format!("cannot open the lock {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => bail!(
+                "another run is under way (it holds {}); wait for its end, \
+                 for two would measure each other",
+                path.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("cannot lock {}", path.display()))
+            }
+        }
+    }
+
+    pub(crate) fn path() -> PathBuf {
+        std::env::temp_dir().join("memlane-bench.lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_run_is_refused_until_the_first_has_ended() {
+        let place = tempfile::tempdir().expect("there is room for a folder");
+        let path = place.path().join("lock");
+        let first = Alone::take(&path).expect("nobody has it");
+        let error = Alone::take(&path).expect_err("it is taken");
+        assert!(error.to_string().contains("another run"), "{error}");
+        drop(first);
+        Alone::take(&path).expect("nobody has it any more");
+    }
+}

@@ -1,0 +1,38 @@
+//! What every suite can be told.
+
+use std::path::PathBuf;
+
+use super::Profile;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How long and how often; quick where nothing is said
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<Profile>,
+    /// The folder for the record; a new one in the current folder where nothing is said
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Continue the run in --out, which was told the same
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+    /// Say what would be done, what it takes and what would be left out, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Also measure this empty block device; what is on it is lost
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) destroy: Option<PathBuf>,
+    /// Decides orders, places and contents
+    #[arg(long, default_value_t = 42, value_name = "N")]
+    pub(crate) seed: u64,
+}
+
+impl Options {
+    pub(crate) fn profile(&self) -> Profile {
+        self.profile.unwrap_or(Profile::Quick)
+    }
+
+    /// Whether a record was asked for by any word.
+    pub(crate) fn asks_for_record(&self) -> bool {
+        self.profile.is_some() || self.out.is_some() || self.dry_run || self.destroy.is_some()
+    }
+}

@@ -1,0 +1,109 @@
+//! How far a run is: a bar on a terminal, else a line now and then.
+
+use std::time::{Duration, Instant};
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output;
+
+const TICK: Duration = Duration::from_millis(200);
+
+/// Between two lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Shows the step that runs and the time that is left. What steps are said to take is corrected by
+/// what earlier ones took.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    step_count: usize,
+    done_count: usize,
+    planned_seconds: f64,
+    done_seconds: f64,
+    begun: Instant,
+    last_line: Option<Instant>,
+}
+
+impl Progress {
+    pub(crate) fn new(step_count: usize, planned_seconds: f64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")
+                .expect("the template is fixed");
+            let bar = ProgressBar::new(step_count as u64).with_style(style);
+            bar.enable_steady_tick(TICK);
+            bar
+        });
+        let (done_count, done_seconds) = (0, 0.0);
+        let (begun, last_line) = (Instant::now(), None);
+        Self { bar, step_count, done_count, planned_seconds, done_seconds, begun, last_line }
+    }
+
+    pub(crate) fn begin(&mut self, step: &str) {
+        let spent = self.begun.elapsed().as_secs_f64();
+        let left = time_left_s(self.planned_seconds, self.done_seconds, spent);
+        let left = duration_text(left);
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{step}, {left} left"));
+            return;
+        }
+        if self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) {
+            self.last_line = Some(Instant::now());
+            let (number, count) = (self.done_count + 1, self.step_count);
+            output::progress(&format!("{number}/{count} {step}, {left} left"));
+        }
+    }
+
+    pub(crate) fn end(&mut self, planned_seconds: f64) {
+        self.done_count += 1;
+        self.done_seconds += planned_seconds;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The rest of the plan, at the pace so far.
+fn time_left_s(planned: f64, done: f64, spent: f64) -> f64 {
+    let pace = if done > 0.0 { spent / done } else { 1.0 };
+    (planned - done).max(0.0) * pace
+}
+
+/// For people: `40 s`, `3 min`, `2 h 10 min`.
+pub(crate) fn duration_text(seconds: f64) -> String {
+    if seconds < 90.0 {
+        return format!("{seconds:.0} s");
+    }
+    let minutes = (seconds / 60.0).round();
+    if minutes < 90.0 {
+        return format!("{minutes:.0} min");
+    }
+    format!("{:.0} h {:.0} min", (minutes / 60.0).floor(), minutes % 60.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_pace_so_far() {
+        assert_eq!(time_left_s(100.0, 0.0, 0.0), 100.0);
+        assert_eq!(time_left_s(100.0, 50.0, 100.0), 100.0);
+        assert_eq!(time_left_s(100.0, 100.0, 7.0), 0.0);
+    }
+
+    #[test]
+    fn durations_are_short() {
+        assert_eq!(duration_text(40.2), "40 s");
+        assert_eq!(duration_text(180.0), "3 min");
+        assert_eq!(duration_text(7_800.0), "2 h 10 min");
+    }
+}
