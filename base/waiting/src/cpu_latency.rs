@@ -1,6 +1,6 @@
 //! Asking the kernel to keep cores that idle quick to wake, while there is traffic.
 //!
-//! Whoever waits for a reply sleeps meanwhile, and so does the kernel's worker between two requests.
+//! Whoever waits for a reply sleeps meanwhile, as the kernel's worker does between two requests.
 //! Waking a core that has halted costs more than all the work on a small request, above all in a
 //! virtual machine, where it takes the hypervisor at both ends. The kernel takes wishes about that
 //! at `/dev/cpu_dma_latency`: for as long as the file is open, no core idles so deeply that waking

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Between two looks for traffic that has begun.
 const FIRST_LOOKS_INTERVAL: Duration = Duration::from_millis(1);
 
-/// So many looks must find traffic before there is a wish: making it interrupts every idle core, for
-/// which traffic of less than a millisecond is not worth it.
+/// So many looks must find traffic before there is a wish: making it interrupts every idle core,
+/// for which traffic of less than a millisecond is not worth it.
 const LOOKS_UNTIL_HELD: u32 = 3;
 
 /// Between two looks for traffic while the wish is held.

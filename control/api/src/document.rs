@@ -57,6 +57,8 @@ fn schemas() -> ComponentsBuilder {
         with::<status::Status>,
         with::<status::PoolStatus>,
         with::<status::ExportsStatus>,
+        with::<status::CpuLatencyStatus>,
+        with::<status::CpuLatencyState>,
         with::<status::NbdStatus>,
         with::<status::FuseStatus>,
         with::<status::Warning>,

@@ -31,6 +31,7 @@ pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};
 pub use status::{
-    ExportsStatus, FuseStatus, NbdStatus, PoolStatus, RecoveryState, Status, Warning,
+    CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, NbdStatus, PoolStatus,
+    RecoveryState, Status, Warning,
 };
 pub use volume::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch};

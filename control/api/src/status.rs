@@ -26,6 +26,7 @@ pub struct Status {
     pub attachment_count: u64,
     pub pool: PoolStatus,
     pub exports: ExportsStatus,
+    pub cpu_latency: CpuLatencyStatus,
     /// What somebody should look at; empty when all is well.
     pub warnings: Vec<Warning>,
 }
@@ -86,6 +87,29 @@ pub struct NbdStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FuseStatus {
     pub mount_point: String,
+}
+
+/// How quickly this host's idle cores wake, as far as the daemon has a say in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CpuLatencyStatus {
+    pub state: CpuLatencyState,
+    /// Why the daemon has no say; null when it has, or wants none.
+    #[schema(required)]
+    pub reason: Option<String>,
+}
+
+/// What the daemon asks of idle cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuLatencyState {
+    /// To stay quick to wake: traffic is recent.
+    Low,
+    /// Nothing: there was no traffic lately.
+    Any,
+    /// Nothing, ever: the configuration says so.
+    Unmanaged,
+    /// Nothing, as the host does not let it.
+    Unavailable,
 }
 
 /// Something that somebody should look at.

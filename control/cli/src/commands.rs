@@ -5,7 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use api::{
-    Attachment, AttachmentCreate, ByteSize, Method, Status, Volume, VolumeCreate, VolumePatch,
+    Attachment, AttachmentCreate, ByteSize, CpuLatencyStatus, Method, Status, Volume, VolumeCreate,
+    VolumePatch,
 };
 use clap::CommandFactory;
 use serde::Serialize;
@@ -184,11 +185,17 @@ fn status_text(status: &Status) -> String {
         ("ratio", ratio_text(pool.ratio)),
         ("NBD", nbd),
         ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
+        ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);
     for warning in &status.warnings {
         write!(text, "\nwarning: {}", warning.message).expect("text can always grow");
     }
     text
+}
+
+fn cpu_latency_text(status: &CpuLatencyStatus) -> String {
+    let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
+    word_of(&status.state) + &reason.unwrap_or_default()
 }
 
 /// The word that stands for a value in the interface.

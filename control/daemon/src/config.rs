@@ -80,6 +80,10 @@ struct Settings {
     #[arg(long, value_name = "COUNT")]
     spin_threads: Option<usize>,
 
+    /// Whether cores stay quick to wake while traffic is recent [default: low-while-busy]
+    #[arg(long, value_name = "POLICY")]
+    cpu_latency: Option<CpuLatencyPolicy>,
+
     /// How many writers work without waiting for each other [default: one a core]
     #[arg(long, value_name = "COUNT")]
     lanes: Option<usize>,
@@ -109,11 +113,23 @@ impl Settings {
             no_nbd: self.no_nbd.or(fallback.no_nbd),
             no_fuse: self.no_fuse.or(fallback.no_fuse),
             spin_threads: self.spin_threads.or(fallback.spin_threads),
+            cpu_latency: self.cpu_latency.or(fallback.cpu_latency),
             lanes: self.lanes.or(fallback.lanes),
             log: self.log.or(fallback.log),
             log_format: self.log_format.or(fallback.log_format),
         }
     }
+}
+
+/// Who decides how deeply cores idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CpuLatencyPolicy {
+    /// The daemon asks for quick cores while traffic is recent, at the price of power.
+    #[default]
+    LowWhileBusy,
+    /// The host alone.
+    Unmanaged,
 }
 
 /// How lines of the log look.
@@ -187,6 +203,7 @@ pub(crate) struct Config {
     /// `None`: no kernel block devices.
     pub(crate) fuse: Option<FuseConfig>,
     pub(crate) spin_thread_count: Option<usize>,
+    pub(crate) cpu_latency: CpuLatencyPolicy,
     pub(crate) lane_count: usize,
     pub(crate) log: LogConfig,
 }
@@ -236,6 +253,7 @@ impl Config {
             state_dir,
             run_dir,
             spin_thread_count: settings.spin_threads,
+            cpu_latency: settings.cpu_latency.unwrap_or_default(),
             lane_count: settings.lanes.unwrap_or_else(core_count),
             log: LogConfig {
                 filter: settings.log.unwrap_or_else(|| "info".to_owned()),

@@ -11,14 +11,14 @@ use anyhow::Context;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use volume::Engine;
-use waiting::SpinPermits;
+use waiting::{CpuLatencyRequest, SpinPermits};
 
 use crate::attachments::AttachmentList;
-use crate::config::Config;
+use crate::config::{Config, CpuLatencyPolicy};
 use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport};
 use crate::http::{self, AccessRule};
 use crate::maintenance::{Maintenance, PoolWatch};
-use crate::service::{Devices, Parts, Service};
+use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::{notify, pool, process, run_dir};
 
 /// How long NBD requests in flight may take when the daemon stops.
@@ -67,10 +67,8 @@ impl Daemon {
         let watch = Arc::new(PoolWatch::default());
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let rule = AccessRule::of_this_host();
-        let permits = Arc::new(match config.spin_thread_count {
-            Some(count) => SpinPermits::new(count),
-            None => SpinPermits::for_this_machine(),
-        });
+        let cpu_latency = start_cpu_latency(config.cpu_latency);
+        let permits = Arc::new(spin_permits(config, &cpu_latency));
         let nbd = start_nbd(config, &catalog, &permits, &rule)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let held = fuse.clone();
@@ -84,6 +82,7 @@ impl Daemon {
             nbd: nbd.clone(),
             devices,
             attachments,
+            cpu_latency,
             pool_path: config.pool.path.display().to_string(),
         }));
         service.restore_attachments();
@@ -137,6 +136,32 @@ impl Daemon {
             }
             None => tracing::warn!("stopped with work in flight; the next start cleans up"),
         }
+    }
+}
+
+/// A host that takes no such request is served all the same.
+fn start_cpu_latency(policy: CpuLatencyPolicy) -> CpuLatency {
+    if policy == CpuLatencyPolicy::Unmanaged {
+        return CpuLatency::Unmanaged;
+    }
+    match CpuLatencyRequest::start() {
+        Ok(request) => CpuLatency::Managed(Arc::new(request)),
+        Err(error) => {
+            let reason = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(reason, "idle cores take longer to wake under traffic than they could");
+            CpuLatency::Unavailable { reason }
+        }
+    }
+}
+
+fn spin_permits(config: &Config, cpu_latency: &CpuLatency) -> SpinPermits {
+    let permits = match config.spin_thread_count {
+        Some(count) => SpinPermits::new(count),
+        None => SpinPermits::for_this_machine(),
+    };
+    match cpu_latency {
+        CpuLatency::Managed(request) => permits.with_cpu_latency(Arc::clone(request)),
+        CpuLatency::Unmanaged | CpuLatency::Unavailable { .. } => permits,
     }
 }
 

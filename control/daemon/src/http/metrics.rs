@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use api::RecoveryState;
+use api::{CpuLatencyState, RecoveryState};
 
 use crate::service::Metrics;
 
@@ -30,6 +30,8 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     page.gauge("memlane_volumes", "Volumes in the pool.", status.volume_count);
     page.gauge("memlane_attachments", "Volumes attached to this host.", status.attachment_count);
     page.gauge("memlane_damaged_blocks", "Blocks lost to damage.", metrics.damaged_entries);
+    let is_low = u8::from(status.cpu_latency.state == CpuLatencyState::Low);
+    page.gauge("memlane_cpu_latency_low", "1 while cores are asked to be quick to wake.", is_low);
     page.gauge("memlane_warnings", "Warnings in the status.", status.warnings.len());
 }
 

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use api::Problem;
 use volume::{Engine, Volume};
+use waiting::CpuLatencyRequest;
 
 use crate::attachments::AttachmentList;
 use crate::exports::{Catalog, KernelDevices, NbdExport};
@@ -34,6 +35,7 @@ pub(crate) struct Parts {
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) devices: Devices,
     pub(crate) attachments: AttachmentList,
+    pub(crate) cpu_latency: CpuLatency,
     pub(crate) pool_path: String,
 }
 
@@ -49,6 +51,17 @@ pub(crate) enum Devices {
     },
 }
 
+/// Whether this daemon keeps idle cores quick to wake while there is traffic.
+pub(crate) enum CpuLatency {
+    Managed(Arc<CpuLatencyRequest>),
+    /// The configuration says so.
+    Unmanaged,
+    /// Why not.
+    Unavailable {
+        reason: String,
+    },
+}
+
 /// Everything that requests need. Shared by all of them.
 pub(crate) struct Service {
     engine: Arc<Engine>,
@@ -57,6 +70,7 @@ pub(crate) struct Service {
     nbd: Option<Arc<NbdExport>>,
     devices: Devices,
     attachments: Mutex<AttachmentList>,
+    cpu_latency: CpuLatency,
     turn: Mutex<()>,
     usages: UsageCache,
     pool_path: String,
@@ -73,6 +87,7 @@ impl Service {
             nbd: parts.nbd,
             devices: parts.devices,
             attachments: Mutex::new(parts.attachments),
+            cpu_latency: parts.cpu_latency,
             turn: Mutex::new(()),
             usages: UsageCache::default(),
             pool_path: parts.pool_path,

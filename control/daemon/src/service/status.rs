@@ -1,12 +1,15 @@
 //! The state of the whole, for people and for metrics.
 
-use api::{ExportsStatus, FuseStatus, PoolStatus, RecoveryState, Status, Warning};
+use api::{
+    CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, PoolStatus, RecoveryState,
+    Status, Warning,
+};
 use fuse::Traffic;
 use volume::Recovery;
 
 use crate::exports::NbdCounts;
 use crate::service::volumes::ratio;
-use crate::service::{Devices, Service};
+use crate::service::{CpuLatency, Devices, Service};
 
 /// What the metrics are made of.
 pub(crate) struct Metrics {
@@ -36,6 +39,7 @@ impl Service {
             attachment_count,
             pool: self.pool_status(),
             exports: self.exports_status(),
+            cpu_latency: self.cpu_latency_status(),
             warnings: self.warnings(),
         }
     }
@@ -82,6 +86,22 @@ impl Service {
                 Devices::Off { .. } => None,
             },
         }
+    }
+
+    fn cpu_latency_status(&self) -> CpuLatencyStatus {
+        use waiting::CpuLatencyState as Held;
+        let (state, reason) = match &self.cpu_latency {
+            CpuLatency::Unmanaged => (CpuLatencyState::Unmanaged, None),
+            CpuLatency::Unavailable { reason } => {
+                (CpuLatencyState::Unavailable, Some(reason.clone()))
+            }
+            CpuLatency::Managed(request) => match request.state() {
+                Held::Held => (CpuLatencyState::Low, None),
+                Held::Released => (CpuLatencyState::Any, None),
+                Held::Failed(reason) => (CpuLatencyState::Unavailable, Some(reason)),
+            },
+        };
+        CpuLatencyStatus { state, reason }
     }
 
     fn warnings(&self) -> Vec<Warning> {

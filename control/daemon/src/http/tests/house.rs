@@ -17,7 +17,7 @@ use crate::config::NbdConfig;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport};
 use crate::http::routes;
 use crate::maintenance::PoolWatch;
-use crate::service::{Devices, Parts, Service};
+use crate::service::{CpuLatency, Devices, Parts, Service};
 
 const POOL_BYTES: u64 = 64 << 20;
 
@@ -58,6 +58,7 @@ impl House {
                 mount_point: "/mnt".to_owned(),
             },
             attachments: AttachmentList::read(dir.path()).expect("an empty list"),
+            cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path.display().to_string(),
         }));
         Self { service, devices, dir }
