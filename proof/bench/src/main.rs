@@ -6,6 +6,8 @@ mod clock;
 mod command;
 mod compare;
 mod contents;
+#[cfg_attr(not(test), expect(dead_code, reason = "the suites take their pages from it next"))]
+mod corpus;
 mod doctor;
 mod engine;
 mod floor;

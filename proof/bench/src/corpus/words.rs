@@ -1,0 +1,103 @@
+//! Words as texts use them: few very often, most hardly ever, some after each other.
+
+use crate::clock::Random;
+
+/// The words that make up half of English prose, most frequent first.
+const FREQUENT: &str = "the of and to in a is that for it was on are as with be at by this from \
+    have or not had but which one were all their when there can an your they has its more would \
+    been if who will so no out up into do any about some other than then them these may only over \
+    such our most first after also between through where must under each same new time being \
+    those both during because before while should every does against without within however";
+
+/// Words that are made up: with [`FREQUENT`], about what a page of prose draws from.
+const MADE_UP: usize = 4000;
+
+const ONSETS: [&str; 20] = [
+    "s", "r", "t", "c", "p", "d", "m", "l", "n", "f", "b", "st", "pr", "tr", "v", "g", "con", "re",
+    "h", "w",
+];
+const CORES: [&str; 12] = ["e", "a", "i", "o", "u", "ea", "io", "ou", "e", "a", "ie", "ai"];
+const ENDS: [&str; 16] =
+    ["n", "r", "t", "s", "l", "d", "", "", "nt", "st", "m", "ck", "ng", "", "c", "p"];
+const SUFFIXES: [&str; 12] =
+    ["", "", "", "s", "ed", "ing", "er", "tion", "ly", "al", "ment", "ity"];
+
+/// Words and how often each is used.
+pub(super) struct Vocabulary {
+    words: Vec<String>,
+    /// Sums of the frequencies up to and including each word.
+    sums: Vec<u64>,
+}
+
+impl Vocabulary {
+    pub(super) fn new(random: &mut Random) -> Self {
+        let mut words: Vec<String> = FREQUENT.split_whitespace().map(str::to_owned).collect();
+        words.extend((0..MADE_UP).map(|_| made_up(random)));
+        let mut sum = 0;
+        let sums = (0..words.len() as u64).map(|rank| {
+            // Zipf's law, flattened at the top as Mandelbrot did.
+            sum += 10_000_000 / (rank + 3);
+            sum
+        });
+        Self { sums: sums.collect(), words }
+    }
+
+    /// A word's number, by its frequency in prose.
+    pub(super) fn draw(&self, random: &mut Random) -> usize {
+        let total = *self.sums.last().expect("there are words");
+        let place = random.below(total);
+        self.sums.partition_point(|&sum| sum <= place)
+    }
+
+    /// The number of a word that carries a meaning: none of the frequent ones.
+    pub(super) fn draw_noun(&self, random: &mut Random) -> usize {
+        let frequent = self.words.len() - MADE_UP;
+        let below = |random: &mut Random| index_below(random, MADE_UP);
+        // The smaller of two: earlier ones are drawn more often.
+        frequent + below(random).min(below(random))
+    }
+
+    /// A word that likes to follow `word`: one of a few.
+    pub(super) fn successor(&self, word: usize, random: &mut Random) -> usize {
+        let choice = random.below(4).min(random.below(4));
+        self.draw(&mut Random::new((word as u64 + 1) << 8 | choice))
+    }
+
+    pub(super) fn word(&self, number: usize) -> &str {
+        &self.words[number]
+    }
+
+    pub(super) fn noun(&self, random: &mut Random) -> &str {
+        self.word(self.draw_noun(random))
+    }
+}
+
+fn made_up(random: &mut Random) -> String {
+    let mut word = String::new();
+    for _ in 0..1 + random.below(3) {
+        word.push_str(pick(random, &ONSETS));
+        word.push_str(pick(random, &CORES));
+        word.push_str(pick(random, &ENDS));
+    }
+    word.push_str(pick(random, &SUFFIXES));
+    word
+}
+
+pub(super) fn index_below(random: &mut Random, limit: usize) -> usize {
+    usize::try_from(random.below(limit as u64)).expect("below a length")
+}
+
+/// One of some things, all equally likely.
+pub(super) fn pick<'all, T: ?Sized>(random: &mut Random, all: &[&'all T]) -> &'all T {
+    all[index_below(random, all.len())]
+}
+
+/// Whether something of this probability, in percent, happens.
+pub(super) fn happens(random: &mut Random, percent: u64) -> bool {
+    random.below(100) < percent
+}
+
+/// The lowest byte of a number.
+pub(super) fn low_byte(number: u64) -> u8 {
+    number.to_le_bytes()[0]
+}
