@@ -11,4 +11,6 @@ mod row;
 
 pub use folder::{RunFolder, StepKey, StepRecord};
 pub use manifest::{Manifest, SCHEMA, Tool};
-pub use row::{Cpu, DeviceIo, Io, Latency, LatencyKind, Row, StoreUse, Suite, Time, Validity};
+pub use row::{
+    Cpu, DeviceIo, Io, Latency, LatencyKind, Row, Series, Slice, StoreUse, Suite, Time, Validity,
+};

@@ -71,6 +71,9 @@ pub struct Row {
     pub latency: Option<Latency>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<Cpu>,
+    /// How latency went over the time, one for each kind of operation.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub series: Vec<Series>,
     /// Share of the time that the load generator spent outside its requests (Little's law), 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_share: Option<f64>,
@@ -95,6 +98,7 @@ impl Row {
             store: None,
             latency: None,
             cpu: None,
+            series: Vec::new(),
             generator_share: None,
             figures: BTreeMap::new(),
         }
@@ -190,6 +194,25 @@ pub struct Latency {
     /// Pairs of an upper bound and how many requests lie below it and above the previous one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub histogram: Vec<(u64, u64)>,
+}
+
+/// The latency of one kind of operation over the time, slice by slice, in order. Of the kind that
+/// the row's latency is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// The kind of operation: `reads`, `appends`.
+    pub name: String,
+    pub slice_ms: u64,
+    pub slices: Vec<Slice>,
+}
+
+/// What ended within a slice of the time. Latencies are 0 where nothing did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    pub ops: u64,
+    pub min: u64,
+    pub p50: u64,
+    pub max: u64,
 }
 
 /// Processor time in seconds, over all cores, while the measurement ran.

@@ -16,4 +16,4 @@ mod start;
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
 pub(crate) use session::Session;
-pub(crate) use start::{Chosen, PlannedSuite, start};
+pub(crate) use start::{Chosen, PlannedSuite, start, unix_ms};

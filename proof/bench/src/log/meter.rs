@@ -1,0 +1,244 @@
+//! What one kind of operation took: over all, and slice by slice of the time.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use results::{Latency, LatencyKind, Slice};
+
+/// Long enough for hundreds of operations, short enough to show a hiccup.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+
+/// Longer ones count as this long, in nanoseconds.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// The time in which operations count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) begin: Instant,
+    pub(crate) length: Duration,
+}
+
+impl Window {
+    fn slice_count(self) -> usize {
+        let count = self.length.as_nanos().div_ceil(SLICE.as_nanos());
+        usize::try_from(count).expect("a measurement is no eternity")
+    }
+
+    /// The slice in which `instant` lies, if it counts.
+    fn slice(self, instant: Instant) -> Option<usize> {
+        let since = instant.checked_duration_since(self.begin)?;
+        let index = usize::try_from(since.as_nanos() / SLICE.as_nanos()).ok()?;
+        (since < self.length).then_some(index)
+    }
+}
+
+/// The moments of one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    /// When it should have begun, where somebody else sets the pace.
+    pub(crate) due: Option<Instant>,
+    pub(crate) sent: Instant,
+    pub(crate) answered: Instant,
+}
+
+/// Where a thread's time went apart from its operations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spent {
+    /// Making and checking messages.
+    Generating,
+    /// For the other threads to keep to the mix, or for the next operation to be due.
+    Waiting,
+}
+
+/// All operations of one kind. Takes its memory when it is made, so that it never stalls.
+#[derive(Clone)]
+pub(crate) struct Meter {
+    window: Window,
+    service: Histogram<u64>,
+    intended: Histogram<u64>,
+    slices: Vec<Histogram<u32>>,
+    service_ns: u64,
+    generating_ns: u64,
+    waiting_ns: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(window: Window) -> Self {
+        let latencies = || Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("a good range");
+        let slice = Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("a good range");
+        Self {
+            window,
+            service: latencies(),
+            intended: latencies(),
+            slices: vec![slice; window.slice_count()],
+            service_ns: 0,
+            generating_ns: 0,
+            waiting_ns: 0,
+        }
+    }
+
+    /// Counts an operation if it was sent and answered within the window.
+    pub(crate) fn record(&mut self, moments: Moments) {
+        let Moments { due, sent, answered } = moments;
+        let Some(slice) = self.window.slice(answered) else { return };
+        if sent < self.window.begin {
+            return;
+        }
+        let service_ns = nanoseconds(answered - sent);
+        self.service.saturating_record(service_ns);
+        self.service_ns += service_ns;
+        let mut shown_ns = service_ns;
+        if let Some(due) = due {
+            shown_ns = nanoseconds(answered.saturating_duration_since(due));
+            self.intended.saturating_record(shown_ns);
+        }
+        self.slices[slice].saturating_record(shown_ns);
+    }
+
+    /// Counts what a thread did besides, from `begun` until `ended`.
+    pub(crate) fn spend(&mut self, spent: Spent, begun: Instant, ended: Instant) {
+        if begun < self.window.begin || self.window.slice(ended).is_none() {
+            return;
+        }
+        let total = match spent {
+            Spent::Generating => &mut self.generating_ns,
+            Spent::Waiting => &mut self.waiting_ns,
+        };
+        *total += nanoseconds(ended - begun);
+    }
+
+    /// Adds what another thread measured in the same window.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.service.add(&other.service).expect("histograms of one kind add up");
+        self.intended.add(&other.intended).expect("histograms of one kind add up");
+        for (slice, other) in self.slices.iter_mut().zip(&other.slices) {
+            slice.add(other).expect("histograms of one kind add up");
+        }
+        self.service_ns += other.service_ns;
+        self.generating_ns += other.generating_ns;
+        self.waiting_ns += other.waiting_ns;
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.service.len()
+    }
+
+    pub(crate) fn operations_per_s(&self) -> f64 {
+        self.operations() as f64 / self.window.length.as_secs_f64()
+    }
+
+    /// How long operations took once they were sent; none if there were none.
+    pub(crate) fn service(&self) -> Option<Latency> {
+        latency(&self.service, LatencyKind::Service)
+    }
+
+    /// How long they took from when they were due; none where nobody set the pace.
+    pub(crate) fn intended(&self) -> Option<Latency> {
+        latency(&self.intended, LatencyKind::Intended)
+    }
+
+    /// What the load takes of the time that its threads are busy, 0 to 1.
+    pub(crate) fn generator_share(&self) -> f64 {
+        share(self.generating_ns, self.service_ns)
+    }
+
+    /// How much of the threads' time is waiting, 0 to 1.
+    pub(crate) fn waiting_share(&self) -> f64 {
+        share(self.waiting_ns, self.service_ns + self.generating_ns)
+    }
+
+    /// Slice by slice: from when operations were due where somebody set the pace, else from when
+    /// they were sent.
+    pub(crate) fn slices(&self) -> Vec<Slice> {
+        let slice = |it: &Histogram<u32>| Slice {
+            ops: it.len(),
+            min: if it.is_empty() { 0 } else { it.min() },
+            p50: it.value_at_quantile(0.5),
+            max: it.max(),
+        };
+        self.slices.iter().map(slice).collect()
+    }
+}
+
+fn share(part: u64, rest: u64) -> f64 {
+    part as f64 / ((part + rest) as f64).max(1.0)
+}
+
+fn latency(histogram: &Histogram<u64>, kind: LatencyKind) -> Option<Latency> {
+    let value = |quantile| histogram.value_at_quantile(quantile);
+    let pair = |it: hdrhistogram::iterators::IterationValue<u64>| {
+        (it.value_iterated_to(), it.count_since_last_iteration())
+    };
+    // Steps of a fifth keep the record small; percentiles come from the fine histogram.
+    let coarse = histogram.iter_log(100, 1.2).map(pair).filter(|(_, count)| *count > 0);
+    (!histogram.is_empty()).then(|| Latency {
+        kind,
+        mean: histogram.mean(),
+        p50: value(0.5),
+        p90: value(0.9),
+        p99: value(0.99),
+        p999: value(0.999),
+        p9999: value(0.9999),
+        max: histogram.max(),
+        submission_mean: None,
+        completion_mean: None,
+        histogram: coarse.collect(),
+    })
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window() -> Window {
+        Window { begin: Instant::now(), length: Duration::from_millis(250) }
+    }
+
+    fn moments(window: Window, [due, sent, answered]: [u64; 3]) -> Moments {
+        let at = |us| window.begin + Duration::from_micros(us);
+        Moments { due: Some(at(due)), sent: at(sent), answered: at(answered) }
+    }
+
+    #[test]
+    fn an_operation_that_began_late_is_long_only_from_when_it_was_due() {
+        let mut meter = Meter::new(window());
+        meter.record(moments(meter.window, [1000, 51_000, 51_010]));
+        let [service, intended] = [meter.service(), meter.intended()].map(|it| it.expect("one"));
+        assert!(service.max.abs_diff(10_000) <= 10, "{}", service.max);
+        assert!(intended.max.abs_diff(50_010_000) <= 50_010, "{}", intended.max);
+        assert_eq!(meter.slices()[0].ops, 1);
+        assert!(meter.slices()[0].max > 49_000_000);
+    }
+
+    #[test]
+    fn what_ends_outside_the_window_does_not_count() {
+        let mut meter = Meter::new(window());
+        meter.record(moments(meter.window, [0, 1, 250_000]));
+        assert_eq!(meter.operations(), 0);
+        assert!(meter.service().is_none());
+        meter.record(moments(meter.window, [0, 1, 249_999]));
+        assert_eq!(meter.operations(), 1);
+        assert_eq!(meter.slices().len(), 3);
+        assert_eq!(meter.slices()[2].ops, 1);
+    }
+
+    #[test]
+    fn what_threads_measured_adds_up() {
+        let window = window();
+        let [mut one, mut two] = [Meter::new(window), Meter::new(window)];
+        one.record(moments(window, [0, 0, 10]));
+        two.record(moments(window, [0, 0, 30]));
+        let [begun, ended] = [0, 40].map(|us| window.begin + Duration::from_micros(us));
+        two.spend(Spent::Generating, begun, ended);
+        one.add(&two);
+        assert_eq!(one.operations(), 2);
+        assert!((one.generator_share() - 0.5).abs() < 1e-9);
+        let counted: u64 =
+            one.service().expect("there are two").histogram.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, 2);
+    }
+}

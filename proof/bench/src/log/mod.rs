@@ -1,0 +1,24 @@
+//! The AMPS test: a log of messages that one thread appends to while others replay it.
+//!
+//! Messages of 512 bytes, numbered and checksummed, 128 to an append of 64 KiB; operations are
+//! appends alone (100/0) or 80 % reads that begin anywhere in the log and go on in its order
+//! (80/20). Readers check each message. As fast as possible first, then at steady rates below that.
+
+mod aligned;
+mod drive;
+mod embedded;
+mod medium;
+mod memory;
+mod message;
+mod meter;
+mod mix;
+mod pace;
+mod positions;
+mod record;
+mod site;
+mod stop;
+mod suite;
+mod tables;
+
+pub(crate) use suite::{Arguments, plan};
+pub(crate) use tables::describe;

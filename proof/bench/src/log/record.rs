@@ -1,0 +1,125 @@
+//! Measurements of a log as they go on record.
+
+use results::{Io, Latency, Row, Series, Suite};
+use serde_json::json;
+
+use super::drive::{Load, Loop, Measured, Sync};
+use super::message::{BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES};
+use super::meter::{Meter, SLICE};
+
+/// Above this the load itself is what limits the rate.
+const GENERATOR_SHARE_MAX: f64 = 0.1;
+
+/// Below this share of the rate that was asked for, the medium did not keep up.
+const RATE_SHARE_MIN: f64 = 0.95;
+
+/// The figure that the papers' bars are about.
+pub(crate) const MESSAGES_TOTAL: &str = "messages_per_s_total";
+pub(crate) const MESSAGES_READ: &str = "messages_per_s_read";
+pub(crate) const MESSAGES_WRITE: &str = "messages_per_s_write";
+pub(crate) const RATIO_TO_APPENDS: &str = "total_ratio_to_100_0";
+
+/// What a row is about besides the load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub(crate) target: &'a str,
+    pub(crate) log_bytes: u64,
+    pub(crate) repeat: u32,
+    pub(crate) cores: usize,
+    /// Of the highest rate, where the rate is given.
+    pub(crate) rate_percent: Option<u32>,
+}
+
+/// A measurement as a row. The latency is that of all operations, from when they were due where the
+/// load sets the pace; each kind by itself, and service times, are among the figures.
+pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
+    let pace = about.rate_percent.map_or("closed".to_owned(), |it| format!("open {it}%"));
+    let case = format!("{} threads={} {pace}", load.mix, load.thread_count());
+    let mut row = Row::new(Suite::Log, case, about.target);
+    row.repeat = about.repeat;
+    let all = measured.all();
+    let (operations, operations_per_s) = (all.operations(), all.operations_per_s());
+    row.app = Some(Io {
+        ops: operations,
+        bytes: operations * BATCH_BYTES as u64,
+        iops: operations_per_s,
+        bytes_per_s: operations_per_s * BATCH_BYTES as f64,
+    });
+    row.time.ramp_s = load.ramp.as_secs_f64();
+    row.time.duration_s = load.duration.as_secs_f64();
+    row.latency = all.intended().or(all.service());
+    row.generator_share = Some(all.generator_share());
+    for (name, meter) in [("reads", &measured.reads), ("appends", &measured.appends)] {
+        if meter.operations() > 0 {
+            let slice_ms = u64::try_from(SLICE.as_millis()).expect("a short time");
+            row.series.push(Series { name: name.to_owned(), slice_ms, slices: meter.slices() });
+        }
+    }
+    add_params(&mut row, about, load);
+    add_figures(&mut row, measured, &all);
+    add_flags(&mut row, about, load, &all);
+    row
+}
+
+fn add_params(row: &mut Row, about: About<'_>, load: &Load) {
+    let params = [
+        ("mix", json!(load.mix.to_string())),
+        ("reads_percent", json!(load.mix.reads_percent())),
+        ("threads", json!(load.thread_count())),
+        ("loop", json!(if about.rate_percent.is_some() { "open" } else { "closed" })),
+        ("rate_percent", json!(about.rate_percent)),
+        ("message_bytes", json!(MESSAGE_BYTES)),
+        ("block_bytes", json!(BATCH_BYTES)),
+        ("log_bytes", json!(about.log_bytes)),
+        ("data", json!(load.data.name())),
+        ("sync", json!(load.sync == Sync::EachAppend)),
+    ];
+    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+}
+
+fn add_figures(row: &mut Row, measured: &Measured, all: &Meter) {
+    let messages = |meter: &Meter| meter.operations_per_s() * BATCH_MESSAGES as f64;
+    let mut add = |name: &str, value: f64| row.figures.insert(name.to_owned(), value);
+    add(MESSAGES_READ, messages(&measured.reads));
+    add(MESSAGES_WRITE, messages(&measured.appends));
+    add(MESSAGES_TOTAL, messages(all));
+    add("reads_share", measured.reads.operations() as f64 / (all.operations() as f64).max(1.0));
+    add("waiting_share", all.waiting_share());
+    for (name, meter) in [("all", all), ("read", &measured.reads), ("append", &measured.appends)] {
+        let kinds = [("service", meter.service()), ("intended", meter.intended())];
+        for (kind, latency) in kinds {
+            let Some(latency) = latency else { continue };
+            for (percentile, ns) in percentiles(&latency) {
+                add(&format!("{name}_{kind}_ns_{percentile}"), ns);
+            }
+            let ratio = latency.p999 as f64 / (latency.p50 as f64).max(1.0);
+            add(&format!("{name}_{kind}_p999_to_p50"), ratio);
+        }
+    }
+}
+
+fn percentiles(latency: &Latency) -> [(&'static str, f64); 7] {
+    [
+        ("mean", latency.mean),
+        ("p50", latency.p50 as f64),
+        ("p90", latency.p90 as f64),
+        ("p99", latency.p99 as f64),
+        ("p999", latency.p999 as f64),
+        ("p9999", latency.p9999 as f64),
+        ("max", latency.max as f64),
+    ]
+}
+
+fn add_flags(row: &mut Row, about: About<'_>, load: &Load, all: &Meter) {
+    if let Loop::Open { operations_per_s } = load.pacing {
+        row.figures.insert("asked_operations_per_s".to_owned(), operations_per_s);
+        if all.operations_per_s() < operations_per_s * RATE_SHARE_MIN {
+            row.flag("the target did not keep up with the rate");
+        }
+    } else if all.generator_share() > GENERATOR_SHARE_MAX {
+        row.flag("generator bound");
+    }
+    if load.thread_count() > about.cores {
+        row.flag("more threads than cores");
+    }
+}

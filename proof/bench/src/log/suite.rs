@@ -1,0 +1,256 @@
+//! What the suite can be told, and the steps that it plans.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, ensure};
+use results::{Row, Suite};
+
+use super::drive::{Load, Log, Loop, Sync, Threads};
+use super::message::Batches;
+use super::mix::Mix;
+use super::record::{self, About, MESSAGES_TOTAL, RATIO_TO_APPENDS};
+use super::site::Site;
+use crate::contents::Data;
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+
+/// More readers than that compete for cores without adding anything.
+const READERS_DEFAULT: usize = 2;
+const THREADS_MAX: usize = 64;
+
+/// Smaller logs do not leave readers room beside the writer.
+const LOG_MIB_MIN: u64 = 16;
+
+#[derive(Clone, Debug, clap::Args, serde::Serialize)]
+pub(crate) struct Arguments {
+    /// What the log lies on; everything that can be had here where nothing is said
+    #[arg(long = "target", value_enum, value_delimiter = ',', value_name = "NAME")]
+    sites: Vec<Site>,
+    /// The percentage of reads among operations
+    #[arg(long, value_delimiter = ',', default_values = ["0", "80"], value_name = "PERCENT")]
+    mixes: Vec<Mix>,
+    /// A writer and its readers; 1 does both in turn. Both ways, with a thread for each core up to
+    /// 3, where nothing is said
+    #[arg(long, value_delimiter = ',', value_name = "COUNT")]
+    threads: Vec<usize>,
+    /// Steady rates in percent of the highest, measured after that
+    #[arg(long, value_delimiter = ',', default_values = ["70", "50"], value_name = "PERCENT")]
+    rates: Vec<u32>,
+    /// Seconds for each mix and rate; as the profile says where nothing is said
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// How long the log is before it wraps around, in MiB
+    #[arg(long, default_value_t = 512, value_name = "MIB")]
+    log_mib: u64,
+    /// What messages hold besides number and checksum
+    #[arg(long, value_enum, default_value = "random")]
+    data: Data,
+    /// Make each append durable before the next
+    #[arg(long)]
+    sync: bool,
+}
+
+impl Arguments {
+    fn check(&self) -> Result<()> {
+        let seconds = self.seconds.unwrap_or(1.0);
+        ensure!(seconds > 0.0 && seconds <= 86_400.0, "--seconds takes a number up to a day");
+        ensure!(self.log_mib >= LOG_MIB_MIN, "--log-mib takes {LOG_MIB_MIN} at least");
+        let threads_fit = self.threads.iter().all(|count| (1..=THREADS_MAX).contains(count));
+        ensure!(threads_fit, "--threads takes 1 to {THREADS_MAX}");
+        let rates_fit = self.rates.iter().all(|percent| (1..=100).contains(percent));
+        ensure!(rates_fit, "--rates takes percentages from 1 to 100");
+        Ok(())
+    }
+
+    fn seconds(&self, profile: Profile) -> f64 {
+        self.seconds.unwrap_or(match profile {
+            Profile::Quick => 0.6,
+            Profile::Standard => 10.0,
+            Profile::Full => 60.0,
+        })
+    }
+
+    fn threads(&self, cores: usize) -> Vec<usize> {
+        match &self.threads[..] {
+            [] => vec![1, cores.clamp(2, 1 + READERS_DEFAULT)],
+            counts => counts.to_vec(),
+        }
+    }
+
+    fn sites(&self) -> Vec<Site> {
+        if self.sites.is_empty() { Site::ALL.to_vec() } else { self.sites.clone() }
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.log_mib << 20
+    }
+}
+
+/// One step for each target and repeat: all mixes one after the other, so that they compare. A
+/// target is made for its first step and stays until its last is over.
+pub(crate) fn plan<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    arguments.check()?;
+    let mut plan = Plan::default();
+    let sites = arguments.sites();
+    // All stay until the end, so that they are measured in turn.
+    let memory_bytes = sites.iter().map(|site| site.memory_bytes(arguments.log_bytes())).sum();
+    let mut benches = Vec::new();
+    for site in sites {
+        match site.missing() {
+            None => benches.push(Rc::new(Bench::new(site, memory_bytes, (arguments, session)))),
+            Some(reason) => plan.skipped.push(Skip {
+                suite: Suite::Log,
+                case: "log".to_owned(),
+                target: site.name().to_owned(),
+                reason,
+            }),
+        }
+    }
+    for repeat in 0..session.profile.repeats() {
+        for bench in &benches {
+            let held = Rc::clone(bench);
+            plan.steps.push(Step {
+                suite: Suite::Log,
+                case: "log".to_owned(),
+                target: bench.site.name().to_owned(),
+                repeat,
+                cost: bench.cost(repeat),
+                measure: Box::new(move || held.measure(repeat)),
+            });
+        }
+    }
+    Ok(plan)
+}
+
+/// A target with what is measured on it.
+struct Bench<'plan> {
+    site: Site,
+    memory_bytes: u64,
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+    log: RefCell<Option<Log>>,
+}
+
+impl<'plan> Bench<'plan> {
+    fn new(
+        site: Site,
+        memory_bytes: u64,
+        (arguments, session): (&'plan Arguments, &'plan Session),
+    ) -> Self {
+        Self { site, memory_bytes, arguments, session, log: RefCell::new(None) }
+    }
+
+    fn cost(&self, repeat: u32) -> Cost {
+        let load_count = self.loads().len() * (1 + self.arguments.rates.len());
+        let seconds = self.arguments.seconds(self.session.profile) * 1.2 * load_count as f64;
+        let whole_seconds = Duration::from_secs_f64(seconds.ceil()).as_secs();
+        let fill_bytes = if repeat == 0 { self.arguments.log_bytes() } else { 0 };
+        let bytes_per_s = self.site.bytes_per_s_expected();
+        Cost {
+            seconds: seconds + fill_bytes as f64 / bytes_per_s as f64,
+            written_bytes: fill_bytes + bytes_per_s * whole_seconds / 2,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    /// Each mix with each number of threads, as fast as possible.
+    fn loads(&self) -> Vec<Load> {
+        let arguments = self.arguments;
+        let duration = Duration::from_secs_f64(arguments.seconds(self.session.profile));
+        let mut loads: Vec<Load> = Vec::new();
+        for count in arguments.threads(self.session.cores) {
+            for &mix in &arguments.mixes {
+                let load = Load {
+                    mix,
+                    threads: if count == 1 { Threads::One } else { Threads::Apart },
+                    readers: (count - 1).max(1),
+                    data: arguments.data,
+                    sync: if arguments.sync { Sync::EachAppend } else { Sync::Never },
+                    pacing: Loop::Closed,
+                    seed: self.session.seed,
+                    ramp: duration.mul_f64(0.2).min(Duration::from_secs(1)),
+                    duration,
+                };
+                let is_known = loads.iter().any(|other| {
+                    (other.mix, other.thread_count()) == (load.mix, load.thread_count())
+                });
+                // Appends alone are one thread's work, however many there are.
+                if !is_known {
+                    loads.push(load);
+                }
+            }
+        }
+        loads
+    }
+
+    fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
+        let log = self.log.take();
+        let log = match log {
+            Some(log) => log,
+            None => self.fill()?,
+        };
+        let rows = self.measure_loads(&log, repeat)?;
+        // After an error nothing is known about the log: the next step makes another.
+        self.log.replace(Some(log));
+        Ok(rows)
+    }
+
+    fn fill(&self) -> Result<Log> {
+        let arguments = self.arguments;
+        let log_bytes = arguments.log_bytes();
+        let medium = self.site.medium(log_bytes)?;
+        let readers = arguments.threads(self.session.cores).into_iter().max().unwrap_or(1);
+        let batches = Batches::new(arguments.data, self.session.seed ^ 0x10C);
+        Log::fill((self.site.name(), medium), log_bytes, readers.max(1), batches)
+    }
+
+    fn measure_loads(&self, log: &Log, repeat: u32) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let mut appends_alone = None;
+        for (index, mut load) in self.loads().into_iter().enumerate() {
+            // No message comes again in another measurement.
+            load.seed = load.seed.wrapping_add((u64::from(repeat) << 32) + (index as u64) * 1000);
+            let mut closed = self.measure_load(log, &load, (repeat, None))?;
+            let total = closed.figures[MESSAGES_TOTAL];
+            if load.mix == Mix::APPENDS {
+                appends_alone = Some(total);
+            } else if let Some(alone) = appends_alone {
+                closed.figures.insert(RATIO_TO_APPENDS.to_owned(), total / alone);
+            }
+            let fastest = closed.app.map_or(0.0, |app| app.iops);
+            rows.push(closed);
+            for &percent in &self.arguments.rates {
+                ensure!(fastest > 0.0, "no operation ended, so there is no rate to go on from");
+                load.seed += 100;
+                load.pacing = Loop::Open { operations_per_s: fastest * f64::from(percent) / 100.0 };
+                rows.push(self.measure_load(log, &load, (repeat, Some(percent)))?);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn measure_load(
+        &self,
+        log: &Log,
+        load: &Load,
+        (repeat, rate_percent): (u32, Option<u32>),
+    ) -> Result<Row> {
+        let started = SystemTime::now();
+        let measured = log.measure(load)?;
+        let about = About {
+            target: self.site.name(),
+            log_bytes: log.size_bytes(),
+            repeat,
+            cores: self.session.cores,
+            rate_percent,
+        };
+        let mut row = record::row(about, load, &measured);
+        row.time.started_unix_ms = crate::run::unix_ms(started);
+        log.flags().into_iter().for_each(|flag| row.flag(flag));
+        Ok(row)
+    }
+}
