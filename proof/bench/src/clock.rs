@@ -1,6 +1,28 @@
 //! Time, as the measurements see it.
 
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// For how long the time stamp counter is watched.
+const CALIBRATION: Duration = Duration::from_millis(20);
+
+/// The rate of the time stamp counter, in whose cycles figures are given; none where there is no
+/// counter that runs at one rate whatever the core does. Measured once.
+pub(crate) fn tsc_hz() -> Option<u64> {
+    static HZ: OnceLock<Option<u64>> = OnceLock::new();
+    *HZ.get_or_init(|| {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        cpuinfo.split_whitespace().any(|flag| flag == "constant_tsc").then(measured_hz)
+    })
+}
+
+fn measured_hz() -> u64 {
+    let clock = quanta::Clock::new();
+    let (begun, first) = (Instant::now(), clock.raw());
+    std::thread::sleep(CALIBRATION);
+    let (ns, last) = (begun.elapsed().as_nanos(), clock.raw());
+    u64::try_from(u128::from(last - first) * 1_000_000_000 / ns).unwrap_or(u64::MAX)
+}
 
 /// Nanoseconds that `work` takes.
 pub(crate) fn nanoseconds(work: impl FnOnce()) -> u64 {

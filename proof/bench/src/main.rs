@@ -13,8 +13,12 @@ mod engine;
 mod floor;
 mod forsa;
 mod fusion;
+#[allow(dead_code, reason = "suites with open loops come next")]
+mod latency;
 mod log;
 mod output;
+#[allow(dead_code, reason = "suites with open loops come next")]
+mod pace;
 mod page;
 mod peers;
 mod pool;

@@ -4,6 +4,7 @@
 //! manifest.json   written once, before the first step
 //! steps.jsonl     one line for each finished step: its key and its rows
 //! results.json    all rows in one array, made from steps.jsonl when the run ends or stops
+//! summary.json    a median for each case and target, made then as well
 //! raw/            what tools said, as they said it
 //! ```
 //!
@@ -18,10 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
 use crate::row::{Row, Suite};
+use crate::summary::summarise;
 
 const MANIFEST: &str = "manifest.json";
 const STEPS: &str = "steps.jsonl";
 const RESULTS: &str = "results.json";
+const SUMMARY: &str = "summary.json";
 const RAW: &str = "raw";
 
 /// Names a step within a run.
@@ -134,7 +137,8 @@ impl RunFolder {
     /// Writes what is derived from the steps.
     pub fn write_results(&self) -> Result<()> {
         let rows: Vec<&Row> = self.rows().collect();
-        write_whole(&self.path.join(RESULTS), &to_text(&rows))
+        write_whole(&self.path.join(RESULTS), &to_text(&rows))?;
+        write_whole(&self.path.join(SUMMARY), &to_text(&summarise(rows)))
     }
 }
 
@@ -158,25 +162,8 @@ fn write_whole(path: &Path, text: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::manifest::{SCHEMA, Tool};
-
-    fn manifest() -> Manifest {
-        Manifest {
-            schema: SCHEMA.to_owned(),
-            id: "a".to_owned(),
-            started_unix_ms: 1,
-            tool: Tool { version: "1".to_owned(), commit: None },
-            host: BTreeMap::new(),
-            probes: BTreeMap::new(),
-            profile: "quick".to_owned(),
-            seed: 1,
-            configuration: serde_json::json!({}),
-            command_line: Vec::new(),
-        }
-    }
+    use crate::manifest::tests::manifest;
 
     fn record(case: &str) -> StepRecord {
         let row = Row::new(Suite::Engine, case, "volume");

@@ -1,16 +1,24 @@
 //! Measurements on record: the form in which they are written, read, judged and compared.
 //!
 //! A run is a folder with `manifest.json` (what was measured where), `steps.jsonl` (each step with
-//! its rows, appended as soon as the step is over) and `results.json` (an array of all [`Row`]s,
-//! derived from the steps). The form is versioned and published as a JSON Schema.
+//! its rows, appended as soon as the step is over), and what is derived from the steps:
+//! `results.json` (an array of all [`Row`]s) and `summary.json` (an array of [`Summary`]s). The
+//! form is versioned and published as a JSON Schema, `docs/formats/bench-1.schema.json`.
 #![forbid(unsafe_code)]
 
 mod folder;
 mod manifest;
 mod row;
+mod rules;
+mod statistics;
+mod summary;
 
 pub use folder::{RunFolder, StepKey, StepRecord};
-pub use manifest::{Manifest, SCHEMA, Tool};
+pub use manifest::{Host, Manifest, Probe, SCHEMA, Tool};
 pub use row::{
-    Cpu, DeviceIo, Io, Latency, LatencyKind, Row, Series, Slice, StoreUse, Suite, Time, Validity,
+    Cpu, DeviceIo, HEADLINES, Io, Latency, LatencyKind, Row, Series, Slice, StoreUse, Suite, Time,
+    Validity,
 };
+pub use rules::{CPU_FOR_EACH_IO, Circumstances, apply, generator_share, is_headline};
+pub use statistics::{Estimate, SteadyState, median};
+pub use summary::{Summary, summarise};

@@ -18,11 +18,11 @@ pub struct Manifest {
     pub id: String,
     pub started_unix_ms: u64,
     pub tool: Tool,
-    /// The machine, by property.
-    pub host: BTreeMap<String, Value>,
-    /// What the machine lets a program measure, by name; text says why it does not.
-    pub probes: BTreeMap<String, Value>,
+    pub host: Host,
+    /// What the machine lets a program measure: `pmu`, `rapl`, `cgroup`.
+    pub probes: BTreeMap<String, Probe>,
     pub profile: String,
+    /// What decided orders, places and contents.
     pub seed: u64,
     /// The suites and what each was told. A resumed run must be told the same.
     pub configuration: Value,
@@ -30,11 +30,42 @@ pub struct Manifest {
 }
 
 /// The program that measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     pub version: String,
     /// The revision of the source, where it is known.
     pub commit: Option<String>,
+}
+
+/// The machine. What it does not tell is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    pub cpu: String,
+    pub cores: u64,
+    /// Of the time stamp counter: the "reference cycles" of figures for each I/O.
+    pub tsc_hz: Option<u64>,
+    pub last_level_cache_bytes: Option<u64>,
+    pub memory_bytes: u64,
+    pub numa_nodes: u64,
+    pub kernel: String,
+    /// `none` on bare metal.
+    pub virtualisation: Option<String>,
+    /// By name of the weakness, in the kernel's words.
+    pub mitigations: BTreeMap<String, String>,
+    pub frequency_governor: Option<String>,
+    pub idle_driver: Option<String>,
+    pub transparent_huge_pages: Option<String>,
+    /// Over 1, 5 and 15 minutes when the run began.
+    pub load_average: Vec<f64>,
+    /// Share of the processor time since boot that went to other guests, 0 to 1.
+    pub steal_share: Option<f64>,
+}
+
+/// Whether something can be measured, and what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    pub is_available: bool,
+    pub detail: String,
 }
 
 impl Manifest {
@@ -50,8 +81,24 @@ impl Manifest {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// As short as may be.
+    pub(crate) fn manifest() -> Manifest {
+        Manifest {
+            schema: SCHEMA.to_owned(),
+            id: "a".to_owned(),
+            started_unix_ms: 1,
+            tool: Tool { version: "1".to_owned(), commit: None },
+            host: Host::default(),
+            probes: BTreeMap::new(),
+            profile: "quick".to_owned(),
+            seed: 1,
+            configuration: serde_json::json!({}),
+            command_line: Vec::new(),
+        }
+    }
 
     #[test]
     fn another_major_version_is_refused_by_name() {

@@ -74,9 +74,14 @@ pub struct Row {
     /// How latency went over the time, one for each kind of operation.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<Series>,
-    /// Share of the time that the load generator spent outside its requests (Little's law), 0 to 1.
+    /// Share of the time that the load generator spent outside its requests, 0 to 1: see
+    /// [`crate::generator_share`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_share: Option<f64>,
+    /// The figure that names the case's result ([`Row::headline`]) in pieces of the measurement
+    /// that took equally long, in order: whether it was steady shows there.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub rounds: Vec<f64>,
     /// Figures of this suite only, by name with unit: `floor_ns_mean`, `messages_per_s`.
     pub figures: BTreeMap<String, f64>,
 }
@@ -100,12 +105,41 @@ impl Row {
             cpu: None,
             series: Vec::new(),
             generator_share: None,
+            rounds: Vec::new(),
             figures: BTreeMap::new(),
         }
     }
 
     pub fn is_valid(&self) -> bool {
         self.validity == Validity::Valid
+    }
+
+    /// All figures that can be summed up and compared, by name with unit.
+    pub fn measures(&self) -> BTreeMap<String, f64> {
+        let mut measures = self.figures.clone();
+        if let Some(app) = &self.app {
+            measures.insert("iops".to_owned(), app.iops);
+            measures.insert("bytes_per_s".to_owned(), app.bytes_per_s);
+        }
+        if let Some(latency) = &self.latency {
+            measures.insert("latency_ns_mean".to_owned(), latency.mean);
+            let whole = [
+                ("latency_ns_p50", latency.p50),
+                ("latency_ns_p99", latency.p99),
+                ("latency_ns_p999", latency.p999),
+                ("latency_ns_p9999", latency.p9999),
+                ("latency_ns_max", latency.max),
+            ];
+            measures.extend(whole.map(|(name, ns)| (name.to_owned(), ns as f64)));
+        }
+        measures.retain(|_, figure| figure.is_finite());
+        measures
+    }
+
+    /// The measure that names the case's result: the first of [`HEADLINES`] that it has.
+    pub fn headline(&self) -> Option<(&'static str, f64)> {
+        let measures = self.measures();
+        HEADLINES.into_iter().find_map(|name| Some((name, *measures.get(name)?)))
     }
 
     /// Adds a flag, once.
@@ -116,6 +150,10 @@ impl Row {
         }
     }
 }
+
+/// What a case's result is called, most telling first.
+pub const HEADLINES: [&str; 6] =
+    ["ns_mean", "messages_per_s", "reduction", "latency_ns_mean", "iops", "bytes_per_s"];
 
 /// Whether a measurement counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -248,7 +248,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if !self.is_finished && !Interruption::was_asked_for() {
             eprintln!("the daemon's log:\n{}", self.log_end());
         }

@@ -40,7 +40,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if self.is_mounted {
             // Something went wrong before; what matters is that nothing keeps the device.
             let _ = Tool::new("umount --lazy").arg(&self.folder).run();

@@ -3,12 +3,13 @@
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
-use results::{Row, RunFolder, StepKey, StepRecord, Validity};
+use results::{Circumstances, Row, RunFolder, StepKey, StepRecord, Validity};
 use system::Interruption;
 
 use super::progress::Progress;
 use super::start::unix_ms;
-use super::{Plan, Skip, Step};
+use super::steal::ProcessorTime;
+use super::{Plan, Skip, Step, host};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +38,26 @@ fn execute_until(
     let (done, steps): (Vec<Step>, Vec<Step>) =
         plan.steps.into_iter().partition(|step| folder.has(&step.key()));
     drop(done);
+    let last_level_cache_bytes = host::last_level_cache_bytes();
     let seconds = steps.iter().map(|step| step.cost.seconds).sum();
     let mut progress = Progress::new(steps.len(), seconds);
     let mut outcome = Outcome::Finished;
+    // Declared before what it protects, so that it is dropped after that.
+    let mut _cleaning_up = None;
     let mut steps = steps.into_iter();
     for mut step in steps.by_ref() {
         if must_stop() {
             // Guards wait for what they end, which the wish to stop must not cut short.
-            Interruption::begin_to_clean_up();
+            _cleaning_up = Some(Interruption::begin_to_clean_up());
             outcome = Outcome::Interrupted;
             break;
         }
         let key = step.key();
         progress.begin(&format!("{} {} on {}", key.suite.name(), key.case, key.target));
-        match measured(&mut step, &must_stop) {
+        match measured(&mut step, last_level_cache_bytes, &must_stop) {
             Some(rows) => folder.append(StepRecord { key, rows })?,
             None => {
-                Interruption::begin_to_clean_up();
+                _cleaning_up = Some(Interruption::begin_to_clean_up());
                 outcome = Outcome::Interrupted;
                 break;
             }
@@ -65,21 +69,39 @@ fn execute_until(
     Ok(outcome)
 }
 
-/// The rows of a step; none when it was interrupted.
-fn measured(step: &mut Step, must_stop: &impl Fn() -> bool) -> Option<Vec<Row>> {
+/// The rows of a step, judged by the rules; none when it was interrupted.
+fn measured(
+    step: &mut Step,
+    last_level_cache_bytes: Option<u64>,
+    must_stop: &impl Fn() -> bool,
+) -> Option<Vec<Row>> {
     let (started, begun) = (unix_ms(SystemTime::now()), Instant::now());
-    match (step.measure)() {
-        Ok(rows) => Some(rows),
-        Err(_) if must_stop() => None,
-        Err(error) => {
-            let mut row = Row::new(step.suite, &*step.case, &*step.target);
-            row.repeat = step.repeat;
-            row.validity = Validity::Invalid(format!("{error:#}"));
+    let before = ProcessorTime::now();
+    let mut rows = match (step.measure)() {
+        Ok(rows) => rows,
+        Err(_) if must_stop() => return None,
+        Err(error) => vec![failed(step, &error)],
+    };
+    let steal_share = before.zip(ProcessorTime::now()).map(|(a, b)| a.steal_share_until(b));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let steal_share = steal_share.unwrap_or(0.0);
+    let circumstances = Circumstances { cores, last_level_cache_bytes, steal_share };
+    for row in &mut rows {
+        // A suite that does not say when it measured did so all the time.
+        if row.time.started_unix_ms == 0 {
             row.time.started_unix_ms = started;
             row.time.duration_s = begun.elapsed().as_secs_f64();
-            Some(vec![row])
         }
+        results::apply(row, &circumstances);
     }
+    Some(rows)
+}
+
+fn failed(step: &Step, error: &anyhow::Error) -> Row {
+    let mut row = Row::new(step.suite, &*step.case, &*step.target);
+    row.repeat = step.repeat;
+    row.validity = Validity::Invalid(format!("{error:#}"));
+    row
 }
 
 fn skipped(skip: &Skip) -> StepRecord {
@@ -97,7 +119,7 @@ mod tests {
     use std::rc::Rc;
 
     use anyhow::bail;
-    use results::{Manifest, SCHEMA, Suite, Tool};
+    use results::{Host, Manifest, SCHEMA, Suite, Tool};
     use tempfile::TempDir;
 
     use super::*;
@@ -109,8 +131,8 @@ mod tests {
             schema: SCHEMA.to_owned(),
             id: "a".to_owned(),
             started_unix_ms: 1,
-            tool: Tool { version: "1".to_owned(), commit: None },
-            host: std::collections::BTreeMap::new(),
+            tool: Tool::default(),
+            host: Host::default(),
             probes: std::collections::BTreeMap::new(),
             profile: "quick".to_owned(),
             seed: 1,

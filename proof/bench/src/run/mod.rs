@@ -9,9 +9,11 @@ mod execute;
 mod host;
 mod options;
 mod plan;
+mod probes;
 mod progress;
 mod session;
 mod start;
+mod steal;
 
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};

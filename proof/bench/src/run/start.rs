@@ -12,7 +12,8 @@ use system::Interruption;
 
 use super::alone::Alone;
 use super::execute::{Outcome, execute};
-use super::{Options, Plan, Session, progress::duration_text};
+use super::progress::duration_text;
+use super::{Options, Plan, Session, host, probes};
 use crate::output::{self, Form, bytes_text};
 
 /// What the shell knows as "ended by Ctrl-C".
@@ -130,9 +131,12 @@ fn manifest(options: &Options, configuration: Value) -> Manifest {
         schema: SCHEMA.to_owned(),
         id: format!("{started:x}-{:x}", std::process::id()),
         started_unix_ms: started,
-        tool: Tool { version: env!("CARGO_PKG_VERSION").to_owned(), commit: None },
-        host: std::collections::BTreeMap::new(),
-        probes: std::collections::BTreeMap::new(),
+        tool: Tool {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("MEMLANE_COMMIT").map(str::to_owned),
+        },
+        host: host::describe(),
+        probes: probes::probe(),
         profile: options.profile().name().to_owned(),
         seed: options.seed,
         configuration,
@@ -149,6 +153,15 @@ fn resumed(out: &std::path::Path, configuration: &Value) -> Result<RunFolder> {
         "{} was begun with another configuration: {earlier}, now {configuration}; \
          choose a new folder",
         out.display()
+    );
+    let (then, now) = (&folder.manifest().host, host::describe());
+    ensure!(
+        then.cpu == now.cpu && then.kernel == now.kernel && then.cores == now.cores,
+        "{} was begun on another machine: {} cores of {} with kernel {}",
+        out.display(),
+        then.cores,
+        then.cpu,
+        then.kernel
     );
     Ok(folder)
 }

@@ -149,7 +149,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if self.process.is_some() {
             // What does not stop in order is killed when the process is dropped.
             let _ = self.stop();
