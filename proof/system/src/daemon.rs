@@ -33,7 +33,8 @@ pub struct DaemonOptions {
 
 /// A running daemon, or one that was just killed. Dropping it ends it and removes what it made.
 pub struct Daemon {
-    options: DaemonOptions,
+    pool_size: String,
+    flags: &'static str,
     folder: TempDir,
     /// Where the pool lies for a daemon that may not mount a file system for it.
     shared_memory: Option<TempDir>,
@@ -44,12 +45,18 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon in fresh folders and waits until it answers.
     pub fn start(options: DaemonOptions) -> Result<Self> {
+        Self::start_sized(options.pool_size.to_owned(), options.flags)
+    }
+
+    /// The same with a size of the pool that was worked out.
+    pub fn start_sized(pool_size: String, flags: &'static str) -> Result<Self> {
         let folder = temporary_folder(&std::env::temp_dir())?;
         let shared_memory = match rustix::process::geteuid().is_root() {
             true => None,
             false => Some(temporary_folder(Path::new("/dev/shm"))?),
         };
-        let mut daemon = Self { options, folder, shared_memory, child: None, is_finished: false };
+        let mut daemon =
+            Self { pool_size, flags, folder, shared_memory, child: None, is_finished: false };
         daemon.start_again()?;
         Ok(daemon)
     }
@@ -78,8 +85,8 @@ impl Daemon {
             .arg(self.folder.path().join("state"))
             .arg("--run-dir")
             .arg(self.run_dir())
-            .args(["--pool-size", self.options.pool_size])
-            .args(self.options.flags.split_whitespace())
+            .args(["--pool-size", &self.pool_size])
+            .args(self.flags.split_whitespace())
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the daemon's log")?)
             .stderr(log)
@@ -216,11 +223,7 @@ impl Daemon {
 
     /// The command line with `words`, to be run.
     pub fn command_line(&self, words: &str) -> Tool {
-        let program = program("memlane");
-        Tool::new(&program.to_string_lossy())
-            .arg("--socket")
-            .arg(self.api_socket())
-            .args(words.split_whitespace())
+        product("memlane").arg("--socket").arg(self.api_socket()).args(words.split_whitespace())
     }
 
     fn log_path(&self) -> PathBuf {
@@ -277,6 +280,11 @@ pub fn wait_for(
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
+}
+
+/// One of the product's programs, to be run: `memlaned`, `memlane`.
+pub fn product(name: &str) -> Tool {
+    Tool::new(&program(name).to_string_lossy())
 }
 
 /// One of the product's programs: in the folder that `MEMLANE_BIN_DIR` names, else beside this one.

@@ -6,6 +6,7 @@
 
 mod attached;
 mod daemon;
+pub mod database;
 mod file_checker;
 mod host;
 mod interruption;
@@ -18,13 +19,13 @@ mod stripe;
 mod tool;
 
 pub use attached::{attach, device_size_bytes, written_sector_count};
-pub use daemon::{Daemon, DaemonOptions, wait_for};
+pub use daemon::{Daemon, DaemonOptions, product, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing};
 pub use interruption::{CleaningUp, Interruption};
 pub use mounted::Mounted;
 pub use nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
-pub use process::Background;
+pub use process::{Background, processor_seconds, processor_seconds_of_children};
 pub use random::{Random, seed};
 pub use stamp::{BLOCK_BYTES, Block, Contents};
 pub use stripe::{Round, Stripe, StripeSpec};

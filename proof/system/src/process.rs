@@ -4,11 +4,17 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::interruption::Interruption;
 use crate::tool::{Tool, name_of};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// How often those who wait look whether the user wants to stop.
+const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// The unit in which the kernel tells processor time to programs.
+const TICKS_PER_S: f64 = 100.0;
 
 /// A program that runs beside the test; ended when dropped.
 pub struct Background {
@@ -44,9 +50,60 @@ impl Background {
             if Instant::now() >= deadline {
                 bail!("{} did not end within {time_limit:?}", self.name);
             }
-            std::thread::sleep(POLL_INTERVAL);
+            wait_a_little(&self.child);
         }
     }
+
+    /// Sends the signal and waits until the program has ended, however that went.
+    pub fn end(&mut self, signal: Signal, time_limit: Duration) -> Result<ExitStatus> {
+        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
+        let id = id.with_context(|| format!("{} has no process id", self.name))?;
+        kill_process(id, signal).with_context(|| format!("cannot ask {} to end", self.name))?;
+        let deadline = Instant::now() + time_limit;
+        loop {
+            if let Some(status) = self.has_ended()? {
+                return Ok(status);
+            }
+            let is_late = Instant::now() >= deadline;
+            ensure!(!is_late, "{} did not end when asked to, for {time_limit:?}", self.name);
+            wait_a_little(&self.child);
+        }
+    }
+}
+
+/// Waits for the end of the program, but not longer than users wait for an answer to Ctrl-C. Wakes
+/// no processor while the program runs, so that it can be measured.
+pub(crate) fn wait_a_little(child: &Child) {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let process = id.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
+    let Some(process) = process else {
+        // A kernel without such descriptors: its users wait by the clock.
+        return std::thread::sleep(Duration::from_millis(2));
+    };
+    // A signal ends the wait, which is what it shall do.
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LOOK_INTERVAL));
+}
+
+/// Processor time in seconds of all threads that a process has or had: fields 14 and 15 of
+/// /proc/PID/stat (proc_pid_stat(5)).
+pub fn processor_seconds(id: u32) -> Result<f64> {
+    processor_fields(id, 11)
+}
+
+/// The same for the children that ended and that this process has waited for, and for theirs.
+pub fn processor_seconds_of_children() -> Result<f64> {
+    processor_fields(std::process::id(), 13)
+}
+
+fn processor_fields(id: u32, skipped: usize) -> Result<f64> {
+    let path = format!("/proc/{id}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let (_, behind_name) = stat.rsplit_once(')').with_context(|| format!("no name in {path}"))?;
+    let mut ticks = 0;
+    for field in behind_name.split_whitespace().skip(skipped).take(2) {
+        ticks += field.parse::<u32>().with_context(|| format!("{path} holds {field:?}"))?;
+    }
+    Ok(f64::from(ticks) / TICKS_PER_S)
 }
 
 impl Drop for Background {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::interruption::Interruption;
+use crate::process::wait_a_little;
 
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// A program to run.
@@ -111,7 +111,7 @@ impl Tool {
                 ensure!(is_late, "interrupted during {name}");
                 bail!("{name} did not end within {:?}: {}", self.time_limit, text_of(&mut stderr)?);
             }
-            std::thread::sleep(POLL_INTERVAL);
+            wait_a_little(&child);
         };
         Ok(ToolOutput {
             exit_code: status.code(),

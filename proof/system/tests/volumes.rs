@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use system::{
     Ability, Daemon, DaemonOptions, NBD_NO_SPACE, NbdClient, NbdFailure, Random, Request, attach,
-    device_size_bytes, missing, wait_for,
+    device_size_bytes, missing, processor_seconds, wait_for,
 };
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -182,16 +182,6 @@ fn processor_share(daemon: &Daemon) -> Result<f64> {
     let before = processor_seconds(id)?;
     std::thread::sleep(Duration::from_secs(6));
     Ok((processor_seconds(id)? - before) / begun.elapsed().as_secs_f64() * 100.0)
-}
-
-/// Processor time of all threads that a process has or had, in seconds: fields 14 and 15 of
-/// /proc/PID/stat (proc_pid_stat(5)), in hundredths.
-fn processor_seconds(id: u32) -> Result<f64> {
-    const TICKS_A_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
-    let (_, behind_name) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
-    let ticks = behind_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-    Ok(ticks.sum::<Result<u64, _>>()? as f64 / TICKS_A_SECOND)
 }
 
 fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use system::database::{self, Load, Postgres, Rush, Server};
 use system::{
     Ability, Daemon, DaemonOptions, Interruption, Mounted, Tool, attach, kernel_complaints,
     kernel_line_count, missing,
 };
 use tempfile::TempDir;
 
-use crate::demo::database::{self, Load};
 use crate::demo::over_nbd;
-use crate::demo::postgres::{Postgres, Server};
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
 const STEPS: usize = 13;
-const LOAD_DURATION: Duration = Duration::from_secs(24);
-const COMPARED_LOAD_DURATION: Duration = Duration::from_secs(12);
+const SCALE: u32 = 30;
+const LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(24) };
+const COMPARED_LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(12) };
 
 /// Held back after the start and the restart, where caches are filled.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -99,9 +99,9 @@ fn compare(
 ) -> Result<Compared> {
     progress.step(&format!("{place}: make and fill a database"));
     let mut server = Server::create(postgres, folder)?;
-    database::fill(&server)?;
+    database::fill(&server, SCALE)?;
     progress.step(&format!("{place}: run pgbench"));
-    let load = database::run(&server, COMPARED_LOAD_DURATION, || Ok(()))?;
+    let load = database::run(&server, COMPARED_LOAD, || Ok(()))?;
     let data_bytes = disk_usage_bytes(server.data())?;
     server.stop()?;
     Ok(Compared { load, data_bytes })
@@ -140,12 +140,12 @@ fn live_through_a_kill(
     progress.step("memlane: make a database with checksums");
     let mut server = Server::create(postgres, folder)?;
     progress.step("memlane: fill it");
-    database::fill(&server)?;
+    database::fill(&server, SCALE)?;
     progress.step("memlane: run pgbench, kill -9 the daemon in the middle");
     let mut killed_at = Duration::ZERO;
     let mut restarted_at = Duration::ZERO;
     let mut restart = Duration::ZERO;
-    let load = database::run(&server, LOAD_DURATION, || {
+    let load = database::run(&server, LOAD, || {
         killed_at = database::now()?;
         daemon.kill()?;
         restarted_at = database::now()?;

@@ -4,9 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::daemon::wait_for;
+use crate::interruption::Interruption;
+use crate::process::Background;
+use crate::tool::Tool;
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use system::{Background, Interruption, Tool, wait_for};
+use rustix::process::Signal;
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -23,13 +26,13 @@ const SETTINGS: &[&str] = &[
 
 /// The programs of one installed version.
 #[derive(Clone, Debug)]
-pub(crate) struct Postgres {
+pub struct Postgres {
     folder: PathBuf,
 }
 
 impl Postgres {
     /// The newest version that Debian's packages installed, or what `PATH` has.
-    pub(crate) fn find() -> Result<Self> {
+    pub fn find() -> Result<Self> {
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         let newest = versions
             .map(|version| version.path().join("bin"))
@@ -47,7 +50,7 @@ impl Postgres {
     }
 
     /// One of its programs, as the user `postgres`.
-    pub(crate) fn tool(&self, program: &str) -> Tool {
+    pub fn tool(&self, program: &str) -> Tool {
         Tool::new("setpriv --reuid=postgres --regid=postgres --init-groups --")
             .arg(self.folder.join(program))
             .env("LC_ALL", "C")
@@ -62,7 +65,7 @@ fn version_of(folder: &Path) -> u32 {
 }
 
 /// A running server. Dropping it stops it.
-pub(crate) struct Server {
+pub struct Server {
     postgres: Postgres,
     data: PathBuf,
     sockets: PathBuf,
@@ -72,7 +75,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Makes a database cluster with checksums in `folder` and starts it.
-    pub(crate) fn create(postgres: &Postgres, folder: &Path) -> Result<Self> {
+    pub fn create(postgres: &Postgres, folder: &Path) -> Result<Self> {
         Tool::new("chown postgres:postgres").arg(folder).check()?;
         let data = folder.join("data");
         postgres
@@ -106,22 +109,22 @@ impl Server {
     }
 
     /// One of PostgreSQL's clients, pointed at this server.
-    pub(crate) fn client(&self, program: &str) -> Tool {
+    pub fn client(&self, program: &str) -> Tool {
         self.postgres.tool(program).env("PGHOST", &self.sockets.to_string_lossy())
     }
 
     /// Runs one statement and returns what it shows.
-    pub(crate) fn query(&self, database: &str, statement: &str) -> Result<String> {
+    pub fn query(&self, database: &str, statement: &str) -> Result<String> {
         let printed = self.client("psql").args(["-XAtd", database, "-c", statement]).check()?;
         Ok(printed.trim().to_owned())
     }
 
-    pub(crate) fn data(&self) -> &Path {
+    pub fn data(&self) -> &Path {
         &self.data
     }
 
     /// What the server wrote about trouble with its files.
-    pub(crate) fn complaints(&self) -> Vec<String> {
+    pub fn complaints(&self) -> Vec<String> {
         let is_complaint = |line: &&str| {
             let words = ["PANIC", "Input/output error", "could not write", "could not fsync"];
             words.iter().any(|word| line.contains(word))
@@ -129,15 +132,16 @@ impl Server {
         self.log_text().lines().filter(is_complaint).map(str::to_owned).collect()
     }
 
+    /// The server's first process.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Background::id)
+    }
+
     /// Stops the server in order.
-    pub(crate) fn stop(&mut self) -> Result<()> {
+    pub fn stop(&mut self) -> Result<()> {
         let mut process = self.process.take().context("PostgreSQL does not run")?;
-        let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-        let id = id.context("PostgreSQL has no process id")?;
         // SIGINT is its fast shutdown: open transactions end, everything is written.
-        kill_process(id, Signal::INT).context("cannot ask PostgreSQL to stop")?;
-        wait_for("PostgreSQL to stop", STOP_TIME_LIMIT, || Ok(process.has_ended()?.is_some()))?;
-        let status = process.has_ended()?.context("PostgreSQL has just ended")?;
+        let status = process.end(Signal::INT, STOP_TIME_LIMIT)?;
         ensure!(status.success(), "PostgreSQL ended with {status}: {}", self.log_text());
         Ok(())
     }

@@ -1,45 +1,55 @@
-//! What is done with the database, the same wherever its files are.
+//! What pgbench does with a database, the same wherever its files are.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use system::{Background, Interruption};
 
-use crate::demo::commits::Commits;
-use crate::demo::postgres::{Server, tempfile_folder};
+use crate::database::commits::Commits;
+use crate::database::postgres::{Server, tempfile_folder};
+use crate::interruption::Interruption;
+use crate::process::Background;
 
 const DATABASE: &str = "pgbench";
-const SCALE: u32 = 30;
-const CLIENTS: u32 = 4;
 const END_TIME_LIMIT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One run of pgbench.
-pub(crate) struct Load {
+pub struct Load {
     pub commits: Commits,
     /// What pgbench itself counted.
     pub transaction_count: usize,
+    /// Of a transaction, in nanoseconds, as pgbench counted it.
+    pub latency_ns_mean: f64,
+    /// Without the time to connect.
+    pub transactions_per_s: f64,
 }
 
-/// Fills the tables of pgbench.
-pub(crate) fn fill(server: &Server) -> Result<()> {
+/// How pgbench is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Rush {
+    pub clients: u32,
+    pub duration: Duration,
+}
+
+/// Fills the tables of pgbench; `scale` is in units of 100,000 accounts, about 15 MiB.
+pub fn fill(server: &Server, scale: u32) -> Result<()> {
     server.client("createdb").arg(DATABASE).check()?;
-    let scale = SCALE.to_string();
+    let scale = scale.to_string();
     server.client("pgbench").args(["-i", "-q", "-s", &scale, DATABASE]).check()?;
     server.query(DATABASE, "CHECKPOINT")?;
     Ok(())
 }
 
-/// Runs pgbench for `duration`; in the middle `in_the_middle` is done.
-pub(crate) fn run(
+/// Runs pgbench; in the middle `in_the_middle` is done.
+pub fn run(
     server: &Server,
-    duration: Duration,
+    rush: Rush,
     in_the_middle: impl FnOnce() -> Result<()>,
 ) -> Result<Load> {
     let folder = tempfile_folder()?;
-    let result = run_in(&folder, server, duration, in_the_middle);
+    let result = run_in(&folder, server, rush, in_the_middle);
     fs::remove_dir_all(&folder).context("cannot remove the logs of pgbench")?;
     result
 }
@@ -47,7 +57,7 @@ pub(crate) fn run(
 fn run_in(
     folder: &Path,
     server: &Server,
-    duration: Duration,
+    rush: Rush,
     in_the_middle: impl FnOnce() -> Result<()>,
 ) -> Result<Load> {
     let output_path = folder.join("output");
@@ -56,15 +66,15 @@ fn run_in(
     fs::create_dir(&logs).context("cannot create a folder for logs")?;
     rustix::fs::chmod(&logs, rustix::fs::Mode::from_raw_mode(0o777))
         .context("cannot open the folder for logs")?;
-    let seconds = duration.as_secs().to_string();
-    let clients = CLIENTS.to_string();
+    let seconds = rush.duration.as_secs().to_string();
+    let clients = rush.clients.to_string();
     let pgbench = server
         .client("pgbench")
         .args(["-n", "-c", &clients, "-j", "2", "-T", &seconds, "--log", "--log-prefix"])
         .arg(logs.join("commits"))
         .arg(DATABASE)
         .output_to(output)?;
-    let middle = SystemTime::now() + duration / 2;
+    let middle = SystemTime::now() + rush.duration / 2;
     let mut pgbench = Background::start(pgbench)?;
     while SystemTime::now() < middle {
         ensure!(!Interruption::is_asked_for(), "interrupted during pgbench");
@@ -75,16 +85,21 @@ fn run_in(
         std::thread::sleep(POLL_INTERVAL);
     }
     in_the_middle()?;
-    let ended = pgbench.finish(duration + END_TIME_LIMIT);
+    let ended = pgbench.finish(rush.duration + END_TIME_LIMIT);
     let said = fs::read_to_string(&output_path).context("cannot read what pgbench said")?;
     ended.with_context(|| format!("pgbench said: {said}"))?;
     ensure!(!said.contains("aborted"), "a client of pgbench gave up: {said}");
-    let transaction_count = count_in(&said).with_context(|| format!("no count in {said}"))?;
-    Ok(Load { commits: Commits::read(&logs)?, transaction_count })
+    let told = told_in(&said).with_context(|| format!("pgbench told too little: {said}"))?;
+    Ok(Load {
+        commits: Commits::read(&logs)?,
+        transaction_count: told.transaction_count,
+        latency_ns_mean: told.latency_ms_mean * 1e6,
+        transactions_per_s: told.transactions_per_s,
+    })
 }
 
 /// The database as a whole is what the acknowledged transactions made of it.
-pub(crate) fn check_books(server: &Server, transaction_count: usize) -> Result<()> {
+pub fn check_books(server: &Server, transaction_count: usize) -> Result<()> {
     let tables = [
         "sum(abalance) FROM pgbench_accounts",
         "sum(tbalance) FROM pgbench_tellers",
@@ -106,13 +121,28 @@ pub(crate) fn check_books(server: &Server, transaction_count: usize) -> Result<(
 }
 
 /// The time since the epoch, as pgbench logs it.
-pub(crate) fn now() -> Result<Duration> {
+pub fn now() -> Result<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")
 }
 
-fn count_in(said: &str) -> Option<usize> {
-    let line = said.lines().find(|line| line.contains("transactions actually processed"))?;
-    line.rsplit(' ').next()?.split('/').next()?.parse().ok()
+/// What pgbench prints at its end.
+#[derive(Debug, PartialEq)]
+struct Told {
+    transaction_count: usize,
+    latency_ms_mean: f64,
+    transactions_per_s: f64,
+}
+
+fn told_in(said: &str) -> Option<Told> {
+    let behind = |label: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(label));
+        line?.split_whitespace().next()?.split('/').next()
+    };
+    Some(Told {
+        transaction_count: behind("number of transactions actually processed:")?.parse().ok()?,
+        latency_ms_mean: behind("latency average =")?.parse().ok()?,
+        transactions_per_s: behind("tps =")?.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -120,9 +150,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_transactions_is_read_from_what_pgbench_says() {
-        let said = "scaling factor: 30\nnumber of transactions actually processed: 4711\n";
-        assert_eq!(count_in(said), Some(4711));
-        assert_eq!(count_in("pgbench: error"), None);
+    fn what_pgbench_says_is_read() {
+        let said = "scaling factor: 30\nnumber of transactions actually processed: 4711\n\
+                    latency average = 0.950 ms\ntps = 4210.5 (without initial connection time)\n";
+        let told =
+            Told { transaction_count: 4711, latency_ms_mean: 0.95, transactions_per_s: 4210.5 };
+        assert_eq!(told_in(said), Some(told));
+        assert_eq!(told_in("pgbench: error"), None);
     }
 }

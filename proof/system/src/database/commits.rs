@@ -8,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 
 /// Commits in the order of time, each as the time since the epoch.
 #[derive(Debug)]
-pub(crate) struct Commits {
+pub struct Commits {
     times: Vec<Duration>,
 }
 
 impl Commits {
     /// Reads the files that `pgbench --log` wrote into `folder`.
-    pub(crate) fn read(folder: &Path) -> Result<Self> {
+    pub fn read(folder: &Path) -> Result<Self> {
         let mut times = Vec::new();
         let entries = fs::read_dir(folder).context("cannot list the logs of pgbench")?;
         for entry in entries {
@@ -33,7 +33,7 @@ impl Commits {
     }
 
     /// Commits per second from `start` to `end`.
-    pub(crate) fn rate(&self, start: Duration, end: Duration) -> f64 {
+    pub fn rate(&self, start: Duration, end: Duration) -> f64 {
         let count = self.times.iter().filter(|time| (start..end).contains(time)).count();
         let seconds = end.saturating_sub(start).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a count of commits is far below 2^53")]
@@ -41,21 +41,21 @@ impl Commits {
         if seconds > 0.0 { count / seconds } else { 0.0 }
     }
 
-    pub(crate) fn first(&self) -> Duration {
+    pub fn first(&self) -> Duration {
         self.times[0]
     }
 
-    pub(crate) fn last(&self) -> Duration {
+    pub fn last(&self) -> Duration {
         self.times[self.times.len() - 1]
     }
 
     /// The first commit at or after `time`.
-    pub(crate) fn first_after(&self, time: Duration) -> Option<Duration> {
+    pub fn first_after(&self, time: Duration) -> Option<Duration> {
         self.times.iter().copied().find(|it| *it >= time)
     }
 
     /// The longest time without a commit.
-    pub(crate) fn longest_gap(&self) -> Duration {
+    pub fn longest_gap(&self) -> Duration {
         let gaps = self.times.windows(2).map(|pair| pair[1] - pair[0]);
         gaps.max().unwrap_or_default()
     }
