@@ -1,2 +1,25 @@
 //! What is measured: volumes and what others offer, set up, filled and taken down; and fio on them.
+//!
+//! A [`Target`] owns everything that was made for it and takes it down when dropped, also after an
+//! error or Ctrl-C. Nothing is written to a device that this crate did not create, except to one
+//! that the user named for destruction and that proved empty.
 #![forbid(unsafe_code)]
+
+mod awake;
+mod cpu;
+mod device;
+pub mod fio;
+mod kinds;
+mod measure;
+mod rack;
+mod target;
+mod versions;
+
+pub use awake::CoresAwake;
+pub use cpu::{CpuMeter, busy_cores};
+pub use device::{check_is_free, counts};
+pub use kinds::{Kind, Layout, Place, Spec};
+pub use measure::{Measured, cache_bytes, calibrate, check_contents, fill, measure};
+pub use rack::Rack;
+pub use target::{Access, AfterKill, Durability, Target};
+pub use versions::versions;

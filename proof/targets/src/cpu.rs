@@ -1,0 +1,151 @@
+//! Who used the processors while something was measured.
+//!
+//! The total is the whole machine's (`/proc/stat`). Of it, the load generator is what children of
+//! this process took that have ended, and the server what its processes took. Kernel threads that
+//! work for others are in the rest.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use results::Cpu;
+use system::{Interruption, processor_seconds, processor_seconds_of_children};
+
+const TICKS_PER_S: f64 = 100.0;
+const PATH: &str = "/proc/stat";
+
+/// Processor time since it was started.
+pub struct CpuMeter {
+    server_ids: Vec<u32>,
+    machine: Machine,
+    generator_s: f64,
+    server_s: f64,
+    begun: Instant,
+}
+
+impl CpuMeter {
+    pub fn start(server_ids: &[u32]) -> Result<Self> {
+        Ok(Self {
+            server_ids: server_ids.to_vec(),
+            machine: Machine::read()?,
+            generator_s: processor_seconds_of_children()?,
+            server_s: seconds_of(server_ids)?,
+            begun: Instant::now(),
+        })
+    }
+
+    /// What was used since the start, over all cores, and how long that was.
+    pub fn finish(&self) -> Result<(Cpu, Duration)> {
+        let elapsed = self.begun.elapsed();
+        let since = Machine::read()?.since(&self.machine);
+        let cpu = Cpu {
+            user_s: since.user_s,
+            system_s: since.system_s,
+            interrupts_s: since.interrupts_s,
+            steal_s: since.steal_s,
+            idle_s: since.idle_s,
+            generator_s: processor_seconds_of_children()? - self.generator_s,
+            server_s: seconds_of(&self.server_ids)? - self.server_s,
+        };
+        Ok((cpu, elapsed))
+    }
+}
+
+/// How many cores were busy on average while nothing was asked of anyone for `window`: what must
+/// not be charged to a measurement.
+pub fn busy_cores(window: Duration) -> Result<f64> {
+    let meter = CpuMeter::start(&[])?;
+    let deadline = Instant::now() + window;
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        ensure!(!Interruption::is_asked_for(), "interrupted while watching an idle machine");
+        std::thread::sleep(left.min(Duration::from_millis(100)));
+    }
+    let (cpu, elapsed) = meter.finish()?;
+    Ok((cpu.user_s + cpu.system_s + cpu.interrupts_s) / elapsed.as_secs_f64())
+}
+
+/// The first line of `/proc/stat`, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Machine {
+    user_s: f64,
+    system_s: f64,
+    interrupts_s: f64,
+    steal_s: f64,
+    idle_s: f64,
+}
+
+impl Machine {
+    fn read() -> Result<Self> {
+        let text = fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
+        Self::parse(&text).with_context(|| format!("{PATH} has another form"))
+    }
+
+    /// Guests are counted in `user` already. Waiting for disks is idling.
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find(|line| line.starts_with("cpu "))?;
+        let ticks = line.split_whitespace().skip(1).map(str::parse::<f64>);
+        let seconds: Vec<f64> = ticks.map(|it| it.map(|it| it / TICKS_PER_S)).collect::<Result<_, _>>().ok()?;
+        let [user, nice, system, idle, io_wait, interrupts, soft_interrupts, steal, ..] = seconds[..] else {
+            return None;
+        };
+        Some(Self {
+            user_s: user + nice,
+            system_s: system,
+            interrupts_s: interrupts + soft_interrupts,
+            steal_s: steal,
+            idle_s: idle + io_wait,
+        })
+    }
+
+    /// The kernel lets idle time go backwards now and then; time that was used is never negative.
+    fn since(&self, before: &Self) -> Self {
+        let difference = |now: f64, then: f64| (now - then).max(0.0);
+        Self {
+            user_s: difference(self.user_s, before.user_s),
+            system_s: difference(self.system_s, before.system_s),
+            interrupts_s: difference(self.interrupts_s, before.interrupts_s),
+            steal_s: difference(self.steal_s, before.steal_s),
+            idle_s: difference(self.idle_s, before.idle_s),
+        }
+    }
+}
+
+fn seconds_of(ids: &[u32]) -> Result<f64> {
+    let mut seconds = 0.0;
+    for id in ids {
+        seconds += processor_seconds(*id).context("the server is gone")?;
+    }
+    Ok(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use system::Tool;
+
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_read_in_its_order() {
+        let machine = Machine::parse("cpu  100 10 200 1000 50 3 4 20 0 0\ncpu0 1 2 3\n");
+        let expected =
+            Machine { user_s: 1.1, system_s: 2.0, interrupts_s: 0.07, steal_s: 0.2, idle_s: 10.5 };
+        assert_eq!(machine, Some(expected));
+        assert_eq!(Machine::parse("cpu 1 2\n"), None);
+    }
+
+    #[test]
+    fn what_children_spin_is_the_generators() {
+        let meter = CpuMeter::start(&[]).expect("the kernel tells");
+        // It ends itself by the processor time it has used.
+        let spin = "import time\nwhile time.process_time() < 0.5: pass";
+        Tool::new("python3 -c").arg(spin).check().expect("it runs");
+        let (cpu, _) = meter.finish().expect("the kernel tells");
+        assert!(cpu.generator_s >= 0.48, "{cpu:?}");
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_an_error() {
+        let error = CpuMeter::start(&[u32::MAX]).err().expect("there is no such process");
+        assert!(error.to_string().contains("gone"), "{error:#}");
+    }
+}

@@ -1,0 +1,9 @@
+//! The load generator: fio's jobs, its runs and its JSON.
+
+mod job;
+mod outcome;
+mod run;
+
+pub use job::{Amount, Contents, FileEngine, Job, Pattern, Starts};
+pub use outcome::{Malformed, Outcome, parse};
+pub use run::{command_line, engines, run};

@@ -1,0 +1,63 @@
+//! fio as a process.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use system::Tool;
+
+use super::job::{Amount, Job};
+use super::outcome::{Outcome, parse};
+use crate::target::Target;
+
+/// What a run may take beyond its measured time: to start, and to write everything once.
+const EXTRA_TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// Total latencies are what is reported; its halves only as means.
+const REPORT: &[&str] = &[
+    "--output-format=json+",
+    "--lat_percentiles=1",
+    "--percentile_list=50:90:99:99.9:99.99",
+];
+
+/// How fio is called for the job, for the record.
+pub fn command_line(job: &Job, target: &Target) -> String {
+    let arguments = job.arguments(target);
+    let report = REPORT.iter().map(|argument| (*argument).to_owned());
+    ["fio".to_owned()].into_iter().chain(arguments).chain(report).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs the job on the target to its end.
+pub fn run(job: &Job, target: &Target) -> Result<Outcome> {
+    let seconds = match job.amount {
+        Amount::Seconds(seconds) => Duration::from_secs_f64(seconds),
+        Amount::Once => Duration::ZERO,
+    };
+    let text = run_with(&job.arguments(target), REPORT, seconds)?;
+    parse(&text).with_context(|| format!("cannot measure {}", target.name()))
+}
+
+/// Writes the first `bytes` of the target with checksums, reads them again and compares.
+pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
+    let mut arguments = job.arguments(target);
+    arguments.retain(|argument| !argument.starts_with("--size="));
+    arguments.push(format!("--size={bytes}"));
+    let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"];
+    run_with(&arguments, &verify, Duration::ZERO)
+        .with_context(|| format!("{} does not hold what was written to it", target.name()))?;
+    Ok(())
+}
+
+fn run_with(arguments: &[String], more: &[&str], seconds: Duration) -> Result<String> {
+    let tool = Tool::new("fio").args(arguments).args(more).time_limit(seconds + EXTRA_TIME_LIMIT);
+    let output = tool.run()?;
+    let said = format!("{} {}", output.stdout.trim(), output.stderr.trim());
+    let said = said.chars().take(1000).collect::<String>();
+    ensure!(output.exit_code == Some(0), "fio failed ({:?}): {said}", output.exit_code);
+    Ok(output.stdout)
+}
+
+/// The names of fio's engines here.
+pub fn engines() -> Result<Vec<String>> {
+    let text = Tool::new("fio --enghelp").check()?;
+    Ok(text.lines().skip(1).map(|line| line.trim().to_owned()).collect())
+}

@@ -1,0 +1,154 @@
+//! A job on a target: what the application saw, what the device saw, and who used the processors.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use results::{Cpu, DeviceIo, StoreUse, Time};
+use system::Tool;
+
+use crate::cpu::CpuMeter;
+use crate::device;
+use crate::fio::{self, Amount, Contents, FileEngine, Job, Outcome, Pattern, Starts};
+use crate::target::{Access, Target};
+
+/// How many requests of a fill are under way, where the access allows it.
+const FILL_DEPTH: u32 = 32;
+
+const CHECKED_BYTES: u64 = 16 << 20;
+const CALIBRATION_BYTES: u64 = 64 << 20;
+const SECTOR_BYTES: u64 = 512;
+
+/// What one run of one job gave.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub time: Time,
+    pub outcome: Outcome,
+    pub device: Option<DeviceIo>,
+    pub store: Option<StoreUse>,
+    pub cpu: Cpu,
+    /// How long the processors were watched: the run with the generator's start and end.
+    pub watched_s: f64,
+    pub generator_share: f64,
+    pub command: String,
+}
+
+/// Runs the job on the target. Everything on the target must have been written before: a read of
+/// what was never written measures nothing.
+pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
+    let is_filled = matches!(target.access(), Access::Nothing) || target.is_filled_at_all();
+    ensure!(is_filled || job.pattern.is_write(), "{} was never filled", target.name());
+    let started_unix_ms = unix_ms()?;
+    let before = target.device().map(device::counts).transpose()?;
+    let meter = CpuMeter::start(&target.server_ids())?;
+    let outcome = fio::run(job, target)?;
+    let (cpu, watched) = meter.finish()?;
+    let after = target.device().map(device::counts).transpose()?;
+    let used_bytes = target.used_bytes()?;
+    Ok(Measured {
+        time: Time { started_unix_ms, ramp_s: 0.0, duration_s: outcome.duration_s },
+        generator_share: outcome.generator_share(job.jobs * job.queue_depth),
+        device: after.zip(before).map(|(after, before)| device::since(after, before)),
+        store: used_bytes
+            .map(|used_bytes| StoreUse { written_bytes: target.size_bytes(), used_bytes }),
+        cpu,
+        watched_s: watched.as_secs_f64(),
+        command: fio::command_line(job, target),
+        outcome,
+    })
+}
+
+/// Writes everything on the target with requests of `block_bytes`, unless that was the last fill.
+pub fn fill(target: &Target, block_bytes: u32) -> Result<()> {
+    if matches!(target.access(), Access::Nothing) || target.is_filled_with(block_bytes) {
+        return Ok(());
+    }
+    fio::run(&once(Pattern::SequentialWrite, block_bytes), target)
+        .with_context(|| format!("cannot fill {}", target.name()))?;
+    target.note_fill(block_bytes);
+    Ok(())
+}
+
+/// Writes something with checksums, reads it again and compares: a target that loses data is not
+/// worth measuring.
+pub fn check_contents(target: &Target) -> Result<()> {
+    if matches!(target.access(), Access::Nothing) {
+        return Ok(());
+    }
+    let bytes = CHECKED_BYTES.min(target.size_bytes());
+    fio::verify(&once(Pattern::RandomWrite, 4096), target, bytes)
+}
+
+/// Whether the kernel counts requests at the target's device to the sector: 64 MiB are written and
+/// read. `None` where there is no device to count at.
+pub fn calibrate(target: &Target) -> Result<Option<bool>> {
+    let (Some(device), Access::File { path, direct: true }) = (target.device(), target.access())
+    else {
+        return Ok(None);
+    };
+    let bytes = CALIBRATION_BYTES.min(target.size_bytes()) >> 20 << 20;
+    let copy = |from: String, to: String, flag: &str| {
+        let count = format!("count={}", bytes >> 20);
+        let words = [from, to, "bs=1M".to_owned(), count, flag.to_owned()];
+        Tool::new("dd status=none conv=notrunc").args(words).check()
+    };
+    let path = path.display();
+    let before = device::counts(device)?;
+    copy("if=/dev/urandom".to_owned(), format!("of={path}"), "oflag=direct")?;
+    copy(format!("if={path}"), "of=/dev/null".to_owned(), "iflag=direct")?;
+    let moved = device::since(device::counts(device)?, before);
+    let sectors = bytes / SECTOR_BYTES;
+    let is_exact = moved.read_sectors == sectors && moved.write_sectors == sectors;
+    target.note_calibration(is_exact);
+    Ok(Some(is_exact))
+}
+
+/// The size of the processor's last cache, of which a working set must be a multiple.
+pub fn cache_bytes() -> Option<u64> {
+    let entries = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let sizes = entries.flatten().filter_map(|entry| {
+        let text = fs::read_to_string(entry.path().join("size")).ok()?;
+        parse_cache_bytes(text.trim())
+    });
+    sizes.max()
+}
+
+fn parse_cache_bytes(text: &str) -> Option<u64> {
+    match text.split_at_checked(text.len().checked_sub(1)?)? {
+        (number, "K") => Some(number.parse::<u64>().ok()? << 10),
+        (number, "M") => Some(number.parse::<u64>().ok()? << 20),
+        _ => text.parse().ok(),
+    }
+}
+
+fn once(pattern: Pattern, block_bytes: u32) -> Job {
+    Job {
+        pattern,
+        block_bytes,
+        queue_depth: FILL_DEPTH,
+        jobs: 1,
+        engine: FileEngine::Libaio,
+        contents: Contents::Refilled,
+        starts: Starts::Together,
+        niceness: None,
+        amount: Amount::Once,
+    }
+}
+
+fn unix_ms() -> Result<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    u64::try_from(now.as_millis()).context("the clock is far in the future")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_cache_is_read() {
+        assert_eq!(parse_cache_bytes("32768K"), Some(32 << 20));
+        assert_eq!(parse_cache_bytes("32M"), Some(32 << 20));
+        assert_eq!(parse_cache_bytes("4096"), Some(4096));
+        assert_eq!(parse_cache_bytes(""), None);
+    }
+}
