@@ -12,6 +12,8 @@ use crate::tool::Tool;
 pub enum Ability {
     /// Kernel block devices: root, `/dev/fuse` and loop devices.
     BlockDevices,
+    /// Compressed RAM disks of the kernel, made on demand: root and zram.
+    Zram,
     /// A program of this name.
     Program(&'static str),
 }
@@ -20,6 +22,7 @@ pub enum Ability {
 pub fn missing(needed: &[Ability]) -> Option<String> {
     needed.iter().find_map(|ability| match ability {
         Ability::BlockDevices => missing_for_block_devices(),
+        Ability::Zram => missing_for_zram(),
         Ability::Program(name) => missing_program(name),
     })
 }
@@ -114,6 +117,17 @@ fn missing_for_block_devices() -> Option<String> {
         }
     }
     None
+}
+
+fn missing_for_zram() -> Option<String> {
+    // Reading it makes a device; looking at it does not.
+    let control = Path::new("/sys/class/zram-control/hot_add");
+    let is_root = rustix::process::geteuid().is_root();
+    match (is_root, control.exists()) {
+        (false, _) => Some("zram needs root".to_owned()),
+        (true, false) => Some("zram is not in this kernel (try: modprobe zram)".to_owned()),
+        (true, true) => None,
+    }
 }
 
 fn missing_program(name: &str) -> Option<String> {

@@ -84,8 +84,11 @@ impl Machine {
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find(|line| line.starts_with("cpu "))?;
         let ticks = line.split_whitespace().skip(1).map(str::parse::<f64>);
-        let seconds: Vec<f64> = ticks.map(|it| it.map(|it| it / TICKS_PER_S)).collect::<Result<_, _>>().ok()?;
-        let [user, nice, system, idle, io_wait, interrupts, soft_interrupts, steal, ..] = seconds[..] else {
+        let seconds: Vec<f64> =
+            ticks.map(|it| it.map(|it| it / TICKS_PER_S)).collect::<Result<_, _>>().ok()?;
+        let [user, nice, system, idle, io_wait, interrupts, soft_interrupts, steal, ..] =
+            seconds[..]
+        else {
             return None;
         };
         Some(Self {

@@ -18,8 +18,10 @@ pub fn counts(device: &str) -> Result<DeviceIo> {
 
 /// Older kernels count neither discards nor flushes; then they are 0.
 fn parse_counts(text: &str) -> Option<DeviceIo> {
-    let fields: Vec<u64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [read_requests, _, read_sectors, _, write_requests, _, write_sectors, ..] = fields[..] else {
+    let fields: Vec<u64> =
+        text.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [read_requests, _, read_sectors, _, write_requests, _, write_sectors, ..] = fields[..]
+    else {
         return None;
     };
     let later = |index: usize| fields.get(index).copied().unwrap_or(0);
@@ -46,7 +48,8 @@ pub(crate) fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
 
 /// The name under which `/sys/block` knows the device.
 pub(crate) fn kernel_name(device: &Path) -> Result<String> {
-    let real = fs::canonicalize(device).with_context(|| format!("there is no {}", device.display()))?;
+    let real =
+        fs::canonicalize(device).with_context(|| format!("there is no {}", device.display()))?;
     let name = real.file_name().with_context(|| format!("{} has no name", device.display()))?;
     Ok(name.to_string_lossy().into_owned())
 }
@@ -68,7 +71,8 @@ pub fn check_is_free(device: &Path) -> Result<()> {
 }
 
 fn signatures(device: &Path) -> Result<Vec<String>> {
-    let printed = Tool::new("wipefs --no-act --noheadings --output TYPE,OFFSET").arg(device).check()?;
+    let printed =
+        Tool::new("wipefs --no-act --noheadings --output TYPE,OFFSET").arg(device).check()?;
     let signature = |line: &str| format!("it has a signature of {}", line.trim());
     let mut found: Vec<String> =
         printed.lines().filter(|line| !line.trim().is_empty()).map(signature).collect();
@@ -83,7 +87,8 @@ fn signatures(device: &Path) -> Result<Vec<String>> {
 }
 
 fn mounts(numbers: &str) -> Result<Vec<String>> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("cannot read what is mounted")?;
+    let table =
+        fs::read_to_string("/proc/self/mountinfo").context("cannot read what is mounted")?;
     let of_device = table.lines().filter(|line| line.split_whitespace().nth(2) == Some(numbers));
     let place = |line: &str| line.split_whitespace().nth(4).unwrap_or_default().to_owned();
     Ok(of_device.map(|line| format!("it is mounted on {}", place(line))).collect())
@@ -105,7 +110,8 @@ fn holders(device: &Path) -> Result<Vec<String>> {
 fn swap(device: &Path) -> Result<Vec<String>> {
     let real = fs::canonicalize(device)?;
     let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let is_swap = table.lines().any(|line| line.split_whitespace().next().map(Path::new) == Some(&real));
+    let is_swap =
+        table.lines().any(|line| line.split_whitespace().next().map(Path::new) == Some(&real));
     Ok(is_swap.then(|| "it is used for swapping".to_owned()).into_iter().collect())
 }
 

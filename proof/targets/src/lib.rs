@@ -10,8 +10,8 @@ mod cpu;
 mod device;
 pub mod fio;
 mod kinds;
+mod lazy;
 mod measure;
-mod rack;
 mod target;
 mod versions;
 
@@ -19,7 +19,7 @@ pub use awake::CoresAwake;
 pub use cpu::{CpuMeter, busy_cores};
 pub use device::{check_is_free, counts};
 pub use kinds::{Kind, Layout, Place, Spec};
+pub use lazy::LazyTarget;
 pub use measure::{Measured, cache_bytes, calibrate, check_contents, fill, measure};
-pub use rack::Rack;
 pub use target::{Access, AfterKill, Durability, Target};
 pub use versions::versions;

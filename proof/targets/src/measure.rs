@@ -31,6 +31,8 @@ pub struct Measured {
     pub watched_s: f64,
     pub generator_share: f64,
     pub command: String,
+    /// fio's report as it was.
+    pub raw: String,
 }
 
 /// Runs the job on the target. Everything on the target must have been written before: a read of
@@ -41,7 +43,7 @@ pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
     let started_unix_ms = unix_ms()?;
     let before = target.device().map(device::counts).transpose()?;
     let meter = CpuMeter::start(&target.server_ids())?;
-    let outcome = fio::run(job, target)?;
+    let (outcome, raw) = fio::run(job, target)?;
     let (cpu, watched) = meter.finish()?;
     let after = target.device().map(device::counts).transpose()?;
     let used_bytes = target.used_bytes()?;
@@ -55,6 +57,7 @@ pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
         watched_s: watched.as_secs_f64(),
         command: fio::command_line(job, target),
         outcome,
+        raw,
     })
 }
 
@@ -76,7 +79,7 @@ pub fn check_contents(target: &Target) -> Result<()> {
         return Ok(());
     }
     let bytes = CHECKED_BYTES.min(target.size_bytes());
-    fio::verify(&once(Pattern::RandomWrite, 4096), target, bytes)
+    fio::verify(&once(Pattern::SequentialWrite, 4096), target, bytes)
 }
 
 /// Whether the kernel counts requests at the target's device to the sector: 64 MiB are written and

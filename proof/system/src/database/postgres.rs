@@ -49,6 +49,11 @@ impl Postgres {
         }
     }
 
+    /// One of its programs, as the user of this process.
+    pub fn program(&self, name: &str) -> Tool {
+        Tool::new(&self.folder.join(name).to_string_lossy())
+    }
+
     /// One of its programs, as the user `postgres`.
     pub fn tool(&self, program: &str) -> Tool {
         Tool::new("setpriv --reuid=postgres --regid=postgres --init-groups --")

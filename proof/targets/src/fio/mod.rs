@@ -6,4 +6,5 @@ mod run;
 
 pub use job::{Amount, Contents, FileEngine, Job, Pattern, Starts};
 pub use outcome::{Malformed, Outcome, parse};
+pub(crate) use run::verify;
 pub use run::{command_line, engines, run};

@@ -13,11 +13,8 @@ use crate::target::Target;
 const EXTRA_TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Total latencies are what is reported; its halves only as means.
-const REPORT: &[&str] = &[
-    "--output-format=json+",
-    "--lat_percentiles=1",
-    "--percentile_list=50:90:99:99.9:99.99",
-];
+const REPORT: &[&str] =
+    &["--output-format=json+", "--lat_percentiles=1", "--percentile_list=50:90:99:99.9:99.99"];
 
 /// How fio is called for the job, for the record.
 pub fn command_line(job: &Job, target: &Target) -> String {
@@ -26,14 +23,15 @@ pub fn command_line(job: &Job, target: &Target) -> String {
     ["fio".to_owned()].into_iter().chain(arguments).chain(report).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs the job on the target to its end.
-pub fn run(job: &Job, target: &Target) -> Result<Outcome> {
+/// Runs the job on the target to its end. Returns what it found and its report as it was.
+pub fn run(job: &Job, target: &Target) -> Result<(Outcome, String)> {
     let seconds = match job.amount {
         Amount::Seconds(seconds) => Duration::from_secs_f64(seconds),
         Amount::Once => Duration::ZERO,
     };
     let text = run_with(&job.arguments(target), REPORT, seconds)?;
-    parse(&text).with_context(|| format!("cannot measure {}", target.name()))
+    let outcome = parse(&text).with_context(|| format!("cannot measure {}", target.name()))?;
+    Ok((outcome, text))
 }
 
 /// Writes the first `bytes` of the target with checksums, reads them again and compares.

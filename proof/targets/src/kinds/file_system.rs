@@ -1,0 +1,49 @@
+//! A file on ext4 on another target.
+
+use std::fs::File;
+
+use anyhow::{Context, Result, bail};
+use system::{Mounted, Tool};
+use tempfile::TempDir;
+
+use crate::target::{Access, Backing, Target, Traits, opens_directly};
+
+/// What the file system keeps for itself, in sixteenths.
+const OWN_SIXTEENTHS: u64 = 2;
+
+/// Fields are dropped in their order: the mount before what is below it.
+struct OnFileSystem {
+    _mounted: Mounted,
+    _folder: TempDir,
+    below: Box<dyn Backing>,
+}
+
+impl Backing for OnFileSystem {
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        self.below.used_bytes()
+    }
+
+    fn server_ids(&self) -> Vec<u32> {
+        self.below.server_ids()
+    }
+}
+
+/// Makes ext4 on the target and a file on it that takes most of it.
+pub(super) fn ext4_on(target: Target, name: String) -> Result<Target> {
+    let size_bytes = (target.size_bytes() / 16 * (16 - OWN_SIXTEENTHS)) >> 20 << 20;
+    let (traits, below) = target.into_backing();
+    let Access::File { path: device, .. } = &traits.access else {
+        bail!("{name}: there is no block device");
+    };
+    Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0").arg(device).check()?;
+    let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in("/var/tmp");
+    let folder = folder.context("cannot make a folder to mount on")?;
+    let mounted = Mounted::new(device, &folder.path().join("mnt"), "noatime")?;
+    let path = mounted.folder().join("data");
+    File::create(&path)
+        .and_then(|file| file.set_len(size_bytes))
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    let access = Access::File { direct: opens_directly(&path), path };
+    let own = OnFileSystem { _mounted: mounted, _folder: folder, below };
+    Ok(Target::new(name, size_bytes, Traits { access, ..traits }, Box::new(own)))
+}

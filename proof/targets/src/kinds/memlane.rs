@@ -1,0 +1,87 @@
+//! Volumes, each with a daemon of its own.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use system::{Ability, Daemon, Interruption, attach, missing};
+
+use crate::device::kernel_name;
+use crate::target::{Access, AfterKill, Backing, Durability, Traits};
+
+const VOLUME: &str = "bench";
+
+const DURABILITY: Durability =
+    Durability { after_kill: AfterKill::GoesOn, survives_power_loss: false };
+const DURABILITY_OF_CONNECTIONS: Durability =
+    Durability { after_kill: AfterKill::DataStays, survives_power_loss: false };
+
+/// A pool that a volume of this size, full of what cannot be made smaller, leaves some room in.
+pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
+    (size_bytes + size_bytes / 4 + (256 << 20)) >> 20 << 20
+}
+
+struct Volume {
+    daemon: Option<Daemon>,
+}
+
+impl Volume {
+    fn create(size_bytes: u64) -> Result<(Self, &'static str)> {
+        let flags = match missing(&[Ability::BlockDevices]) {
+            Some(_) => "--no-fuse",
+            None => "",
+        };
+        let pool_size = format!("{}MiB", pool_bytes(size_bytes) >> 20);
+        let daemon = Daemon::start_sized(pool_size, flags)?;
+        let own = Self { daemon: Some(daemon) };
+        own.daemon().memlane(&format!("volume create {VOLUME} --size {size_bytes}"))?;
+        Ok((own, VOLUME))
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("it goes only when this is dropped")
+    }
+}
+
+impl Backing for Volume {
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        Ok(Some(self.daemon().status()?.pool.used_bytes))
+    }
+
+    fn server_ids(&self) -> Vec<u32> {
+        self.daemon().id().into_iter().collect()
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        Interruption::begin_to_clean_up();
+        if let Some(daemon) = self.daemon.take()
+            && let Err(error) = daemon.finish()
+        {
+            eprintln!("a daemon was not taken down in order: {error:#}");
+        }
+    }
+}
+
+pub(super) fn attached(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(size_bytes)?;
+    let path = attach(own.daemon(), volume)?;
+    let device = Some(kernel_name(&path)?);
+    let access = Access::File { path, direct: true };
+    Ok((Traits { access, durability: DURABILITY, reduces: true, device }, Box::new(own)))
+}
+
+pub(super) fn file(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(size_bytes)?;
+    let path: PathBuf = own.daemon().run_dir().join("volumes").join(volume);
+    ensure!(path.exists(), "the daemon serves no file {}", path.display());
+    let access = Access::File { path, direct: true };
+    Ok((Traits { access, durability: DURABILITY, reduces: true, device: None }, Box::new(own)))
+}
+
+pub(super) fn nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(size_bytes)?;
+    let access = Access::Nbd { uri: own.daemon().nbd_uri(volume) };
+    let durability = DURABILITY_OF_CONNECTIONS;
+    Ok((Traits { access, durability, reduces: true, device: None }, Box::new(own)))
+}

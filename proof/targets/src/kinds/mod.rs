@@ -1,0 +1,319 @@
+//! Everything that can be measured, by name: how it is set up, and what it lacks here.
+
+mod file_system;
+mod files;
+mod kernel;
+mod memlane;
+mod servers;
+
+use std::fmt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use system::{Ability, missing};
+
+use crate::device::check_is_free;
+use crate::fio;
+use crate::target::{Access, AfterKill, Backing, Durability, Target, Traits};
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A volume as a block device of this host.
+    Volume,
+    /// The file below it, which the daemon serves itself.
+    VolumeFile,
+    VolumeNbd,
+    Zram,
+    Tmpfs,
+    Loop,
+    Nbdkit,
+    QemuNbd,
+    QemuExportNbd,
+    QemuExportFuse,
+    QemuExportVhost,
+    Brd,
+    NullBlk,
+    Disk,
+    /// Requests that go nowhere: what the generator itself can do.
+    Null,
+    /// A folder for a file of ours, or a block device that may be destroyed.
+    Path(PathBuf),
+}
+
+/// The words of the command line, with the names of reports.
+const NAMES: &[(Kind, &str, &str)] = &[
+    (Kind::Volume, "volume", "volume attached"),
+    (Kind::VolumeFile, "fuse", "volume FUSE file"),
+    (Kind::VolumeNbd, "nbd", "volume NBD"),
+    (Kind::Zram, "zram", "zram lz4"),
+    (Kind::Tmpfs, "tmpfs", "tmpfs file"),
+    (Kind::Loop, "loop", "loop over tmpfs"),
+    (Kind::Nbdkit, "nbdkit", "nbdkit memory"),
+    (Kind::QemuNbd, "qemu-nbd", "qemu-nbd over tmpfs"),
+    (Kind::QemuExportNbd, "qsd-nbd", "QEMU NBD export over tmpfs"),
+    (Kind::QemuExportFuse, "qsd-fuse", "QEMU FUSE export over tmpfs"),
+    (Kind::QemuExportVhost, "qsd-vhost", "QEMU vhost-user-blk over tmpfs"),
+    (Kind::Brd, "brd", "brd"),
+    (Kind::NullBlk, "null_blk", "null_blk in memory"),
+    (Kind::Disk, "disk", "disk file"),
+    (Kind::Null, "null", "fio null engine"),
+];
+
+impl Kind {
+    /// Whether it can carry a file system: a block device, not a file or a protocol.
+    pub fn is_block_device(&self) -> bool {
+        match self {
+            Self::Volume | Self::Zram | Self::Loop | Self::Brd | Self::NullBlk => true,
+            Self::Path(path) => is_block_device(path),
+            _ => false,
+        }
+    }
+
+    /// What must be there, beside fio.
+    fn needs(&self) -> &'static [Ability] {
+        match self {
+            Self::Volume | Self::VolumeFile | Self::Loop => &[Ability::BlockDevices],
+            Self::Zram => &[Ability::Zram],
+            Self::Nbdkit => &[Ability::Program("nbdkit")],
+            Self::QemuNbd => &[Ability::Program("qemu-nbd")],
+            Self::QemuExportFuse => {
+                &[Ability::BlockDevices, Ability::Program("qemu-storage-daemon")]
+            }
+            Self::QemuExportNbd | Self::QemuExportVhost => {
+                &[Ability::Program("qemu-storage-daemon")]
+            }
+            Self::Path(_) => &[Ability::Program("wipefs"), Ability::Program("blkid")],
+            Self::VolumeNbd | Self::Tmpfs | Self::Disk | Self::Null => &[],
+            Self::Brd | Self::NullBlk => &[],
+        }
+    }
+
+    fn is_nbd(&self) -> bool {
+        matches!(self, Self::VolumeNbd | Self::Nbdkit | Self::QemuNbd | Self::QemuExportNbd)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, NAMES.iter().find(|(kind, ..)| kind == self)) {
+            (_, Some((.., name))) => f.write_str(name),
+            (Self::Path(path), None) => write!(f, "{}", path.display()),
+            (_, None) => write!(f, "{self:?}"),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        if let Some((kind, ..)) = NAMES.iter().find(|(_, name, _)| *name == word) {
+            return Ok(kind.clone());
+        }
+        if word.contains('/') {
+            return Ok(Self::Path(PathBuf::from(word)));
+        }
+        let names: Vec<_> = NAMES.iter().map(|(_, name, _)| *name).collect();
+        bail!("{word:?} is no target; choose {}, or a path with a slash", names.join(", "))
+    }
+}
+
+/// What lies on a block device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layout {
+    #[default]
+    Raw,
+    /// A file on ext4.
+    Ext4,
+}
+
+/// Something to be measured, not set up yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spec {
+    pub kind: Kind,
+    pub layout: Layout,
+}
+
+impl From<Kind> for Spec {
+    fn from(kind: Kind) -> Self {
+        Self { kind, layout: Layout::Raw }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.layout {
+            Layout::Raw => write!(f, "{}", self.kind),
+            Layout::Ext4 => write!(f, "{} + ext4", self.kind),
+        }
+    }
+}
+
+/// How large targets are, and where those on disk lie.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub size_bytes: u64,
+    pub disk_folder: PathBuf,
+    /// The one device that may be overwritten.
+    pub destroy: Option<PathBuf>,
+}
+
+impl Place {
+    pub fn new(size_bytes: u64, destroy: Option<PathBuf>) -> Self {
+        Self { size_bytes, disk_folder: PathBuf::from("/var/tmp"), destroy }
+    }
+}
+
+impl Spec {
+    /// Why it cannot be measured here; `None` when it can.
+    pub fn missing(&self, place: &Place) -> Option<String> {
+        if let Some(reason) = missing(&[Ability::Program("fio")]) {
+            return Some(reason);
+        }
+        if let Some(reason) = missing(self.kind.needs()) {
+            return Some(reason);
+        }
+        if self.layout == Layout::Ext4 {
+            let needed = [Ability::BlockDevices, Ability::Program("mkfs.ext4")];
+            if let Some(reason) = missing(&needed) {
+                return Some(reason);
+            }
+            if !self.kind.is_block_device() {
+                return Some(format!("{} carries no file system", self.kind));
+            }
+        }
+        match &self.kind {
+            Kind::Brd => kernel::missing_module("brd"),
+            Kind::NullBlk => kernel::missing_module("null_blk"),
+            Kind::Disk => files::missing_disk(&place.disk_folder),
+            Kind::QemuExportVhost => missing_engine("libblkio"),
+            Kind::Path(path) => check_path(path, place).err().map(|error| format!("{error:#}")),
+            kind if kind.is_nbd() => missing_engine("nbd"),
+            _ => None,
+        }
+    }
+
+    /// Memory that it takes when it is full of what cannot be made smaller.
+    pub fn memory_bytes(&self, place: &Place) -> u64 {
+        match self.kind {
+            Kind::Volume | Kind::VolumeFile | Kind::VolumeNbd => {
+                memlane::pool_bytes(place.size_bytes)
+            }
+            Kind::Disk | Kind::Null | Kind::Path(_) => 0,
+            // Maps and partly filled units.
+            _ => place.size_bytes + place.size_bytes / 16,
+        }
+    }
+
+    /// Sets it up.
+    pub fn open(&self, place: &Place) -> Result<Target> {
+        let target =
+            open_kind(&self.kind, place).with_context(|| format!("cannot set up {}", self.kind))?;
+        match self.layout {
+            Layout::Raw => Ok(target),
+            Layout::Ext4 => file_system::ext4_on(target, self.to_string())
+                .with_context(|| format!("cannot set up {self}")),
+        }
+    }
+}
+
+fn open_kind(kind: &Kind, place: &Place) -> Result<Target> {
+    let size_bytes = place.size_bytes;
+    let (traits, backing) = match kind {
+        Kind::Volume => memlane::attached(size_bytes)?,
+        Kind::VolumeFile => memlane::file(size_bytes)?,
+        Kind::VolumeNbd => memlane::nbd(size_bytes)?,
+        Kind::Zram => kernel::zram(size_bytes)?,
+        Kind::Brd => kernel::brd(size_bytes)?,
+        Kind::NullBlk => kernel::null_blk(size_bytes)?,
+        Kind::Tmpfs => files::tmpfs(size_bytes)?,
+        Kind::Loop => files::loop_over_tmpfs(size_bytes)?,
+        Kind::Disk => files::on_disk(&place.disk_folder, size_bytes)?,
+        Kind::Nbdkit => servers::nbdkit(size_bytes)?,
+        Kind::QemuNbd => servers::qemu_nbd(size_bytes)?,
+        Kind::QemuExportNbd => servers::qemu_export_nbd(size_bytes)?,
+        Kind::QemuExportFuse => servers::qemu_export_fuse(size_bytes)?,
+        Kind::QemuExportVhost => servers::qemu_export_vhost(size_bytes)?,
+        Kind::Null => nothing(),
+        Kind::Path(path) => {
+            check_path(path, place)?;
+            match is_block_device(path) {
+                true => return files::destroyed(path, size_bytes),
+                false => files::on_disk(path, size_bytes)?,
+            }
+        }
+    };
+    Ok(Target::new(kind.to_string(), size_bytes, traits, backing))
+}
+
+/// A folder may be used; a device only if the user named it for destruction and it is empty.
+fn check_path(path: &Path, place: &Place) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let shown = path.display();
+    ensure!(is_block_device(path), "{shown} is neither a folder nor a block device");
+    let is_named = place.destroy.as_deref() == Some(path);
+    ensure!(is_named, "what is on {shown} would be lost; if you want that, add --destroy {shown}");
+    check_is_free(path)
+}
+
+fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device())
+}
+
+fn missing_engine(engine: &str) -> Option<String> {
+    match fio::engines() {
+        Err(error) => Some(format!("{error:#}")),
+        Ok(engines) if engines.iter().any(|it| it == engine) => None,
+        Ok(_) => Some(format!("this fio has no engine {engine}, which would be its client")),
+    }
+}
+
+struct Nothing;
+
+impl Backing for Nothing {
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+}
+
+fn nothing() -> (Traits, Box<dyn Backing>) {
+    let durability = Durability { after_kill: AfterKill::NoServer, survives_power_loss: false };
+    let traits = Traits { access: Access::Nothing, durability, reduces: false, device: None };
+    (traits, Box::new(Nothing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_the_command_line_is_read() -> Result<()> {
+        for (kind, word, _) in NAMES {
+            assert_eq!(word.parse::<Kind>()?, *kind);
+        }
+        assert_eq!("/srv".parse::<Kind>()?, Kind::Path(PathBuf::from("/srv")));
+        let error = "floppy".parse::<Kind>().expect_err("there is none");
+        assert!(error.to_string().contains("zram"), "{error}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_protocol_carries_no_file_system() {
+        let place = Place::new(1 << 20, None);
+        let spec = Spec { kind: Kind::Tmpfs, layout: Layout::Ext4 };
+        assert!(spec.missing(&place).is_some());
+    }
+
+    #[test]
+    fn a_path_that_is_neither_folder_nor_device_is_refused() {
+        let place = Place::new(1 << 20, None);
+        let error = Spec::from(Kind::Path(PathBuf::from("/proc/self/exe"))).open(&place).err();
+        let text = format!("{:#}", error.expect("it is a file"));
+        assert!(text.contains("neither a folder nor a block device"), "{text}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Servers of others, in memory: nbdkit, qemu-nbd and QEMU's storage daemon.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use system::{Background, Interruption, Tool, wait_for};
+
+use super::files::OwnFile;
+use crate::target::{Access, AfterKill, Backing, Durability, Traits};
+
+const START_TIME_LIMIT: Duration = Duration::from_secs(30);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// A server and the folder with its socket, log and file. Dropping it ends it.
+struct Server {
+    process: Background,
+    /// Where it mounted something.
+    mount: Option<PathBuf>,
+    file: OwnFile,
+    /// Whether the data is in the file, not in the server.
+    holds_data: bool,
+}
+
+impl Server {
+    /// Starts the tool and waits until it is ready.
+    fn start(tool: Tool, file: OwnFile, is_ready: impl Fn() -> Result<bool>) -> Result<Self> {
+        let log_path = file.folder().join("log");
+        let log = File::create(&log_path).context("cannot make a file for a log")?;
+        let process = Background::start(tool.output_to(log)?.own_group())?;
+        let mut server = Self { process, mount: None, file, holds_data: true };
+        wait_for("a server to be ready", START_TIME_LIMIT, || {
+            if let Some(status) = server.process.has_ended()? {
+                let said = fs::read_to_string(&log_path).unwrap_or_default();
+                bail!("the server ended with {status}: {}", said.trim());
+            }
+            is_ready()
+        })?;
+        Ok(server)
+    }
+}
+
+impl Backing for Server {
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        match self.holds_data {
+            // What is mounted over the file hides it.
+            true if self.mount.is_none() => self.file.used_bytes(),
+            _ => Ok(None),
+        }
+    }
+
+    fn server_ids(&self) -> Vec<u32> {
+        vec![self.process.id()]
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        Interruption::begin_to_clean_up();
+        if let Err(error) = self.process.end(Signal::TERM, STOP_TIME_LIMIT) {
+            eprintln!("a server is killed: {error:#}");
+        }
+        if let Some(mount) = self.mount.as_deref().filter(|mount| is_mounted(mount)) {
+            // A server that was killed leaves its mount.
+            let unmounted = Tool::new("umount --lazy").arg(mount).check();
+            if let Err(error) = unmounted {
+                eprintln!("{} stays mounted: {error:#}", mount.display());
+            }
+        }
+    }
+}
+
+fn accepts(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(1).map(Path::new) == Some(path))
+}
+
+fn traits(access: Access, after_kill: AfterKill) -> Traits {
+    let durability = Durability { after_kill, survives_power_loss: false };
+    Traits { access, durability, reduces: false, device: None }
+}
+
+fn nbd_access(export: &str, socket: &Path) -> Access {
+    Access::Nbd { uri: format!("nbd+unix:///{export}?socket={}", socket.display()) }
+}
+
+pub(super) fn nbdkit(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::on_tmpfs(0)?;
+    let socket = file.folder().join("socket");
+    let tool = Tool::new("nbdkit --foreground --unix")
+        .arg(&socket)
+        .arg("memory")
+        .arg(size_bytes.to_string());
+    let mut server = Server::start(tool, file, || Ok(accepts(&socket)))?;
+    server.holds_data = false;
+    Ok((traits(nbd_access("", &socket), AfterKill::DataLost), Box::new(server)))
+}
+
+pub(super) fn qemu_nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::on_tmpfs(size_bytes)?;
+    let socket = file.folder().join("socket");
+    let tool = Tool::new("qemu-nbd --format=raw --persistent --shared=64 --export-name=bench")
+        .arg("--socket")
+        .arg(&socket)
+        .arg(file.path());
+    // Looking by a connection would leave it with a client that says nothing.
+    let server = Server::start(tool, file, || Ok(socket.exists()))?;
+    Ok((traits(nbd_access("bench", &socket), AfterKill::DataStays), Box::new(server)))
+}
+
+/// QEMU's storage daemon with a raw file as its node `data`.
+fn storage_daemon(file: &OwnFile) -> Tool {
+    let node = format!("driver=file,node-name=data,filename={}", file.path().display());
+    Tool::new("qemu-storage-daemon --blockdev").arg(node)
+}
+
+pub(super) fn qemu_export_nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::on_tmpfs(size_bytes)?;
+    let socket = file.folder().join("socket");
+    let tool = storage_daemon(&file)
+        .arg("--nbd-server")
+        .arg(format!("addr.type=unix,addr.path={},max-connections=64", socket.display()))
+        .args(["--export", "type=nbd,id=bench,node-name=data,name=bench,writable=on"]);
+    let server = Server::start(tool, file, || Ok(accepts(&socket)))?;
+    Ok((traits(nbd_access("bench", &socket), AfterKill::DataStays), Box::new(server)))
+}
+
+pub(super) fn qemu_export_fuse(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::on_tmpfs(size_bytes)?;
+    let path = file.path();
+    // It mounts its file over the one that it opened before.
+    let export =
+        format!("type=fuse,id=bench,node-name=data,mountpoint={},writable=on", path.display());
+    let tool = storage_daemon(&file).arg("--export").arg(export);
+    let mut server = Server::start(tool, file, || Ok(is_mounted(&path)))?;
+    server.mount = Some(path.clone());
+    let access = Access::File { path, direct: true };
+    Ok((traits(access, AfterKill::DataStays), Box::new(server)))
+}
+
+pub(super) fn qemu_export_vhost(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::on_tmpfs(size_bytes)?;
+    let socket = file.folder().join("socket");
+    let address = format!("addr.type=unix,addr.path={}", socket.display());
+    let export = format!("type=vhost-user-blk,id=bench,node-name=data,writable=on,{address}");
+    let tool = storage_daemon(&file).arg("--export").arg(export);
+    let server = Server::start(tool, file, || Ok(socket.exists()))?;
+    Ok((traits(Access::VhostUser { socket }, AfterKill::DataStays), Box::new(server)))
+}

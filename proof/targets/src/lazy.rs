@@ -1,0 +1,40 @@
+//! A target that is set up when it is first needed.
+
+use std::cell::OnceCell;
+
+use anyhow::{Result, anyhow};
+
+use crate::kinds::{Place, Spec};
+use crate::measure::{calibrate, check_contents};
+use crate::target::Target;
+
+/// A target, set up when it is first needed, once. Those who measure share it; it is taken down
+/// with the last of them. What failed is not tried again.
+pub struct LazyTarget {
+    spec: Spec,
+    place: Place,
+    target: OnceCell<Result<Target, String>>,
+}
+
+impl LazyTarget {
+    pub fn new(spec: Spec, place: Place) -> Self {
+        Self { spec, place, target: OnceCell::new() }
+    }
+
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The target, which has been shown to keep what is written, and its counters checked.
+    pub fn get(&self) -> Result<&Target> {
+        let made = self.target.get_or_init(|| self.make().map_err(|error| format!("{error:#}")));
+        made.as_ref().map_err(|error| anyhow!("{error}"))
+    }
+
+    fn make(&self) -> Result<Target> {
+        let target = self.spec.open(&self.place)?;
+        check_contents(&target)?;
+        calibrate(&target)?;
+        Ok(target)
+    }
+}
