@@ -40,6 +40,12 @@ pub struct Measured {
 pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
     let is_filled = matches!(target.access(), Access::Nothing) || target.is_filled_at_all();
     ensure!(is_filled || job.pattern.is_write(), "{} was never filled", target.name());
+    let is_concurrent = job.jobs * job.queue_depth > 1;
+    ensure!(
+        !(target.loses_concurrent_writes() && is_concurrent && job.pattern.is_write()),
+        "{} was seen to lose data when several writes are under way",
+        target.name()
+    );
     let started_unix_ms = unix_ms()?;
     let before = target.device().map(device::counts).transpose()?;
     let meter = CpuMeter::start(&target.server_ids())?;
@@ -66,20 +72,26 @@ pub fn fill(target: &Target, block_bytes: u32) -> Result<()> {
     if matches!(target.access(), Access::Nothing) || target.is_filled_with(block_bytes) {
         return Ok(());
     }
-    fio::run(&once(Pattern::SequentialWrite, block_bytes), target)
+    let queue_depth = if target.loses_concurrent_writes() { 1 } else { FILL_DEPTH };
+    fio::run(&Job { queue_depth, ..once(Pattern::SequentialWrite, block_bytes) }, target)
         .with_context(|| format!("cannot fill {}", target.name()))?;
     target.note_fill(block_bytes);
     Ok(())
 }
 
 /// Writes something with checksums, reads it again and compares: a target that loses data is not
-/// worth measuring.
+/// worth measuring. One that loses it only with several writes under way is noted as such.
 pub fn check_contents(target: &Target) -> Result<()> {
     if matches!(target.access(), Access::Nothing) {
         return Ok(());
     }
     let bytes = CHECKED_BYTES.min(target.size_bytes());
-    fio::verify(&once(Pattern::SequentialWrite, 4096), target, bytes)
+    let job = once(Pattern::SequentialWrite, 4096);
+    if fio::verify(&job, target, bytes).is_err() {
+        fio::verify(&Job { queue_depth: 1, ..job }, target, bytes)?;
+        target.note_lost_writes();
+    }
+    Ok(())
 }
 
 /// Whether the kernel counts requests at the target's device to the sector: 64 MiB are written and

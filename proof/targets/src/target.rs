@@ -79,6 +79,7 @@ pub struct Target {
     /// With which block size everything was last written in full.
     filled_block_bytes: Cell<Option<u32>>,
     counts_exactly: Cell<Option<bool>>,
+    loses_concurrent_writes: Cell<bool>,
 }
 
 impl Target {
@@ -88,8 +89,15 @@ impl Target {
         traits: Traits,
         backing: Box<dyn Backing>,
     ) -> Self {
-        let (filled_block_bytes, counts_exactly) = Default::default();
-        Self { name, size_bytes, traits, backing, filled_block_bytes, counts_exactly }
+        Self {
+            name,
+            size_bytes,
+            traits,
+            backing,
+            filled_block_bytes: Cell::new(None),
+            counts_exactly: Cell::new(None),
+            loses_concurrent_writes: Cell::new(false),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -145,6 +153,16 @@ impl Target {
 
     pub(crate) fn note_calibration(&self, is_exact: bool) {
         self.counts_exactly.set(Some(is_exact));
+    }
+
+    /// Whether it was seen to lose data when several writes were under way. Then it is only
+    /// measured with one at a time: the speed of losing data is of no interest.
+    pub fn loses_concurrent_writes(&self) -> bool {
+        self.loses_concurrent_writes.get()
+    }
+
+    pub(crate) fn note_lost_writes(&self) {
+        self.loses_concurrent_writes.set(true);
     }
 
     /// Puts what was made for it below something that is made upon it.

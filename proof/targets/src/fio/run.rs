@@ -48,7 +48,7 @@ pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
 fn run_with(arguments: &[String], more: &[&str], seconds: Duration) -> Result<String> {
     let tool = Tool::new("fio").args(arguments).args(more).time_limit(seconds + EXTRA_TIME_LIMIT);
     let output = tool.run()?;
-    let said = format!("{} {}", output.stdout.trim(), output.stderr.trim());
+    let said = format!("{} {}", output.stderr.trim(), output.stdout.trim());
     let said = said.chars().take(1000).collect::<String>();
     ensure!(output.exit_code == Some(0), "fio failed ({:?}): {said}", output.exit_code);
     Ok(output.stdout)

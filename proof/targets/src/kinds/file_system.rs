@@ -8,8 +8,10 @@ use tempfile::TempDir;
 
 use crate::target::{Access, Backing, Target, Traits, opens_directly};
 
-/// What the file system keeps for itself, in sixteenths.
-const OWN_SIXTEENTHS: u64 = 2;
+/// What is left for the file system itself: its journal, tables and reserve.
+fn own_bytes(size_bytes: u64) -> u64 {
+    size_bytes / 8 + (16 << 20)
+}
 
 /// Fields are dropped in their order: the mount before what is below it.
 struct OnFileSystem {
@@ -30,7 +32,8 @@ impl Backing for OnFileSystem {
 
 /// Makes ext4 on the target and a file on it that takes most of it.
 pub(super) fn ext4_on(target: Target, name: String) -> Result<Target> {
-    let size_bytes = (target.size_bytes() / 16 * (16 - OWN_SIXTEENTHS)) >> 20 << 20;
+    let whole_bytes = target.size_bytes();
+    let size_bytes = whole_bytes.saturating_sub(own_bytes(whole_bytes)) >> 20 << 20;
     let (traits, below) = target.into_backing();
     let Access::File { path: device, .. } = &traits.access else {
         bail!("{name}: there is no block device");
