@@ -20,6 +20,6 @@ pub use cpu::{CpuMeter, busy_cores};
 pub use device::{check_is_free, counts};
 pub use kinds::{Kind, Layout, Place, Spec};
 pub use lazy::LazyTarget;
-pub use measure::{Measured, cache_bytes, calibrate, check_contents, fill, measure};
+pub use measure::{Measured, calibrate, check_contents, fill, measure};
 pub use target::{Access, AfterKill, Durability, Target};
 pub use versions::versions;

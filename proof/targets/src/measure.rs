@@ -1,10 +1,9 @@
 //! A job on a target: what the application saw, what the device saw, and who used the processors.
 
-use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use results::{Cpu, DeviceIo, StoreUse, Time};
+use results::{Cpu, DeviceIo, StoreUse, Time, generator_share};
 use system::Tool;
 
 use crate::cpu::CpuMeter;
@@ -55,7 +54,11 @@ pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
     let used_bytes = target.used_bytes()?;
     Ok(Measured {
         time: Time { started_unix_ms, ramp_s: 0.0, duration_s: outcome.duration_s },
-        generator_share: outcome.generator_share(job.jobs * job.queue_depth),
+        generator_share: generator_share(
+            outcome.io.iops,
+            outcome.latency.mean,
+            u64::from(job.jobs) * u64::from(job.queue_depth),
+        ),
         device: after.zip(before).map(|(after, before)| device::since(after, before)),
         store: used_bytes
             .map(|used_bytes| StoreUse { written_bytes: target.size_bytes(), used_bytes }),
@@ -118,24 +121,6 @@ pub fn calibrate(target: &Target) -> Result<Option<bool>> {
     Ok(Some(is_exact))
 }
 
-/// The size of the processor's last cache, of which a working set must be a multiple.
-pub fn cache_bytes() -> Option<u64> {
-    let entries = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
-    let sizes = entries.flatten().filter_map(|entry| {
-        let text = fs::read_to_string(entry.path().join("size")).ok()?;
-        parse_cache_bytes(text.trim())
-    });
-    sizes.max()
-}
-
-fn parse_cache_bytes(text: &str) -> Option<u64> {
-    match text.split_at_checked(text.len().checked_sub(1)?)? {
-        (number, "K") => Some(number.parse::<u64>().ok()? << 10),
-        (number, "M") => Some(number.parse::<u64>().ok()? << 20),
-        _ => text.parse().ok(),
-    }
-}
-
 fn once(pattern: Pattern, block_bytes: u32) -> Job {
     Job {
         pattern,
@@ -153,17 +138,4 @@ fn once(pattern: Pattern, block_bytes: u32) -> Job {
 fn unix_ms() -> Result<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     u64::try_from(now.as_millis()).context("the clock is far in the future")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_size_of_a_cache_is_read() {
-        assert_eq!(parse_cache_bytes("32768K"), Some(32 << 20));
-        assert_eq!(parse_cache_bytes("32M"), Some(32 << 20));
-        assert_eq!(parse_cache_bytes("4096"), Some(4096));
-        assert_eq!(parse_cache_bytes(""), None);
-    }
 }

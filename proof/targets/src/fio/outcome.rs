@@ -22,15 +22,6 @@ pub struct Outcome {
     pub generator_system_cores: f64,
 }
 
-impl Outcome {
-    /// Share of its time that the generator spent outside its requests, by Little's law: of
-    /// `jobs * queue_depth` requests that could be under way, so many were not.
-    pub fn generator_share(&self, slots: u32) -> f64 {
-        let under_way = self.io.iops * self.latency.mean / 1e9;
-        (1.0 - under_way / f64::from(slots)).clamp(0.0, 1.0)
-    }
-}
-
 /// What is wrong with fio's JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
@@ -286,14 +277,5 @@ mod tests {
         // 64 bins between 8192 and 16384: each 128 wide.
         assert_eq!(upper_bound(12_608), 12_672);
         assert_eq!(upper_bound(100), 100);
-    }
-
-    #[test]
-    fn the_generators_share_is_what_littles_law_leaves() {
-        let mut outcome = parse(LIBAIO).expect("it is whole");
-        outcome.io.iops = 100_000.0;
-        outcome.latency.mean = 8_000.0;
-        assert!((outcome.generator_share(1) - 0.2).abs() < 1e-9);
-        assert!((outcome.generator_share(4) - 0.8).abs() < 1e-9);
     }
 }

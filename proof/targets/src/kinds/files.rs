@@ -131,7 +131,7 @@ impl Backing for LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if let Err(error) = Tool::new("losetup --detach").arg(&self.device).check() {
             eprintln!("{} stays: {error:#}", self.device.display());
         }

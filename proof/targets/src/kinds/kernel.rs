@@ -72,7 +72,7 @@ impl Backing for Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         // Those who look at new devices may have it open for a moment.
         let removed = wait_for("zram to be let go", GONE_TIME_LIMIT, || Ok(self.remove().is_ok()));
         if removed.is_err()
@@ -116,7 +116,7 @@ impl Backing for Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if let Err(error) = Tool::new("modprobe --remove").arg(self.name).check() {
             eprintln!("the module {} stays: {error:#}", self.name);
         }

@@ -54,7 +54,7 @@ impl Backing for Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if let Some(daemon) = self.daemon.take()
             && let Err(error) = daemon.finish()
         {

@@ -59,7 +59,7 @@ impl Backing for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        Interruption::begin_to_clean_up();
+        let _cleaning_up = Interruption::begin_to_clean_up();
         if let Err(error) = self.process.end(Signal::TERM, STOP_TIME_LIMIT) {
             eprintln!("a server is killed: {error:#}");
         }
