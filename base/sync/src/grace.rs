@@ -10,10 +10,17 @@
 //!  reader B                                          pin(8) ══════ cannot see it ══════
 //! ```
 //!
+//! Readers come a thousand times as often as writers advance, so the barrier between them is
+//! [asymmetric](crate::barrier): a reader's pin is two plain stores into a place that only its own
+//! thread stores to. A locked instruction there would make each copy wait for the one before.
+//!
 //! The state is private to the process: it dies with it, and with it all readers.
 
-use crate::Padded;
-use crate::atomic::{AtomicU64, Ordering, fence};
+use std::marker::PhantomData;
+
+use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::barrier::Barrier;
+use crate::{Padded, thread_number};
 
 /// A moment that readers are before or behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,60 +29,110 @@ pub struct Epoch(u64);
 /// What a place holds while nobody is pinned there.
 const IDLE: u64 = 0;
 
+/// Places that threads without one of their own share.
+const SHARED_PLACES: usize = 16;
+
 /// Readers of one pool, and the epoch they run in.
 #[derive(Debug)]
 pub struct Grace {
     now: Padded<AtomicU64>,
-    places: Box<[Padded<AtomicU64>]>,
+    /// Place `n` is that of thread number `n`.
+    own: Box<[Padded<Place>]>,
+    /// For threads with higher numbers, one at a time.
+    shared: Box<[Padded<Place>]>,
+    barrier: Barrier,
+}
+
+/// Where one reader says that it is pinned.
+#[derive(Debug)]
+struct Place {
+    epoch: AtomicU64,
+    /// Pins of the owner inside each other. Only the owner looks at it.
+    depth: AtomicU32,
+}
+
+impl Place {
+    fn new() -> Padded<Self> {
+        Padded(Self { epoch: AtomicU64::new(IDLE), depth: AtomicU32::new(0) })
+    }
 }
 
 impl Grace {
-    /// At most `place_count` readers are pinned at once; further ones wait for a place.
-    pub fn new(place_count: usize) -> Self {
-        assert!(place_count > 0, "somebody must be able to read");
+    /// Readers on `thread_count` threads have a place each; further ones wait for each other.
+    pub fn new(thread_count: usize) -> Self {
         Self {
             now: Padded(AtomicU64::new(IDLE + 1)),
-            places: (0..place_count).map(|_| Padded(AtomicU64::new(IDLE))).collect(),
+            own: (0..thread_count).map(|_| Place::new()).collect(),
+            shared: (0..SHARED_PLACES).map(|_| Place::new()).collect(),
+            barrier: Barrier::new(),
         }
     }
 
     /// Keeps everything that is published now from being reused until the guard is dropped.
-    /// `hint` should differ between threads: readers with the same hint look for another place.
-    pub fn pin(&self, hint: usize) -> Pinned<'_> {
-        let mut index = hint % self.places.len();
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_> {
+        self.pin_as(thread_number())
+    }
+
+    /// Pins for a thread of this number: loom's threads have no numbers of their own.
+    #[cfg(loom)]
+    pub fn pin_for(&self, number: usize) -> Pinned<'_> {
+        self.pin_as(Some(number))
+    }
+
+    /// Pins for the thread of this number, which must be the caller's.
+    #[inline]
+    fn pin_as(&self, thread: Option<usize>) -> Pinned<'_> {
+        let Some(place) = thread.and_then(|number| self.own.get(number)) else {
+            return self.pin_shared();
+        };
+        let depth = place.depth.load(Ordering::Relaxed);
+        place.depth.store(depth + 1, Ordering::Relaxed);
+        if depth == 0 {
+            // Acquire: whoever sees an epoch sees what was unpublished before it began.
+            let epoch = self.now.load(Ordering::Acquire);
+            place.epoch.store(epoch, Ordering::Relaxed);
+            // PAIRS-WITH: Grace::advance, "what is unpublished cannot be found any more".
+            self.barrier.light();
+        }
+        Pinned { place, _of_this_thread: PhantomData }
+    }
+
+    #[cold]
+    fn pin_shared(&self) -> Pinned<'_> {
         loop {
-            let epoch = self.now.load(Ordering::SeqCst);
-            let place = &self.places[index];
-            let free =
-                place.compare_exchange(IDLE, epoch, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-            if free {
-                // PAIRS-WITH: Grace::retire_epoch, "what is unpublished cannot be found any more".
-                fence_after_exchange();
-                return Pinned { place };
+            for place in &self.shared {
+                let epoch = self.now.load(Ordering::SeqCst);
+                let taken =
+                    place.epoch.compare_exchange(IDLE, epoch, Ordering::SeqCst, Ordering::Relaxed);
+                if taken.is_ok() {
+                    fence(Ordering::SeqCst);
+                    place.depth.store(1, Ordering::Relaxed);
+                    return Pinned { place, _of_this_thread: PhantomData };
+                }
             }
-            index = (index + 1) % self.places.len();
-            if index == hint % self.places.len() {
-                crate::atomic_yield();
-            }
+            crate::atomic_yield();
         }
     }
 
-    /// The epoch to wait for before what the caller unpublished is reused.
+    /// The epoch to wait for before what was unpublished until now is reused.
     pub fn retire_epoch(&self) -> Epoch {
-        // PAIRS-WITH: Grace::pin, "what is unpublished cannot be found any more".
+        // An epoch that begins later cannot have readers that see what was unpublished.
         fence(Ordering::SeqCst);
         Epoch(self.now.load(Ordering::SeqCst))
     }
 
     /// Begins a new epoch and returns the last one that no reader is in any more, nor can enter.
+    /// Interrupts the process's other running threads for some microseconds.
     pub fn advance(&self) -> Epoch {
         let begun = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-        fence(Ordering::SeqCst);
+        // PAIRS-WITH: Grace::pin_as, "what is unpublished cannot be found any more".
+        self.barrier.heavy();
         let mut oldest = begun;
-        for place in &self.places {
+        for place in self.own.iter().chain(&self.shared) {
             // Acquire: a reader's looks happen before its leaving, and so before the reuse.
             // PAIRS-WITH: Pinned::drop, "the reader is done looking".
-            let pinned = place.load(Ordering::Acquire);
+            let pinned = place.epoch.load(Ordering::Acquire);
             if pinned != IDLE {
                 oldest = oldest.min(pinned);
             }
@@ -84,25 +141,23 @@ impl Grace {
     }
 }
 
-/// A reader. Dropping it lets memory be reused.
+/// A reader. Dropping it lets memory be reused. It stays on the thread that pinned.
 #[derive(Debug)]
 pub struct Pinned<'grace> {
-    place: &'grace AtomicU64,
+    place: &'grace Place,
+    _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Pinned<'_> {
+    #[inline]
     fn drop(&mut self) {
-        // PAIRS-WITH: Grace::advance, "the reader is done looking".
-        self.place.store(IDLE, Ordering::Release);
+        let depth = self.place.depth.load(Ordering::Relaxed) - 1;
+        self.place.depth.store(depth, Ordering::Relaxed);
+        if depth == 0 {
+            // PAIRS-WITH: Grace::advance, "the reader is done looking".
+            self.place.epoch.store(IDLE, Ordering::Release);
+        }
     }
-}
-
-/// A full fence behind a SeqCst exchange. On x86-64 the exchange is one already.
-fn fence_after_exchange() {
-    #[cfg(any(loom, not(target_arch = "x86_64")))]
-    fence(Ordering::SeqCst);
-    #[cfg(not(any(loom, not(target_arch = "x86_64"))))]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -119,11 +174,13 @@ mod tests {
     #[test]
     fn an_epoch_does_not_pass_while_an_older_reader_is_pinned() {
         let grace = Grace::new(2);
-        let reader = grace.pin(0);
-        let epoch = grace.retire_epoch();
-        assert!(grace.advance() < epoch);
-        drop(reader);
-        assert!(grace.advance() >= epoch);
+        for thread in [Some(0), Some(2), None] {
+            let reader = grace.pin_as(thread);
+            let epoch = grace.retire_epoch();
+            assert!(grace.advance() < epoch);
+            drop(reader);
+            assert!(grace.advance() >= epoch);
+        }
     }
 
     #[test]
@@ -131,15 +188,26 @@ mod tests {
         let grace = Grace::new(2);
         let epoch = grace.retire_epoch();
         grace.advance();
-        let _reader = grace.pin(0);
+        let _reader = grace.pin_as(Some(0));
         assert!(grace.advance() >= epoch);
     }
 
     #[test]
-    fn readers_with_one_hint_find_places_of_their_own() {
+    fn a_reader_that_pins_twice_is_pinned_until_it_has_let_go_twice() {
         let grace = Grace::new(2);
-        let first = grace.pin(1);
-        let second = grace.pin(1);
+        let outer = grace.pin_as(Some(1));
+        drop(grace.pin_as(Some(1)));
+        let epoch = grace.retire_epoch();
+        assert!(grace.advance() < epoch);
+        drop(outer);
+        assert!(grace.advance() >= epoch);
+    }
+
+    #[test]
+    fn readers_without_places_of_their_own_have_different_ones() {
+        let grace = Grace::new(0);
+        let first = grace.pin_as(None);
+        let second = grace.pin_as(Some(5));
         assert!(!std::ptr::eq(first.place, second.place));
     }
 }

@@ -6,14 +6,19 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic;
+mod barrier;
 pub mod counted;
 mod grace;
+mod latch;
 mod padded;
 mod striped;
+mod thread_number;
 
 pub use grace::{Epoch, Grace, Pinned};
+pub use latch::{Latch, LatchGuard};
 pub use padded::Padded;
 pub use striped::Striped;
+pub use thread_number::thread_number;
 
 /// Lets another thread run: for waits whose end another thread brings about within microseconds.
 pub fn atomic_yield() {

@@ -24,17 +24,26 @@ struct Pages {
 }
 
 #[test]
-fn a_page_is_not_reused_while_a_reader_may_look_at_it() {
-    explore(|| {
+fn a_page_is_not_reused_while_a_reader_in_its_own_place_may_look_at_it() {
+    explore_reuse(1);
+}
+
+#[test]
+fn a_page_is_not_reused_while_a_reader_in_a_shared_place_may_look_at_it() {
+    explore_reuse(0);
+}
+
+fn explore_reuse(own_places: usize) {
+    explore(move || {
         let pages = Arc::new(Pages {
-            grace: Grace::new(2),
+            grace: Grace::new(own_places),
             published: AtomicU64::new(0),
             contents: [UnsafeCell::new(10), UnsafeCell::new(11)],
         });
         let reader = {
             let pages = Arc::clone(&pages);
             thread::spawn(move || {
-                let pinned = pages.grace.pin(0);
+                let pinned = pages.grace.pin_for(0);
                 let index = usize::try_from(pages.published.load(Ordering::Acquire)).expect("fits");
                 let seen = pages.contents[index].with(|contents| unsafe { *contents });
                 drop(pinned);
@@ -104,5 +113,24 @@ fn sharing_and_the_last_drop_never_both_win() {
         let was_last = counted::drop_one(&word).is_some();
         let shared = sharer.join().expect("the sharer ends");
         assert_ne!(was_last, shared, "the page is either free or shared");
+    });
+}
+
+#[test]
+fn a_latch_lets_one_thread_in_at_a_time() {
+    explore(|| {
+        let latch = Arc::new(sync::Latch::new());
+        let count = Arc::new(UnsafeCell::new(0_u64));
+        let raise = |latch: Arc<sync::Latch>, count: Arc<UnsafeCell<u64>>| {
+            let _held = latch.lock();
+            count.with_mut(|count| unsafe { *count += 1 });
+        };
+        let other = {
+            let (latch, count) = (Arc::clone(&latch), Arc::clone(&count));
+            thread::spawn(move || raise(latch, count))
+        };
+        raise(Arc::clone(&latch), Arc::clone(&count));
+        other.join().expect("the other ends");
+        count.with(|count| assert_eq!(unsafe { *count }, 2));
     });
 }

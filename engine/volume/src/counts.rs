@@ -3,21 +3,28 @@
 use page_store::{Entry, EntryKind};
 use sync::Striped;
 
-/// Counts of one volume, in a part for each lane.
+/// Counts of one volume, in a part for each lane, and one for whoever shows leaves to the sweep.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Blocks that were written and not discarded.
     pub(crate) written: Striped,
     /// Of those, the ones that a fill pattern describes.
     pub(crate) filled: Striped,
+    sweep_part: usize,
 }
 
 impl Counts {
     pub(crate) fn new(lane_count: usize) -> Self {
-        Self { written: Striped::new(lane_count), filled: Striped::new(lane_count) }
+        let new = || Striped::new(lane_count + 1);
+        Self { written: new(), filled: new(), sweep_part: lane_count }
     }
 
-    /// Counts what an exchanged entry changes.
+    /// Counts what the sweep found. The caller holds the sweep's lock.
+    pub(crate) fn note_found(&self, found: Entry) {
+        self.change(self.sweep_part, Entry::HOLE, found);
+    }
+
+    /// Counts what an exchanged entry changes. The caller holds the lane of this index.
     #[inline]
     pub(crate) fn change(&self, lane: usize, old: Entry, new: Entry) {
         let is_fill = |entry: Entry| i64::from(matches!(entry.kind(), EntryKind::Fill(_)));

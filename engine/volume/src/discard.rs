@@ -107,6 +107,7 @@ impl Volume {
             if is_empty(self, &pinned, node)
                 && let Some(parent) = self.map.leaf_parent(store, &pinned, leaf)
             {
+                self.leaves.forget(leaf);
                 lane.unlink(parent);
             }
         }

@@ -12,6 +12,7 @@ mod discard;
 mod engine;
 mod error;
 mod evacuate;
+mod leaf_cache;
 mod locks;
 mod maintain;
 mod map;

@@ -4,9 +4,7 @@
 //! read-modify-write of a block. The blocks of a leaf share a group of locks, so that taking all
 //! of them keeps everybody out of the leaf.
 
-use std::sync::{Mutex, MutexGuard};
-
-use sync::Padded;
+use sync::{Latch, LatchGuard, Padded};
 
 use crate::map::leaf_of;
 
@@ -19,16 +17,16 @@ const _: () = assert!(LEAF_LOCKS as u64 == LOCKS_A_GROUP);
 /// The block locks of one pool.
 #[derive(Debug)]
 pub(crate) struct BlockLocks {
-    locks: Box<[Padded<Mutex<()>>]>,
+    locks: Box<[Padded<Latch>]>,
 }
 
 /// Holds one block, and at most the few that share its lock.
-pub(crate) type BlockGuard<'locks> = MutexGuard<'locks, ()>;
+pub(crate) type BlockGuard<'locks> = LatchGuard<'locks>;
 
 /// Holds all blocks of a leaf.
 #[derive(Debug)]
 pub(crate) struct LeafGuard<'locks> {
-    _guards: [MutexGuard<'locks, ()>; LEAF_LOCKS],
+    _guards: [LatchGuard<'locks>; LEAF_LOCKS],
 }
 
 impl BlockLocks {
@@ -36,8 +34,14 @@ impl BlockLocks {
         Self { locks: (0..GROUP_COUNT * LOCKS_A_GROUP).map(|_| Padded::default()).collect() }
     }
 
+    #[inline]
     pub(crate) fn lock_block(&self, volume_id: u64, block: u64) -> BlockGuard<'_> {
-        self.lock(first_of_group(volume_id, leaf_of(block)) + block % LOCKS_A_GROUP)
+        self.latch_of(volume_id, block).lock()
+    }
+
+    /// Holds a block, unless somebody holds it or one that shares its lock.
+    pub(crate) fn try_lock_block(&self, volume_id: u64, block: u64) -> Option<BlockGuard<'_>> {
+        self.latch_of(volume_id, block).try_lock()
     }
 
     pub(crate) fn lock_leaf(&self, volume_id: u64, leaf: u64) -> LeafGuard<'_> {
@@ -46,14 +50,17 @@ impl BlockLocks {
         // From the first to the last: two that want one group meet at its first lock.
         let guards = std::array::from_fn(|_| {
             next += 1;
-            self.lock(next - 1)
+            self.latch(next - 1).lock()
         });
         LeafGuard { _guards: guards }
     }
 
-    fn lock(&self, index: u64) -> MutexGuard<'_, ()> {
-        let index = usize::try_from(index).expect("the locks fit memory");
-        self.locks[index].lock().expect("a panic with a block locked ends the process")
+    fn latch_of(&self, volume_id: u64, block: u64) -> &Latch {
+        self.latch(first_of_group(volume_id, leaf_of(block)) + block % LOCKS_A_GROUP)
+    }
+
+    fn latch(&self, index: u64) -> &Latch {
+        &self.locks[usize::try_from(index).expect("the locks fit memory")]
     }
 }
 

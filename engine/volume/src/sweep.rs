@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use page_store::{Entry, Excess, NODE_ENTRY_COUNT, NodeRef, PageStore};
+use page_store::{Excess, NODE_ENTRY_COUNT, NodeRef, PageStore};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -67,7 +67,7 @@ impl Sweep {
         for index in 0..NODE_ENTRY_COUNT {
             let entry = store.entry(pinned, leaf, index);
             self.note(excess.see_entry(entry).is_ok());
-            counts.change(0, Entry::HOLE, entry);
+            counts.note_found(entry);
         }
         excess.forget_node(leaf);
     }

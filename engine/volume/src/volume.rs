@@ -8,12 +8,13 @@ use block_device::{
     SectorSize, WriteCache, Zeroes,
 };
 use codec::BLOCK_BYTES;
-use page_store::Policy;
+use page_store::{NodeRef, Policy};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::counts::Counts;
-use crate::map::Map;
+use crate::leaf_cache::LeafCache;
+use crate::map::{LEAF_BLOCKS, Map};
 use crate::shared::Shared;
 use crate::spec::{Reduction, VolumeName};
 use crate::table::{Record, Stored};
@@ -25,6 +26,7 @@ pub struct Volume {
     pub(crate) shared: Arc<Shared>,
     pub(crate) record: Record,
     pub(crate) map: Map,
+    pub(crate) leaves: LeafCache,
     id: u64,
     pub(crate) sector: SectorSize,
     name: Mutex<VolumeName>,
@@ -41,6 +43,7 @@ impl Volume {
             shared,
             record,
             map: Map { root_word: record.root_word() },
+            leaves: LeafCache::new(stored.size_bytes.div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64)),
             id: stored.id,
             sector: stored.sector,
             name: Mutex::new(stored.name.clone()),
@@ -107,6 +110,26 @@ impl Volume {
     pub(crate) fn set_gone(&self) {
         // PAIRS-WITH: Volume::is_gone, "the volume is deleted".
         self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// The node of a leaf, if it is there. Finds it for the next time without a walk, unless the
+    /// caller or others hold a block of the leaf.
+    #[inline]
+    pub(crate) fn find_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
+        self.leaves.find(leaf).or_else(|| self.walk_to_leaf(pinned, leaf))
+    }
+
+    #[inline(never)]
+    fn walk_to_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
+        let node = self.map.find_leaf(&self.shared.store, pinned, leaf)?;
+        if self.leaves.has_room(leaf)
+            && let Some(_held) = self.shared.locks.try_lock_block(self.id, leaf * LEAF_BLOCKS)
+            // Looked up again: it may have been unlinked before the block was ours.
+            && self.map.find_leaf(&self.shared.store, pinned, leaf) == Some(node)
+        {
+            self.leaves.remember(leaf, node);
+        }
+        Some(node)
     }
 
     /// Refuses a request that does not fit the volume as it is now. Asked under the pin that the

@@ -1,9 +1,7 @@
 //! What all parts of a pool work on: memory, the dedup index, and references coming to their end.
 
-use std::cell::Cell;
-
 use codec::DecodeError;
-use sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::Ordering;
 use sync::{Pinned, Striped, counted};
 
 use crate::entry::Entry;
@@ -41,24 +39,21 @@ impl Core {
         pinned: &'seen Pinned<'_>,
         entry: Entry,
     ) -> Result<PageBytes<'seen>, DecodeError> {
-        let at = entry.slot().filter(|&at| self.memory.layout.has(at)).ok_or(DecodeError)?;
+        let at = entry.slot().ok_or(DecodeError)?;
         let length = entry.length_bytes();
+        if length == 0 && at.class == Class::RAW && self.memory.layout.has_large(at.slab, at.slot) {
+            return Ok(PageBytes::Raw(self.memory.large_slot_bytes(pinned, at)));
+        }
+        if !self.memory.layout.has(at) {
+            return Err(DecodeError);
+        }
         if length as u64 > at.class.shape().slot_bytes {
             return Err(DecodeError);
         }
-        if length != 0 {
-            return Ok(PageBytes::Encoded(self.memory.slot_bytes(pinned, at, length)));
-        }
-        if at.class != Class::RAW {
+        if length == 0 {
             return Err(DecodeError);
         }
-        let bytes = self.memory.slot_bytes(pinned, at, codec::BLOCK_BYTES);
-        Ok(PageBytes::Raw(bytes.try_into().expect("a block was asked for")))
-    }
-
-    /// Gives a reference back that no map holds.
-    pub(crate) fn release(&self, at: Slot) {
-        self.release_in_lane(at, thread_number());
+        Ok(PageBytes::Encoded(self.memory.slot_bytes(pinned, at, length)))
     }
 
     /// Brings near what releasing a reference looks at first.
@@ -76,7 +71,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn release_in_lane(&self, at: Slot, lane: usize) {
+    /// Gives a reference back that no map holds. The caller holds the lane of this index.
+    pub(crate) fn release(&self, at: Slot, lane: usize) {
         self.release_many(at, 1, lane);
     }
 
@@ -89,25 +85,10 @@ impl Core {
         if let Some(description) = counted::drop_many(word, references) {
             let fingerprint = described_fingerprint(description);
             if fingerprint != 0 {
-                self.index.remove(&self.memory, &self.memory.grace.pin(lane), fingerprint, at);
+                self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
             }
             self.live[at.class.index()].add(lane, -1);
             self.memory.book.credit(at.slab, at.class, self.memory.book_context());
         }
     }
-}
-
-/// A small number that differs between threads: the place where one looks first.
-pub(crate) fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    OWN.with(|own| {
-        own.get().unwrap_or_else(|| {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            own.set(Some(number));
-            number
-        })
-    })
 }

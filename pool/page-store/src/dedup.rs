@@ -13,13 +13,13 @@ const COMPARISONS_MAX: usize = 2;
 
 impl Core {
     /// Looks for a page of the same contents and takes a reference to it. `scratch` is
-    /// overwritten.
+    /// overwritten. The caller holds the lane of this index.
     pub(crate) fn share_equal(
         &self,
         pinned: &Pinned<'_>,
         contents: &Block,
         fingerprint: u32,
-        scratch: &mut Block,
+        (scratch, lane): (&mut Block, usize),
     ) -> Option<Entry> {
         let mut comparisons = 0;
         for at in self.index.hints(&self.memory, pinned, fingerprint) {
@@ -27,7 +27,7 @@ impl Core {
             if self.is_equal(pinned, entry, contents, scratch) {
                 return Some(entry);
             }
-            self.release(at);
+            self.release(at, lane);
             comparisons += 1;
             if comparisons == COMPARISONS_MAX {
                 break;

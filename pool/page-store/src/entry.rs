@@ -94,6 +94,19 @@ impl Entry {
 pub struct NodeRef(pub(crate) Slot);
 
 impl NodeRef {
+    /// A number that the node has as long as it lives: for whoever remembers it elsewhere.
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0.slab * Class::NODE.shape().slot_count + self.0.slot
+    }
+
+    /// The node of a number.
+    #[inline]
+    pub fn from_number(number: u32) -> Self {
+        let slots = const { Class::NODE.shape().slot_count };
+        Self(Slot { slab: number / slots, slot: number % slots, class: Class::NODE })
+    }
+
     pub(crate) fn to_word(self) -> u64 {
         (KIND_NODE << KIND_SHIFT) | pack(self.0)
     }

@@ -104,8 +104,9 @@ impl<'store> Lane<'store> {
         // Between asking for the index's lines and looking at them.
         let may_shrink = policy.compresses && codec::is_worth_encoding(contents);
         if policy.shares_duplicates {
-            let scratch = &mut self.state.scratch;
-            if let Some(entry) = self.core.share_equal(pinned, contents, fingerprint, scratch) {
+            let state = &mut *self.state;
+            let room = (&mut *state.scratch, state.index);
+            if let Some(entry) = self.core.share_equal(pinned, contents, fingerprint, room) {
                 return Ok(NewPage(entry));
             }
         }
@@ -130,7 +131,7 @@ impl<'store> Lane<'store> {
     /// Gives a page back that was not published.
     pub fn give_back(&mut self, page: NewPage) {
         if let Some(at) = page.0.slot() {
-            self.core.release_in_lane(at, self.state.index);
+            self.core.release(at, self.state.index);
         }
     }
 
@@ -145,7 +146,7 @@ impl<'store> Lane<'store> {
         match word.compare_exchange(0, node.to_word(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(node),
             Err(other) => {
-                self.core.release_in_lane(at, self.state.index);
+                self.core.release(at, self.state.index);
                 let node =
                     NodeRef::from_word(other).filter(|node| self.core.memory.layout.has(node.0));
                 node.ok_or(LinkError::Damaged)
@@ -201,29 +202,37 @@ impl<'store> Lane<'store> {
         self.state.index
     }
 
-    /// Lowers the references whose readers are gone. Not to be called while pinned: the own pin
-    /// would hold up what was retired last.
+    /// Gives back all references whose readers are gone. Not to be called while pinned: the own
+    /// pin would hold up what was retired last.
     pub fn drain(&mut self) {
         self.state.retired.stamp(&self.core.memory.grace);
         if self.state.retired.len() == 0 {
             return;
         }
-        let passed = self.core.memory.grace.advance();
+        self.state.retired.advance(&self.core.memory.grace);
+        self.release_passed(usize::MAX);
+    }
+
+    /// Gives back some references whose readers are gone: more than a batch of requests retires,
+    /// few enough that no request waits long for the ones before.
+    pub(crate) fn release_some(&mut self) {
+        let count = self.state.retired.begin_turn(&self.core.memory.grace);
+        self.release_passed(count);
+    }
+
+    fn release_passed(&mut self, count_max: usize) {
         // Pinned, so that the index's buckets that are asked for stay what they are.
-        let _pinned = self.core.memory.grace.pin(self.state.index);
-        while let Some(at) = self.state.retired.pop_passed(passed) {
+        let _pinned = self.core.memory.grace.pin();
+        for _ in 0..count_max {
+            let Some(at) = self.state.retired.pop_passed() else { break };
             if let Some(far) = self.state.retired.ahead(FAR_AHEAD) {
                 self.core.prefetch_word(far);
             }
             if let Some(near) = self.state.retired.ahead(NEAR_AHEAD) {
                 self.core.prefetch_hint(near);
             }
-            self.core.release_in_lane(at, self.state.index);
+            self.core.release(at, self.state.index);
         }
-    }
-
-    pub(crate) fn is_worth_draining(&self) -> bool {
-        self.state.retired.is_worth_draining()
     }
 
     pub(crate) fn retired_count(&self) -> usize {
@@ -350,12 +359,5 @@ impl<'store> Lane<'store> {
         let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
         core.memory.book.debit(slab, taken);
         Ok(())
-    }
-}
-
-impl Drop for Lane<'_> {
-    fn drop(&mut self) {
-        // Stores nothing to the region: a lane may be dropped while a panic unwinds.
-        self.state.retired.stamp(&self.core.memory.grace);
     }
 }

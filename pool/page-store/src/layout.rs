@@ -121,7 +121,7 @@ impl Class {
         (0..).take(CLASS_COUNT).map(Self)
     }
 
-    pub(crate) fn shape(self) -> &'static Shape {
+    pub(crate) const fn shape(self) -> &'static Shape {
         &SHAPES[self.index()]
     }
 
@@ -212,6 +212,18 @@ impl Layout {
     pub(crate) fn slot(&self, at: Slot) -> u64 {
         let shape = at.class.shape();
         self.slab(at.slab) + shape.first_slot + u64::from(at.slot) * shape.slot_bytes
+    }
+
+    /// As `slot`, for a slot that is known to be one of the large ones: no look at the shapes.
+    #[inline]
+    pub(crate) fn large_slot(&self, slab: u32, slot: u32) -> u64 {
+        self.slab(slab) + u64::from(slot) * 4096
+    }
+
+    /// As `has`, for the large ones.
+    #[inline]
+    pub(crate) fn has_large(&self, slab: u32, slot: u32) -> bool {
+        slab < self.slab_count && u64::from(slot) < LARGE_SLOT_COUNT
     }
 
     /// Whether the slot exists here: what an entry in a region says is not believed unseen.

@@ -33,6 +33,20 @@ impl Memory {
         unsafe { self.region.bytes(self.layout.slot(at), length) }
     }
 
+    /// As `slot_bytes`, all of a slot of 4 KiB.
+    #[inline]
+    pub(crate) fn large_slot_bytes<'seen>(
+        &'seen self,
+        _pinned: &'seen Pinned<'_>,
+        at: Slot,
+    ) -> &'seen codec::Block {
+        let offset = self.layout.large_slot(at.slab, at.slot);
+        // SAFETY:
+        // - exclusive: as in `slot_bytes`.
+        let bytes = unsafe { self.region.bytes(offset, codec::BLOCK_BYTES) };
+        bytes.try_into().expect("a block was asked for")
+    }
+
     /// Stores the bytes of a slot that the caller's lane has taken and not published.
     pub(crate) fn fill_slot(&self, at: Slot, bytes: &[u8]) {
         // SAFETY:

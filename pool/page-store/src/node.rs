@@ -16,11 +16,10 @@ pub enum Parent {
 impl Core {
     #[inline]
     pub(crate) fn node_word_offset(&self, node: NodeRef, index: usize) -> u64 {
-        assert!(
-            index < NODE_ENTRY_COUNT && self.memory.layout.has(node.0),
-            "the entry is in a node"
-        );
-        self.memory.layout.slot(node.0) + 8 * index as u64
+        let (layout, at) = (&self.memory.layout, node.0);
+        let is_there = index < NODE_ENTRY_COUNT && layout.has_large(at.slab, at.slot);
+        assert!(is_there, "the entry is in a node");
+        layout.large_slot(at.slab, at.slot) + 8 * index as u64
     }
 
     pub(crate) fn parent_offset(&self, parent: Parent) -> u64 {

@@ -36,7 +36,7 @@ impl Lane<'_> {
         let at = self.take_slot(Class::RAW, Purpose::NewData)?;
         self.core.memory.fill_slot(at, contents);
         self.publish(at, describe(0, 0));
-        self.core.release_in_lane(at, self.index());
+        self.core.release(at, self.index());
         Ok(())
     }
 }

@@ -5,10 +5,10 @@ use std::sync::{Mutex, TryLockError};
 use codec::{Block, DecodeError};
 use region::Region;
 use sync::atomic::Ordering;
-use sync::{Grace, Pinned, Striped};
+use sync::{Grace, Pinned, Striped, thread_number};
 
 use crate::census::{self, Excess};
-use crate::core::{Core, PageBytes, thread_number};
+use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, EntryKind};
 use crate::error::OpenError;
 use crate::fingerprint::Fingerprinter;
@@ -20,8 +20,8 @@ use crate::retire::RETIRED_MAX;
 use crate::slabs::SlabBook;
 use crate::superblock::Superblock;
 
-/// Readers pinned at once before further ones wait for a place.
-const PIN_PLACES: usize = 64;
+/// Threads that pin without waiting for each other.
+const PIN_PLACES: usize = 128;
 
 /// References that a batch may retire: lanes are drained while there is less room than this.
 const BATCH_REFERENCES_MAX: usize = 2048;
@@ -108,7 +108,7 @@ impl PageStore {
     /// Keeps what the maps name from being reused until the result is dropped.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
-        self.core.memory.grace.pin(thread_number())
+        self.core.memory.grace.pin()
     }
 
     /// Waits until everybody who is pinned now has let go. Not to be called while pinned.
@@ -122,7 +122,7 @@ impl PageStore {
     /// Takes a lane: this thread's own, another free one, or its own when all are taken. Not to be
     /// called while pinned.
     pub fn lane(&self) -> Lane<'_> {
-        let own = thread_number() % self.lanes.len();
+        let own = thread_number().unwrap_or(0) % self.lanes.len();
         let (before, from) = self.lanes.split_at(own);
         let free = from.iter().chain(before).find_map(|lane| match lane.try_lock() {
             Ok(state) => Some(state),
@@ -132,9 +132,7 @@ impl PageStore {
         let state = free
             .unwrap_or_else(|| self.lanes[own].lock().expect("a panic in a lane ends the process"));
         let mut lane = Lane::new(&self.core, state);
-        if lane.is_worth_draining() {
-            lane.drain();
-        }
+        lane.release_some();
         while lane.retired_count() > RETIRED_MAX - BATCH_REFERENCES_MAX {
             sync::atomic_yield();
             lane.drain();

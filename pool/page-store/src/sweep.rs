@@ -13,13 +13,14 @@ impl PageStore {
     /// whether there are more.
     pub fn release_excess(&self, excess: &mut Excess, slab_count: usize) -> bool {
         let end = excess.by_slab.len().min(excess.next_slab + slab_count);
+        let lane = self.lane();
         for index in excess.next_slab..end {
             let Some(slab) = excess.by_slab[index].take() else { continue };
             for (slot, &leaked) in (0..).zip(&slab.counts) {
                 if leaked > 0 {
                     let slab_number = u32::try_from(index).expect("slab counts fit 24 bits");
                     let at = Slot { slab: slab_number, slot, class: slab.class };
-                    self.core.release_many(at, u64::from(leaked), index);
+                    self.core.release_many(at, u64::from(leaked), lane.index());
                 }
             }
         }

@@ -1,0 +1,118 @@
+//! A lock without data that costs one locked instruction: letting go of it is a plain store.
+//!
+//! For locks that are held for a microsecond at most and hardly ever wanted by two. A mutex lets
+//! go with a locked instruction, which waits until everything stored before has left the core:
+//! after a page has been streamed to memory that is most of a write's time.
+
+use crate::atomic::{AtomicBool, Ordering};
+
+/// Looks at a held latch before the thread lets others run, and from which look on it
+/// sleeps: its holder was preempted then.
+#[cfg(not(loom))]
+const SPINS: u32 = 100;
+#[cfg(not(loom))]
+const SLEEP_FROM: u32 = SPINS + 20;
+#[cfg(not(loom))]
+const SLEEP: std::time::Duration = std::time::Duration::from_micros(20);
+
+/// A lock that one thread holds at a time.
+#[derive(Debug)]
+pub struct Latch(AtomicBool);
+
+/// Holds a latch until it is dropped.
+#[derive(Debug)]
+#[must_use = "a latch that is not kept is let go of at once"]
+pub struct LatchGuard<'latch>(&'latch Latch);
+
+impl Latch {
+    pub fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    #[inline]
+    pub fn lock(&self) -> LatchGuard<'_> {
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    /// Takes the latch unless somebody holds it, also the same thread.
+    #[inline]
+    pub fn try_lock(&self) -> Option<LatchGuard<'_>> {
+        // PAIRS-WITH: LatchGuard::drop, "what was done under the latch".
+        let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| LatchGuard(self))
+    }
+
+    #[cfg(not(loom))]
+    #[cold]
+    fn wait(&self) -> LatchGuard<'_> {
+        let mut looks = 0;
+        loop {
+            match looks {
+                0..SPINS => std::hint::spin_loop(),
+                SPINS..SLEEP_FROM => std::thread::yield_now(),
+                _ => std::thread::sleep(SLEEP),
+            }
+            looks += 1;
+            if !self.0.load(Ordering::Relaxed)
+                && let Some(guard) = self.try_lock()
+            {
+                return guard;
+            }
+        }
+    }
+
+    #[cfg(loom)]
+    fn wait(&self) -> LatchGuard<'_> {
+        loop {
+            crate::atomic_yield();
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+        }
+    }
+}
+
+impl Default for Latch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for LatchGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // PAIRS-WITH: Latch::try_lock, "what was done under the latch".
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_latch_is_not_given_twice() {
+        let latch = Latch::new();
+        let guard = latch.lock();
+        assert!(latch.try_lock().is_none());
+        drop(guard);
+        assert!(latch.try_lock().is_some());
+    }
+
+    #[test]
+    fn threads_that_want_one_latch_get_it_in_turn() {
+        let latch = Latch::new();
+        let count = crate::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let _held = latch.lock();
+                        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(count.into_inner(), 40_000);
+    }
+}

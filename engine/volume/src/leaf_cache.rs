@@ -1,0 +1,110 @@
+//! A private shortcut past a map's inner nodes: from leaf numbers to nodes.
+//!
+//! A word for each of the first leaves that came to a place of the table:
+//!
+//! ```text
+//!  63           37 36  32 31                  0
+//! ┌───────────────┬──────┬─────────────────────┐
+//! │ leaf + 1      │ 0    │ number of the node  │     0: nothing remembered
+//! └───────────────┴──────┴─────────────────────┘
+//! ```
+//!
+//! Words are set with a block of the leaf held and cleared with the whole leaf held, before the
+//! leaf is unlinked. So a node that is found here was linked when the word was read, and a pin
+//! taken before keeps it, as it does a node that was found by walking the map.
+
+use page_store::NodeRef;
+use sync::atomic::{AtomicU64, Ordering};
+
+/// The most leaves remembered of a volume: 16 GiB of blocks, in 64 KiB.
+const LEAVES_MAX: u64 = 1 << 13;
+
+const NODE_BITS: u32 = 37;
+
+/// The nodes of one volume's leaves, as far as they are remembered.
+#[derive(Debug)]
+pub(crate) struct LeafCache {
+    words: Box<[AtomicU64]>,
+}
+
+impl LeafCache {
+    /// For a volume of `leaf_count` leaves, which may become more.
+    pub(crate) fn new(leaf_count: u64) -> Self {
+        let count = leaf_count.clamp(1, LEAVES_MAX).next_power_of_two();
+        Self { words: (0..count).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, leaf: u64) -> Option<NodeRef> {
+        // PAIRS-WITH: LeafCache::remember, "the node that a place of the cache names".
+        let word = self.word(leaf).load(Ordering::Acquire);
+        let node = u32::try_from(word & u64::from(u32::MAX)).expect("32 bits were kept");
+        (word >> NODE_BITS == leaf + 1).then(|| NodeRef::from_number(node))
+    }
+
+    /// Remembers a leaf's node, unless the place is another's: what was first stays, so that
+    /// volumes with more leaves than places do not fight over them. The caller holds a block of
+    /// the leaf.
+    pub(crate) fn remember(&self, leaf: u64, node: NodeRef) {
+        let word = ((leaf + 1) << NODE_BITS) | u64::from(node.number());
+        // PAIRS-WITH: LeafCache::find, "the node that a place of the cache names".
+        let _kept = self.word(leaf).compare_exchange(0, word, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Whether a leaf that was not found could be remembered.
+    pub(crate) fn has_room(&self, leaf: u64) -> bool {
+        self.word(leaf).load(Ordering::Relaxed) == 0
+    }
+
+    /// Forgets a leaf that is about to be unlinked. The caller holds the whole leaf.
+    pub(crate) fn forget(&self, leaf: u64) {
+        let word = self.word(leaf);
+        let now = word.load(Ordering::Relaxed);
+        if now >> NODE_BITS == leaf + 1 {
+            // Others may take the place meanwhile, but only once it is empty.
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn word(&self, leaf: u64) -> &AtomicU64 {
+        let index = usize::try_from(leaf).expect("leaf numbers fit memory");
+        &self.words[index & (self.words.len() - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_is_found_until_it_is_forgotten() {
+        let cache = LeafCache::new(4);
+        let node = NodeRef::from_number(77);
+        assert_eq!(cache.find(0), None);
+        cache.remember(3, node);
+        assert_eq!(cache.find(3), Some(node));
+        assert_eq!(cache.find(7), None);
+        cache.forget(7);
+        assert_eq!(cache.find(3), Some(node));
+        cache.forget(3);
+        assert_eq!(cache.find(3), None);
+    }
+
+    #[test]
+    fn the_first_leaf_keeps_its_place() {
+        let cache = LeafCache::new(1);
+        cache.remember(0, NodeRef::from_number(1));
+        cache.remember(5, NodeRef::from_number(2));
+        assert_eq!(cache.find(0), Some(NodeRef::from_number(1)));
+        assert_eq!(cache.find(5), None);
+    }
+
+    #[test]
+    fn the_last_leaf_of_the_largest_volume_fits() {
+        let cache = LeafCache::new(u64::MAX);
+        let (leaf, node) = ((1 << 27) - 2, NodeRef::from_number(u32::MAX >> 3));
+        cache.remember(leaf, node);
+        assert_eq!(cache.find(leaf), Some(node));
+    }
+}
