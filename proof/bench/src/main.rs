@@ -10,12 +10,14 @@ mod contents;
 mod corpus;
 mod doctor;
 mod engine;
+mod fio_step;
 mod floor;
 mod forsa;
 mod fusion;
 #[allow(dead_code, reason = "suites with open loops come next")]
 mod latency;
 mod log;
+mod medians;
 mod output;
 #[allow(dead_code, reason = "suites with open loops come next")]
 mod pace;
