@@ -108,7 +108,11 @@ impl Volume {
             }
         };
         self.shared.sweep.before_change(&self.shared.store, &self.counts, pinned, node);
+        let is_untried = page.entry().is_untried();
         self.exchange(lane, (node, index_in_leaf(block)), page);
+        if is_untried {
+            self.untried_leaves.mark(leaf_of(block));
+        }
         Ok(())
     }
 
