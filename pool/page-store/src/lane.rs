@@ -373,6 +373,7 @@ impl<'store> Lane<'store> {
                 slab
             }
         };
+        let promised = core.memory.book.promised(slab);
         let open = self.state.open.of(class);
         open.slab = Some(slab);
         for slot in (0..class.shape().slot_count).rev() {
@@ -384,7 +385,7 @@ impl<'store> Lane<'store> {
             }
         }
         let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
-        core.memory.book.debit(slab, taken);
+        core.memory.book.debit(slab, taken, promised);
         Ok(())
     }
 }

@@ -195,14 +195,16 @@ impl SlabBook {
         self.slab(slab).set(Use::Open(class));
     }
 
-    /// A lane has taken `count` free slots of a slab that it opened: all that its words show. A
-    /// book that promised more was misled by a damaged region, and promises no more of them.
-    pub(crate) fn debit(&self, slab: u32, count: u32) {
-        let state = self.slab(slab);
-        if state.free() > as_signed(count) {
-            state.free.store(count, Ordering::SeqCst);
-        }
-        state.free.fetch_sub(count, Ordering::SeqCst);
+    /// Free slots that the book promises of a slab, for its debit. Read before the slots' words: what
+    /// is freed meanwhile is credited whether or not it was seen.
+    pub(crate) fn promised(&self, slab: u32) -> u32 {
+        self.slab(slab).free().max(0).unsigned_abs()
+    }
+
+    /// A lane has taken the `count` free slots that it saw of a slab that it opened. A book that had
+    /// `promised` more was misled by a damaged region, and promises no more of them.
+    pub(crate) fn debit(&self, slab: u32, count: u32, promised: u32) {
+        self.slab(slab).free.fetch_sub(count.max(promised), Ordering::SeqCst);
     }
 
     /// One slot is free: its word says so. The slab cannot go to another use before this is
