@@ -4,8 +4,6 @@
 //! way out. A thread takes a lane for one batch of requests; there are as many as threads that
 //! shall write at once.
 
-use std::sync::MutexGuard;
-
 use codec::{Block, Encoder};
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
@@ -14,6 +12,7 @@ use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, NodeRef};
 use crate::error::{LinkError, NoSpace};
 use crate::fingerprint::{describe, describe_untried, described_fingerprint, is_described_untried};
+use crate::lane_cell::LaneGuard;
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
@@ -86,11 +85,11 @@ impl LaneState {
 #[derive(Debug)]
 pub struct Lane<'store> {
     pub(crate) core: &'store Core,
-    pub(crate) state: MutexGuard<'store, LaneState>,
+    pub(crate) state: LaneGuard<'store>,
 }
 
 impl<'store> Lane<'store> {
-    pub(crate) fn new(core: &'store Core, state: MutexGuard<'store, LaneState>) -> Self {
+    pub(crate) fn new(core: &'store Core, state: LaneGuard<'store>) -> Self {
         Self { core, state }
     }
 

@@ -25,6 +25,7 @@ mod error;
 mod fingerprint;
 mod index;
 mod lane;
+mod lane_cell;
 mod layout;
 mod maps;
 mod memory;

@@ -195,14 +195,14 @@ impl SlabBook {
         self.slab(slab).set(Use::Open(class));
     }
 
-    /// Free slots that the book promises of a slab, for its debit. Read before the slots' words: what
-    /// is freed meanwhile is credited whether or not it was seen.
+    /// Free slots that the book promises of a slab, for its debit. Read before the slots' words:
+    /// what is freed meanwhile is credited whether or not it was seen.
     pub(crate) fn promised(&self, slab: u32) -> u32 {
         self.slab(slab).free().max(0).unsigned_abs()
     }
 
-    /// A lane has taken the `count` free slots that it saw of a slab that it opened. A book that had
-    /// `promised` more was misled by a damaged region, and promises no more of them.
+    /// A lane has taken the `count` free slots that it saw of a slab that it opened. A book that
+    /// had `promised` more was misled by a damaged region, and promises no more of them.
     pub(crate) fn debit(&self, slab: u32, count: u32, promised: u32) {
         self.slab(slab).free.fetch_sub(count.max(promised), Ordering::SeqCst);
     }
