@@ -30,9 +30,6 @@ const HELP_FROM_BYTES: usize = 512 << 10;
 /// What a request costs besides its data, in bytes of data that cost as much.
 const REQUEST_COST_BYTES: usize = 4096;
 
-/// A worker that was called and has found nothing so often goes back to sleep.
-const CALLED_LOOKS_MAX: u32 = 16;
-
 /// How a crew is made up.
 #[derive(Clone)]
 pub(crate) struct CrewPlan {
@@ -182,19 +179,16 @@ impl<'shared> Worker<'shared> {
 
     /// Serves requests as long as there are any and somebody else leads.
     fn help(&mut self) {
-        let mut empty_looks = 0;
-        while empty_looks < CALLED_LOOKS_MAX
-            && self.shared.roster.has_leader()
-            && !self.shared.is_over()
-        {
+        let mut usefulness = Usefulness::new();
+        while usefulness.is_left() && self.shared.roster.has_leader() && !self.shared.is_over() {
             let look = self.shared.connection.look(self.buffer.bytes());
             match self.message_length(look) {
                 Some(length) => {
-                    empty_looks = 0;
+                    usefulness.found_request();
                     self.serve(length, Role::Called);
                 }
                 None => {
-                    empty_looks += 1;
+                    usefulness.found_nothing();
                     self.machine.offer_core();
                 }
             }
@@ -279,6 +273,37 @@ impl<'shared> Worker<'shared> {
     }
 }
 
+/// Whether a worker that was called had better go back to sleep.
+///
+/// It must not stay for a client that asks for one thing at a time: shared out between two workers,
+/// such requests leave the leader asleep, and each of them wakes it for nothing.
+struct Usefulness {
+    left: u32,
+}
+
+impl Usefulness {
+    const MAX: u32 = 32;
+
+    /// So many looks that find a request make up for one that does not.
+    const REQUESTS_PER_EMPTY_LOOK: u32 = 2;
+
+    fn new() -> Self {
+        Self { left: Self::MAX }
+    }
+
+    fn is_left(&self) -> bool {
+        self.left > 0
+    }
+
+    fn found_request(&mut self) {
+        self.left = (self.left + 1).min(Self::MAX);
+    }
+
+    fn found_nothing(&mut self) {
+        self.left = self.left.saturating_sub(Self::REQUESTS_PER_EMPTY_LOOK);
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Leader,
@@ -349,5 +374,33 @@ mod tests {
         let data = &buffer.bytes()[MessageBuffer::FIELDS_BYTES..];
         assert_eq!(data.as_ptr().align_offset(MessageBuffer::PAGE_BYTES), 0);
         assert_eq!(data.len(), DATA_BYTES_MAX);
+    }
+
+    /// For how many requests a called worker stays, a hundred at most, when so many looks that
+    /// find nothing go before each.
+    #[track_caller]
+    fn check_stay(empty_looks_per_request: u32, requests: std::ops::RangeInclusive<u32>) {
+        let mut usefulness = Usefulness::new();
+        let mut stayed_for = 0;
+        while usefulness.is_left() && stayed_for < 100 {
+            for _ in 0..empty_looks_per_request {
+                usefulness.found_nothing();
+            }
+            if usefulness.is_left() {
+                usefulness.found_request();
+                stayed_for += 1;
+            }
+        }
+        assert!(requests.contains(&stayed_for), "{stayed_for} requests");
+    }
+
+    #[test]
+    fn a_called_worker_stays_while_requests_pile_up() {
+        check_stay(0, 100..=100);
+    }
+
+    #[test]
+    fn a_called_worker_leaves_requests_that_come_one_by_one_to_the_leader() {
+        check_stay(1, 16..=40);
     }
 }
