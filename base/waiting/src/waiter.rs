@@ -1,6 +1,5 @@
 //! Deciding, wait by wait, whether and for how long to spin.
 
-use std::hint;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -82,20 +81,18 @@ impl<M: Machine> Waiter<M> {
             return found;
         }
         let start = self.machine.now();
-        let spun = self.spin(start, poll);
-        let found = match spun {
-            Spun::Found(found) => {
+        let (found, now) = match self.spin(start, poll) {
+            Spun::Found { found, glance } => {
                 self.doubt.found();
-                found
+                (found, glance)
             }
             Spun::InVain => {
                 self.doubt.failed();
                 self.crowd.spell_failed();
-                block()
+                (block(), self.machine.now())
             }
-            Spun::NotAtAll => block(),
+            Spun::NotAtAll => (block(), self.machine.now()),
         };
-        let now = self.machine.now();
         self.learn(now.saturating_sub(start));
         self.crowd.saw_wait(std::mem::take(&mut self.was_core_used));
         self.leave_crowd(now);
@@ -119,9 +116,8 @@ impl<M: Machine> Waiter<M> {
         while glance.saturating_sub(start) < budget {
             for _ in 0..LOOKS_PER_GLANCE {
                 if let Poll::Ready(found) = poll() {
-                    return Spun::Found(found);
+                    return Spun::Found { found, glance };
                 }
-                hint::spin_loop();
             }
             let offered = self.machine.now();
             self.machine.offer_core();
@@ -164,7 +160,11 @@ impl<M: Machine> Waiter<M> {
 
 /// How a spell of spinning ended.
 enum Spun<T> {
-    Found(T),
+    /// The clock was last looked at shortly before: a request that has come need not wait for it.
+    Found {
+        found: T,
+        glance: Duration,
+    },
     InVain,
     NotAtAll,
 }

@@ -109,16 +109,14 @@ impl Evacuation {
         if !store.is_in_victim(entry) {
             return;
         }
-        // Two entries of one page may differ in the mark.
-        let name = entry.without_mark();
-        let known = self.moved.get(&name).and_then(|page| lane.share(page));
+        let known = self.moved.get(&entry).and_then(|page| lane.share(page));
         // Without memory to move to, the page stays: its slab is used again in the end.
         let Some(page) = known.or_else(|| lane.relocate(pinned, entry)) else { return };
         if store.is_shared(entry)
-            && !self.moved.contains_key(&name)
+            && !self.moved.contains_key(&entry)
             && let Some(own) = lane.share(&page)
         {
-            self.moved.insert(name, own);
+            self.moved.insert(entry, own);
         }
         volume.exchange(lane, (node, index), page);
     }

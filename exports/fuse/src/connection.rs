@@ -91,7 +91,11 @@ impl AsFd for Connection {
 
 impl ReplySink for Connection {
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        match rustix::io::writev(&self.fd, parts) {
+        let sent = match parts {
+            [part] => rustix::io::write(&self.fd, part),
+            parts => rustix::io::writev(&self.fd, parts),
+        };
+        match sent {
             // Nobody waits for this reply any more.
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),

@@ -4,6 +4,8 @@
 //! way out. A thread takes a lane for one batch of requests; there are as many as threads that
 //! shall write at once.
 
+use std::sync::MutexGuard;
+
 use codec::{Block, Encoder};
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
@@ -11,8 +13,7 @@ use sync::{Pinned, counted};
 use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, NodeRef};
 use crate::error::{LinkError, NoSpace};
-use crate::fingerprint::{describe, describe_untried, described_fingerprint, is_described_untried};
-use crate::lane_cell::LaneGuard;
+use crate::fingerprint::{describe, described_fingerprint};
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
@@ -28,24 +29,14 @@ const NEAR_AHEAD: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub shares_duplicates: bool,
-    pub compression: Compression,
-}
-
-/// When contents are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    Never,
-    /// They are stored as they are, and marked for whoever has time: see [`crate::Compressor`].
-    Later,
-    /// Before they are stored.
-    Now,
+    pub compresses: bool,
 }
 
 /// A reference to contents that is not in a map yet. Must go to [`Lane::replace`] or
 /// [`Lane::give_back`]: dropped, it leaks until the next sweep.
 #[derive(Debug)]
 #[must_use = "a page that is neither published nor given back leaks"]
-pub struct NewPage(pub(crate) Entry);
+pub struct NewPage(Entry);
 
 impl NewPage {
     /// Contents that one pattern fills: no memory.
@@ -85,11 +76,11 @@ impl LaneState {
 #[derive(Debug)]
 pub struct Lane<'store> {
     pub(crate) core: &'store Core,
-    pub(crate) state: LaneGuard<'store>,
+    state: MutexGuard<'store, LaneState>,
 }
 
 impl<'store> Lane<'store> {
-    pub(crate) fn new(core: &'store Core, state: LaneGuard<'store>) -> Self {
+    pub(crate) fn new(core: &'store Core, state: MutexGuard<'store, LaneState>) -> Self {
         Self { core, state }
     }
 
@@ -111,8 +102,7 @@ impl<'store> Lane<'store> {
             self.core.index.prefetch(&self.core.memory, fingerprint);
         }
         // Between asking for the index's lines and looking at them.
-        let may_shrink =
-            policy.compression == Compression::Now && codec::is_worth_encoding(contents);
+        let may_shrink = policy.compresses && codec::is_worth_encoding(contents);
         if policy.shares_duplicates {
             let state = &mut *self.state;
             let room = (&mut *state.scratch, state.index);
@@ -120,13 +110,7 @@ impl<'store> Lane<'store> {
                 return Ok(NewPage(entry));
             }
         }
-        let page = match policy.compression {
-            Compression::Later => {
-                self.store_raw(contents, purpose(), describe_untried(fingerprint))
-            }
-            Compression::Now if may_shrink => self.store_smaller(contents, purpose(), fingerprint),
-            _ => self.store_raw(contents, purpose(), describe(0, fingerprint)),
-        }?;
+        let page = self.store_unique(contents, may_shrink, purpose(), fingerprint)?;
         if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
@@ -199,14 +183,11 @@ impl<'store> Lane<'store> {
             .load(Ordering::Relaxed);
         let fingerprint = described_fingerprint(counted::description_of(word));
         let length = entry.length_bytes();
-        let is_untried = length == 0 && is_described_untried(counted::description_of(word));
-        let description =
-            if is_untried { describe_untried(fingerprint) } else { describe(length, fingerprint) };
-        self.publish(to, description);
+        self.publish(to, describe(length, fingerprint));
         if fingerprint != 0 {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, to);
         }
-        Some(NewPage(Entry::described(to, description)))
+        Some(NewPage(Entry::page(to, length)))
     }
 
     /// Takes another reference to a page that the caller holds one of, if its count has room.
@@ -276,34 +257,27 @@ impl<'store> Lane<'store> {
         old
     }
 
-    /// Stores contents compressed, or as they are if that does not shrink them.
-    fn store_smaller(
+    fn store_unique(
         &mut self,
         contents: &Block,
+        may_shrink: bool,
         purpose: Purpose,
         fingerprint: u32,
     ) -> Result<NewPage, NoSpace> {
-        let mut encoder = self.state.encoder.take().expect("it is put back below");
-        let stored = encoder
-            .encode(contents, packed_bytes_max())
-            .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
-        self.state.encoder = Some(encoder);
-        match stored {
-            Some(Ok(page)) => Ok(page),
-            _ => self.store_raw(contents, purpose, describe(0, fingerprint)),
+        if may_shrink {
+            let mut encoder = self.state.encoder.take().expect("it is put back below");
+            let stored = encoder
+                .encode(contents, packed_bytes_max())
+                .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
+            self.state.encoder = Some(encoder);
+            if let Some(Ok(page)) = stored {
+                return Ok(page);
+            }
         }
-    }
-
-    fn store_raw(
-        &mut self,
-        contents: &Block,
-        purpose: Purpose,
-        description: u64,
-    ) -> Result<NewPage, NoSpace> {
         let at = self.take_slot(Class::RAW, purpose)?;
         self.core.memory.fill_slot(at, contents);
-        self.publish(at, description);
-        Ok(NewPage(Entry::described(at, description)))
+        self.publish(at, describe(0, fingerprint));
+        Ok(NewPage(Entry::page(at, 0)))
     }
 
     fn store_encoded(
@@ -372,7 +346,6 @@ impl<'store> Lane<'store> {
                 slab
             }
         };
-        let promised = core.memory.book.promised(slab);
         let open = self.state.open.of(class);
         open.slab = Some(slab);
         for slot in (0..class.shape().slot_count).rev() {
@@ -384,7 +357,7 @@ impl<'store> Lane<'store> {
             }
         }
         let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
-        core.memory.book.debit(slab, taken, promised);
+        core.memory.book.debit(slab, taken);
         Ok(())
     }
 }
