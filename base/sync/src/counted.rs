@@ -51,6 +51,14 @@ pub fn try_share(word: &AtomicU64, wanted: impl Fn(u64) -> bool) -> Option<u64> 
     }
 }
 
+/// Changes the description of what is counted, for all who look at it from now on. The caller holds
+/// a reference. What the contents are must not change by it.
+pub fn redescribe(word: &AtomicU64, change: impl Fn(u64) -> u64) {
+    let changed = |now: u64| Some((change(description_of(now)) << COUNT_BITS) | count_of(now));
+    // Relaxed: the contents were published before, and stay as they are.
+    let _always = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+}
+
 /// Gives a reference back. Returns the description if it was the last, so that the caller owns the
 /// word.
 pub fn drop_one(word: &AtomicU64) -> Option<u64> {
@@ -84,6 +92,16 @@ mod tests {
         assert_eq!(drop_one(&word), None);
         assert_eq!(drop_one(&word), Some(7));
         assert_eq!(try_share(&word, |_| true), None);
+    }
+
+    #[test]
+    fn another_description_leaves_the_count_alone() {
+        let word = AtomicU64::new(0);
+        publish(&word, 7);
+        assert_eq!(try_share(&word, |_| true), Some(7));
+        redescribe(&word, |description| description + 1);
+        assert_eq!(drop_one(&word), None);
+        assert_eq!(drop_one(&word), Some(8));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct PoolStatus {
     pub written_bytes: u64,
     /// Of `written_bytes`: those that a fill pattern describes, without a page.
     pub fill_bytes: u64,
+    /// Of `written_bytes`: those stored as they are until there is time to compress them.
+    pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
     /// `written_bytes` over `used_bytes`; null while nothing is written.

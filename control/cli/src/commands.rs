@@ -182,6 +182,7 @@ fn status_text(status: &Status) -> String {
         ("  slack", size(pool.slack_bytes)),
         ("free", size(pool.free_bytes)),
         ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
+        ("to be compressed", size(pool.pending_bytes)),
         ("ratio", ratio_text(pool.ratio)),
         ("NBD", nbd),
         ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),

@@ -73,8 +73,12 @@ impl Daemon {
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
-        let maintenance =
-            Maintenance::start(Arc::clone(&engine), Arc::clone(&watch), check_holder)?;
+        let maintenance = Maintenance::start(
+            Arc::clone(&engine),
+            Arc::clone(&watch),
+            request_count(nbd.clone(), fuse.clone()),
+            check_holder,
+        )?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
@@ -162,6 +166,18 @@ fn spin_permits(config: &Config, cpu_latency: &CpuLatency) -> SpinPermits {
     match cpu_latency {
         CpuLatency::Managed(request) => permits.with_cpu_latency(Arc::clone(request)),
         CpuLatency::Unmanaged | CpuLatency::Unavailable { .. } => permits,
+    }
+}
+
+/// Counts the requests of all exports.
+fn request_count(
+    nbd: Option<Arc<NbdExport>>,
+    fuse: Option<Arc<FuseDevices>>,
+) -> impl Fn() -> u64 + Send + 'static {
+    move || {
+        let over_nbd = nbd.as_ref().map_or(0, |nbd| nbd.counts().traffic.request_count());
+        let of_devices = fuse.as_ref().map_or(0, |fuse| fuse.traffic().request_count());
+        over_nbd + of_devices
     }
 }
 

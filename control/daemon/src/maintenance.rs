@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::ByteSize;
-use volume::{Engine, PoolUsage};
+use volume::{Engine, PoolUsage, Work};
+
+use crate::pace::{Pace, Pacer};
 
 /// How often an idle daemon looks for work.
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Between two pieces of work, so that clients get the processor first.
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How often it looks for a quiet moment while something waits to be compressed.
+const WAITING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How often everything else is looked after.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
@@ -57,6 +62,20 @@ impl PoolWatch {
     }
 }
 
+/// Does a piece of the engine's work. Returns how long to wait before the next.
+fn do_some_work(engine: &Engine, pace: Pace) -> Duration {
+    let work = if pace == Pace::Rest { Work::ButCompression } else { Work::All };
+    let begun = Instant::now();
+    let is_busy = engine.maintain_only(work);
+    let is_waiting = engine.usage().pending_bytes > 0;
+    match (is_busy, is_waiting) {
+        (true, true) if work == Work::All => pace.pause_after(begun.elapsed()),
+        (true, _) => BUSY_INTERVAL,
+        (false, true) if work == Work::ButCompression => WAITING_INTERVAL,
+        (false, _) => IDLE_INTERVAL,
+    }
+}
+
 /// Touches a piece of the pool's memory before requests do. Returns where the next one begins.
 fn make_ready(engine: &Engine, offset: u64) -> Option<u64> {
     engine.populate(offset).unwrap_or_else(|error| {
@@ -85,10 +104,12 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// Does the engine's work and calls `now_and_then` every few seconds.
+    /// Does the engine's work and calls `now_and_then` every few seconds. `request_count` tells how
+    /// many requests there have been: compression waits while there are many.
     pub(crate) fn start(
         engine: Arc<Engine>,
         watch: Arc<PoolWatch>,
+        request_count: impl Fn() -> u64 + Send + 'static,
         now_and_then: impl Fn() + Send + 'static,
     ) -> anyhow::Result<Self> {
         let (stop, stopped) = mpsc::channel();
@@ -96,11 +117,14 @@ impl Maintenance {
             let mut interval = Duration::ZERO;
             let mut last = Instant::now();
             let mut unready = Some(0);
+            let mut pacer = Pacer::new(last, request_count());
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                let is_busy = engine.maintain();
+                pacer.observe(Instant::now(), request_count());
+                interval = do_some_work(&engine, pacer.pace(&engine.usage()));
                 unready = unready.and_then(|offset| make_ready(&engine, offset));
-                let is_done = !is_busy && unready.is_none();
-                interval = if is_done { IDLE_INTERVAL } else { BUSY_INTERVAL };
+                if unready.is_some() {
+                    interval = interval.min(BUSY_INTERVAL);
+                }
                 watch.observe(&engine.usage());
                 if last.elapsed() >= NOW_AND_THEN {
                     now_and_then();

@@ -10,13 +10,15 @@ pub(crate) struct Counts {
     pub(crate) written: Striped,
     /// Of those, the ones that a fill pattern describes.
     pub(crate) filled: Striped,
+    /// Blocks whose page is stored as it is until somebody has time to compress it.
+    pub(crate) untried: Striped,
     sweep_part: usize,
 }
 
 impl Counts {
     pub(crate) fn new(lane_count: usize) -> Self {
         let new = || Striped::new(lane_count + 1);
-        Self { written: new(), filled: new(), sweep_part: lane_count }
+        Self { written: new(), filled: new(), untried: new(), sweep_part: lane_count }
     }
 
     /// Counts what the sweep found. The caller holds the sweep's lock.
@@ -36,6 +38,10 @@ impl Counts {
         let filled = is_fill(new) - is_fill(old);
         if filled != 0 {
             self.filled.add(lane, filled);
+        }
+        let untried = i64::from(new.is_untried()) - i64::from(old.is_untried());
+        if untried != 0 {
+            self.untried.add(lane, untried);
         }
     }
 }

@@ -9,7 +9,7 @@ use region::Region;
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{VolumeError, VolumeErrorKind};
-use crate::maintain::Maintenance;
+use crate::maintain::{Maintenance, Work};
 use crate::shared::Shared;
 use crate::spec::{
     EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec, is_size,
@@ -73,10 +73,12 @@ impl Engine {
             reduction: spec.reduction,
             written_blocks: 0,
             fill_blocks: 0,
+            untried_blocks: 0,
             is_trimming: false,
         };
         record.create(store, &stored);
         let volume = Arc::new(Volume::new(Arc::clone(&self.shared), record, &stored));
+        self.shared.compression.watch(&volume);
         self.write_volumes().insert(name.to_owned(), Arc::clone(&volume));
         Ok(volume)
     }
@@ -164,7 +166,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes how contents are reduced from now on. What is stored stays as it is.
+    /// Changes how contents are reduced from now on. What is stored stays as it is, or becomes what
+    /// it was to become.
     pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.volume(name)?;
@@ -203,11 +206,17 @@ impl Engine {
     }
 
     /// Does a bounded piece of the work that nobody waits for: collecting leaks, filling the
-    /// dedup index, emptying sparse slabs. Returns whether there is more to do now. One thread at
-    /// a time does the work.
+    /// dedup index, compressing what was stored as it is, emptying sparse slabs. Returns whether
+    /// there is more to do now. One thread at a time does the work.
     pub fn maintain(&self) -> bool {
+        self.maintain_only(Work::All)
+    }
+
+    /// The same for a part of the work: compression takes most of the time, and can wait while
+    /// requests come in.
+    pub fn maintain_only(&self, work: Work) -> bool {
         let mut maintenance = self.maintenance();
-        let has_more = maintenance.step(&self.shared, || self.volumes());
+        let has_more = maintenance.step(&self.shared, work, || self.volumes());
         self.is_sweeping.store(maintenance.is_sweeping(), Ordering::Relaxed);
         has_more
     }
@@ -221,10 +230,10 @@ impl Engine {
             volume.set_gone();
         }
         store.wait_for_readers();
+        self.shared.compression.stop();
         self.maintenance().stop(&self.shared);
         for volume in self.volumes() {
-            let (written, filled) = (volume.counts.written.sum(), volume.counts.filled.sum());
-            volume.record.set_counts(store, written, filled);
+            volume.record.set_counts(store, &volume.counts);
         }
         store.close();
     }
@@ -233,7 +242,7 @@ impl Engine {
     fn end_sweep(&self) {
         let mut maintenance = self.maintenance();
         while maintenance.is_sweeping() {
-            maintenance.step(&self.shared, Vec::new);
+            maintenance.step(&self.shared, Work::ButCompression, Vec::new);
         }
     }
 
@@ -277,12 +286,18 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
             let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
             volume.counts.written.add(0, signed(stored.written_blocks));
             volume.counts.filled.add(0, signed(stored.fill_blocks));
+            volume.counts.untried.add(0, signed(stored.untried_blocks));
+        }
+        if !was_clean || stored.untried_blocks > 0 {
+            volume.untried_leaves.mark_all();
         }
         if stored.is_trimming {
             volume.discard_whole_blocks(behind(stored.size_bytes));
             record.end_trimming(&shared.store);
         }
-        volumes.insert(stored.name.to_string(), Arc::new(volume));
+        let volume = Arc::new(volume);
+        shared.compression.watch(&volume);
+        volumes.insert(stored.name.to_string(), volume);
     }
     volumes
 }

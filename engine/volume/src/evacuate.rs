@@ -109,14 +109,16 @@ impl Evacuation {
         if !store.is_in_victim(entry) {
             return;
         }
-        let known = self.moved.get(&entry).and_then(|page| lane.share(page));
+        // Two entries of one page may differ in the mark.
+        let name = entry.without_mark();
+        let known = self.moved.get(&name).and_then(|page| lane.share(page));
         // Without memory to move to, the page stays: its slab is used again in the end.
         let Some(page) = known.or_else(|| lane.relocate(pinned, entry)) else { return };
         if store.is_shared(entry)
-            && !self.moved.contains_key(&entry)
+            && !self.moved.contains_key(&name)
             && let Some(own) = lane.share(&page)
         {
-            self.moved.insert(entry, own);
+            self.moved.insert(name, own);
         }
         volume.exchange(lane, (node, index), page);
     }

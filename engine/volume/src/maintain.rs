@@ -4,11 +4,15 @@
 //! after an unclean end:  show all maps ─▶ give leaks back ─┐
 //! after a clean end:                                       ├─▶ fill the index ─▶ idle ⇄ evacuate
 //! ```
+//!
+//! While idle, what was stored as it is gets compressed first: it leaves slabs behind that are
+//! empty, and then sparse ones to evacuate.
 
 use std::sync::Arc;
 
 use page_store::Excess;
 
+use crate::compress::Progress;
 use crate::evacuate::Evacuation;
 use crate::shared::Shared;
 use crate::volume::Volume;
@@ -21,6 +25,14 @@ const SLABS_A_STEP: u32 = 256;
 
 /// Idle calls to let pass after an evacuation that found little to do, at most.
 const REST_MAX: u32 = 1024;
+
+/// Which work is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    All,
+    /// What is short, or brings the pool in order.
+    ButCompression,
+}
 
 /// What is being worked on.
 #[derive(Debug)]
@@ -58,9 +70,14 @@ impl Maintenance {
     pub(crate) fn step(
         &mut self,
         shared: &Shared,
+        work: Work,
         volumes: impl FnOnce() -> Vec<Arc<Volume>>,
     ) -> bool {
         let was_idle = matches!(self.task, Task::Idle);
+        let may_compress = was_idle && work == Work::All;
+        if may_compress && shared.compression.step(shared) == Progress::Made {
+            return true;
+        }
         let task = std::mem::replace(&mut self.task, Task::Idle);
         self.task = match task {
             Task::Show { volumes, next_leaf } => show(shared, volumes, next_leaf),

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::PageStore;
 
+use crate::compress::{Compression, Progress};
 use crate::locks::BlockLocks;
 use crate::sweep::Sweep;
 
@@ -12,12 +13,19 @@ use crate::sweep::Sweep;
 /// freed.
 const SPACE_TRIES_MAX: usize = 2;
 
+/// How often it then compresses some pages and tries again.
+const COMPRESSIONS_MAX: usize = 64;
+
+/// While less than this share of the pool is free, writers compress before they store.
+const SHORT_OF_MEMORY_SHARE: u64 = 4;
+
 /// The pool, the block locks, and the search for leaks while it runs.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: PageStore,
     pub(crate) locks: BlockLocks,
     pub(crate) sweep: Sweep,
+    pub(crate) compression: Compression,
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
@@ -25,7 +33,20 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(store: PageStore, sweep: Sweep) -> Self {
-        Self { store, locks: BlockLocks::new(), sweep, shortage: Mutex::new(()) }
+        Self {
+            store,
+            locks: BlockLocks::new(),
+            sweep,
+            compression: Compression::new(),
+            shortage: Mutex::new(()),
+        }
+    }
+
+    /// Whether so little is free that what can shrink must not be stored as it is.
+    #[inline]
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        let size_bytes = self.store.region().size_bytes();
+        self.store.free_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
     }
 
     /// Makes an attempt, and a few more if it finds no memory. Not to be called while pinned or
@@ -43,6 +64,16 @@ impl Shared {
         }
         let _turn = self.shortage.lock().expect("a panic in a request ends the process");
         for _ in 0..SPACE_TRIES_MAX {
+            self.store.reclaim();
+            result = attempt();
+            if !is_short(&result) {
+                return result;
+            }
+        }
+        for _ in 0..COMPRESSIONS_MAX {
+            if self.compression.shrink_some(self) != Progress::Made {
+                break;
+            }
             self.store.reclaim();
             result = attempt();
             if !is_short(&result) {

@@ -7,7 +7,7 @@
 //! word 2      size in bytes
 //! word 3      sector: 0 for 512, 1 for 4096; above, from bit 8: reduction
 //! word 4      root of the map
-//! words 5, 6  written blocks, fill blocks: true after a clean end only
+//! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only
 //! words 8-15, 16-23   names, padded with zeros
 //! ```
 //!
@@ -17,6 +17,7 @@
 use block_device::SectorSize;
 use page_store::{PageStore, ROOT_WORD_COUNT};
 
+use crate::counts::Counts;
 use crate::spec::{NAME_BYTES_MAX, Reduction, VolumeName, is_size};
 
 const RECORD_WORDS: usize = 32;
@@ -29,6 +30,7 @@ const SHAPE: usize = 3;
 const ROOT: usize = 4;
 const WRITTEN: usize = 5;
 const FILLED: usize = 6;
+const UNTRIED: usize = 7;
 const NAMES: [usize; 2] = [8, 16];
 const NAME_WORDS: usize = 8;
 
@@ -55,6 +57,7 @@ pub(crate) struct Stored {
     pub(crate) reduction: Reduction,
     pub(crate) written_blocks: u64,
     pub(crate) fill_blocks: u64,
+    pub(crate) untried_blocks: u64,
     /// Blocks behind the end may still be mapped.
     pub(crate) is_trimming: bool,
 }
@@ -113,6 +116,7 @@ impl Record {
             reduction: *Reduction::ALL.get(reduction)?,
             written_blocks: self.get(store, WRITTEN),
             fill_blocks: self.get(store, FILLED),
+            untried_blocks: self.get(store, UNTRIED),
             is_trimming: state & TRIMMING != 0,
         })
     }
@@ -138,9 +142,10 @@ impl Record {
         self.set(store, SIZE, size_bytes);
     }
 
-    pub(crate) fn set_counts(self, store: &PageStore, written_blocks: u64, fill_blocks: u64) {
-        self.set(store, WRITTEN, written_blocks);
-        self.set(store, FILLED, fill_blocks);
+    pub(crate) fn set_counts(self, store: &PageStore, counts: &Counts) {
+        self.set(store, WRITTEN, counts.written.sum());
+        self.set(store, FILLED, counts.filled.sum());
+        self.set(store, UNTRIED, counts.untried.sum());
     }
 
     /// Writes the name that does not count, then makes it count.

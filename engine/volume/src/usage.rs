@@ -27,6 +27,8 @@ pub struct PoolUsage {
     pub written_bytes: u64,
     /// Of `written_bytes`: those in blocks that a fill pattern describes, without a page.
     pub fill_bytes: u64,
+    /// Of `written_bytes`: those stored as they are until maintenance has time to compress them.
+    pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
 }
@@ -68,11 +70,13 @@ impl PoolUsage {
             slack_bytes: store.slack_bytes,
             written_bytes: 0,
             fill_bytes: 0,
+            pending_bytes: 0,
             page_count: store.page_count,
         };
         for counts in volumes {
             usage.written_bytes += counts.written.sum() * BLOCK_BYTES as u64;
             usage.fill_bytes += counts.filled.sum() * BLOCK_BYTES as u64;
+            usage.pending_bytes += counts.untried.sum() * BLOCK_BYTES as u64;
         }
         usage
     }

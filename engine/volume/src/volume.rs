@@ -8,7 +8,7 @@ use block_device::{
     SectorSize, WriteCache, Zeroes,
 };
 use codec::BLOCK_BYTES;
-use page_store::{NodeRef, Policy};
+use page_store::{Compression, NodeRef, Policy};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -18,6 +18,7 @@ use crate::map::{LEAF_BLOCKS, Map};
 use crate::shared::Shared;
 use crate::spec::{Reduction, VolumeName};
 use crate::table::{Record, Stored};
+use crate::untried::UntriedLeaves;
 use crate::usage::VolumeUsage;
 
 /// An open volume. Handles outlive the volume's deletion; their requests then fail with `Gone`.
@@ -34,6 +35,7 @@ pub struct Volume {
     reduction: AtomicU8,
     is_gone: AtomicBool,
     pub(crate) counts: Counts,
+    pub(crate) untried_leaves: UntriedLeaves,
 }
 
 impl Volume {
@@ -51,6 +53,7 @@ impl Volume {
             reduction: AtomicU8::new(0),
             is_gone: AtomicBool::new(false),
             counts: Counts::new(lane_count),
+            untried_leaves: UntriedLeaves::new(),
         };
         volume.set_reduction(stored.reduction);
         volume
@@ -86,10 +89,12 @@ impl Volume {
 
     pub(crate) fn policy(&self) -> Policy {
         let reduction = self.reduction();
-        Policy {
-            shares_duplicates: reduction.shares_duplicates(),
-            compresses: reduction.compresses(),
-        }
+        let compression = match reduction.compresses() {
+            false => Compression::Never,
+            true if self.shared.is_short_of_memory() => Compression::Now,
+            true => Compression::Later,
+        };
+        Policy { shares_duplicates: reduction.shares_duplicates(), compression }
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {

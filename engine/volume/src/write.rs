@@ -15,6 +15,11 @@ const BATCH_BLOCKS_MAX: usize = 64;
 impl Volume {
     pub(crate) fn write_bytes(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         let range = data_range(Action::Write, offset, from.len())?;
+        if let Ok(contents) = <&Block>::try_from(from)
+            && offset.is_multiple_of(BLOCK_BYTES as u64)
+        {
+            return self.shared.find_space(|| self.write_whole(range, contents));
+        }
         let mut rest = from;
         let mut todo = pieces(range).peekable();
         // Once at least: an empty range has to fit the volume too.
@@ -24,6 +29,16 @@ impl Volume {
                 return Ok(());
             }
         }
+    }
+
+    /// One whole block: what most requests are, without what only longer ones need.
+    fn write_whole(&self, range: ByteRange, contents: &Block) -> Result<(), DeviceError> {
+        let mut lane = self.shared.store.lane();
+        let pinned = self.shared.store.pin();
+        self.admit(&pinned, Action::Write, range)?;
+        let block = range.start / BLOCK_BYTES as u64;
+        self.write_block(&mut lane, &pinned, block, contents)
+            .map_err(|kind| DeviceError::new(kind, Action::Write, range))
     }
 
     /// Writes the next pieces with one lane. Those that are done leave `todo` and `from`.
@@ -96,8 +111,7 @@ impl Volume {
         block: u64,
         page: NewPage,
     ) -> Result<(), DeviceErrorKind> {
-        let made = self.map.make_leaf(&self.shared.store, pinned, lane, leaf_of(block));
-        let node = match made {
+        let node = match self.make_leaf(pinned, lane, leaf_of(block)) {
             Ok(node) => node,
             Err(error) => {
                 lane.give_back(page);
@@ -108,8 +122,28 @@ impl Volume {
             }
         };
         self.shared.sweep.before_change(&self.shared.store, &self.counts, pinned, node);
+        let is_untried = page.entry().is_untried();
         self.exchange(lane, (node, index_in_leaf(block)), page);
+        if is_untried {
+            self.untried_leaves.mark(leaf_of(block));
+        }
         Ok(())
+    }
+
+    /// The node of a leaf, made if it is not there. The caller holds a block of the leaf.
+    #[inline]
+    fn make_leaf(
+        &self,
+        pinned: &Pinned<'_>,
+        lane: &mut Lane<'_>,
+        leaf: u64,
+    ) -> Result<NodeRef, LinkError> {
+        if let Some(node) = self.leaves.find(leaf) {
+            return Ok(node);
+        }
+        let node = self.map.make_leaf(&self.shared.store, pinned, lane, leaf)?;
+        self.leaves.remember(leaf, node);
+        Ok(node)
     }
 
     /// Publishes a page in a leaf that has been seen by the sweep.

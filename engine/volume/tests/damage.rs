@@ -83,6 +83,7 @@ fn a_damaged_page_is_an_error_and_harms_no_other() {
     volume.write(0, &block).expect("the write succeeds");
     let other = Contents::new(Texture::Mixed, 4).bytes(16 * BLOCK);
     volume.write(8192, &other).expect("the write succeeds");
+    settle(&engine);
     drop(volume);
     engine.close();
     pool.damage_around(marker);

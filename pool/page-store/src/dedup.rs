@@ -5,8 +5,9 @@ use sync::{Pinned, counted};
 
 use crate::core::Core;
 use crate::entry::Entry;
-use crate::fingerprint::{described_fingerprint, described_length};
-use crate::layout::Slot;
+use crate::fingerprint::described_fingerprint;
+use crate::lane::NewPage;
+use crate::layout::{Class, Slot};
 
 /// Pages compared for one write at most: contents made to collide cost no more than that.
 const COMPARISONS_MAX: usize = 2;
@@ -47,7 +48,28 @@ impl Core {
         let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
         let is_wanted = |description| described_fingerprint(description) == fingerprint;
         let description = counted::try_share(word, is_wanted)?;
-        Some(Entry::page(at, described_length(description)))
+        Some(Entry::described(at, description))
+    }
+
+    /// Looks for a compressed page of the same contents and takes a reference to it. `scratch` is
+    /// overwritten. References to other pages that were compared go to `others`.
+    pub(crate) fn share_compressed(
+        &self,
+        pinned: &Pinned<'_>,
+        contents: &Block,
+        fingerprint: u32,
+        (scratch, others): (&mut Block, &mut Vec<NewPage>),
+    ) -> Option<Entry> {
+        let hints = self.index.hints(&self.memory, pinned, fingerprint);
+        // In slots of the raw class nearly all pages are as they are: not worth a look.
+        for at in hints.filter(|at| at.class != Class::RAW).take(COMPARISONS_MAX) {
+            let Some(entry) = self.share_hinted(at, fingerprint) else { continue };
+            if self.is_equal(pinned, entry, contents, scratch) {
+                return Some(entry);
+            }
+            others.push(NewPage(entry));
+        }
+        None
     }
 
     /// Whether the page that the caller holds a reference to has these contents.

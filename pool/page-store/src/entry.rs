@@ -1,17 +1,21 @@
 //! What a word of a map says.
 //!
 //! ```text
-//!  63  60 59      53 52        41 40      35 34        24 23                   0
-//! ┌──────┬──────────┬────────────┬──────────┬────────────┬──────────────────────┐
-//! │ kind │ 0        │ length     │ class    │ slot       │ slab                 │  page, node
-//! ├──────┼──────────┴────────────┴──────────┴─┬──────────┴──────────────────────┤
-//! │ 1    │ 0                                  │ pattern (32 bits)               │  fill
-//! ├──────┼────────────────────────────────────┴─────────────────────────────────┤
-//! │ 0    │ 0                                                                    │  hole
-//! └──────┴──────────────────────────────────────────────────────────────────────┘
+//!  63  60 59 57 56 55 53 52      41 40    35 34      24 23                  0
+//! ┌──────┬─────┬──┬─────┬──────────┬────────┬──────────┬─────────────────────┐
+//! │ kind │ 0   │ u│ 0   │ length   │ class  │ slot     │ slab                │  page, node
+//! ├──────┼─────┴──┴─────┴──────────┴────────┴┬─────────┴─────────────────────┤
+//! │ 1    │ 0                                 │ pattern (32 bits)             │  fill
+//! ├──────┼───────────────────────────────────┴───────────────────────────────┤
+//! │ 0    │ 0                                                                 │  hole
+//! └──────┴───────────────────────────────────────────────────────────────────┘
 //! ```
-//! The length is that of the encoding, or 0 for a page stored as it is.
+//! The length is that of the encoding, or 0 for a page stored as it is. Bit u: the page is
+//! untried, so it is stored as it is until somebody has time to compress it. Both repeat what the
+//! slot's word says (bits 41 to 56 here are bits 16 to 31 there). An entry may still have the mark
+//! when its page has lost it, never the other way round.
 
+use crate::fingerprint::{UNTRIED_LENGTH, described_length, is_described_untried};
 use crate::layout::{Class, Slot};
 
 const KIND_SHIFT: u32 = 60;
@@ -26,6 +30,7 @@ const LENGTH_BITS: u32 = 12;
 const SLOT_SHIFT: u32 = SLAB_BITS;
 const CLASS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 const LENGTH_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
+const UNTRIED: u64 = UNTRIED_LENGTH << LENGTH_SHIFT;
 
 const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
@@ -73,6 +78,24 @@ impl Entry {
         debug_assert!((length_bytes as u64) <= low_bits(LENGTH_BITS), "encodings are short");
         let length = (length_bytes as u64) << LENGTH_SHIFT;
         Self((KIND_PAGE << KIND_SHIFT) | length | pack(at))
+    }
+
+    /// The page that a slot's word describes.
+    pub(crate) fn described(at: Slot, description: u64) -> Self {
+        let mark = if is_described_untried(description) { UNTRIED } else { 0 };
+        Self(Self::page(at, described_length(description)).0 | mark)
+    }
+
+    /// Whether the page is stored as it is only until somebody has time to compress it.
+    #[inline]
+    pub fn is_untried(self) -> bool {
+        self.0 & UNTRIED != 0 && self.0 >> KIND_SHIFT == KIND_PAGE
+    }
+
+    /// The same without the mark: equal for all entries that name one page.
+    #[must_use]
+    pub fn without_mark(self) -> Self {
+        if self.is_untried() { Self(self.0 & !UNTRIED) } else { self }
     }
 
     /// The slot of a page or node; `None` for every other word, also a damaged one.
@@ -143,6 +166,7 @@ pub(crate) const PACKED_BITS: u32 = LENGTH_SHIFT;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fingerprint::{describe, describe_untried};
 
     #[test]
     fn a_page_entry_says_where_and_how_long() {
@@ -151,6 +175,17 @@ mod tests {
         assert_eq!(entry.slot(), Some(slot));
         assert_eq!(entry.length_bytes(), 3632);
         assert_eq!(entry.kind(), EntryKind::Page);
+    }
+
+    #[test]
+    fn an_entry_repeats_the_mark_in_its_slots_word() {
+        let slot = Slot { slab: 7, slot: 3, class: Class::RAW };
+        let untried = Entry::described(slot, describe_untried(9));
+        assert!(untried.is_untried());
+        assert_eq!((untried.slot(), untried.length_bytes()), (Some(slot), 0));
+        assert_eq!(untried.without_mark(), Entry::page(slot, 0));
+        assert!(!Entry::described(slot, describe(0, 9)).is_untried());
+        assert_eq!(Entry::fill(5).without_mark(), Entry::fill(5));
     }
 
     #[test]

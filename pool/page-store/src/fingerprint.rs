@@ -37,13 +37,33 @@ impl std::fmt::Debug for Fingerprinter {
     }
 }
 
+/// In place of a length: the page is stored as it is until somebody has time to compress it.
+pub(crate) const UNTRIED_LENGTH: u64 = 1 << 15;
+
+/// The bits of a description that are a length.
+const LENGTH_MASK: u64 = UNTRIED_LENGTH - 1;
+
 /// A slot's description, in its word: the length of the encoding (0 for none) and a fingerprint.
 pub(crate) fn describe(length_bytes: usize, fingerprint: u32) -> u64 {
     length_bytes as u64 | (u64::from(fingerprint) << 16)
 }
 
 pub(crate) fn described_length(description: u64) -> usize {
-    usize::try_from(description & 0xFFFF).expect("16 bits")
+    usize::try_from(description & LENGTH_MASK).expect("15 bits")
+}
+
+/// The description of a page that is stored as it is and not tried yet.
+pub(crate) fn describe_untried(fingerprint: u32) -> u64 {
+    describe(0, fingerprint) | UNTRIED_LENGTH
+}
+
+pub(crate) fn is_described_untried(description: u64) -> bool {
+    description & UNTRIED_LENGTH != 0
+}
+
+/// The description of the same page once it was tried.
+pub(crate) fn described_as_tried(description: u64) -> u64 {
+    description & !UNTRIED_LENGTH
 }
 
 pub(crate) fn described_fingerprint(description: u64) -> u32 {
@@ -67,5 +87,14 @@ mod tests {
         let description = describe(3632, 0xDEAD_BEEF);
         assert_eq!(described_length(description), 3632);
         assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
+        assert!(!is_described_untried(description));
+    }
+
+    #[test]
+    fn a_page_is_untried_until_its_description_says_otherwise() {
+        let untried = describe_untried(0xDEAD_BEEF);
+        assert!(is_described_untried(untried));
+        assert_eq!(described_length(untried), 0);
+        assert_eq!(described_as_tried(untried), describe(0, 0xDEAD_BEEF));
     }
 }

@@ -133,8 +133,7 @@ impl DedupIndex {
         }
         if let Some(word) = empty {
             word.store(hint, Ordering::Relaxed);
-            let filled = &self.filled[self.first_place(place, segment.depth)];
-            if filled.fetch_add(1, Ordering::Relaxed) >= FULL_FROM {
+            if self.change_filled(place, segment.depth, 1) > FULL_FROM {
                 self.split(memory, pinned, place);
             }
             return;
@@ -153,12 +152,19 @@ impl DedupIndex {
         let Some(word) = words.iter().find(|word| word.load(Ordering::Relaxed) == hint) else {
             return;
         };
-        if word.compare_exchange(hint, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            let filled = &self.filled[self.first_place(place, segment.depth)];
-            // An estimate, so it may be off by a few: never below zero.
-            let lower = |count: u32| Some(count.saturating_sub(1));
-            let _always = filled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
-        }
+        // A hint that another thread puts there meanwhile is lost, which costs a duplicate at most.
+        word.store(0, Ordering::Relaxed);
+        self.change_filled(place, segment.depth, -1);
+    }
+
+    /// Counts a hint that came or went, and returns how many there are. An estimate: two threads at
+    /// a time may count one, and locked instructions would cost more than that does.
+    #[inline]
+    fn change_filled(&self, place: usize, depth: u32, change: i32) -> u32 {
+        let filled = &self.filled[self.first_place(place, depth)];
+        let count = filled.load(Ordering::Relaxed).saturating_add_signed(change);
+        filled.store(count, Ordering::Relaxed);
+        count
     }
 
     /// Forgets everything and gives the segments back.

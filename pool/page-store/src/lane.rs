@@ -4,8 +4,6 @@
 //! way out. A thread takes a lane for one batch of requests; there are as many as threads that
 //! shall write at once.
 
-use std::sync::MutexGuard;
-
 use codec::{Block, Encoder};
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
@@ -13,7 +11,8 @@ use sync::{Pinned, counted};
 use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, NodeRef};
 use crate::error::{LinkError, NoSpace};
-use crate::fingerprint::{describe, described_fingerprint};
+use crate::fingerprint::{describe, describe_untried, described_fingerprint, is_described_untried};
+use crate::lane_cell::LaneGuard;
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
@@ -29,14 +28,24 @@ const NEAR_AHEAD: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub shares_duplicates: bool,
-    pub compresses: bool,
+    pub compression: Compression,
+}
+
+/// When contents are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    Never,
+    /// They are stored as they are, and marked for whoever has time: see [`crate::Compressor`].
+    Later,
+    /// Before they are stored.
+    Now,
 }
 
 /// A reference to contents that is not in a map yet. Must go to [`Lane::replace`] or
 /// [`Lane::give_back`]: dropped, it leaks until the next sweep.
 #[derive(Debug)]
 #[must_use = "a page that is neither published nor given back leaks"]
-pub struct NewPage(Entry);
+pub struct NewPage(pub(crate) Entry);
 
 impl NewPage {
     /// Contents that one pattern fills: no memory.
@@ -76,11 +85,11 @@ impl LaneState {
 #[derive(Debug)]
 pub struct Lane<'store> {
     pub(crate) core: &'store Core,
-    state: MutexGuard<'store, LaneState>,
+    pub(crate) state: LaneGuard<'store>,
 }
 
 impl<'store> Lane<'store> {
-    pub(crate) fn new(core: &'store Core, state: MutexGuard<'store, LaneState>) -> Self {
+    pub(crate) fn new(core: &'store Core, state: LaneGuard<'store>) -> Self {
         Self { core, state }
     }
 
@@ -102,7 +111,8 @@ impl<'store> Lane<'store> {
             self.core.index.prefetch(&self.core.memory, fingerprint);
         }
         // Between asking for the index's lines and looking at them.
-        let may_shrink = policy.compresses && codec::is_worth_encoding(contents);
+        let may_shrink =
+            policy.compression == Compression::Now && codec::is_worth_encoding(contents);
         if policy.shares_duplicates {
             let state = &mut *self.state;
             let room = (&mut *state.scratch, state.index);
@@ -110,7 +120,13 @@ impl<'store> Lane<'store> {
                 return Ok(NewPage(entry));
             }
         }
-        let page = self.store_unique(contents, may_shrink, purpose(), fingerprint)?;
+        let page = match policy.compression {
+            Compression::Later => {
+                self.store_raw(contents, purpose(), describe_untried(fingerprint))
+            }
+            Compression::Now if may_shrink => self.store_smaller(contents, purpose(), fingerprint),
+            _ => self.store_raw(contents, purpose(), describe(0, fingerprint)),
+        }?;
         if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
@@ -183,11 +199,14 @@ impl<'store> Lane<'store> {
             .load(Ordering::Relaxed);
         let fingerprint = described_fingerprint(counted::description_of(word));
         let length = entry.length_bytes();
-        self.publish(to, describe(length, fingerprint));
+        let is_untried = length == 0 && is_described_untried(counted::description_of(word));
+        let description =
+            if is_untried { describe_untried(fingerprint) } else { describe(length, fingerprint) };
+        self.publish(to, description);
         if fingerprint != 0 {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, to);
         }
-        Some(NewPage(Entry::page(to, length)))
+        Some(NewPage(Entry::described(to, description)))
     }
 
     /// Takes another reference to a page that the caller holds one of, if its count has room.
@@ -257,27 +276,34 @@ impl<'store> Lane<'store> {
         old
     }
 
-    fn store_unique(
+    /// Stores contents compressed, or as they are if that does not shrink them.
+    fn store_smaller(
         &mut self,
         contents: &Block,
-        may_shrink: bool,
         purpose: Purpose,
         fingerprint: u32,
     ) -> Result<NewPage, NoSpace> {
-        if may_shrink {
-            let mut encoder = self.state.encoder.take().expect("it is put back below");
-            let stored = encoder
-                .encode(contents, packed_bytes_max())
-                .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
-            self.state.encoder = Some(encoder);
-            if let Some(Ok(page)) = stored {
-                return Ok(page);
-            }
+        let mut encoder = self.state.encoder.take().expect("it is put back below");
+        let stored = encoder
+            .encode(contents, packed_bytes_max())
+            .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
+        self.state.encoder = Some(encoder);
+        match stored {
+            Some(Ok(page)) => Ok(page),
+            _ => self.store_raw(contents, purpose, describe(0, fingerprint)),
         }
+    }
+
+    fn store_raw(
+        &mut self,
+        contents: &Block,
+        purpose: Purpose,
+        description: u64,
+    ) -> Result<NewPage, NoSpace> {
         let at = self.take_slot(Class::RAW, purpose)?;
         self.core.memory.fill_slot(at, contents);
-        self.publish(at, describe(0, fingerprint));
-        Ok(NewPage(Entry::page(at, 0)))
+        self.publish(at, description);
+        Ok(NewPage(Entry::described(at, description)))
     }
 
     fn store_encoded(
@@ -346,6 +372,7 @@ impl<'store> Lane<'store> {
                 slab
             }
         };
+        let promised = core.memory.book.promised(slab);
         let open = self.state.open.of(class);
         open.slab = Some(slab);
         for slot in (0..class.shape().slot_count).rev() {
@@ -357,7 +384,7 @@ impl<'store> Lane<'store> {
             }
         }
         let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
-        core.memory.book.debit(slab, taken);
+        core.memory.book.debit(slab, taken, promised);
         Ok(())
     }
 }

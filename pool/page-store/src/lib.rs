@@ -17,6 +17,7 @@
 //! free list.
 
 mod census;
+mod compress;
 mod core;
 mod dedup;
 mod entry;
@@ -24,6 +25,7 @@ mod error;
 mod fingerprint;
 mod index;
 mod lane;
+mod lane_cell;
 mod layout;
 mod maps;
 mod memory;
@@ -40,9 +42,10 @@ mod usage;
 pub use crate::core::PageBytes;
 pub use census::Excess;
 pub use codec::DecodeError;
+pub use compress::{Attempt, Compressor, Shrunk};
 pub use entry::{Entry, EntryKind, NodeRef};
 pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind};
-pub use lane::{Lane, NewPage, Policy, Purpose};
+pub use lane::{Compression, Lane, NewPage, Policy, Purpose};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
 pub use store::{PageStore, StoreOptions};

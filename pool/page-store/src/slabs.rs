@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use region::Region;
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use sync::{Epoch, Grace};
 
 use crate::layout::{CLASS_COUNT, Class, Layout};
@@ -111,6 +111,8 @@ pub(crate) struct SlabBook {
     slabs: Box<[SlabState]>,
     listed: Box<[Mutex<Vec<u32>>]>,
     free: Mutex<FreeSlabs>,
+    /// Free slabs, and those on their way to be, without the lock.
+    free_soon: AtomicUsize,
     /// Slabs that new data leaves for overwrites.
     reserve: usize,
     /// Free slabs have run short: single free slots count.
@@ -135,6 +137,7 @@ impl SlabBook {
             slabs: (0..count).map(|_| SlabState::default()).collect(),
             listed: (0..CLASS_COUNT).map(|_| Mutex::default()).collect(),
             free: Mutex::new(free),
+            free_soon: AtomicUsize::new(0),
             reserve: (count / 64).max(2),
             is_scarce: AtomicBool::new(false),
             search: Mutex::default(),
@@ -144,6 +147,7 @@ impl SlabBook {
     pub(crate) fn admit_free(&self, slab: u32) {
         self.slab(slab).set(Use::Unused);
         self.lock_free().ready.push(slab);
+        self.free_soon.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn admit_used(&self, slab: u32, class: Class, free_slots: u32) {
@@ -180,7 +184,9 @@ impl SlabBook {
         if free.ready.len() > self.reserve && self.is_scarce.load(Ordering::Relaxed) {
             self.is_scarce.store(false, Ordering::Relaxed);
         }
-        free.ready.pop()
+        let taken = free.ready.pop()?;
+        self.free_soon.fetch_sub(1, Ordering::Relaxed);
+        Some(taken)
     }
 
     /// A lane has formatted a slab that it took: all of its slots are free.
@@ -189,14 +195,16 @@ impl SlabBook {
         self.slab(slab).set(Use::Open(class));
     }
 
-    /// A lane has taken `count` free slots of a slab that it opened: all that its words show. A
-    /// book that promised more was misled by a damaged region, and promises no more of them.
-    pub(crate) fn debit(&self, slab: u32, count: u32) {
-        let state = self.slab(slab);
-        if state.free() > as_signed(count) {
-            state.free.store(count, Ordering::SeqCst);
-        }
-        state.free.fetch_sub(count, Ordering::SeqCst);
+    /// Free slots that the book promises of a slab, for its debit. Read before the slots' words:
+    /// what is freed meanwhile is credited whether or not it was seen.
+    pub(crate) fn promised(&self, slab: u32) -> u32 {
+        self.slab(slab).free().max(0).unsigned_abs()
+    }
+
+    /// A lane has taken the `count` free slots that it saw of a slab that it opened. A book that
+    /// had `promised` more was misled by a damaged region, and promises no more of them.
+    pub(crate) fn debit(&self, slab: u32, count: u32, promised: u32) {
+        self.slab(slab).free.fetch_sub(count.max(promised), Ordering::SeqCst);
     }
 
     /// One slot is free: its word says so. The slab cannot go to another use before this is
@@ -308,6 +316,12 @@ impl SlabBook {
         free.ready.len()
     }
 
+    /// Free slabs and those that will be once a grace period has passed: a guess that takes no
+    /// lock.
+    pub(crate) fn free_soon(&self) -> usize {
+        self.free_soon.load(Ordering::Relaxed)
+    }
+
     /// Free slots in the listed slabs of a class.
     pub(crate) fn listed_free_slots(&self, class: Class) -> u64 {
         let listed = self.lock_list(class);
@@ -393,6 +407,7 @@ impl SlabBook {
         word.store(0, Ordering::Release);
         let epoch = book.grace.retire_epoch();
         self.lock_free().waiting.push_back((epoch, slab));
+        self.free_soon.fetch_add(1, Ordering::Relaxed);
     }
 
     fn lock_list(&self, class: Class) -> List<'_> {

@@ -1,6 +1,6 @@
 //! The pool as a whole: opening and closing it, and what its parts share.
 
-use std::sync::{Mutex, TryLockError};
+use std::sync::Mutex;
 
 use codec::{Block, DecodeError};
 use region::Region;
@@ -14,6 +14,7 @@ use crate::error::OpenError;
 use crate::fingerprint::Fingerprinter;
 use crate::index::DedupIndex;
 use crate::lane::{Lane, LaneState};
+use crate::lane_cell::LaneCell;
 use crate::layout::{CLASS_COUNT, Layout};
 use crate::memory::Memory;
 use crate::retire::RETIRED_MAX;
@@ -42,7 +43,7 @@ pub struct StoreOptions {
 #[derive(Debug)]
 pub struct PageStore {
     pub(crate) core: Core,
-    lanes: Box<[Mutex<LaneState>]>,
+    lanes: Box<[LaneCell]>,
     superblock: Mutex<Superblock>,
 }
 
@@ -69,7 +70,7 @@ impl PageStore {
             live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),
         };
         let excess = census::take_census(&core, !was_closed_cleanly);
-        let lanes = (0..options.lane_count).map(|index| Mutex::new(LaneState::new(index)));
+        let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
         let store = Self { core, lanes: lanes.collect(), superblock: Mutex::new(superblock) };
         Ok((store, excess))
     }
@@ -124,13 +125,8 @@ impl PageStore {
     pub fn lane(&self) -> Lane<'_> {
         let own = thread_number().unwrap_or(0) % self.lanes.len();
         let (before, from) = self.lanes.split_at(own);
-        let free = from.iter().chain(before).find_map(|lane| match lane.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => unreachable!("a panic in a lane ends the process"),
-        });
-        let state = free
-            .unwrap_or_else(|| self.lanes[own].lock().expect("a panic in a lane ends the process"));
+        let free = from.iter().chain(before).find_map(LaneCell::try_lock);
+        let state = free.unwrap_or_else(|| self.lanes[own].lock());
         let mut lane = Lane::new(&self.core, state);
         lane.release_some();
         while lane.retired_count() > RETIRED_MAX - BATCH_REFERENCES_MAX {
@@ -145,8 +141,7 @@ impl PageStore {
     pub fn reclaim(&self) {
         self.wait_for_readers();
         for state in &self.lanes {
-            let state = state.lock().expect("a panic in a lane ends the process");
-            let mut lane = Lane::new(&self.core, state);
+            let mut lane = Lane::new(&self.core, state.lock());
             lane.drain();
             lane.close_slabs();
         }
@@ -157,17 +152,14 @@ impl PageStore {
     /// Lowers what idle lanes have retired. Not to be called while pinned or with a lane.
     pub fn drain_idle_lanes(&self) {
         for state in &self.lanes {
-            if let Ok(state) = state.try_lock() {
+            if let Some(state) = state.try_lock() {
                 Lane::new(&self.core, state).drain();
             }
         }
     }
 
     fn retired_count(&self) -> usize {
-        let count = |state: &Mutex<LaneState>| {
-            let state = state.lock().expect("a panic in a lane ends the process");
-            Lane::new(&self.core, state).retired_count()
-        };
+        let count = |state: &LaneCell| Lane::new(&self.core, state.lock()).retired_count();
         self.lanes.iter().map(count).sum()
     }
 

@@ -59,6 +59,12 @@ impl PageStore {
         usage
     }
 
+    /// Bytes of free slabs, and of those on their way to be free: a guess that costs one load.
+    #[inline]
+    pub fn free_bytes_soon(&self) -> u64 {
+        self.core.memory.book.free_soon() as u64 * SLAB_BYTES
+    }
+
     /// Bytes of memory that one entry answers for: its share of its slot.
     pub fn entry_share_bytes(
         &self,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, NewPage, PageStore, Policy, Purpose, StoreOptions};
+use page_store::{Compression, Entry, NewPage, PageStore, Policy, Purpose, StoreOptions};
 use region::{Region, RegionSpec};
 
 fn open(folder: &tempfile::TempDir) -> PageStore {
@@ -33,7 +33,7 @@ fn find_collision(store: &PageStore) -> [Block; 2] {
 
 fn store_page(store: &PageStore, contents: &Block) -> NewPage {
     let mut lane = store.lane();
-    let policy = Policy { shares_duplicates: true, compresses: false };
+    let policy = Policy { shares_duplicates: true, compression: Compression::Later };
     let pinned = store.pin();
     let page = lane.store_page(&pinned, contents, policy, || Purpose::NewData);
     page.expect("the pool has room")

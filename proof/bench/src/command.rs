@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, FromArgMatches, Parser, Subcommand};
 use results::Suite;
+use system::Interruption;
 
 use crate::output::Form;
 use crate::run::{Chosen, Options, PlannedSuite, start};
@@ -64,9 +65,11 @@ enum Command {
 pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
     match &arguments.command {
         Command::Engine(it) if !it.options.asks_for_record() => {
+            Interruption::listen()?;
             engine::run(&it.arguments, form)?;
         }
         Command::Steps(it) if !it.options.asks_for_record() => {
+            Interruption::listen()?;
             steps::run(&it.arguments, form)?;
         }
         Command::Engine(it) => return start(&it.options, &[engine(&it.arguments)], form),

@@ -1,6 +1,7 @@
 //! What is written: blocks of a known kind, fresh each time.
 
 use crate::clock::Random;
+use crate::corpus::{Corpus, Kind};
 
 const BLOCK_BYTES: usize = 4096;
 
@@ -34,6 +35,10 @@ impl Data {
     }
 }
 
+/// Contents that duplicates repeat, when nothing else is said: 256 MiB of them, so that comparing
+/// reaches memory.
+const ORIGINALS: u64 = 65_536;
+
 /// A source of requests' contents.
 pub(crate) struct Contents {
     data: Data,
@@ -41,21 +46,49 @@ pub(crate) struct Contents {
     request_bytes: usize,
     next: usize,
     stamp: u64,
+    originals: u64,
+    choice: Random,
 }
 
 impl Contents {
-    /// For requests of `request_bytes`. Different seeds give different contents.
+    /// For requests of `request_bytes`. Different seeds give different contents, but for
+    /// duplicates: all sources repeat the same originals.
     pub(crate) fn new(data: Data, request_bytes: usize, seed: u64) -> Self {
         let blocks = READY_BLOCKS.max(request_bytes / BLOCK_BYTES * 2);
         let mut random = Random::new(seed);
+        let mut corpus = Corpus::new(seed);
         let mut ready = vec![0; blocks * BLOCK_BYTES];
         for (index, block) in ready.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut().enumerate() {
-            fill(block, kind_of(data, index), &mut random);
+            match kind_of(data, index) {
+                Data::Zero => block.fill(0),
+                Data::Compressible => corpus.fill(KINDS[index % KINDS.len()], block),
+                Data::Duplicate => fill_with_noise(block, &mut Random::new(original_seed(index))),
+                Data::Random | Data::Mixed => fill_with_noise(block, &mut random),
+            }
         }
-        Self { data, ready, request_bytes, next: 0, stamp: seed << 40 }
+        let choice = Random::new(!seed);
+        Self {
+            data,
+            ready,
+            request_bytes,
+            next: 0,
+            stamp: seed << 40,
+            originals: ORIGINALS,
+            choice,
+        }
+    }
+
+    /// Duplicates repeat one of `count` originals, a multiple of 64.
+    pub(crate) fn with_originals(mut self, count: u64) -> Self {
+        let ready = READY_BLOCKS as u64;
+        assert!(count >= ready, "there are {ready} originals at least");
+        assert!(count.is_multiple_of(ready), "originals come in sets of {ready}");
+        self.originals = count;
+        self
     }
 
     /// The next request's contents: never seen before, unless duplicates or zeros are asked for.
+    /// A duplicate repeats any of the originals.
     pub(crate) fn next(&mut self) -> &[u8] {
         if self.next + self.request_bytes > self.ready.len() {
             self.next = 0;
@@ -65,13 +98,64 @@ impl Contents {
         self.next = range.end;
         let request = &mut self.ready[range];
         for (index, block) in request.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut().enumerate() {
-            if !matches!(kind_of(self.data, first + index), Data::Zero | Data::Duplicate) {
-                self.stamp += 1;
-                block[1024..1032].copy_from_slice(&self.stamp.to_le_bytes());
+            match kind_of(self.data, first + index) {
+                Data::Zero => {}
+                Data::Duplicate => {
+                    let set = self.choice.below(self.originals / READY_BLOCKS as u64);
+                    stamp(block, original(set, first + index));
+                }
+                Data::Random | Data::Compressible | Data::Mixed => {
+                    self.stamp += 1;
+                    stamp(block, self.stamp);
+                }
             }
         }
         request
     }
+
+    /// The originals that duplicates repeat, a set at a time, to be stored before.
+    pub(crate) fn each_original(
+        &self,
+        mut store: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut blocks = vec![0; READY_BLOCKS * BLOCK_BYTES];
+        let blocks_of = |bytes: &mut Vec<u8>, each: &mut dyn FnMut(usize, &mut Block)| {
+            let blocks = bytes.as_chunks_mut::<BLOCK_BYTES>().0;
+            blocks.iter_mut().enumerate().for_each(|(index, block)| each(index, block));
+        };
+        blocks_of(&mut blocks, &mut |index, block| {
+            fill_with_noise(block, &mut Random::new(original_seed(index)));
+        });
+        for set in 0..self.originals / READY_BLOCKS as u64 {
+            blocks_of(&mut blocks, &mut |index, block| stamp(block, original(set, index)));
+            store(&blocks)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks kept ready, as they are.
+    pub(crate) fn ready_blocks(&self) -> &[Block] {
+        self.ready.as_chunks::<BLOCK_BYTES>().0
+    }
+}
+
+type Block = [u8; BLOCK_BYTES];
+
+/// Pages of data that shrinks, in equal shares.
+const KINDS: [Kind; 4] = Kind::ALL;
+
+/// Makes a block differ from all with another number.
+fn stamp(block: &mut Block, number: u64) {
+    block[1024..1032].copy_from_slice(&number.to_le_bytes());
+}
+
+fn original(set: u64, index: usize) -> u64 {
+    let ready = READY_BLOCKS as u64;
+    set * ready + index as u64 % ready
+}
+
+fn original_seed(index: usize) -> u64 {
+    0x0D15_EA5E + (index % READY_BLOCKS) as u64
 }
 
 /// Mixed data: half random, a quarter compressible, an eighth each of duplicates and zeros.
@@ -85,35 +169,49 @@ fn kind_of(data: Data, index: usize) -> Data {
     }
 }
 
-fn fill(block: &mut [u8; BLOCK_BYTES], kind: Data, random: &mut Random) {
-    match kind {
-        Data::Zero => block.fill(0),
-        Data::Compressible => fill_with_rows(block, random),
-        Data::Random | Data::Duplicate | Data::Mixed => {
-            for bytes in block.as_chunks_mut::<8>().0 {
-                *bytes = random.next().to_le_bytes();
-            }
-        }
+fn fill_with_noise(block: &mut Block, random: &mut Random) {
+    for bytes in block.as_chunks_mut::<8>().0 {
+        *bytes = random.next().to_le_bytes();
     }
 }
 
-/// A database page of sorts: rows of a key, a number, a date and a name, half of it shrinking.
-fn fill_with_rows(block: &mut [u8; BLOCK_BYTES], random: &mut Random) {
-    const NAMES: [&str; 8] =
-        ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath"];
-    let mut at = 0;
-    while at < BLOCK_BYTES {
-        let name = NAMES[usize::try_from(random.below(8)).expect("below eight")];
-        let row = format!(
-            "{:08x}|{:05}|2026-{:02}-{:02}|{name}-{:04}|active|",
-            random.next() >> 32,
-            random.below(100_000),
-            1 + random.below(12),
-            1 + random.below(28),
-            random.below(10_000),
-        );
-        let length = row.len().min(BLOCK_BYTES - at);
-        block[at..at + length].copy_from_slice(&row.as_bytes()[..length]);
-        at += length;
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn draw(data: Data, seed: u64, count: usize) -> Vec<Vec<u8>> {
+        let mut contents = Contents::new(data, BLOCK_BYTES, seed).with_originals(128);
+        (0..count).map(|_| contents.next().to_vec()).collect()
+    }
+
+    #[test]
+    fn fresh_contents_are_never_equal() {
+        for data in [Data::Random, Data::Compressible] {
+            let (first, second) = (draw(data, 1, 500), draw(data, 2, 500));
+            let all: HashSet<_> = first.into_iter().chain(second).collect();
+            assert_eq!(all.len(), 1_000, "{}", data.name());
+        }
+    }
+
+    #[test]
+    fn duplicates_repeat_the_originals_whatever_the_seed() {
+        let source = Contents::new(Data::Duplicate, BLOCK_BYTES, 1).with_originals(128);
+        let mut originals = HashSet::new();
+        let keep = |set: &[u8]| {
+            originals.extend(set.as_chunks::<BLOCK_BYTES>().0.iter().map(|it| it.to_vec()));
+            Ok(())
+        };
+        source.each_original(keep).expect("nothing fails");
+        assert_eq!(originals.len(), 128);
+        let drawn: HashSet<_> = draw(Data::Duplicate, 1, 500)
+            .into_iter()
+            .chain(draw(Data::Duplicate, 9, 500))
+            .collect();
+        assert!(drawn.is_subset(&originals));
+        assert!(drawn.len() > 100, "{}", drawn.len());
+        let mixed: Vec<_> = draw(Data::Mixed, 3, 80);
+        assert_eq!(mixed.iter().filter(|block| originals.contains(*block)).count(), 10);
     }
 }

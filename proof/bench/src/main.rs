@@ -10,14 +10,14 @@ mod contents;
 mod corpus;
 mod doctor;
 mod engine;
+mod fio_step;
 mod floor;
 mod forsa;
 mod fusion;
-#[allow(dead_code, reason = "suites with open loops come next")]
 mod latency;
 mod log;
+mod medians;
 mod output;
-#[allow(dead_code, reason = "suites with open loops come next")]
 mod pace;
 mod page;
 mod peers;
@@ -29,12 +29,16 @@ mod steps;
 use std::process::ExitCode;
 
 use clap::Parser;
+use system::Interruption;
 
 fn main() -> ExitCode {
     let arguments = command::Arguments::parse();
     let form = arguments.form();
     command::run(&arguments, form).unwrap_or_else(|error| {
         output::failure(&error, form);
-        ExitCode::FAILURE
+        match Interruption::was_asked_for() {
+            true => ExitCode::from(run::INTERRUPTED_EXIT_CODE),
+            false => ExitCode::FAILURE,
+        }
     })
 }

@@ -9,6 +9,7 @@ use codec::{BLOCK_BYTES, Block, Encoder};
 use page_store::{PageStore, StoreOptions};
 use results::Suite;
 use serde::Serialize;
+use system::Interruption;
 use volume::{Engine, EngineOptions, Reduction, VolumeSpec};
 
 use crate::clock::{Random, nanoseconds};
@@ -98,6 +99,7 @@ fn measure(arguments: &Arguments) -> Result<(Vec<Row>, bool)> {
     measure_codec(&mut rows);
     measure_store(&mut rows, &place)?;
     measure_volume(&mut rows, &place)?;
+    ensure!(!Interruption::is_asked_for(), "interrupted between steps");
     Ok((rows.list, place.has_huge_pages()))
 }
 
@@ -112,7 +114,7 @@ impl Rows {
         let mut repeat = |time: Duration| {
             let end = Instant::now() + time;
             let (mut ns, mut count) = (0_u64, 0_u64);
-            while Instant::now() < end {
+            while Instant::now() < end && !Interruption::is_asked_for() {
                 ns += nanoseconds(|| (0..BATCH).for_each(|_| work()));
                 count += u64::from(BATCH);
             }

@@ -162,6 +162,27 @@ fn searching_for_leaks_while_writing() {
     check("search for leaks", &furnished(), &act);
 }
 
+/// Pages of one name and of two, that shrink and that do not; some are overwritten in between.
+#[test]
+fn compressing_in_the_background() {
+    let act = [
+        write(0, 0, 24, Texture::Text),
+        write(0, 64, 8, Texture::FewTexts),
+        write(1, 64, 8, Texture::FewTexts),
+        write(0, 80, 4, Texture::Noise),
+        maintain(1),
+        write(0, LEAF + 100, 4, Texture::FewTexts),
+        write(0, 3, 4, Texture::Noise),
+        maintain(8),
+        Operation::Reopen(Reopening::Clean),
+        write(1, 20, 4, Texture::Text),
+        maintain(8),
+    ];
+    let explored = check("compression", &furnished(), &act);
+    // More than 50 blocks lose their mark, most of them with a page of their own before.
+    assert!(explored.stores > 350, "pages were compressed");
+}
+
 #[test]
 fn moving_pages_out_of_sparse_slabs() {
     let mut prepare = vec![create(0, 8 * MIB), create(1, 4 * MIB)];

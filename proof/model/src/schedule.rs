@@ -118,9 +118,9 @@ impl Author {
             7..9 => Operation::Rename { slot, to: self.slot() },
             9..12 => self.resize(slot),
             12..14 => Operation::SetReduction { slot, reduction: self.random.index(4) },
-            14..19 => Operation::Maintain { steps: 1 + self.random.index(6) },
-            19 => Operation::Reopen(Reopening::Clean),
-            20..22 => Operation::Reopen(Reopening::Unclean),
+            14..24 => Operation::Maintain { steps: 1 + self.random.index(6) },
+            24 => Operation::Reopen(Reopening::Clean),
+            25..27 => Operation::Reopen(Reopening::Unclean),
             _ => Operation::Request { slot, request: self.request(slot) },
         }
     }

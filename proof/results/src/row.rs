@@ -82,7 +82,7 @@ pub struct Row {
     /// that took equally long, in order: whether it was steady shows there.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub rounds: Vec<f64>,
-    /// Figures of this suite only, by name with unit: `floor_ns_mean`, `messages_per_s`.
+    /// Figures of this suite only, by name with unit: `floor_ns_mean`, `messages_per_s_total`.
     pub figures: BTreeMap<String, f64>,
 }
 
@@ -153,7 +153,7 @@ impl Row {
 
 /// What a case's result is called, most telling first.
 pub const HEADLINES: [&str; 6] =
-    ["ns_mean", "messages_per_s", "reduction", "latency_ns_mean", "iops", "bytes_per_s"];
+    ["ns_mean", "messages_per_s_total", "reduction", "latency_ns_mean", "iops", "bytes_per_s"];
 
 /// Whether a measurement counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,15 @@ impl LazyTarget {
         &self.spec
     }
 
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The target, if it was set up already.
+    pub fn opened(&self) -> Option<&Target> {
+        self.target.get()?.as_ref().ok()
+    }
+
     /// The target, which has been shown to keep what is written, and its counters checked.
     pub fn get(&self) -> Result<&Target> {
         let made = self.target.get_or_init(|| self.make().map_err(|error| format!("{error:#}")));

@@ -62,6 +62,11 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
         "Written bytes that a fill pattern describes, without a page.",
         pool.fill_bytes,
     );
+    page.gauge(
+        "memlane_pool_pending_bytes",
+        "Written bytes stored as they are until there is time to compress them.",
+        pool.pending_bytes,
+    );
     page.gauge("memlane_pool_pages", "Pages that hold contents.", pool.page_count);
 }
 

@@ -71,6 +71,7 @@ impl Service {
             slack_bytes: usage.slack_bytes,
             written_bytes: usage.written_bytes,
             fill_bytes: usage.fill_bytes,
+            pending_bytes: usage.pending_bytes,
             page_count: usage.page_count,
             ratio: ratio(usage.written_bytes, usage.used_bytes),
         }

@@ -11,5 +11,4 @@ mod pages;
 mod text;
 mod words;
 
-#[expect(unused_imports, reason = "the suites take their pages from it next")]
 pub(crate) use pages::{Corpus, Kind};

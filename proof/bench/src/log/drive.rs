@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use system::Interruption;
 
 use super::aligned::Aligned;
+use super::due::Schedule;
 use super::medium::Medium;
 use super::message::{BATCH_BYTES, Batches, verify};
 use super::meter::{Meter, Moments, Spent, Window};
 use super::mix::{Mix, Tokens};
-use super::pace::Pace;
 use super::positions::Positions;
 use super::stop::Stop;
 use crate::clock::Random;
@@ -156,7 +156,7 @@ impl Scene<'_> {
         let (mut writer, mut reader) = (Writer::new(self), Reader::new(self, 0));
         let mut gate = match self.load.pacing {
             Loop::Closed => Gate::Open,
-            Loop::Open { operations_per_s } => Gate::Paced(Pace::new(operations_per_s)),
+            Loop::Open { operations_per_s } => Gate::Paced(Schedule::new(operations_per_s)),
         };
         thread::scope(|scope| {
             let (ended, all_ended) = mpsc::channel();
@@ -190,7 +190,7 @@ impl Scene<'_> {
                     Loop::Closed => Gate::Reads(tokens),
                     Loop::Open { operations_per_s } => {
                         let share = self.load.mix.read_share() / reader_count;
-                        Gate::Paced(Pace::new(operations_per_s * share))
+                        Gate::Paced(Schedule::new(operations_per_s * share))
                     }
                 };
                 let ended = ended.clone();
@@ -204,7 +204,7 @@ impl Scene<'_> {
                 Loop::Closed => Gate::Appends(tokens),
                 Loop::Open { operations_per_s } => {
                     let share = 1.0 - self.load.mix.read_share();
-                    Gate::Paced(Pace::new(operations_per_s * share))
+                    Gate::Paced(Schedule::new(operations_per_s * share))
                 }
             };
             let writer = &mut writer;
@@ -268,7 +268,7 @@ enum Gate<'a> {
     Open,
     Reads(&'a Tokens),
     Appends(&'a Tokens),
-    Paced(Pace),
+    Paced(Schedule),
 }
 
 /// When an operation may begin, and when it should have.
@@ -283,8 +283,8 @@ impl Gate<'_> {
             Self::Open => true,
             Self::Reads(tokens) => tokens.take_read(stop),
             Self::Appends(tokens) => tokens.take_append(stop),
-            Self::Paced(pace) => {
-                let due = pace.wait_unless(|| stop.is_asked_for())?;
+            Self::Paced(schedule) => {
+                let due = schedule.wait_unless(|| stop.is_asked_for())?;
                 return Some(Start { due: Some(due) });
             }
         };

@@ -5,8 +5,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use results::{Latency, LatencyKind, Slice};
 
+use crate::latency::Latencies;
+
 /// Long enough for hundreds of operations, short enough to show a hiccup.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
+
+/// In how many pieces a measurement is looked at to see whether it was steady.
+const PIECES: usize = 5;
 
 /// Longer ones count as this long, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
@@ -54,8 +59,8 @@ pub(crate) enum Spent {
 #[derive(Clone)]
 pub(crate) struct Meter {
     window: Window,
-    service: Histogram<u64>,
-    intended: Histogram<u64>,
+    service: Latencies,
+    intended: Latencies,
     slices: Vec<Histogram<u32>>,
     service_ns: u64,
     generating_ns: u64,
@@ -64,12 +69,11 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(window: Window) -> Self {
-        let latencies = || Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("a good range");
         let slice = Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("a good range");
         Self {
             window,
-            service: latencies(),
-            intended: latencies(),
+            service: Latencies::new(),
+            intended: Latencies::new(),
             slices: vec![slice; window.slice_count()],
             service_ns: 0,
             generating_ns: 0,
@@ -85,12 +89,12 @@ impl Meter {
             return;
         }
         let service_ns = nanoseconds(answered - sent);
-        self.service.saturating_record(service_ns);
+        self.service.record(service_ns);
         self.service_ns += service_ns;
         let mut shown_ns = service_ns;
         if let Some(due) = due {
             shown_ns = nanoseconds(answered.saturating_duration_since(due));
-            self.intended.saturating_record(shown_ns);
+            self.intended.record(shown_ns);
         }
         self.slices[slice].saturating_record(shown_ns);
     }
@@ -109,8 +113,8 @@ impl Meter {
 
     /// Adds what another thread measured in the same window.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.service.add(&other.service).expect("histograms of one kind add up");
-        self.intended.add(&other.intended).expect("histograms of one kind add up");
+        self.service.add(&other.service);
+        self.intended.add(&other.intended);
         for (slice, other) in self.slices.iter_mut().zip(&other.slices) {
             slice.add(other).expect("histograms of one kind add up");
         }
@@ -120,21 +124,32 @@ impl Meter {
     }
 
     pub(crate) fn operations(&self) -> u64 {
-        self.service.len()
+        self.service.count()
     }
 
     pub(crate) fn operations_per_s(&self) -> f64 {
         self.operations() as f64 / self.window.length.as_secs_f64()
     }
 
+    /// The rate in pieces of the window that are equally long, in order; none when it is too short.
+    pub(crate) fn operations_per_s_in_pieces(&self) -> Vec<f64> {
+        let length = self.slices.len() / PIECES;
+        if length == 0 {
+            return Vec::new();
+        }
+        let seconds = SLICE.as_secs_f64() * length as f64;
+        let count = |piece: &[Histogram<u32>]| piece.iter().map(Histogram::len).sum::<u64>();
+        self.slices.chunks(length).take(PIECES).map(|it| count(it) as f64 / seconds).collect()
+    }
+
     /// How long operations took once they were sent; none if there were none.
     pub(crate) fn service(&self) -> Option<Latency> {
-        latency(&self.service, LatencyKind::Service)
+        self.service.recorded(LatencyKind::Service).ok()
     }
 
     /// How long they took from when they were due; none where nobody set the pace.
     pub(crate) fn intended(&self) -> Option<Latency> {
-        latency(&self.intended, LatencyKind::Intended)
+        self.intended.recorded(LatencyKind::Intended).ok()
     }
 
     /// What the load takes of the time that its threads are busy, 0 to 1.
@@ -162,28 +177,6 @@ impl Meter {
 
 fn share(part: u64, rest: u64) -> f64 {
     part as f64 / ((part + rest) as f64).max(1.0)
-}
-
-fn latency(histogram: &Histogram<u64>, kind: LatencyKind) -> Option<Latency> {
-    let value = |quantile| histogram.value_at_quantile(quantile);
-    let pair = |it: hdrhistogram::iterators::IterationValue<u64>| {
-        (it.value_iterated_to(), it.count_since_last_iteration())
-    };
-    // Steps of a fifth keep the record small; percentiles come from the fine histogram.
-    let coarse = histogram.iter_log(100, 1.2).map(pair).filter(|(_, count)| *count > 0);
-    (!histogram.is_empty()).then(|| Latency {
-        kind,
-        mean: histogram.mean(),
-        p50: value(0.5),
-        p90: value(0.9),
-        p99: value(0.99),
-        p999: value(0.999),
-        p9999: value(0.9999),
-        max: histogram.max(),
-        submission_mean: None,
-        completion_mean: None,
-        histogram: coarse.collect(),
-    })
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

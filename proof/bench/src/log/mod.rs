@@ -6,13 +6,13 @@
 
 mod aligned;
 mod drive;
+mod due;
 mod embedded;
 mod medium;
 mod memory;
 mod message;
 mod meter;
 mod mix;
-mod pace;
 mod positions;
 mod record;
 mod site;

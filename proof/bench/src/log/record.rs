@@ -7,9 +7,6 @@ use super::drive::{Load, Loop, Measured, Sync};
 use super::message::{BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES};
 use super::meter::{Meter, SLICE};
 
-/// Above this the load itself is what limits the rate.
-const GENERATOR_SHARE_MAX: f64 = 0.1;
-
 /// Below this share of the rate that was asked for, the medium did not keep up.
 const RATE_SHARE_MIN: f64 = 0.95;
 
@@ -25,7 +22,6 @@ pub(crate) struct About<'a> {
     pub(crate) target: &'a str,
     pub(crate) log_bytes: u64,
     pub(crate) repeat: u32,
-    pub(crate) cores: usize,
     /// Of the highest rate, where the rate is given.
     pub(crate) rate_percent: Option<u32>,
 }
@@ -49,6 +45,8 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     row.time.duration_s = load.duration.as_secs_f64();
     row.latency = all.intended().or(all.service());
     row.generator_share = Some(all.generator_share());
+    let pieces = all.operations_per_s_in_pieces();
+    row.rounds = pieces.into_iter().map(|it| it * BATCH_MESSAGES as f64).collect();
     for (name, meter) in [("reads", &measured.reads), ("appends", &measured.appends)] {
         if meter.operations() > 0 {
             let slice_ms = u64::try_from(SLICE.as_millis()).expect("a short time");
@@ -57,7 +55,7 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     }
     add_params(&mut row, about, load);
     add_figures(&mut row, measured, &all);
-    add_flags(&mut row, about, load, &all);
+    add_flags(&mut row, load, &all);
     row
 }
 
@@ -70,7 +68,10 @@ fn add_params(row: &mut Row, about: About<'_>, load: &Load) {
         ("rate_percent", json!(about.rate_percent)),
         ("message_bytes", json!(MESSAGE_BYTES)),
         ("block_bytes", json!(BATCH_BYTES)),
-        ("log_bytes", json!(about.log_bytes)),
+        ("op", json!(if load.mix.has_reads() { "read and append" } else { "append" })),
+        ("working_bytes", json!(about.log_bytes)),
+        // A log is filled before anything is measured on it.
+        ("preconditioned", json!(true)),
         ("data", json!(load.data.name())),
         ("sync", json!(load.sync == Sync::EachAppend)),
     ];
@@ -110,16 +111,11 @@ fn percentiles(latency: &Latency) -> [(&'static str, f64); 7] {
     ]
 }
 
-fn add_flags(row: &mut Row, about: About<'_>, load: &Load, all: &Meter) {
+fn add_flags(row: &mut Row, load: &Load, all: &Meter) {
     if let Loop::Open { operations_per_s } = load.pacing {
         row.figures.insert("asked_operations_per_s".to_owned(), operations_per_s);
         if all.operations_per_s() < operations_per_s * RATE_SHARE_MIN {
             row.flag("the target did not keep up with the rate");
         }
-    } else if all.generator_share() > GENERATOR_SHARE_MAX {
-        row.flag("generator bound");
-    }
-    if load.thread_count() > about.cores {
-        row.flag("more threads than cores");
     }
 }

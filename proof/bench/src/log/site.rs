@@ -1,57 +1,203 @@
 //! The things that a log is put on.
 
-use anyhow::Result;
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{Mode, OFlags, open};
+use serde::{Serialize, Serializer};
+use targets::{Access, Kind, Place, Spec, Target};
 
 use super::embedded::Embedded;
 use super::medium::Medium;
 use super::memory::Memory;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// Something that a log can be put on, not set up yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
-    /// A volume of an engine in this process
-    VolumeEmbedded,
-    /// Copies to and from bare memory: the floor
+    /// A volume of an engine in this process.
+    Embedded,
+    /// Copies to and from bare memory: the floor.
     Memory,
+    /// A file or a block device.
+    Target(Kind),
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 2] = [Self::VolumeEmbedded, Self::Memory];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::VolumeEmbedded => "volume embedded",
-            Self::Memory => "bare memory",
-        }
+    /// What is measured where nothing is said.
+    pub(crate) fn usual() -> Vec<Self> {
+        let kinds = [Kind::Volume, Kind::Tmpfs, Kind::Zram, Kind::Disk];
+        [Self::Embedded, Self::Memory].into_iter().chain(kinds.map(Self::Target)).collect()
     }
 
     /// Why it cannot be had here.
-    pub(crate) fn missing(self) -> Option<String> {
+    pub(crate) fn missing(&self, place: &Place) -> Option<String> {
         match self {
-            Self::VolumeEmbedded | Self::Memory => None,
+            Self::Embedded | Self::Memory => None,
+            Self::Target(kind) => Spec::from(kind.clone()).missing(place),
         }
     }
 
-    /// Makes one. Dropping it takes it down.
-    pub(crate) fn medium(self, size_bytes: u64) -> Result<Box<dyn Medium>> {
+    pub(crate) fn memory_bytes(&self, place: &Place) -> u64 {
         match self {
-            Self::VolumeEmbedded => Ok(Box::new(Embedded::new(size_bytes, 1)?)),
-            Self::Memory => Ok(Box::new(Memory::new(size_bytes))),
-        }
-    }
-
-    pub(crate) fn memory_bytes(self, size_bytes: u64) -> u64 {
-        match self {
-            Self::VolumeEmbedded => Embedded::pool_bytes(size_bytes),
-            Self::Memory => size_bytes,
+            Self::Embedded => Embedded::pool_bytes(place.size_bytes),
+            Self::Memory => place.size_bytes,
+            Self::Target(kind) => Spec::from(kind.clone()).memory_bytes(place),
         }
     }
 
     /// Roughly what it writes in a second, for plans.
-    pub(crate) fn bytes_per_s_expected(self) -> u64 {
+    pub(crate) fn bytes_per_s_expected(&self) -> u64 {
         match self {
-            Self::VolumeEmbedded => 4_000_000_000,
-            Self::Memory => 10_000_000_000,
+            Self::Memory => 10 << 30,
+            Self::Embedded => 5 << 30,
+            Self::Target(Kind::Disk | Kind::Path(_)) => 300 << 20,
+            Self::Target(Kind::Tmpfs) => 4 << 30,
+            Self::Target(_) => 500 << 20,
+        }
+    }
+
+    /// Makes one.
+    pub(crate) fn open(&self, place: &Place) -> Result<Ground> {
+        let on = |medium: Box<dyn Medium>| Ground { medium, target: None };
+        match self {
+            Self::Embedded => Ok(on(Box::new(Embedded::new(place.size_bytes, 1)?))),
+            Self::Memory => Ok(on(Box::new(Memory::new(place.size_bytes)))),
+            Self::Target(kind) => {
+                let target = Spec::from(kind.clone()).open(place)?;
+                let medium = match target.access() {
+                    Access::File { path, direct } => DeviceOrFile::open(path, *direct)?,
+                    _ => bail!("{self} is neither a file nor a block device"),
+                };
+                let size_bytes = target.size_bytes();
+                ensure!(size_bytes >= place.size_bytes, "{self} has only {size_bytes} bytes");
+                Ok(Ground { medium: Box::new(medium), target: Some(target) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded => f.write_str("volume embedded"),
+            Self::Memory => f.write_str("bare memory"),
+            Self::Target(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Site {
+    type Err = anyhow::Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "embedded" => Ok(Self::Embedded),
+            "memory" => Ok(Self::Memory),
+            word => {
+                let kind = word.parse();
+                kind.map(Self::Target).context("a log lies on embedded, memory, or a target")
+            }
+        }
+    }
+}
+
+impl Serialize for Site {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A medium with what was made for it, which is taken down after the medium was let go.
+pub(crate) struct Ground {
+    pub(crate) medium: Box<dyn Medium>,
+    pub(crate) target: Option<Target>,
+}
+
+/// Opened past the page cache where that is possible.
+struct DeviceOrFile {
+    file: File,
+    is_direct: bool,
+}
+
+impl DeviceOrFile {
+    fn open(path: &Path, is_direct: bool) -> Result<Self> {
+        let past_cache = if is_direct { OFlags::DIRECT } else { OFlags::empty() };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | past_cache;
+        let opened = open(path, flags, Mode::empty());
+        let file = File::from(opened.with_context(|| format!("cannot open {}", path.display()))?);
+        Ok(Self { file, is_direct })
+    }
+}
+
+impl Medium for DeviceOrFile {
+    fn append(&self, offset_bytes: u64, batch: &[u8]) -> Result<()> {
+        self.file.append(offset_bytes, batch)
+    }
+
+    fn read(&self, offset_bytes: u64, batch: &mut [u8]) -> Result<()> {
+        self.file.read(offset_bytes, batch)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let is_cached = !self.is_direct;
+        is_cached.then(|| "through the page cache".to_owned()).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::drive::{Load, Log, Loop, Sync, Threads};
+    use super::super::message::Batches;
+    use super::super::mix::Mix;
+    use super::*;
+    use crate::contents::Data;
+
+    #[test]
+    fn sites_are_named_by_the_words_of_targets_and_two_more() {
+        let parsed = |word: &str| word.parse::<Site>().ok();
+        assert_eq!(parsed("embedded"), Some(Site::Embedded));
+        assert_eq!(parsed("memory"), Some(Site::Memory));
+        assert_eq!(parsed("zram"), Some(Site::Target(Kind::Zram)));
+        assert_eq!(parsed("floppy"), None);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let place = Place::new(16 << 20, None);
+        let error = Site::Target(Kind::Null).open(&place).err().expect("it is nothing");
+        assert!(error.to_string().contains("neither a file nor a block device"), "{error:#}");
+    }
+
+    #[test]
+    fn logs_on_a_volume_in_memory_and_on_files_come_back_as_they_were_written() {
+        let place = Place::new(16 << 20, None);
+        for site in [Site::Embedded, Site::Memory, Site::Target(Kind::Tmpfs)] {
+            let ground = site.open(&place).expect("there is room");
+            let batches = Batches::new(Data::Random, 1);
+            let log = Log::fill(("log", ground.medium), place.size_bytes, 2, batches);
+            let load = Load {
+                mix: Mix::READS_80,
+                threads: Threads::Apart,
+                readers: 2,
+                data: Data::Mixed,
+                sync: Sync::Never,
+                pacing: Loop::Closed,
+                seed: 5,
+                ramp: Duration::ZERO,
+                duration: Duration::from_millis(300),
+            };
+            let measured = log.and_then(|log| log.measure(&load));
+            let measured = measured.unwrap_or_else(|error| panic!("{site}: {error:#}"));
+            assert!(measured.reads.operations() > 0, "{site}");
         }
     }
 }

@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
-use results::{Row, Suite};
+use results::{Cpu, Row, StoreUse, Suite};
+use system::processor_seconds;
+use targets::{CpuMeter, Place, Target};
 
 use super::drive::{Load, Log, Loop, Sync, Threads};
 use super::message::Batches;
@@ -24,8 +26,9 @@ const LOG_MIB_MIN: u64 = 16;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// What the log lies on; everything that can be had here where nothing is said
-    #[arg(long = "target", value_enum, value_delimiter = ',', value_name = "NAME")]
+    /// What the log lies on: embedded, memory, volume, tmpfs, zram, disk, loop, fuse or a path
+    /// with a slash; the first six where nothing is said
+    #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     sites: Vec<Site>,
     /// The percentage of reads among operations
     #[arg(long, value_delimiter = ',', default_values = ["0", "80"], value_name = "PERCENT")]
@@ -79,7 +82,7 @@ impl Arguments {
     }
 
     fn sites(&self) -> Vec<Site> {
-        if self.sites.is_empty() { Site::ALL.to_vec() } else { self.sites.clone() }
+        if self.sites.is_empty() { Site::usual() } else { self.sites.clone() }
     }
 
     fn log_bytes(&self) -> u64 {
@@ -96,16 +99,17 @@ pub(crate) fn plan<'plan>(
     arguments.check()?;
     let mut plan = Plan::default();
     let sites = arguments.sites();
+    let place = Place::new(arguments.log_bytes(), session.destroy.clone());
     // All stay until the end, so that they are measured in turn.
-    let memory_bytes = sites.iter().map(|site| site.memory_bytes(arguments.log_bytes())).sum();
+    let memory_bytes = sites.iter().map(|site| site.memory_bytes(&place)).sum();
     let mut benches = Vec::new();
     for site in sites {
-        match site.missing() {
+        match site.missing(&place) {
             None => benches.push(Rc::new(Bench::new(site, memory_bytes, (arguments, session)))),
             Some(reason) => plan.skipped.push(Skip {
                 suite: Suite::Log,
                 case: "log".to_owned(),
-                target: site.name().to_owned(),
+                target: site.to_string(),
                 reason,
             }),
         }
@@ -116,7 +120,7 @@ pub(crate) fn plan<'plan>(
             plan.steps.push(Step {
                 suite: Suite::Log,
                 case: "log".to_owned(),
-                target: bench.site.name().to_owned(),
+                target: bench.site.to_string(),
                 repeat,
                 cost: bench.cost(repeat),
                 measure: Box::new(move || held.measure(repeat)),
@@ -132,7 +136,13 @@ struct Bench<'plan> {
     memory_bytes: u64,
     arguments: &'plan Arguments,
     session: &'plan Session,
-    log: RefCell<Option<Log>>,
+    standing: RefCell<Option<Standing>>,
+}
+
+/// A log and, behind it, what was made for it: the log is let go first.
+struct Standing {
+    log: Log,
+    target: Option<Target>,
 }
 
 impl<'plan> Bench<'plan> {
@@ -141,7 +151,7 @@ impl<'plan> Bench<'plan> {
         memory_bytes: u64,
         (arguments, session): (&'plan Arguments, &'plan Session),
     ) -> Self {
-        Self { site, memory_bytes, arguments, session, log: RefCell::new(None) }
+        Self { site, memory_bytes, arguments, session, standing: RefCell::new(None) }
     }
 
     fn cost(&self, repeat: u32) -> Cost {
@@ -188,33 +198,35 @@ impl<'plan> Bench<'plan> {
     }
 
     fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
-        let log = self.log.take();
-        let log = match log {
-            Some(log) => log,
+        let standing = self.standing.take();
+        let standing = match standing {
+            Some(standing) => standing,
             None => self.fill()?,
         };
-        let rows = self.measure_loads(&log, repeat)?;
+        let rows = self.measure_loads(&standing, repeat)?;
         // After an error nothing is known about the log: the next step makes another.
-        self.log.replace(Some(log));
+        self.standing.replace(Some(standing));
         Ok(rows)
     }
 
-    fn fill(&self) -> Result<Log> {
+    fn fill(&self) -> Result<Standing> {
         let arguments = self.arguments;
         let log_bytes = arguments.log_bytes();
-        let medium = self.site.medium(log_bytes)?;
+        let place = Place::new(log_bytes, self.session.destroy.clone());
+        let ground = self.site.open(&place)?;
         let readers = arguments.threads(self.session.cores).into_iter().max().unwrap_or(1);
         let batches = Batches::new(arguments.data, self.session.seed ^ 0x10C);
-        Log::fill((self.site.name(), medium), log_bytes, readers.max(1), batches)
+        let log = Log::fill((&self.site.to_string(), ground.medium), log_bytes, readers, batches)?;
+        Ok(Standing { log, target: ground.target })
     }
 
-    fn measure_loads(&self, log: &Log, repeat: u32) -> Result<Vec<Row>> {
+    fn measure_loads(&self, standing: &Standing, repeat: u32) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let mut appends_alone = None;
         for (index, mut load) in self.loads().into_iter().enumerate() {
             // No message comes again in another measurement.
             load.seed = load.seed.wrapping_add((u64::from(repeat) << 32) + (index as u64) * 1000);
-            let mut closed = self.measure_load(log, &load, (repeat, None))?;
+            let mut closed = self.measure_load(standing, &load, (repeat, None))?;
             let total = closed.figures[MESSAGES_TOTAL];
             if load.mix == Mix::APPENDS {
                 appends_alone = Some(total);
@@ -227,7 +239,7 @@ impl<'plan> Bench<'plan> {
                 ensure!(fastest > 0.0, "no operation ended, so there is no rate to go on from");
                 load.seed += 100;
                 load.pacing = Loop::Open { operations_per_s: fastest * f64::from(percent) / 100.0 };
-                rows.push(self.measure_load(log, &load, (repeat, Some(percent)))?);
+                rows.push(self.measure_load(standing, &load, (repeat, Some(percent)))?);
             }
         }
         Ok(rows)
@@ -235,21 +247,31 @@ impl<'plan> Bench<'plan> {
 
     fn measure_load(
         &self,
-        log: &Log,
+        standing: &Standing,
         load: &Load,
         (repeat, rate_percent): (u32, Option<u32>),
     ) -> Result<Row> {
         let started = SystemTime::now();
+        let Standing { log, target } = standing;
+        let servers = target.as_ref().map(Target::server_ids).unwrap_or_default();
+        let cpu_meter = CpuMeter::start(&servers)?;
+        let own_before = processor_seconds(std::process::id())?;
         let measured = log.measure(load)?;
+        let own_s = processor_seconds(std::process::id())? - own_before;
+        let (cpu, _) = cpu_meter.finish()?;
         let about = About {
-            target: self.site.name(),
+            target: &self.site.to_string(),
             log_bytes: log.size_bytes(),
             repeat,
-            cores: self.session.cores,
             rate_percent,
         };
         let mut row = record::row(about, load, &measured);
         row.time.started_unix_ms = crate::run::unix_ms(started);
+        // The load is this process, ramp included.
+        row.cpu = Some(Cpu { generator_s: cpu.generator_s + own_s, ..cpu });
+        let used_bytes = target.as_ref().map_or(Ok(None), Target::used_bytes)?;
+        row.store =
+            used_bytes.map(|used_bytes| StoreUse { written_bytes: log.size_bytes(), used_bytes });
         log.flags().into_iter().for_each(|flag| row.flag(flag));
         Ok(row)
     }

@@ -154,11 +154,8 @@ fn figure(row: &Row, name: &str) -> Option<f64> {
 
 /// None when no row has the figure.
 fn median(rows: &[&Row], figure: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let (below, above) = (values.get((values.len().max(1) - 1) / 2)?, values.get(middle)?);
-    Some(f64::midpoint(*below, *above))
+    let values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
+    results::median(&values)
 }
 
 /// `2_150_000` messages as `2.15 M`.

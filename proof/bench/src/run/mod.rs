@@ -18,4 +18,4 @@ mod steal;
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
 pub(crate) use session::Session;
-pub(crate) use start::{Chosen, PlannedSuite, start, unix_ms};
+pub(crate) use start::{Chosen, INTERRUPTED_EXIT_CODE, PlannedSuite, start, unix_ms};

@@ -7,10 +7,12 @@ use std::path::Path;
 use results::Probe;
 use system::Tool;
 
-/// Hardware counters, energy and control groups.
+/// Hardware counters, energy and control groups, and the versions of what is measured and measures.
 pub(crate) fn probe() -> BTreeMap<String, Probe> {
     let probes = [("pmu", pmu()), ("rapl", rapl()), ("cgroup", cgroup())];
-    probes.into_iter().map(|(name, probe)| (name.to_owned(), probe)).collect()
+    let versions = targets::versions();
+    let versions = versions.iter().map(|(name, version)| (*name, yes(version)));
+    probes.into_iter().chain(versions).map(|(name, probe)| (name.to_owned(), probe)).collect()
 }
 
 fn pmu() -> Probe {

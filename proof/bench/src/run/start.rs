@@ -17,7 +17,7 @@ use super::{Options, Plan, Session, host, probes};
 use crate::output::{self, Form, bytes_text};
 
 /// What the shell knows as "ended by Ctrl-C".
-const INTERRUPTED_EXIT_CODE: u8 = 130;
+pub(crate) const INTERRUPTED_EXIT_CODE: u8 = 130;
 
 /// A suite with what it was told.
 pub(crate) struct Chosen<Arguments> {

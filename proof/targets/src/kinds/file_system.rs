@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use system::{Mounted, Tool};
 use tempfile::TempDir;
 
+use super::files::open_to_all;
 use crate::target::{Access, Backing, Target, Traits, opens_directly};
 
 /// What is left for the file system itself: its journal, tables and reserve.
@@ -41,6 +42,7 @@ pub(super) fn ext4_on(target: Target, name: String) -> Result<Target> {
     Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0").arg(device).check()?;
     let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in("/var/tmp");
     let folder = folder.context("cannot make a folder to mount on")?;
+    open_to_all(folder.path())?;
     let mounted = Mounted::new(device, &folder.path().join("mnt"), "noatime")?;
     let path = mounted.folder().join("data");
     File::create(&path)

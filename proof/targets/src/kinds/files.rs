@@ -29,6 +29,7 @@ impl OwnFile {
         let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(place);
         let folder =
             folder.with_context(|| format!("cannot make a folder in {}", place.display()))?;
+        open_to_all(folder.path())?;
         let own = Self { folder };
         let path = own.path();
         File::create(&path)
@@ -50,6 +51,12 @@ impl OwnFile {
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// Users other than root must be able to enter what root made: PostgreSQL does not run as root.
+pub(super) fn open_to_all(folder: &Path) -> Result<()> {
+    rustix::fs::chmod(folder, rustix::fs::Mode::from_raw_mode(0o755))
+        .with_context(|| format!("cannot open {} to all", folder.display()))
 }
 
 impl Backing for OwnFile {

@@ -1,0 +1,188 @@
+//! Compressing pages that were stored as they are, when somebody has time.
+//!
+//! ```text
+//!  store_page ─▶ untried ──┬─ shrinks ──────▶ a compressed page, which entries move to one by one
+//!                          └─ does not ─────▶ tried: stays as it is
+//! ```
+//!
+//! The page's slot says whether it is untried, and so does every entry that names it. A page is
+//! tried without any lock, while a reference keeps it; then each entry that still names it is
+//! changed by itself. A kill in between leaves entries with either page, and leaks at worst.
+
+use std::ops::Range;
+
+use codec::{Block, Encoder};
+use sync::atomic::Ordering;
+use sync::{Pinned, counted};
+
+use crate::core::PageBytes;
+use crate::entry::{Entry, NodeRef};
+use crate::error::NoSpace;
+use crate::fingerprint::{
+    describe, described_as_tried, described_fingerprint, is_described_untried,
+};
+use crate::lane::{Lane, NewPage, Purpose};
+use crate::layout::{Class, Slot, packed_bytes_max};
+use crate::store::PageStore;
+
+/// Tries pages, some at a time. References keep them until [`Lane::end_batch`] is called.
+#[derive(Debug)]
+pub struct Compressor {
+    encoder: Encoder,
+    scratch: Box<Block>,
+    encodings: Vec<u8>,
+    held: Vec<NewPage>,
+}
+
+/// What is to become of an entry that names an untried page.
+#[derive(Debug)]
+#[must_use = "an attempt may hold a reference to be published"]
+pub enum Attempt {
+    /// It names no page that is there: a damaged region.
+    Damaged,
+    /// The page stays as it is; the entry loses its mark.
+    Keep,
+    /// A compressed page takes its place.
+    Shrink(Shrunk),
+}
+
+/// What an untried page has become. Must go to [`Lane::store_shrunk`].
+#[derive(Debug)]
+pub struct Shrunk {
+    raw: Slot,
+    fingerprint: u32,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// A reference to a compressed page of the same contents.
+    Stored(NewPage),
+    /// Where the encoding lies among the compressor's.
+    Encoded(Range<usize>),
+}
+
+impl Compressor {
+    pub fn new() -> Self {
+        Self {
+            encoder: Encoder::new(),
+            scratch: Box::new([0; codec::BLOCK_BYTES]),
+            encodings: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Tries to compress the page of an entry that was read under this pin and is untried.
+    pub fn attempt(&mut self, store: &PageStore, pinned: &Pinned<'_>, entry: Entry) -> Attempt {
+        let core = &store.core;
+        let (Ok(PageBytes::Raw(contents)), Some(at)) =
+            (core.stored_page(pinned, entry), entry.slot())
+        else {
+            return Attempt::Damaged;
+        };
+        let word = core.memory.region.word_to_store(core.memory.layout.slot_word(at));
+        // A page of as many references as can be counted saves too little for the trouble.
+        let Some(description) = counted::try_share(word, is_described_untried) else {
+            return Attempt::Keep;
+        };
+        self.held.push(NewPage(entry));
+        let fingerprint = described_fingerprint(description);
+        match self.form(store, pinned, contents, fingerprint) {
+            Some(form) => Attempt::Shrink(Shrunk { raw: at, fingerprint, form }),
+            None => {
+                counted::redescribe(word, described_as_tried);
+                Attempt::Keep
+            }
+        }
+    }
+
+    fn form(
+        &mut self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        contents: &Block,
+        fingerprint: u32,
+    ) -> Option<Form> {
+        if !codec::is_worth_encoding(contents) {
+            return None;
+        }
+        if fingerprint != 0 {
+            let room = (&mut *self.scratch, &mut self.held);
+            let known = store.core.share_compressed(pinned, contents, fingerprint, room);
+            if let Some(entry) = known {
+                return Some(Form::Stored(NewPage(entry)));
+            }
+        }
+        let encoded = self.encoder.encode_thoroughly(contents, packed_bytes_max())?;
+        let start = self.encodings.len();
+        self.encodings.extend_from_slice(encoded);
+        Some(Form::Encoded(start..self.encodings.len()))
+    }
+}
+
+impl Attempt {
+    /// Whether it made an encoding that is not stored yet.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::Shrink(Shrunk { form: Form::Encoded(_), .. }))
+    }
+}
+
+impl Default for Compressor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Lane<'_> {
+    /// Stores what an untried page has become. The caller owns the reference that is returned.
+    /// Writers find the compressed page from now on.
+    pub fn store_shrunk(
+        &mut self,
+        pinned: &Pinned<'_>,
+        compressor: &Compressor,
+        shrunk: Shrunk,
+    ) -> Result<NewPage, NoSpace> {
+        let Shrunk { raw, fingerprint, form } = shrunk;
+        let range = match form {
+            Form::Stored(page) => return Ok(page),
+            Form::Encoded(range) => range,
+        };
+        let page = self.store_packed(&compressor.encodings[range], fingerprint)?;
+        if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
+            self.core.index.remove(&self.core.memory, pinned, fingerprint, raw);
+            self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
+        }
+        Ok(page)
+    }
+
+    /// Lets go of the pages that were tried, and of their encodings.
+    pub fn end_batch(&mut self, compressor: &mut Compressor) {
+        compressor.encodings.clear();
+        for page in compressor.held.drain(..) {
+            self.give_back(page);
+        }
+    }
+
+    /// Takes the mark off entry `index` of a leaf. It names the same page before and after. The
+    /// caller keeps other writers of the entry away.
+    pub fn unmark(&mut self, leaf: NodeRef, index: usize) -> Entry {
+        let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
+        let entry = Entry(word.load(Ordering::Relaxed)).without_mark();
+        // PAIRS-WITH: PageStore::entry, "the page that the entry names".
+        word.store(entry.0, Ordering::Release);
+        entry
+    }
+
+    /// In a slot of a packed class: one of the raw class would win nothing.
+    fn store_packed(&mut self, encoded: &[u8], fingerprint: u32) -> Result<NewPage, NoSpace> {
+        let best = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
+        let larger = best.larger().filter(|&class| class != Class::RAW);
+        let at = std::iter::once(best)
+            .chain(larger)
+            .find_map(|class| self.take_slot(class, Purpose::Housekeeping).ok())
+            .ok_or(NoSpace)?;
+        self.core.memory.fill_slot(at, encoded);
+        self.publish(at, describe(encoded.len(), fingerprint));
+        Ok(NewPage(Entry::page(at, encoded.len())))
+    }
+}

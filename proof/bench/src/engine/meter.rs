@@ -1,0 +1,218 @@
+//! What one thread does and has measured.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use block_device::{BlockDevice, ByteRange};
+
+use super::bed::Bed;
+use crate::case::{Case, Op, Pattern};
+use crate::clock::nanoseconds;
+use crate::contents::{Contents, Data};
+use crate::floor::{self, Encoded, Places};
+use crate::latency::Latencies;
+
+/// Requests between two looks at the clock.
+const BATCH: u64 = 64;
+
+/// Time spent on a number of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) ns: u64,
+    pub(crate) count: u64,
+}
+
+impl Spent {
+    pub(crate) fn add(&mut self, ns: u64, count: u64) {
+        self.ns += ns;
+        self.count += count;
+    }
+
+    pub(crate) fn sum(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |mut sum, it| {
+            sum.add(it.ns, it.count);
+            sum
+        })
+    }
+
+    /// None where nothing was measured.
+    pub(crate) fn mean(self) -> Option<f64> {
+        (self.count > 0).then(|| self.ns as f64 / self.count as f64)
+    }
+}
+
+/// Which floor is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Floor {
+    Alone,
+    /// While the other threads measure theirs.
+    Together,
+    /// Alone, and a page decoded for each 4 KiB.
+    Decode,
+}
+
+/// How requests to the engine are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// In batches.
+    Mean,
+    /// In batches, with one thread at work.
+    MeanAlone,
+    /// One by one.
+    Each,
+}
+
+pub(crate) struct Meter {
+    case: Case,
+    /// The stretch of the volume that is this thread's: all of it where threads do not take from
+    /// each other.
+    start: u64,
+    size_bytes: u64,
+    places: Places,
+    floor_places: Places,
+    contents: Contents,
+    encoded: Option<Encoded>,
+    buffer: Vec<u8>,
+    /// Bytes of the stretch that were first written or discarded since it was renewed.
+    used_bytes: u64,
+    pub(crate) floor: Spent,
+    pub(crate) floor_together: Spent,
+    pub(crate) floor_decode: Spent,
+    pub(crate) engine: Spent,
+    pub(crate) engine_alone: Spent,
+    pub(crate) latencies: Latencies,
+}
+
+impl Meter {
+    /// The meter of thread `index`, from 0.
+    pub(crate) fn new(case: &Case, bed: &Bed, index: usize) -> Self {
+        let takes = matches!(case.op, Op::Write | Op::Discard);
+        let threads = case.threads as u64;
+        let unit = case.block_bytes as u64;
+        let share = bed.working_bytes / threads / unit * unit;
+        let (start, size_bytes) =
+            if takes { (share * index as u64, share) } else { (0, bed.working_bytes) };
+        let seed = 100 + index as u64;
+        let places = match case.pattern {
+            Pattern::Seq => Places::sequential(size_bytes, case.block_bytes),
+            Pattern::Rand if takes => Places::each(size_bytes, case.block_bytes),
+            Pattern::Rand => Places::random(size_bytes, case.block_bytes, seed),
+        };
+        let floor_places = match case.pattern {
+            Pattern::Seq => Places::sequential(share, case.block_bytes),
+            Pattern::Rand => Places::random(share, case.block_bytes, seed),
+        };
+        let contents = bed.contents(case.block_bytes, seed);
+        let is_decoded = case.op == Op::Read && case.data == Data::Compressible;
+        let encoded = is_decoded.then(|| Encoded::new(contents.ready_blocks())).flatten();
+        Self {
+            case: *case,
+            start,
+            size_bytes,
+            places,
+            floor_places,
+            contents,
+            encoded,
+            buffer: vec![0; case.block_bytes],
+            used_bytes: 0,
+            floor: Spent::default(),
+            floor_together: Spent::default(),
+            floor_decode: Spent::default(),
+            engine: Spent::default(),
+            engine_alone: Spent::default(),
+            latencies: Latencies::new(),
+        }
+    }
+
+    /// Measures bare memory, which is this thread's share of it.
+    pub(crate) fn floor_for(&mut self, memory: &mut [u8], time: Duration, floor: Floor) {
+        let mut spent = Spent::default();
+        while Duration::from_nanos(spent.ns) < time {
+            let (places, buffer) = (&mut self.floor_places, &mut self.buffer[..]);
+            let ns = match (floor, &mut self.encoded, self.case.op) {
+                (Floor::Decode, Some(encoded), _) => {
+                    encoded.copy_out_and_decode(memory, places, buffer, BATCH)
+                }
+                (Floor::Decode, None, _) => return,
+                (_, _, Op::Read) => floor::copy_out(memory, places, buffer, BATCH),
+                _ => floor::copy_in(memory, places, &mut self.contents, BATCH),
+            };
+            spent.add(ns, BATCH);
+        }
+        let sum = match floor {
+            Floor::Alone => &mut self.floor,
+            Floor::Together => &mut self.floor_together,
+            Floor::Decode => &mut self.floor_decode,
+        };
+        sum.add(spent.ns, spent.count);
+    }
+
+    /// Measures the engine. Returns the time that this round's requests took.
+    pub(crate) fn engine_for(&mut self, bed: &Bed, time: Duration, watch: Watch) -> Result<Spent> {
+        let mut spent = Spent::default();
+        while Duration::from_nanos(spent.ns) < time {
+            self.renew(bed, BATCH)?;
+            let mut result = Ok(());
+            let ns = match watch {
+                Watch::Each => self.timed_batch(bed)?,
+                _ => nanoseconds(|| result = (0..BATCH).try_for_each(|_| self.request(bed))),
+            };
+            result?;
+            spent.add(ns, BATCH);
+        }
+        match watch {
+            Watch::Mean => self.engine.add(spent.ns, spent.count),
+            Watch::MeanAlone => self.engine_alone.add(spent.ns, spent.count),
+            Watch::Each => {}
+        }
+        Ok(spent)
+    }
+
+    fn timed_batch(&mut self, bed: &Bed) -> Result<u64> {
+        let mut sum = 0;
+        for _ in 0..BATCH {
+            let mut once = Ok(());
+            let ns = nanoseconds(|| once = self.request(bed));
+            once?;
+            self.latencies.record(ns);
+            sum += ns;
+        }
+        Ok(sum)
+    }
+
+    /// First writes and discards use their stretch up. It is put back, outside the measured time,
+    /// before half of it is gone.
+    pub(crate) fn renew(&mut self, bed: &Bed, request_count: u64) -> Result<()> {
+        let wanted = request_count * self.case.block_bytes as u64;
+        if self.used_bytes + wanted <= self.size_bytes / 2 {
+            return Ok(());
+        }
+        match self.case.op {
+            Op::Read | Op::Overwrite => {}
+            Op::Write => bed.volume.discard(ByteRange::new(self.start, self.size_bytes))?,
+            Op::Discard => bed.fill(self.start, self.size_bytes)?,
+        }
+        self.used_bytes = 0;
+        Ok(())
+    }
+
+    /// Makes one request.
+    #[inline]
+    pub(crate) fn request(&mut self, bed: &Bed) -> Result<()> {
+        let at = self.start + self.places.next();
+        let block_bytes = self.case.block_bytes as u64;
+        match self.case.op {
+            Op::Read => bed.volume.read(at, &mut self.buffer)?,
+            Op::Overwrite => bed.volume.write(at, self.contents.next())?,
+            Op::Write => {
+                self.used_bytes += block_bytes;
+                bed.volume.write(at, self.contents.next())?;
+            }
+            Op::Discard => {
+                self.used_bytes += block_bytes;
+                bed.volume.discard(ByteRange::new(at, block_bytes))?;
+            }
+        }
+        Ok(())
+    }
+}

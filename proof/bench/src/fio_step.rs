@@ -1,0 +1,249 @@
+//! A fio job on a target: one step of a plan, and the row that it gives.
+
+use std::fs;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use results::{CPU_FOR_EACH_IO, Row, Suite};
+use serde_json::{Value, json};
+use system::Random;
+use targets::fio::{Amount, Contents, Job, Starts};
+use targets::{CoresAwake, Kind, LazyTarget, Measured, Place, Spec, Target, fill, measure};
+
+use crate::run::{Cost, Profile, Session, Skip, Step};
+
+/// What a run of fio takes beyond its measured time.
+const START_SECONDS: f64 = 0.45;
+
+/// For plans: what targets take in a second, roughly.
+const BYTES_PER_S_EXPECTED: f64 = 5e8;
+
+pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
+
+/// How the cores are while a target is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cores {
+    /// As the target leaves them.
+    Free,
+    /// Kept from sleeping by us, for those who do not do so themselves.
+    Awake,
+}
+
+/// A job on a target, to be measured once.
+pub(crate) struct FioStep {
+    pub(crate) suite: Suite,
+    pub(crate) case: String,
+    pub(crate) target: Rc<LazyTarget>,
+    pub(crate) job: Job,
+    /// With requests of this size everything is written before, unless that is done.
+    pub(crate) fill_block_bytes: u32,
+    pub(crate) repeat: u32,
+    pub(crate) cores: Cores,
+    /// While this and what is set up beside it is measured.
+    pub(crate) memory_bytes: u64,
+    /// Whether the fill is this step's to pay for.
+    pub(crate) begins_with_fill: bool,
+}
+
+impl FioStep {
+    pub(crate) fn into_step(self, session: &Session) -> Step<'_> {
+        let suffix = if self.cores == Cores::Awake { AWAKE_SUFFIX } else { "" };
+        let target = format!("{}{suffix}", self.target.spec());
+        Step {
+            suite: self.suite,
+            case: self.case.clone(),
+            target: target.clone(),
+            repeat: self.repeat,
+            cost: self.cost(),
+            measure: Box::new(move || Ok(vec![self.measure(&target, session)?])),
+        }
+    }
+
+    fn cost(&self) -> Cost {
+        let seconds = match self.job.amount {
+            Amount::Seconds(seconds) => seconds,
+            Amount::Once => self.target.place().size_bytes as f64 / BYTES_PER_S_EXPECTED,
+        };
+        let fill_bytes = if self.begins_with_fill { self.target.place().size_bytes } else { 0 };
+        let written =
+            if self.job.pattern.is_write() { seconds * BYTES_PER_S_EXPECTED } else { 0.0 };
+        Cost {
+            seconds: seconds + START_SECONDS + fill_bytes as f64 / BYTES_PER_S_EXPECTED,
+            written_bytes: fill_bytes + whole(written),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    fn measure(&self, name: &str, session: &Session) -> Result<Row> {
+        let target = self.target.get()?;
+        fill(target, self.fill_block_bytes)?;
+        let measured = {
+            let _awake = match self.cores {
+                Cores::Free => None,
+                Cores::Awake => Some(CoresAwake::hold()?),
+            };
+            measure(&self.job, target)?
+        };
+        let raw = session.raw_path.join(self.raw_name(name));
+        fs::write(&raw, &measured.raw)
+            .with_context(|| format!("cannot keep fio's report in {}", raw.display()))?;
+        Ok(self.row(name, target, measured))
+    }
+
+    fn raw_name(&self, target: &str) -> PathBuf {
+        let words = format!("{} {target} {} {}", self.suite.name(), self.case, self.repeat);
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        PathBuf::from(words.chars().map(plain).collect::<String>()).with_extension("json")
+    }
+
+    fn row(&self, name: &str, target: &Target, measured: Measured) -> Row {
+        let mut row = Row::new(self.suite, &*self.case, name);
+        row.repeat = self.repeat;
+        row.params.extend(self.params(target, &measured));
+        row.time = measured.time;
+        row.device = measured.device;
+        row.store = measured.store;
+        row.cpu = Some(measured.cpu);
+        row.generator_share = Some(measured.generator_share);
+        let outcome = measured.outcome;
+        let mut figure = |name: &str, value: f64| row.figures.insert(name.to_owned(), value);
+        let busy_s = measured.cpu.user_s + measured.cpu.system_s + measured.cpu.interrupts_s;
+        let ops = outcome.io.ops as f64;
+        figure(CPU_FOR_EACH_IO, busy_s * 1e9 / ops);
+        if let Some(device) = measured.device {
+            let requests = device.read_requests + device.write_requests;
+            figure("device_iops", requests as f64 / outcome.duration_s);
+        }
+        for (name, mean) in [
+            ("submission_ns_mean", outcome.latency.submission_mean),
+            ("completion_ns_mean", outcome.latency.completion_mean),
+        ] {
+            if let Some(mean) = mean {
+                figure(name, mean);
+            }
+        }
+        row.app = Some(outcome.io);
+        row.latency = Some(outcome.latency);
+        if target.counts_exactly() == Some(false) {
+            row.flag("the device does not count requests to the sector");
+        }
+        if target.loses_concurrent_writes() {
+            row.flag("it loses data when several writes are under way");
+        }
+        row
+    }
+
+    fn params(&self, target: &Target, measured: &Measured) -> Vec<(String, Value)> {
+        let job = &self.job;
+        let params = [
+            ("rw", json!(job.pattern.to_string())),
+            ("block_bytes", json!(job.block_bytes)),
+            ("jobs", json!(job.jobs)),
+            ("queue_depth", json!(job.queue_depth)),
+            ("data", json!("random")),
+            ("buffers", json!(contents_name(job.contents))),
+            ("starts", json!(if job.starts == Starts::Apart { "apart" } else { "together" })),
+            ("working_bytes", json!(target.size_bytes())),
+            ("preconditioned", json!(true)),
+            ("fill_block_bytes", json!(self.fill_block_bytes)),
+            ("durability", json!(target.durability().to_string())),
+            ("reduces", json!(target.reduces())),
+            ("generator", json!(measured.outcome.version)),
+            ("command", json!(measured.command)),
+            ("watched_s", json!(measured.watched_s)),
+        ];
+        params.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+fn contents_name(contents: Contents) -> &'static str {
+    match contents {
+        Contents::Refilled => "refilled",
+        Contents::PreBuilt => "pre-built",
+    }
+}
+
+/// `randread 4096 jobs=1 depth=1`.
+pub(crate) fn case_name(job: &Job) -> String {
+    let Job { pattern, block_bytes, jobs, queue_depth, .. } = job;
+    format!("{pattern} {block_bytes} jobs={jobs} depth={queue_depth}")
+}
+
+/// How large targets are, so that caches do not stand for memory.
+pub(crate) fn place(size_mib: Option<u64>, session: &Session) -> Place {
+    let mib = size_mib.unwrap_or(match session.profile {
+        Profile::Quick => 512,
+        Profile::Standard => 1024,
+        Profile::Full => 2048,
+    });
+    Place::new(mib << 20, session.destroy.clone())
+}
+
+/// Targets that can be measured here, and what is skipped of those that were asked for. A device
+/// that the user gave up is always asked for.
+pub(crate) fn sort_out(
+    suite: Suite,
+    specs: Vec<Spec>,
+    place: &Place,
+) -> (Vec<Rc<LazyTarget>>, Vec<Skip>) {
+    let named = place.destroy.clone().map(|device| Spec::from(Kind::Path(device)));
+    let mut targets: Vec<Rc<LazyTarget>> = Vec::new();
+    let mut skipped = Vec::new();
+    for spec in specs.into_iter().chain(named) {
+        if targets.iter().any(|target| *target.spec() == spec) {
+            continue;
+        }
+        match spec.missing(place) {
+            None => targets.push(Rc::new(LazyTarget::new(spec, place.clone()))),
+            Some(reason) => skipped.push(Skip {
+                suite,
+                case: "all cases".to_owned(),
+                target: spec.to_string(),
+                reason,
+            }),
+        }
+    }
+    (targets, skipped)
+}
+
+/// Memory of all of them together.
+pub(crate) fn memory_bytes(targets: &[Rc<LazyTarget>]) -> u64 {
+    targets.iter().map(|target| target.spec().memory_bytes(target.place())).sum()
+}
+
+/// Puts them into an order that the seed decides.
+pub(crate) fn shuffle<T>(items: &mut [T], random: &mut Random) {
+    for end in (1..items.len()).rev() {
+        let other = random.index_below(end + 1);
+        items.swap(end, other);
+    }
+}
+
+fn whole(bytes: f64) -> u64 {
+    std::time::Duration::from_secs_f64(bytes / 1e9).as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_decides_the_order() {
+        let order = |seed| {
+            let mut items: Vec<u32> = (0..20).collect();
+            shuffle(&mut items, &mut Random::new(seed));
+            items
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        let mut sorted = order(3);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..20).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn bytes_are_made_whole() {
+        assert_eq!(whole(1_500_000_000.4), 1_500_000_000);
+    }
+}

@@ -1,0 +1,150 @@
+//! The paper's four tables, with its figures beside ours, and how it goes with the number of jobs.
+
+use results::Row;
+use targets::fio::{Amount, Pattern};
+
+use super::paper::{self, BLOCK_BYTES, JOBS};
+use super::variant::Variant;
+use crate::medians::{Medians, cell, thousands};
+use crate::output;
+
+const REMARK: &str = "Theirs: the paper's figures, on their hardware (48 cores): for the shape, \
+                      not for the size. MB are 10^6 bytes in all columns; the paper gives its \
+                      writes in KiB / 1000.";
+
+pub(crate) fn describe(rows: &[&Row]) -> String {
+    let medians = Medians::new(rows);
+    let mut parts = Vec::new();
+    for target in medians.targets() {
+        for variant in Variant::ALL {
+            parts.extend(tables(&medians, target, variant));
+        }
+    }
+    parts.push(REMARK.to_owned());
+    parts.extend(medians.remarks());
+    parts.join("\n")
+}
+
+fn tables(medians: &Medians, target: &str, variant: Variant) -> Vec<String> {
+    let mut parts = Vec::new();
+    for jobs in JOBS {
+        for block_bytes in BLOCK_BYTES {
+            if let Some(table) = table(medians, (target, variant), (jobs, block_bytes)) {
+                let size = block_bytes >> 10;
+                parts.push(format!(
+                    "{target}, {}: {size} KB block size, queue depth = 1, numjobs = {jobs}",
+                    variant.name()
+                ));
+                parts.push(table);
+                parts.push(String::new());
+            }
+        }
+    }
+    for block_bytes in BLOCK_BYTES {
+        if let Some(table) = over_jobs(medians, (target, variant), block_bytes) {
+            let size = block_bytes >> 10;
+            let name = variant.name();
+            parts.push(format!("{target}, {name}: {size} KB IOPS and mean latency over jobs"));
+            parts.push(table);
+            parts.push(String::new());
+        }
+    }
+    parts
+}
+
+fn case(variant: Variant, pattern: Pattern, block_bytes: u32, jobs: u32) -> String {
+    variant.case(&variant.job(pattern, block_bytes, jobs, Amount::Once))
+}
+
+fn table(
+    medians: &Medians,
+    (target, variant): (&str, Variant),
+    (jobs, block_bytes): (u32, u32),
+) -> Option<String> {
+    let heading = [
+        "I/O task",
+        "MB/s",
+        "theirs",
+        "IOPS",
+        "theirs",
+        "latency us",
+        "theirs",
+        "submission us",
+        "completion us",
+    ];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for pattern in Pattern::ALL {
+        let case = case(variant, pattern, block_bytes, jobs);
+        let of = |measure| medians.of(target, &case, measure).map(|it| it.median);
+        if of("iops").is_none() {
+            continue;
+        }
+        let theirs = paper::line(jobs, block_bytes, pattern);
+        let us = |measure| of(measure).map(|ns| ns / 1e3);
+        rows.push(vec![
+            pattern.title().to_owned(),
+            thousands(of("bytes_per_s").map(|it| it / 1e6)),
+            thousands(theirs.map(|line| line.bytes_per_s() / 1e6)),
+            thousands(of("iops")),
+            thousands(theirs.map(|line| line.iops)),
+            cell(us("latency_ns_mean"), 1),
+            cell(theirs.map(|line| line.latency_us_mean), 1),
+            cell(us("submission_ns_mean"), 1),
+            cell(us("completion_ns_mean"), 1),
+        ]);
+    }
+    (rows.len() > 1).then(|| output::table(&rows))
+}
+
+fn over_jobs(
+    medians: &Medians,
+    (target, variant): (&str, Variant),
+    block_bytes: u32,
+) -> Option<String> {
+    let mut heading = vec!["jobs".to_owned()];
+    for pattern in Pattern::ALL {
+        heading.push(format!("{pattern} IOPS"));
+        heading.push("us".to_owned());
+    }
+    let mut counts: Vec<u64> =
+        medians.rows_of(target).filter_map(|row| row.params.get("jobs")?.as_u64()).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let mut rows = vec![heading];
+    for jobs in counts.into_iter().filter_map(|jobs| u32::try_from(jobs).ok()) {
+        let mut row = vec![jobs.to_string()];
+        for pattern in Pattern::ALL {
+            let case = case(variant, pattern, block_bytes, jobs);
+            let of = |measure| medians.of(target, &case, measure).map(|it| it.median);
+            row.push(thousands(of("iops")));
+            row.push(cell(of("latency_ns_mean").map(|ns| ns / 1e3), 1));
+        }
+        if row[1..].iter().any(|cell| cell != "-") {
+            rows.push(row);
+        }
+    }
+    (rows.len() > 1).then(|| output::table(&rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use results::{Io, Suite};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ours_stands_beside_theirs_in_true_units() {
+        let mut row = Row::new(Suite::Forsa, "write 4096 jobs=1 depth=1", "volume attached");
+        row.params.insert("jobs".to_owned(), json!(1));
+        row.app = Some(Io { ops: 1, bytes: 4096, iops: 12_345.0, bytes_per_s: 50_565_120.0 });
+        let text = describe(&[&row]);
+        let line = text.lines().find(|line| line.contains("Sequential Write")).expect("a line");
+        // 1,177 of the paper's write units are 1,205 MB.
+        for part in ["51", "1,205", "12,345", "294,126", "2.7"] {
+            assert!(line.contains(part), "no {part} in {line}");
+        }
+        assert!(text.contains("numjobs = 1\n"), "{text}");
+        assert!(!text.contains("numjobs = 32"), "{text}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Medians over repeats, for tables that people read.
+
+use results::{Estimate, Row, Validity};
+
+/// The rows of one run, asked for figures of a case on a target.
+pub(crate) struct Medians<'row> {
+    rows: Vec<&'row Row>,
+}
+
+impl<'row> Medians<'row> {
+    pub(crate) fn new(rows: &[&'row Row]) -> Self {
+        Self { rows: rows.to_vec() }
+    }
+
+    /// The measure of [`Row::measures`] over all repeats that count.
+    pub(crate) fn of(&self, target: &str, case: &str, measure: &str) -> Option<Estimate> {
+        let is_asked = |row: &&&Row| row.is_valid() && row.target == target && row.case == case;
+        let values = self.rows.iter().filter(is_asked);
+        let values: Vec<f64> =
+            values.filter_map(|row| row.measures().get(measure).copied()).collect();
+        Estimate::new(&values)
+    }
+
+    /// Targets in the order of their first valid rows.
+    pub(crate) fn targets(&self) -> Vec<&'row str> {
+        let mut targets = Vec::new();
+        for row in self.rows.iter().filter(|row| row.is_valid()) {
+            if !targets.contains(&&*row.target) {
+                targets.push(&*row.target);
+            }
+        }
+        targets
+    }
+
+    pub(crate) fn rows_of(&self, target: &str) -> impl Iterator<Item = &'row Row> {
+        self.rows.iter().copied().filter(move |row| row.is_valid() && row.target == target)
+    }
+
+    /// Flags, failures and what was left out, once each.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let mut remarks: Vec<String> = Vec::new();
+        for row in &self.rows {
+            let what = format!("{}, {}", row.target, row.case);
+            let new = match &row.validity {
+                Validity::Valid => continue,
+                Validity::Invalid(reason) => format!("invalid: {what}: {reason}"),
+                Validity::Skipped(reason) => format!("left out: {what}: {reason}"),
+            };
+            if !remarks.contains(&new) {
+                remarks.push(new);
+            }
+        }
+        remarks.extend(self.flags());
+        remarks
+    }
+
+    /// Each flag with the number of rows that bear it.
+    fn flags(&self) -> Vec<String> {
+        let mut flags: Vec<(&str, usize)> = Vec::new();
+        for flag in self.rows.iter().flat_map(|row| &row.flags) {
+            match flags.iter_mut().find(|(known, _)| known == flag) {
+                Some((_, count)) => *count += 1,
+                None => flags.push((flag, 1)),
+            }
+        }
+        let count = self.rows.len();
+        let text = |(flag, flagged)| format!("flagged: {flag}: {flagged} of {count} rows");
+        flags.into_iter().map(text).collect()
+    }
+}
+
+/// A dash where there is nothing.
+pub(crate) fn cell(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// `1234567.8` as `1,234,568`.
+pub(crate) fn thousands(value: Option<f64>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use results::Suite;
+
+    use super::*;
+
+    fn row(validity: Validity, value: f64) -> Row {
+        let mut row = Row::new(Suite::Peers, "case", "target");
+        row.validity = validity;
+        row.figures.insert("value".to_owned(), value);
+        row.flag("noisy");
+        row
+    }
+
+    #[test]
+    fn what_does_not_count_is_in_no_median_but_among_the_remarks() {
+        let rows = [
+            row(Validity::Valid, 3.0),
+            row(Validity::Invalid("on fire".to_owned()), 9.0),
+            row(Validity::Valid, 5.0),
+        ];
+        let medians = Medians::new(&rows.each_ref());
+        let found = medians.of("target", "case", "value").expect("two rows count");
+        assert_eq!((found.n, found.median), (2, 4.0));
+        let remarks = medians.remarks();
+        assert!(remarks.contains(&"invalid: target, case: on fire".to_owned()), "{remarks:?}");
+        assert!(remarks.contains(&"flagged: noisy: 3 of 3 rows".to_owned()), "{remarks:?}");
+    }
+
+    #[test]
+    fn thousands_are_told_apart() {
+        assert_eq!(thousands(Some(1_234_567.8)), "1,234,568");
+        assert_eq!(thousands(Some(999.0)), "999");
+        assert_eq!(thousands(None), "-");
+    }
+}

@@ -1,0 +1,137 @@
+//! What servers take that nobody asks for anything.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use results::{Row, Suite};
+use serde_json::json;
+use system::{Ability, Daemon, Interruption, attach, missing};
+use targets::{CpuMeter, LazyTarget};
+
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+
+pub(super) const CASE: &str = "idle";
+
+/// Percent of one core.
+pub(super) const CORE_PERCENT: &str = "idle_core_percent";
+
+const EIGHT_CASE: &str = "idle with 8 volumes attached";
+const VOLUMES: u32 = 8;
+const POOL_SIZE: &str = "256MiB";
+const POOL_BYTES: u64 = 256 << 20;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Before the window: what was asked last may still be at work.
+const SETTLING: Duration = Duration::from_secs(1);
+
+fn window(profile: Profile) -> Duration {
+    Duration::from_secs(match profile {
+        Profile::Quick => 3,
+        Profile::Standard => 10,
+        Profile::Full => 60,
+    })
+}
+
+/// All targets that are set up, at once: one row for each that has a process of its own.
+pub(super) fn step<'plan>(
+    targets: &[Rc<LazyTarget>],
+    session: &'plan Session,
+    memory_bytes: u64,
+) -> Step<'plan> {
+    let targets = targets.to_vec();
+    let window = window(session.profile);
+    let seconds = (SETTLING + window).as_secs_f64();
+    Step {
+        suite: Suite::Peers,
+        case: CASE.to_owned(),
+        target: "all targets".to_owned(),
+        repeat: 0,
+        cost: Cost { seconds, written_bytes: 0, memory_bytes },
+        measure: Box::new(move || watch(&targets, window)),
+    }
+}
+
+fn watch(targets: &[Rc<LazyTarget>], window: Duration) -> Result<Vec<Row>> {
+    pass(SETTLING)?;
+    let mut meters = Vec::new();
+    for target in targets.iter().filter_map(|target| target.opened()) {
+        let ids = target.server_ids();
+        if !ids.is_empty() {
+            meters.push((target.name(), CpuMeter::start(&ids)?));
+        }
+    }
+    pass(window)?;
+    meters.iter().map(|(name, meter)| row(CASE, name, meter)).collect()
+}
+
+/// A daemon of its own with volumes that nobody uses.
+pub(super) fn add_eight_volumes<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
+    let target = "volume attached";
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        plan.skipped.push(Skip {
+            suite: Suite::Peers,
+            case: EIGHT_CASE.to_owned(),
+            target: target.to_owned(),
+            reason,
+        });
+        return;
+    }
+    let window = window(session.profile);
+    for repeat in 0..session.profile.repeats() {
+        plan.steps.push(Step {
+            suite: Suite::Peers,
+            case: EIGHT_CASE.to_owned(),
+            target: target.to_owned(),
+            repeat,
+            cost: Cost {
+                seconds: (SETTLING + window).as_secs_f64() + 3.0,
+                written_bytes: 0,
+                memory_bytes: POOL_BYTES,
+            },
+            measure: Box::new(move || {
+                let mut row = watch_eight(target, window)?;
+                row.repeat = repeat;
+                Ok(vec![row])
+            }),
+        });
+    }
+}
+
+fn watch_eight(target: &str, window: Duration) -> Result<Row> {
+    let daemon = Daemon::start_sized(POOL_SIZE.to_owned(), "")?;
+    for number in 0..VOLUMES {
+        daemon.memlane(&format!("volume create idle{number} --size 16MiB"))?;
+        attach(&daemon, &format!("idle{number}"))?;
+    }
+    pass(SETTLING)?;
+    let id = daemon.id().context("the daemon does not run")?;
+    let meter = CpuMeter::start(&[id])?;
+    pass(window)?;
+    let row = row(EIGHT_CASE, target, &meter)?;
+    daemon.finish()?;
+    Ok(row)
+}
+
+fn row(case: &str, target: &str, meter: &CpuMeter) -> Result<Row> {
+    let (cpu, elapsed) = meter.finish()?;
+    let seconds = elapsed.as_secs_f64();
+    let mut row = Row::new(Suite::Peers, case, target);
+    row.time.duration_s = seconds;
+    row.params.insert("op".to_owned(), json!("idle"));
+    row.figures.insert(CORE_PERCENT.to_owned(), cpu.server_s / seconds * 100.0);
+    let busy_s = cpu.user_s + cpu.system_s + cpu.interrupts_s;
+    row.figures.insert("idle_machine_core_percent".to_owned(), busy_s / seconds * 100.0);
+    row.cpu = Some(cpu);
+    Ok(row)
+}
+
+/// Lets time go by, in which nothing of ours runs.
+fn pass(time: Duration) -> Result<()> {
+    let deadline = Instant::now() + time;
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        ensure!(!Interruption::is_asked_for(), "interrupted while watching what is idle");
+        std::thread::sleep(left.min(LOOK_INTERVAL));
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! The same jobs on volumes and on what others offer, in turn, in an order that the seed decides.
+//!
+//! All targets are set up beside each other and stay until the last job, so that every repeat meets
+//! them in the same state; only one has work at a time. Each is measured as it is, and once more
+//! with the cores kept awake for it: Memlane's daemon asks for that itself while it has traffic.
+
+mod idle;
+mod pgbench;
+mod tables;
+
+use std::rc::Rc;
+
+use anyhow::{Result, ensure};
+use results::Suite;
+use system::Random;
+use targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
+use targets::{CoresAwake, Kind, LazyTarget, Spec};
+
+use crate::fio_step::{
+    self, AWAKE_SUFFIX, Cores, FioStep, case_name, memory_bytes, shuffle, sort_out,
+};
+use crate::run::{Plan, Profile, Session, Skip};
+
+pub(crate) use tables::describe;
+
+const FILL_BLOCK_BYTES: u32 = 128 << 10;
+const BLOCK_BYTES: [u32; 2] = [4 << 10, 128 << 10];
+const DEPTHS: [u32; 2] = [1, 16];
+
+/// Everything that is compared, Memlane first.
+const TARGETS: &[Kind] = &[
+    Kind::Volume,
+    Kind::VolumeFile,
+    Kind::VolumeNbd,
+    Kind::Zram,
+    Kind::Tmpfs,
+    Kind::Loop,
+    Kind::Nbdkit,
+    Kind::QemuNbd,
+    Kind::QemuExportNbd,
+    Kind::QemuExportFuse,
+    Kind::QemuExportVhost,
+    Kind::Brd,
+    Kind::NullBlk,
+    Kind::Disk,
+    Kind::Null,
+];
+
+/// The parts of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// Reads and writes by fio
+    Jobs,
+    /// PostgreSQL with pgbench
+    Pgbench,
+    /// What servers take that nobody asks
+    Idle,
+}
+
+#[derive(Clone, Debug, clap::Args, serde::Serialize)]
+pub(crate) struct Arguments {
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<Part>,
+    /// Only these targets of the jobs; all where nothing is said
+    #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
+    targets: Vec<String>,
+    /// Seconds for each job; as the profile says where nothing is said
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// The size of each target; as the profile says where nothing is said
+    #[arg(long, value_name = "MIB")]
+    size_mib: Option<u64>,
+}
+
+impl Arguments {
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    fn seconds(&self, profile: Profile) -> f64 {
+        self.seconds.unwrap_or(match profile {
+            Profile::Quick => 0.5,
+            Profile::Standard => 1.2,
+            Profile::Full => 60.0,
+        })
+    }
+
+    fn specs(&self, profile: Profile) -> Result<Vec<Spec>> {
+        if !self.targets.is_empty() {
+            return self.targets.iter().map(|word| Ok(word.parse::<Kind>()?.into())).collect();
+        }
+        // QEMU's two NBD servers are the same code below.
+        let is_kept = |kind: &&Kind| profile != Profile::Quick || **kind != Kind::QemuExportNbd;
+        Ok(TARGETS.iter().filter(is_kept).cloned().map(Spec::from).collect())
+    }
+}
+
+pub(crate) fn plan<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    ensure!(arguments.seconds.is_none_or(|it| it > 0.0), "--seconds takes a number above 0");
+    ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+    let mut plan = Plan::default();
+    if arguments.wants(Part::Jobs) {
+        add_jobs(arguments, session, &mut plan)?;
+    }
+    if arguments.wants(Part::Pgbench) {
+        pgbench::add(session, &mut plan);
+    }
+    if arguments.wants(Part::Idle) {
+        idle::add_eight_volumes(session, &mut plan);
+    }
+    Ok(plan)
+}
+
+fn add_jobs<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+    plan: &mut Plan<'plan>,
+) -> Result<()> {
+    let place = fio_step::place(arguments.size_mib, session);
+    let specs = arguments.specs(session.profile)?;
+    let (targets, skipped) = sort_out(Suite::Peers, specs, &place);
+    plan.skipped.extend(skipped);
+    let awake = CoresAwake::missing();
+    if let Some(reason) = &awake {
+        plan.skipped.push(Skip {
+            suite: Suite::Peers,
+            case: "all cases".to_owned(),
+            target: format!("all targets{AWAKE_SUFFIX}"),
+            reason: reason.clone(),
+        });
+    }
+    let may_be_awake = awake.is_none();
+    let memory_bytes = memory_bytes(&targets);
+    let mut random = Random::new(session.seed);
+    for repeat in 0..session.profile.repeats() {
+        let mut steps = Vec::new();
+        for target in &targets {
+            for (job, cores) in jobs(arguments.seconds(session.profile), may_be_awake) {
+                let is_of_null = target.spec().kind == Kind::Null;
+                if is_of_null && cores == Cores::Awake {
+                    continue;
+                }
+                steps.push(step(target, (job, cores), (repeat, memory_bytes)));
+            }
+        }
+        shuffle(&mut steps, &mut random);
+        if repeat == 0 {
+            mark_fills(&mut steps);
+        }
+        plan.steps.extend(steps.into_iter().map(|step| step.into_step(session)));
+        if repeat == 0 {
+            // Now all are set up, and nobody asks them for anything.
+            plan.steps.push(idle::step(&targets, session, memory_bytes));
+        }
+    }
+    Ok(())
+}
+
+fn jobs(seconds: f64, may_be_awake: bool) -> Vec<(Job, Cores)> {
+    let mut jobs = Vec::new();
+    for block_bytes in BLOCK_BYTES {
+        for queue_depth in DEPTHS {
+            for pattern in [Pattern::RandomRead, Pattern::RandomWrite] {
+                let job = Job {
+                    pattern,
+                    block_bytes,
+                    queue_depth,
+                    jobs: 1,
+                    engine: match queue_depth {
+                        1 => FileEngine::Psync,
+                        _ => FileEngine::Libaio,
+                    },
+                    contents: Contents::Refilled,
+                    starts: Starts::Together,
+                    niceness: None,
+                    amount: Amount::Seconds(seconds),
+                };
+                jobs.push((job, Cores::Free));
+                // Where sleeping cores would cost most.
+                if may_be_awake && (block_bytes, queue_depth) == (BLOCK_BYTES[0], 1) {
+                    jobs.push((job, Cores::Awake));
+                }
+            }
+        }
+    }
+    jobs
+}
+
+fn step(
+    target: &Rc<LazyTarget>,
+    (job, cores): (Job, Cores),
+    (repeat, memory_bytes): (u32, u64),
+) -> FioStep {
+    FioStep {
+        suite: Suite::Peers,
+        case: case_name(&job),
+        target: Rc::clone(target),
+        job,
+        fill_block_bytes: FILL_BLOCK_BYTES,
+        repeat,
+        cores,
+        memory_bytes,
+        begins_with_fill: false,
+    }
+}
+
+/// The first step of each target pays for its set-up.
+fn mark_fills(steps: &mut [FioStep]) {
+    let mut known: Vec<Spec> = Vec::new();
+    for step in steps {
+        let spec = step.target.spec();
+        if !known.contains(spec) {
+            known.push(spec.clone());
+            step.begins_with_fill = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Options;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn planned(words: &[&str], check: impl FnOnce(Plan)) {
+        let line = ["bench"].iter().chain(words);
+        let line = <Line as clap::Parser>::try_parse_from(line).expect("the words are known");
+        let session = Session::new(&line.options, std::path::PathBuf::new());
+        check(plan(&line.arguments, &session).expect("it can be planned"));
+    }
+
+    fn order(seed: &str) -> Vec<String> {
+        let mut order = Vec::new();
+        planned(&["--only=jobs", "--profile=standard", "--seed", seed], |plan| {
+            let names = plan.steps.iter().map(|step| format!("{} {}", step.case, step.target));
+            order = names.collect();
+        });
+        order
+    }
+
+    #[test]
+    fn the_seed_decides_the_order_in_which_targets_are_met() {
+        assert_eq!(order("7"), order("7"));
+        if order("7").len() > 8 {
+            assert_ne!(order("7"), order("8"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_here_is_skipped_with_a_reason() {
+        planned(&["--only=jobs"], |plan| {
+            assert!(plan.skipped.iter().all(|skip| !skip.reason.is_empty()));
+            let targets = plan.steps.iter().map(|step| &step.target);
+            let skipped = plan.skipped.iter().map(|skip| &skip.target);
+            let named =
+                |name: &str| targets.clone().chain(skipped.clone()).any(|target| target == name);
+            for name in ["volume attached", "zram lz4", "QEMU vhost-user-blk over tmpfs", "brd"] {
+                assert!(named(name), "{name} is neither measured nor skipped");
+            }
+        });
+    }
+
+    #[test]
+    fn only_the_parts_that_were_asked_for_are_planned() {
+        planned(&["--only=idle"], |plan| {
+            let only_idle = plan.steps.iter().all(|step| step.case.starts_with("idle"));
+            assert!(only_idle && plan.steps.len() + plan.skipped.len() == 1);
+        });
+    }
+}

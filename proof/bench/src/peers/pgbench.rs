@@ -1,0 +1,194 @@
+//! PostgreSQL with pgbench, its files on a volume and elsewhere, in turn.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use results::{Row, Suite};
+use serde_json::json;
+use system::database::{self, Postgres, Rush, Server};
+use system::{Ability, Random, missing};
+use targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target};
+
+use crate::fio_step::shuffle;
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+
+const TARGETS: &[(Kind, Layout)] = &[
+    (Kind::Volume, Layout::Ext4),
+    (Kind::Zram, Layout::Ext4),
+    (Kind::Tmpfs, Layout::Raw),
+    (Kind::Disk, Layout::Raw),
+];
+
+/// Room for the tables and for the log, which PostgreSQL lets grow to 1 GiB.
+const SIZE_BYTES: u64 = 3 << 30;
+
+/// What making and filling a database takes, roughly, for plans.
+const FILL_SECONDS_PER_SCALE: f64 = 0.35;
+const FILL_SECONDS: f64 = 4.0;
+const FILL_BYTES_PER_SCALE: u64 = 20 << 20;
+
+pub(super) const TRANSACTIONS_PER_S: &str = "transactions_per_s";
+
+/// How much of it.
+struct Extent {
+    scale: u32,
+    /// pgbench counts in whole seconds.
+    duration: Duration,
+    clients: &'static [u32],
+}
+
+fn extent(profile: Profile) -> Extent {
+    let (scale, seconds, clients): (_, _, &[u32]) = match profile {
+        Profile::Quick => (5, 4, &[4]),
+        Profile::Standard => (30, 8, &[4, 1]),
+        Profile::Full => (30, 60, &[4, 1]),
+    };
+    Extent { scale, duration: Duration::from_secs(seconds), clients }
+}
+
+/// Names the case in every run.
+pub(super) fn case_name(clients: u32) -> String {
+    format!("pgbench clients={clients}")
+}
+
+/// A place with a database in it, made when it is first needed.
+struct Bench {
+    spec: Spec,
+    scale: u32,
+    made: RefCell<Option<Made>>,
+}
+
+/// Fields are dropped in their order: the server before what its files are on.
+struct Made {
+    server: Server,
+    target: Target,
+}
+
+pub(super) fn add<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
+    let extent = extent(session.profile);
+    let place = place();
+    let mut benches = Vec::new();
+    for (kind, layout) in TARGETS {
+        let spec = Spec { kind: kind.clone(), layout: *layout };
+        match missing_for(&spec, &place) {
+            None => {
+                benches.push(Rc::new(Bench { spec, scale: extent.scale, made: RefCell::new(None) }))
+            }
+            Some(reason) => plan.skipped.push(Skip {
+                suite: Suite::Peers,
+                case: "pgbench".to_owned(),
+                target: spec.to_string(),
+                reason,
+            }),
+        }
+    }
+    let memory_bytes = benches.iter().map(|bench| bench.spec.memory_bytes(&place)).sum();
+    let mut random = Random::new(session.seed ^ 0x9b);
+    for repeat in 0..session.profile.repeats() {
+        let mut steps = Vec::new();
+        for bench in &benches {
+            for &clients in extent.clients {
+                let rush = Rush { clients, duration: extent.duration };
+                let is_first = repeat == 0 && clients == extent.clients[0];
+                steps.push(step(bench, rush, (repeat, is_first), memory_bytes));
+            }
+        }
+        shuffle(&mut steps, &mut random);
+        plan.steps.extend(steps);
+    }
+}
+
+fn place() -> Place {
+    Place::new(SIZE_BYTES, None)
+}
+
+fn missing_for(spec: &Spec, place: &Place) -> Option<String> {
+    let needed = [Ability::BlockDevices, Ability::Program("setpriv")];
+    if let Some(reason) = missing(&needed) {
+        return Some(format!("PostgreSQL is run by root for its own user: {reason}"));
+    }
+    if let Err(error) = Postgres::find() {
+        return Some(format!("{error:#}"));
+    }
+    spec.missing(place)
+}
+
+fn step<'plan>(
+    bench: &Rc<Bench>,
+    rush: Rush,
+    (repeat, is_first): (u32, bool),
+    memory_bytes: u64,
+) -> Step<'plan> {
+    let held = Rc::clone(bench);
+    let seconds = rush.duration.as_secs_f64() + 1.0;
+    let fill = FILL_SECONDS + f64::from(bench.scale) * FILL_SECONDS_PER_SCALE;
+    let fill_bytes = u64::from(bench.scale) * FILL_BYTES_PER_SCALE;
+    Step {
+        suite: Suite::Peers,
+        case: case_name(rush.clients),
+        target: bench.spec.to_string(),
+        repeat,
+        cost: Cost {
+            seconds: if is_first { seconds + fill } else { seconds },
+            written_bytes: if is_first { fill_bytes } else { 0 },
+            memory_bytes,
+        },
+        measure: Box::new(move || Ok(vec![held.measure(rush, repeat)?])),
+    }
+}
+
+impl Bench {
+    fn measure(&self, rush: Rush, repeat: u32) -> Result<Row> {
+        let mut made = self.made.borrow_mut();
+        let made = match &mut *made {
+            Some(made) => made,
+            empty => empty.insert(self.make()?),
+        };
+        let meter = CpuMeter::start(&made.target.server_ids())?;
+        let load = database::run(&made.server, rush, || Ok(()))?;
+        let (cpu, elapsed) = meter.finish()?;
+        // What one leaves to be written is not the next one's to wait for.
+        made.server.query("postgres", "CHECKPOINT")?;
+        let mut row = Row::new(Suite::Peers, case_name(rush.clients), self.spec.to_string());
+        row.repeat = repeat;
+        row.time.duration_s = elapsed.as_secs_f64();
+        row.time.started_unix_ms = crate::run::unix_ms(std::time::SystemTime::now() - elapsed);
+        let params = [
+            ("op", json!("pgbench")),
+            ("clients", json!(rush.clients)),
+            ("scale", json!(self.scale)),
+            ("durability", json!(made.target.durability().to_string())),
+        ];
+        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        row.cpu = Some(cpu);
+        let gap_ns = load.commits.longest_gap().as_secs_f64() * 1e9;
+        let figures = [
+            (TRANSACTIONS_PER_S, load.transactions_per_s),
+            ("latency_ns_mean", load.latency_ns_mean),
+            ("longest_gap_ns", gap_ns),
+        ];
+        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        Ok(row)
+    }
+
+    fn make(&self) -> Result<Made> {
+        let postgres = Postgres::find()?;
+        let target = self.spec.open(&place())?;
+        let Access::File { path, .. } = target.access() else {
+            anyhow::bail!("{} has no folder", self.spec);
+        };
+        let folder = path.parent().context("a file is in a folder")?.join("postgres");
+        let server = serve(&postgres, &folder)
+            .with_context(|| format!("cannot run PostgreSQL on {}", self.spec))?;
+        database::fill(&server, self.scale)?;
+        Ok(Made { server, target })
+    }
+}
+
+fn serve(postgres: &Postgres, folder: &Path) -> Result<Server> {
+    std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Server::create(postgres, folder)
+}
