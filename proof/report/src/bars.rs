@@ -1,0 +1,444 @@
+//! What the project sets out to reach, each as a figure of one run and its bound.
+
+use results::Suite;
+
+use crate::book::Book;
+use crate::figure::{Estimated, Format};
+use crate::group::Group;
+
+/// A bound on a figure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// A bar, and what was measured of it.
+pub(crate) struct Bar {
+    pub(crate) what: &'static str,
+    /// The same in a few words, for charts.
+    pub(crate) short: &'static str,
+    pub(crate) bound: Bound,
+    pub(crate) format: Format,
+    pub(crate) measured: Option<Estimated>,
+}
+
+impl Bound {
+    pub(crate) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    pub(crate) fn words(self, format: Format) -> String {
+        let limit = format.chosen_text(self.limit());
+        match self {
+            Self::AtMost(_) => format!("at most {limit}"),
+            Self::AtLeast(_) => format!("at least {limit}"),
+        }
+    }
+
+    fn limit(self) -> f64 {
+        match self {
+            Self::AtMost(limit) | Self::AtLeast(limit) => limit,
+        }
+    }
+
+    /// How much of what is allowed a value takes: up to 1 the bound holds.
+    pub(crate) fn share_taken(self, value: f64) -> f64 {
+        match self {
+            Self::AtMost(limit) => value / limit,
+            Self::AtLeast(limit) => limit / value,
+        }
+    }
+}
+
+/// All bars in the order of the layers, those without a measurement too.
+pub(crate) fn judge(book: &Book) -> Vec<Bar> {
+    let mut bars = engine_bars(book);
+    bars.extend(engine_pair_bars(book));
+    bars.extend(export_bars(book));
+    bars.extend(whole_bars(book));
+    bars
+}
+
+/// A bar on the engine's time over its floor: what it is called, operation, block size, and how
+/// many floors it may take. Bars on bytes per second are the same the other way round.
+struct FloorBar {
+    what: &'static str,
+    short: &'static str,
+    op: &'static str,
+    block_bytes: &'static str,
+    bound: Bound,
+}
+
+const FLOOR_BARS: [FloorBar; 4] = [
+    FloorBar {
+        what: "4 KiB random read, time over the memcpy floor's",
+        short: "engine 4K read",
+        op: "read",
+        block_bytes: "4096",
+        bound: Bound::AtMost(1.3),
+    },
+    FloorBar {
+        what: "128 KiB read, bytes per second over memcpy's",
+        short: "engine 128K read",
+        op: "read",
+        block_bytes: "131072",
+        bound: Bound::AtLeast(0.75),
+    },
+    FloorBar {
+        what: "128 KiB write of fresh random data, bytes per second over memcpy's",
+        short: "engine 128K write",
+        op: "overwrite",
+        block_bytes: "131072",
+        bound: Bound::AtLeast(0.35),
+    },
+    FloorBar {
+        what: "4 KiB random overwrite, fresh random data, time over the memcpy store floor's",
+        short: "engine 4K overwrite",
+        op: "overwrite",
+        block_bytes: "4096",
+        bound: Bound::AtMost(1.8),
+    },
+];
+
+impl FloorBar {
+    fn is_of(&self, group: &Group) -> bool {
+        group.has(&engine_case(self.op, self.block_bytes, "random", "1"))
+    }
+
+    /// In times of the floor.
+    fn floors_max(&self) -> f64 {
+        match self.bound {
+            Bound::AtMost(limit) => limit,
+            Bound::AtLeast(limit) => 1.0 / limit,
+        }
+    }
+}
+
+const NS: &str = "figures/ns_mean";
+const FLOOR_NS: &str = "figures/floor_ns_mean";
+
+/// How many times its floor an engine's case may take, where a bar says so.
+pub(crate) fn floors_max(group: &Group) -> Option<f64> {
+    FLOOR_BARS.iter().find(|bar| bar.is_of(group)).map(FloorBar::floors_max)
+}
+
+fn engine_case<'text>(
+    op: &'text str,
+    block_bytes: &'text str,
+    data: &'text str,
+    threads: &'text str,
+) -> [(&'text str, &'text str); 5] {
+    [
+        ("op", op),
+        ("block_bytes", block_bytes),
+        ("pattern", "rand"),
+        ("data", data),
+        ("threads", threads),
+    ]
+}
+
+fn engine_bars(book: &Book) -> Vec<Bar> {
+    let groups = book.groups(Suite::Engine);
+    let measured = |bar: &FloorBar| {
+        let group = newest(&groups, |group| bar.is_of(group))?;
+        match bar.bound {
+            Bound::AtMost(_) => book.estimate(group, "figures/ratio_to_floor"),
+            Bound::AtLeast(_) => book.ratio((group, FLOOR_NS), (group, NS)),
+        }
+    };
+    let bar = |bar: &FloorBar| Bar {
+        what: bar.what,
+        short: bar.short,
+        bound: bar.bound,
+        format: Format::Ratio,
+        measured: measured(bar),
+    };
+    FLOOR_BARS.iter().map(bar).collect()
+}
+
+/// Cases of the engine held against each other, or against floors of their own.
+fn engine_pair_bars(book: &Book) -> Vec<Bar> {
+    let groups = book.groups(Suite::Engine);
+    let case = |op: &str, data: &str, threads: &str| {
+        newest(&groups, |group| group.has(&engine_case(op, "4096", data, threads)))
+    };
+    let within = |group: Option<&Group>, of: &str, to: &str| {
+        let group = group?;
+        book.ratio((group, of), (group, to))
+    };
+    let over_random = |data: &str| {
+        let (of, to) = (case("overwrite", data, "1")?, case("overwrite", "random", "1")?);
+        book.ratio((of, NS), (to, NS))
+    };
+    let half_load = newest(&groups, |group| {
+        group.has(&engine_case("overwrite", "4096", "random", "1"))
+            && group.first().number("figures/load") == Some(0.5)
+    });
+    let scaling = |op: &str| book.estimate(case(op, "random", "2")?, "figures/scaling_to_floor");
+    let compressible = case("overwrite", "compressible", "1");
+    vec![
+        at_most(
+            ("overwrite of compressible data, over random data", "engine compressible to random"),
+            1.3,
+            over_random("compressible"),
+        ),
+        at_least(
+            (
+                "reduction of compressible data within 10 s of idling, over LZ4 level 1's",
+                "engine reduction, to LZ4",
+            ),
+            1.0,
+            within(compressible, "figures/reduction", "figures/lz4_reduction"),
+        ),
+        at_most(
+            ("overwrite of duplicates, over random data", "engine duplicates to random"),
+            1.3,
+            over_random("duplicate"),
+        ),
+        at_most(
+            (
+                "4 KiB random read of compressed pages, over decoding and the memcpy floor",
+                "engine read of compressed pages",
+            ),
+            1.15,
+            within(case("read", "compressible", "1"), NS, "figures/floor_decode_ns_mean"),
+        ),
+        at_least(
+            ("two threads reading, of the floor's own scaling", "engine read, two threads"),
+            0.9,
+            scaling("read"),
+        ),
+        at_least(
+            ("two threads writing, of the floor's own scaling", "engine overwrite, two threads"),
+            0.9,
+            scaling("overwrite"),
+        ),
+        at_most(
+            (
+                "p99.9 of a 4 KiB overwrite at 50 % load, over the median",
+                "engine p99.9 at half load",
+            ),
+            10.0,
+            within(half_load, "figures/intended_ns_p999", "figures/intended_ns_p50"),
+        ),
+    ]
+}
+
+/// A bar on a peer: the same 4 KiB job on a volume and on the peer.
+struct PeerBar {
+    what: &'static str,
+    short: &'static str,
+    volume: &'static str,
+    peer: &'static str,
+    rw: &'static str,
+    depth: &'static str,
+    bound: Bound,
+}
+
+const LATENCY: &str = "latency/mean";
+const ATTACHED: &str = "volume attached";
+const FUSE_FILE: &str = "volume FUSE file";
+const NBD: &str = "volume NBD";
+
+const PEER_BARS: [PeerBar; 7] = [
+    PeerBar {
+        what: "attached device, 4 KiB random read at depth 1, mean latency over loop's",
+        short: "attached 4K read, to loop",
+        volume: ATTACHED,
+        peer: "loop over tmpfs",
+        rw: "randread",
+        depth: "1",
+        bound: Bound::AtMost(0.5),
+    },
+    PeerBar {
+        what: "attached device, 4 KiB random write at depth 1, mean latency over loop's",
+        short: "attached 4K write, to loop",
+        volume: ATTACHED,
+        peer: "loop over tmpfs",
+        rw: "randwrite",
+        depth: "1",
+        bound: Bound::AtMost(0.6),
+    },
+    PeerBar {
+        what: "FUSE file, 4 KiB random read at depth 1, mean latency over QEMU's FUSE export",
+        short: "FUSE file 4K read, to QEMU FUSE",
+        volume: FUSE_FILE,
+        peer: "QEMU FUSE export over tmpfs",
+        rw: "randread",
+        depth: "1",
+        bound: Bound::AtMost(0.2),
+    },
+    PeerBar {
+        what: "NBD over a Unix socket at depth 1, mean latency over nbdkit's",
+        short: "NBD depth 1, to nbdkit",
+        volume: NBD,
+        peer: "nbdkit memory",
+        rw: "randread",
+        depth: "1",
+        bound: Bound::AtMost(0.4),
+    },
+    PeerBar {
+        what: "NBD over a Unix socket at depth 1, mean latency over qemu-nbd's",
+        short: "NBD depth 1, to qemu-nbd",
+        volume: NBD,
+        peer: "qemu-nbd over tmpfs",
+        rw: "randread",
+        depth: "1",
+        bound: Bound::AtMost(0.4),
+    },
+    PeerBar {
+        what: "NBD at depth 16, operations per second over nbdkit's",
+        short: "NBD depth 16, to nbdkit",
+        volume: NBD,
+        peer: "nbdkit memory",
+        rw: "randread",
+        depth: "16",
+        bound: Bound::AtLeast(2.0),
+    },
+    PeerBar {
+        what: "NBD at depth 16, operations per second over qemu-nbd's",
+        short: "NBD depth 16, to qemu-nbd",
+        volume: NBD,
+        peer: "qemu-nbd over tmpfs",
+        rw: "randread",
+        depth: "16",
+        bound: Bound::AtLeast(2.0),
+    },
+];
+
+impl PeerBar {
+    fn is_of(&self, target: &str, group: &Group) -> bool {
+        let job = [("rw", self.rw), ("block_bytes", "4096"), ("queue_depth", self.depth)];
+        group.target() == target && group.has(&job) && group.has(&[("jobs", "1")])
+    }
+
+    /// What the bound is on.
+    fn path(&self) -> &'static str {
+        match self.bound {
+            Bound::AtMost(_) => LATENCY,
+            Bound::AtLeast(_) => "app/iops",
+        }
+    }
+}
+
+/// The volume that is reached as the target of this name is, which ratios are taken to.
+pub(crate) fn volume_like(target: &str) -> &'static str {
+    match target {
+        target if target.contains("FUSE") => FUSE_FILE,
+        target if target.contains("NBD") || target.contains("nbd") => NBD,
+        _ => ATTACHED,
+    }
+}
+
+/// How many times the volume's latency a peer's must be, where a bar says so.
+pub(crate) fn latency_times_min(peer: &Group) -> Option<f64> {
+    PEER_BARS.iter().find(|bar| bar.is_of(bar.peer, peer)).and_then(|bar| match bar.bound {
+        Bound::AtMost(limit) => Some(1.0 / limit),
+        Bound::AtLeast(_) => None,
+    })
+}
+
+fn export_bars(book: &Book) -> Vec<Bar> {
+    let groups = book.groups(Suite::Peers);
+    let measured = |bar: &PeerBar| {
+        let of = newest(&groups, |group| bar.is_of(bar.volume, group))?;
+        let to = newest(&groups, |group| group.run() == of.run() && bar.is_of(bar.peer, group))?;
+        book.ratio((of, bar.path()), (to, bar.path()))
+    };
+    let bar = |bar: &PeerBar| Bar {
+        what: bar.what,
+        short: bar.short,
+        bound: bar.bound,
+        format: Format::Ratio,
+        measured: measured(bar),
+    };
+    PEER_BARS.iter().map(bar).collect()
+}
+
+fn whole_bars(book: &Book) -> Vec<Bar> {
+    let logs = book.groups(Suite::Log);
+    let mixed = newest(&logs, |group| {
+        group.target() == "volume embedded" && group.has(&[("mix", "80/20"), ("loop", "closed")])
+    });
+    let of_log = |path: &str| book.estimate(mixed?, path);
+    let peers = book.groups(Suite::Peers);
+    let transactions = || {
+        let job = [("op", "pgbench"), ("clients", "4")];
+        let on = |target: &str| {
+            newest(&peers, |group| group.target().starts_with(target) && group.has(&job))
+        };
+        let path = "figures/transactions_per_s";
+        book.ratio((on(ATTACHED)?, path), (on("zram")?, path))
+    };
+    let idle = newest(&peers, |group| group.case() == "idle with 8 volumes attached");
+    vec![
+        at_least(
+            ("log with 80 % reads, messages per second over appends alone", "log 80/20 to 100/0"),
+            0.87,
+            of_log("figures/total_ratio_to_100_0"),
+        ),
+        at_most(
+            ("the same log, p99.9 over the median", "log p99.9 to median"),
+            5.0,
+            of_log("figures/all_service_p999_to_p50"),
+        ),
+        at_least(
+            ("pgbench with 4 clients, transactions over zram's", "pgbench, to zram + ext4"),
+            1.0,
+            transactions(),
+        ),
+        at_most(
+            ("programs and libraries, memory used over zram lz4's", "memory used, to zram"),
+            0.92,
+            memory(book),
+        ),
+        Bar {
+            what: "processor time of 8 idle attached volumes, of one core",
+            short: "8 idle volumes",
+            bound: Bound::AtMost(0.5),
+            format: Format::Points,
+            measured: idle.and_then(|group| book.estimate(group, "figures/idle_core_percent")),
+        },
+    ]
+}
+
+/// Of a volume that reduces in full over zram's, the same bytes on both.
+fn memory(book: &Book) -> Option<Estimated> {
+    let groups = book.groups(Suite::Reduction);
+    let data = [("data", "programs and libraries")];
+    let volume = newest(&groups, |group| {
+        group.target() == "volume" && group.has(&data) && group.has(&[("reduction", "full")])
+    })?;
+    let zram = newest(&groups, |group| {
+        group.run() == volume.run() && group.target() == "zram lz4" && group.has(&data)
+    })?;
+    book.ratio((volume, "store/used_bytes"), (zram, "store/used_bytes"))
+}
+
+fn at_most(
+    (what, short): (&'static str, &'static str),
+    limit: f64,
+    measured: Option<Estimated>,
+) -> Bar {
+    Bar { what, short, bound: Bound::AtMost(limit), format: Format::Ratio, measured }
+}
+
+fn at_least(
+    (what, short): (&'static str, &'static str),
+    limit: f64,
+    measured: Option<Estimated>,
+) -> Bar {
+    Bar { what, short, bound: Bound::AtLeast(limit), format: Format::Ratio, measured }
+}
+
+/// The newest run's group of which this is true.
+fn newest<'groups, 'book>(
+    groups: &'groups [Group<'book>],
+    is_it: impl Fn(&Group<'book>) -> bool,
+) -> Option<&'groups Group<'book>> {
+    groups.iter().rev().find(|group| is_it(group))
+}

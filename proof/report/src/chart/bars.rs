@@ -1,0 +1,215 @@
+//! Level bars with their intervals, a line that all are held against, and a mark that one is.
+
+use maud::{Markup, html};
+
+use super::axis::{Axis, name_width, round, short_name};
+use crate::figure::{Estimated, Format};
+
+const WIDTH: f64 = 760.0;
+const RIGHT: f64 = 660.0;
+const TOP: f64 = 8.0;
+const BAR: f64 = 13.0;
+const DISTANCE: f64 = 22.0;
+const GROUP_DISTANCE: f64 = 34.0;
+
+/// How far a limit's mark stands out above and below its bar.
+const LIMIT_REACH: f64 = 3.5;
+
+pub(crate) struct Bars {
+    pub(crate) title: String,
+    pub(crate) hint: &'static str,
+    pub(crate) format: Format,
+    /// A value that the bars are held against, and its name.
+    pub(crate) line: Option<(f64, String)>,
+    /// What the parts of a bar are, where it has several.
+    pub(crate) part_names: &'static [&'static str],
+    /// What stands right of the bars.
+    pub(crate) beside: Option<(&'static str, Format)>,
+    pub(crate) bars: Vec<Bar>,
+}
+
+#[derive(Default)]
+pub(crate) struct Bar {
+    /// Bars with the same heading stand together.
+    pub(crate) group: String,
+    pub(crate) name: String,
+    /// Parts that follow each other; most bars have one.
+    pub(crate) parts: Vec<Estimated>,
+    /// Which colour it begins with.
+    pub(crate) series: usize,
+    /// A value that this bar should not reach, or should, and what says so.
+    pub(crate) limit: Option<(f64, String)>,
+    /// A figure of the same thing, to stand beside it.
+    pub(crate) beside: Option<Estimated>,
+}
+
+impl Bar {
+    fn sum(&self) -> f64 {
+        self.parts.iter().map(Estimated::value).sum()
+    }
+
+    fn reach(&self) -> f64 {
+        match self.parts.as_slice() {
+            [one] => one.ends().1,
+            _ => self.sum(),
+        }
+    }
+}
+
+impl Bars {
+    pub(crate) fn show(&self) -> Markup {
+        let limits = self.bars.iter().filter_map(|bar| bar.limit.as_ref().map(|limit| limit.0));
+        let max = self.bars.iter().map(Bar::reach).chain(limits).fold(0.0, f64::max);
+        let max = self.line.as_ref().map_or(max, |(value, _)| value.max(max));
+        let left = name_width(self.bars.iter().map(|bar| &*bar.name));
+        let axis = Axis::linear(max, self.format, (left, RIGHT));
+        let places = self.places();
+        let bottom = places.last().map_or(TOP, |place| place + DISTANCE);
+        html! {
+            figure.chart.wide {
+                figcaption { (self.title) span.hint { (self.format.hint(self.hint)) } }
+                svg viewBox={ "0 0 " (WIDTH) " " (bottom + 36.0) } role="img"
+                    aria-label=(self.title) {
+                    (axis.draw_level((TOP, bottom), self.format))
+                    @if let Some((name, format)) = self.beside {
+                        text.name x=(WIDTH) y=(bottom + 29.0) text-anchor="end" {
+                            (name) ", " (format.name())
+                        }
+                    }
+                    @for (index, bar) in self.bars.iter().enumerate() {
+                        @if index == 0 || self.bars[index - 1].group != bar.group {
+                            text.group x="0" y=(places[index] - 8.0) { (bar.group) }
+                        }
+                        (self.bar(bar, (left, places[index]), &axis))
+                    }
+                    (self.held_against(bottom, &axis))
+                    @for (bar, y) in self.bars.iter().zip(&places) {
+                        (self.numbers(bar, y + BAR / 2.0, &axis))
+                    }
+                }
+                (self.key())
+            }
+        }
+    }
+
+    fn held_against(&self, bottom: f64, axis: &Axis) -> Markup {
+        html! {
+            @if let Some((value, name)) = &self.line {
+                line.floor x1=(axis.place(*value)) x2=(axis.place(*value))
+                    y1=(TOP) y2=(bottom) {}
+                text.floorname x=(axis.place(*value)) y=(bottom + 29.0)
+                    text-anchor="middle" { (name) }
+            }
+        }
+    }
+
+    /// What colours and marks mean, where that has to be said.
+    fn key(&self) -> Markup {
+        let has_limits = self.bars.iter().any(|bar| bar.limit.is_some());
+        html! {
+            @if !self.part_names.is_empty() || has_limits {
+                p.key {
+                    @for (index, name) in self.part_names.iter().enumerate() {
+                        span class={ "s" (index % 8) } { span.swatch {} } (name) "  "
+                    }
+                    @if has_limits { "┃ where a bar is set" }
+                }
+            }
+        }
+    }
+
+    /// Tops of the bars, with room for headings.
+    fn places(&self) -> Vec<f64> {
+        let mut place = TOP;
+        let mut places = Vec::with_capacity(self.bars.len());
+        for (index, bar) in self.bars.iter().enumerate() {
+            let begins = index == 0 || self.bars[index - 1].group != bar.group;
+            place += if begins && !bar.group.is_empty() { GROUP_DISTANCE } else { 0.0 };
+            places.push(place);
+            place += DISTANCE;
+        }
+        places
+    }
+
+    fn bar(&self, bar: &Bar, (left, y): (f64, f64), axis: &Axis) -> Markup {
+        let mut from = 0.0;
+        let parts: Vec<(f64, f64, &Estimated)> = bar
+            .parts
+            .iter()
+            .map(|part| {
+                let begin = from;
+                from += part.value();
+                (begin, from, part)
+            })
+            .collect();
+        let middle = y + BAR / 2.0;
+        html! {
+            text.barname x=(left - 8.0) y=(middle + 4.0) text-anchor="end" {
+                (short_name(&bar.name, left))
+            }
+            @for (index, (begin, end, part)) in parts.iter().enumerate() {
+                rect class={ "bar s" ((bar.series + index) % 8) } x=(axis.place(*begin)) y=(y)
+                    width=(width(axis, *begin, *end)) height=(BAR) tabindex="0"
+                    aria-label=(self.says(bar, index, part))
+                    data-v=(part.value()) data-p=(part.median.pointer) {
+                    title { (self.says(bar, index, part)) }
+                }
+            }
+        }
+    }
+
+    /// What is written at a bar's end; above all lines, so that it can be read.
+    fn numbers(&self, bar: &Bar, middle: f64, axis: &Axis) -> Markup {
+        html! {
+            @if let [one] = bar.parts.as_slice() { (self.end(bar, one, (middle, axis))) }
+            @if let Some((_, format)) = self.beside {
+                @if let Some(beside) = &bar.beside {
+                    text.beside x=(WIDTH) y=(middle + 4.0) text-anchor="end"
+                        data-v=(beside.value()) data-p=(beside.median.pointer) {
+                        (format.text(beside.value()))
+                    }
+                }
+            }
+        }
+    }
+
+    fn says(&self, bar: &Bar, index: usize, part: &Estimated) -> String {
+        let sentence = part.sentence(self.format);
+        let name = match self.part_names.get(index) {
+            Some(part_name) => format!("{}, {part_name}", bar.name),
+            None => bar.name.clone(),
+        };
+        match &bar.limit {
+            Some((_, limit)) => format!("{name}: {sentence}; {limit}"),
+            None => format!("{name}: {sentence}"),
+        }
+    }
+
+    /// The interval, the limit, and the number behind both.
+    fn end(&self, bar: &Bar, one: &Estimated, (middle, axis): (f64, &Axis)) -> Markup {
+        let limit = bar.limit.as_ref().map(|limit| axis.place(limit.0));
+        let end = axis.place(one.ends().1);
+        // A number on the mark could not be read.
+        let number = match limit {
+            Some(limit) if (end - 2.0..end + 46.0).contains(&limit) => limit,
+            _ => end,
+        };
+        html! {
+            @if one.interval.is_some() {
+                line.whisker x1=(axis.place(one.ends().0)) x2=(end) y1=(middle) y2=(middle) {}
+            }
+            @if let Some(limit) = limit {
+                line.limit x1=(limit) x2=(limit)
+                    y1=(middle - BAR / 2.0 - LIMIT_REACH) y2=(middle + BAR / 2.0 + LIMIT_REACH) {}
+            }
+            text.value x=(number + 6.0) y=(middle + 4.0)
+                data-v=(one.value()) data-p=(one.median.pointer) {
+                (self.format.text(one.value()))
+            }
+        }
+    }
+}
+
+fn width(axis: &Axis, begin: f64, end: f64) -> f64 {
+    round((axis.place(end) - axis.place(begin)).max(0.5))
+}

@@ -1,0 +1,15 @@
+//! Charts as inline SVG. Colours, strokes and fonts come from the page's style sheet, so that one
+//! drawing serves light, dark and paper.
+
+mod axis;
+mod bars;
+mod heat;
+mod lines;
+mod strip;
+mod timeline;
+
+pub(crate) use bars::{Bar, Bars};
+pub(crate) use heat::Heat;
+pub(crate) use lines::{Line, Lines};
+pub(crate) use strip::{Strip, Strips};
+pub(crate) use timeline::{Lane, Timeline};

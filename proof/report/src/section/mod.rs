@@ -1,0 +1,37 @@
+//! The parts of the page, from the verdict to what was left out.
+
+mod engine;
+mod forsa;
+mod fusion;
+mod jobs;
+mod log;
+mod omissions;
+mod papers;
+mod peers;
+mod reduction;
+mod verdict;
+
+use maud::Markup;
+
+use crate::book::Book;
+
+/// A part of the page.
+pub(crate) struct Section {
+    /// What links to it name.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) body: fn(&Book) -> Option<Markup>,
+}
+
+/// In the order of the page. A section without measurements says so in a sentence.
+pub(crate) const ALL: [Section; 9] = [
+    Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
+    Section { id: "papers", title: "The papers' tables", body: papers::body },
+    Section { id: "forsa", title: "Parallel jobs", body: forsa::body },
+    Section { id: "fusion", title: "Transfer size and queue depth", body: fusion::body },
+    Section { id: "engine", title: "Engine over bare memory", body: engine::body },
+    Section { id: "log", title: "Message log", body: log::body },
+    Section { id: "reduction", title: "Data reduction", body: reduction::body },
+    Section { id: "peers", title: "Peers", body: peers::body },
+    Section { id: "omissions", title: "Flags, invalid and skipped", body: omissions::body },
+];

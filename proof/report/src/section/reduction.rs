@@ -1,0 +1,95 @@
+//! How much smaller data gets: estimated, and measured beside zram.
+
+use maud::{Markup, html};
+use results::Suite;
+
+use crate::book::Book;
+use crate::chart::{Bar, Bars};
+use crate::figure::Format;
+use crate::group::Group;
+use crate::table::{Cell, Column, Table};
+
+pub(crate) fn body(book: &Book) -> Option<Markup> {
+    let groups = book.groups(Suite::Reduction);
+    (!groups.is_empty()).then(|| {
+        html! {
+            p { "The same bytes on each target, memory counted once it has stopped falling. "
+                "Estimates read the data and store nothing." }
+            (bars(book, &groups).show())
+            (table(book, &groups).show())
+        }
+    })
+}
+
+fn data<'book>(group: &Group<'book>) -> &'book str {
+    group.word("data").unwrap_or(group.case())
+}
+
+fn name(book: &Book, group: &Group) -> String {
+    let target = book.target_name(group);
+    match group.word("reduction") {
+        Some(reduction) => format!("{target}, {reduction}"),
+        None => target,
+    }
+}
+
+fn bars(book: &Book, groups: &[Group]) -> Bars {
+    let bar = |group: &Group| {
+        let used = book.estimate(group, "store/used_bytes")?;
+        let series = match group.target() {
+            target if target.contains("estimate") => 5,
+            target if target.starts_with("volume") => 0,
+            _ => 1,
+        };
+        let group_name = data(group).to_owned();
+        Some(Bar {
+            group: group_name,
+            name: name(book, group),
+            parts: vec![used],
+            series,
+            ..Bar::default()
+        })
+    };
+    let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
+    bars.sort_by(|a, b| a.group.cmp(&b.group));
+    Bars {
+        title: "Memory that the data takes".to_owned(),
+        hint: "lower is better",
+        format: Format::Mebibytes,
+        line: None,
+        part_names: &[],
+        beside: None,
+        bars,
+    }
+}
+
+fn table(book: &Book, groups: &[Group]) -> Table {
+    const COLUMNS: [(&str, &str, Format); 8] = [
+        ("data, MiB", "store/written_bytes", Format::Mebibytes),
+        ("used, MiB", "store/used_bytes", Format::Mebibytes),
+        ("reduction", "figures/reduction", Format::Ratio),
+        ("fill", "figures/fill_share", Format::Percent),
+        ("duplicates", "figures/duplicate_share", Format::Percent),
+        ("compression", "figures/compression", Format::Ratio),
+        ("maps, MiB", "figures/map_bytes", Format::Mebibytes),
+        ("error of duplicates", "figures/duplicate_share_error", Format::Percent),
+    ];
+    let is_there = |path: &str| groups.iter().any(|group| group.first().figure(path).is_some());
+    let shown: Vec<_> = COLUMNS.iter().filter(|(_, path, _)| is_there(path)).collect();
+    let row = |group: &Group| {
+        let mut cells = vec![Cell::text(data(group)), Cell::text(name(book, group))];
+        cells.extend(
+            shown
+                .iter()
+                .map(|(_, path, format)| Cell::estimate(book.estimate(group, path), *format)),
+        );
+        cells
+    };
+    let mut columns = vec![Column::text("Data"), Column::text("Target")];
+    columns.extend(shown.iter().map(|(name, ..)| Column::number(*name)));
+    let caption =
+        "Shares are of all blocks of 4 KiB; compression is of the blocks that are neither \
+                   fill nor duplicate."
+            .to_owned();
+    Table { caption, columns, rows: groups.iter().map(row).collect() }
+}

@@ -1,0 +1,143 @@
+//! What was set out to be reached, what was, and on which machine.
+
+use maud::{Markup, html};
+use results::Manifest;
+use serde_json::{Value, json};
+
+use crate::bars::{self, Bar};
+use crate::book::Book;
+use crate::chart;
+use crate::figure::Format;
+use crate::table::{Cell, Column, Table};
+
+pub(crate) fn body(book: &Book) -> Option<Markup> {
+    let bars = bars::judge(book);
+    let (measured, open): (Vec<&Bar>, Vec<&Bar>) =
+        bars.iter().partition(|bar| bar.measured.is_some());
+    Some(html! {
+        @if measured.is_empty() {
+            p.none { "No measurement here decides a bar." }
+        } @else {
+            (sentence(&measured))
+            (chart_of(book, &measured).show())
+            (table(&measured).show())
+        }
+        @if !open.is_empty() {
+            @let names = open.iter().map(|bar| bar.what).collect::<Vec<_>>().join("; ");
+            p.note { "Not measured: " (names) "." }
+        }
+        @for (index, manifest) in book.manifests.iter().enumerate() {
+            (machine(index, manifest))
+        }
+    })
+}
+
+fn sentence(measured: &[&Bar]) -> Markup {
+    let is_met = |bar: &&&Bar| {
+        bar.measured.as_ref().is_some_and(|estimate| bar.bound.holds(estimate.value()))
+    };
+    let met = measured.iter().filter(is_met).count();
+    html! {
+        p { "Of " (measured.len()) " bars that were measured, " (met)
+            " are met. A bar that lies within the interval of its figure is not decided by this \
+              run." }
+    }
+}
+
+/// Each figure as a share of what its bar allows, so that one line stands for all bars.
+fn chart_of(book: &Book, measured: &[&Bar]) -> chart::Bars {
+    let bar = |bar: &&Bar| {
+        let estimate = bar.measured.as_ref()?;
+        let bound = bar.bound.words(bar.format);
+        let what = json!({"bar": bar.what, "bound": bound, "figure": estimate.median.pointer});
+        let share = book.follow(what, estimate, |value| bar.bound.share_taken(value));
+        Some(chart::Bar {
+            name: bar.short.to_owned(),
+            series: if bar.bound.holds(estimate.value()) { 2 } else { 1 },
+            parts: vec![share],
+            ..chart::Bar::default()
+        })
+    };
+    chart::Bars {
+        title: "How much of what its bar allows each figure takes".to_owned(),
+        hint: "lower is better; up to the line the bar is met",
+        format: Format::Ratio,
+        line: Some((1.0, "bar".to_owned())),
+        part_names: &[],
+        beside: None,
+        bars: measured.iter().filter_map(bar).collect(),
+    }
+}
+
+fn table(bars: &[&Bar]) -> Table {
+    let row = |bar: &&Bar| {
+        let estimate = bar.measured.clone().expect("only measured bars come here");
+        let (low, high) = estimate.ends();
+        let holds = [low, estimate.value(), high].map(|value| bar.bound.holds(value));
+        let verdict = match holds {
+            [true, true, true] => (Some(true), "met"),
+            [false, false, false] => (Some(false), "missed"),
+            [_, true, _] => (None, "met, not decided"),
+            [_, false, _] => (None, "missed, not decided"),
+        };
+        vec![
+            Cell::text(bar.what),
+            Cell::text(bar.bound.words(bar.format)),
+            Cell::estimate(Some(estimate), bar.format),
+            Cell::Verdict { is_good: verdict.0, text: verdict.1.to_owned() },
+        ]
+    };
+    Table {
+        caption: "Ratios within one run, medians with 95 % intervals.".to_owned(),
+        columns: vec![
+            Column::text("What"),
+            Column::text("Bar"),
+            Column::number("Measured"),
+            Column::text("Verdict"),
+        ],
+        rows: bars.iter().map(row).collect(),
+    }
+}
+
+fn machine(index: usize, manifest: &Manifest) -> Markup {
+    let host = serde_json::to_value(&manifest.host).expect("a machine is plain data");
+    let probes = serde_json::to_value(&manifest.probes).expect("probes are plain data");
+    html! {
+        h3 { "Run " (index + 1) ": " (manifest.id) }
+        dl {
+            dt { "Program" } dd {
+                "memlane " (manifest.tool.version)
+                @if let Some(commit) = &manifest.tool.commit { ", " code { (commit) } }
+            }
+            dt { "Profile" } dd { (manifest.profile)
+                @if manifest.profile == "quick" { " (a smoke test: not for publication)" } }
+            dt { "Seed" } dd { (manifest.seed) }
+            dt { "Command" } dd { code { (manifest.command_line.join(" ")) } }
+            (properties(&host))
+            (properties(&probes))
+        }
+    }
+}
+
+fn properties(of: &Value) -> Markup {
+    html! {
+        @for (name, value) in of.as_object().into_iter().flatten() {
+            @let text = plain(value);
+            @if !text.is_empty() { dt { (name.replace('_', " ")) } dd { (text) } }
+        }
+    }
+}
+
+/// JSON as people write it.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| format!("{name}: {}", plain(value));
+            fields.iter().map(field).collect::<Vec<_>>().join("; ")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,241 @@
+//! What holds for every page, read back as a browser reads it.
+
+mod support;
+
+use report::Report;
+use results::{Row, RunFolder, StepKey, StepRecord, Suite, Validity};
+use scraper::{Html, Selector};
+use serde_json::Value;
+
+fn page_of(rows: Vec<Row>) -> String {
+    Report::new(vec![(support::manifest(), rows)]).html()
+}
+
+fn selector(text: &str) -> Selector {
+    Selector::parse(text).expect("the selector is a good one")
+}
+
+fn document(page: &Html) -> Value {
+    let script = selector("script#document");
+    let element = page.select(&script).next().expect("the document is embedded");
+    let text: String = element.text().collect();
+    serde_json::from_str(&text).expect("the document is JSON")
+}
+
+/// Checks that each traced number is the one in the document, and its text a rounding of it.
+#[track_caller]
+fn check_numbers(text: &str) -> usize {
+    let page = Html::parse_document(text);
+    let document = document(&page);
+    let traced = selector("[data-p]");
+    let mut count = 0;
+    for element in page.select(&traced) {
+        let pointer = element.attr("data-p").expect("it was selected by it");
+        let value: f64 =
+            element.attr("data-v").expect("a value").parse().expect("the value is a number");
+        let recorded = document.pointer(pointer).and_then(Value::as_f64);
+        assert_eq!(recorded, Some(value), "{pointer}");
+        let is_text = matches!(element.value().name(), "span" | "text");
+        let shown: String = element.text().collect::<String>().replace(',', "");
+        if is_text {
+            let shown: f64 = shown.trim().parse().expect("the text is a number");
+            let is_rounding = [1.0, 1e3, 1e6, 1_048_576.0, 0.01]
+                .iter()
+                .any(|unit| (value / unit - shown).abs() <= shown.abs() * 0.006 + 0.000_06);
+            assert!(is_rounding, "{pointer}: {value} is shown as {shown}");
+        }
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn every_number_is_the_one_in_the_embedded_document() {
+    let count = check_numbers(&page_of(support::rows()));
+    assert!(count > 1000, "only {count} numbers can be traced");
+}
+
+#[test]
+fn no_number_of_a_table_is_without_its_source() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    for cell in page.select(&selector("td.r")) {
+        let text: String = cell.text().collect();
+        let is_traced = cell.select(&selector("[data-p]")).next().is_some();
+        assert!(is_traced || text == "–", "{text:?} comes from nowhere");
+    }
+}
+
+#[test]
+fn a_page_is_well_formed() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    assert_eq!(page.errors, Vec::<std::borrow::Cow<'static, str>>::new());
+}
+
+#[test]
+fn a_page_fetches_nothing() {
+    let text = page_of(support::rows());
+    let page = Html::parse_document(&text);
+    for name in ["src", "srcset", "href", "xlink:href", "action", "data", "poster"] {
+        for element in page.select(&selector(&format!("[{}]", name.replace(':', "\\:")))) {
+            let target = element.attr(name).unwrap_or_default();
+            assert!(target.starts_with('#'), "{name} leads to {target}");
+        }
+    }
+    for sign in ["http:", "https:", "url(", "@import", "fetch(", "//cdn"] {
+        assert!(!text.contains(sign), "the page contains {sign}");
+    }
+}
+
+#[test]
+fn words_of_a_record_stay_words() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let text: String = page.root_element().text().collect();
+    assert!(text.contains("this kernel has no brd <b>module</b>"));
+    assert!(page.select(&selector("td b")).next().is_none());
+    assert_eq!(document(&page)["runs"][0]["host"]["cpu"], "A </script> & \"B\"");
+}
+
+#[test]
+fn every_chart_has_a_name_and_its_marks_can_be_reached_by_keyboard() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let charts: Vec<_> = page.select(&selector("svg")).collect();
+    assert!(charts.len() > 10, "{} charts", charts.len());
+    for chart in charts {
+        assert!(chart.attr("aria-label").is_some_and(|label| !label.is_empty()));
+    }
+    for mark in page.select(&selector(".mark, .bar")) {
+        assert_eq!(mark.attr("tabindex"), Some("0"));
+        assert!(mark.attr("aria-label").is_some_and(|label| !label.is_empty()));
+        assert!(mark.select(&selector("title")).next().is_some());
+    }
+}
+
+#[test]
+fn bars_that_were_measured_have_a_verdict() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let verdicts: Vec<String> =
+        page.select(&selector("#verdict tbody tr")).map(|row| row.text().collect()).collect();
+    let of = |what: &str| {
+        verdicts.iter().find(|text| text.contains(what)).cloned().expect("the bar was measured")
+    };
+    assert!(of("4 KiB random read, time over").ends_with("met"));
+    assert!(of("overwrite of compressible data").ends_with("missed"));
+    assert!(of("mean latency over loop's").ends_with("met"));
+    assert!(of("programs and libraries").ends_with("met"));
+}
+
+#[test]
+fn what_is_invalid_is_listed_and_in_no_chart() {
+    let mut rows = support::rows();
+    for row in rows.iter_mut().filter(|row| row.target == "disk file") {
+        row.validity = Validity::Invalid("the disk was busy".to_owned());
+    }
+    let text = page_of(rows);
+    let page = Html::parse_document(&text);
+    let omissions: String =
+        page.select(&selector("#omissions td")).flat_map(|cell| cell.text()).collect();
+    assert!(omissions.contains("the disk was busy"));
+    let marks = page.select(&selector("[aria-label^='disk file']")).count();
+    assert_eq!(marks, 0);
+}
+
+#[test]
+fn a_run_of_nothing_is_a_page_that_says_so() {
+    let text = page_of(Vec::new());
+    let page = Html::parse_document(&text);
+    assert_eq!(page.select(&selector("svg")).count(), 0);
+    assert_eq!(page.select(&selector("section")).count(), 9);
+    let says: String = page.select(&selector("p.none")).flat_map(|it| it.text()).collect();
+    assert!(says.contains("Nothing of this was measured"));
+}
+
+#[test]
+fn rows_without_figures_are_shown_as_missing() {
+    for suite in [Suite::Engine, Suite::Steps, Suite::Forsa, Suite::Fusion, Suite::Log] {
+        check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
+    }
+    for suite in [Suite::Reduction, Suite::Peers] {
+        check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
+    }
+}
+
+#[test]
+fn two_runs_are_told_apart() {
+    let runs = vec![(support::manifest(), support::rows()), (support::manifest(), support::rows())];
+    let text = Report::new(runs).html();
+    check_numbers(&text);
+    assert!(text.contains("volume attached (run 1)"));
+    assert!(text.contains("volume attached (run 2)"));
+}
+
+#[test]
+fn csv_has_a_line_for_each_row_and_its_numbers_unrounded() {
+    let rows = support::rows();
+    let expected: Vec<f64> = rows.iter().filter_map(|row| row.app.map(|app| app.iops)).collect();
+    let count = rows.len();
+    let report = Report::new(vec![(support::manifest(), rows)]);
+    let text = report.csv().expect("rows can be written");
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let headings = reader.headers().expect("there are headings").clone();
+    let column = headings.iter().position(|name| name == "app.iops").expect("it was recorded");
+    let records: Vec<csv::StringRecord> =
+        reader.records().collect::<Result<_, _>>().expect("the lines are whole");
+    assert_eq!(records.len(), count);
+    let iops: Vec<f64> =
+        records.iter().filter_map(|record| record.get(column)?.parse().ok()).collect();
+    assert_eq!(iops, expected);
+}
+
+#[test]
+fn vega_specifications_hold_the_valid_rows_of_their_suite() {
+    let report = Report::new(vec![(support::manifest(), support::rows())]);
+    let specifications = report.vega();
+    let (_, text) = specifications
+        .iter()
+        .find(|(name, _)| name == "peers.vl.json")
+        .expect("peers were measured");
+    let specification: Value = serde_json::from_str(text).expect("it is JSON");
+    let valid =
+        support::rows().iter().filter(|row| row.suite == Suite::Peers && row.is_valid()).count();
+    assert_eq!(specification["data"]["values"].as_array().map(Vec::len), Some(valid));
+}
+
+#[test]
+fn a_folder_that_is_no_run_is_refused_by_name() {
+    let error = Report::read(&["/nowhere/at/all"]).err().expect("there is no run");
+    assert!(format!("{error:#}").contains("there is no folder /nowhere/at/all"), "{error:#}");
+    assert!(Report::read(&[] as &[&str]).is_err());
+}
+
+#[test]
+fn an_empty_folder_is_refused_with_what_it_lacks() {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let error = Report::read(&[folder.path()]).err().expect("there is no run");
+    let text = format!("{error:#}");
+    assert!(text.contains("holds no run") && text.contains("manifest.json"), "{text}");
+}
+
+#[test]
+fn a_recorded_run_is_read_whole() {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let mut run = RunFolder::create(folder.path(), support::manifest()).expect("it is empty");
+    let row = support::rows().swap_remove(0);
+    let (suite, case, target) = (row.suite, row.case.clone(), row.target.clone());
+    let key = StepKey { suite, case, target, repeat: row.repeat };
+    run.append(StepRecord { key, rows: vec![row] }).expect("it can be written");
+    let report = Report::read(&[folder.path()]).expect("it is a run");
+    let document: Value = serde_json::from_str(&report.json()).expect("it is JSON");
+    assert_eq!(document["rows"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn every_row_and_every_number_of_it_is_in_the_json() {
+    let rows = support::rows();
+    let report = Report::new(vec![(support::manifest(), rows.clone())]);
+    let alone: Value = serde_json::from_str(&report.json()).expect("it is JSON");
+    let embedded = document(&Html::parse_document(&report.html()));
+    assert_eq!(alone, embedded);
+    let recorded: Vec<Row> =
+        serde_json::from_value(alone["rows"].clone()).expect("they are rows again");
+    assert!(recorded == rows, "a row is not as it was recorded");
+}

@@ -1,0 +1,306 @@
+//! Made-up runs for every suite, for the page to show.
+
+use results::{
+    Cpu, DeviceIo, Host, Io, Latency, LatencyKind, Manifest, Row, SCHEMA, Series, Slice, StoreUse,
+    Suite, Tool, Validity,
+};
+use serde_json::{Value, json};
+
+const REPEATS: u32 = 5;
+
+pub(crate) fn manifest() -> Manifest {
+    Manifest {
+        schema: SCHEMA.to_owned(),
+        id: "made-up".to_owned(),
+        started_unix_ms: 1_769_903_999_000,
+        tool: Tool { version: "0.1.0".to_owned(), commit: Some("0123abcd".to_owned()) },
+        host: Host { cpu: "A </script> & \"B\"".to_owned(), cores: 2, ..Host::default() },
+        probes: std::collections::BTreeMap::new(),
+        profile: "standard".to_owned(),
+        seed: 42,
+        configuration: json!({}),
+        command_line: vec!["memlane".to_owned(), "bench".to_owned(), "all".to_owned()],
+    }
+}
+
+/// Rows of all suites, valid and not.
+pub(crate) fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for repeat in 0..REPEATS {
+        rows.extend(engine(repeat));
+        rows.extend(forsa(repeat));
+        rows.extend(peers(repeat));
+        rows.extend(log(repeat));
+        rows.extend(reduction(repeat));
+    }
+    rows.extend(fusion());
+    rows.extend(others());
+    rows
+}
+
+fn row(suite: Suite, case: &str, target: &str, params: &[(&str, Value)]) -> Row {
+    let mut row = Row::new(suite, case, target);
+    row.params = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    row.time.duration_s = 30.0;
+    row
+}
+
+/// Some percent to either side, the same each time.
+fn wobble(repeat: u32, value: f64) -> f64 {
+    value * (1.0 + f64::from((repeat * 37) % 11) / 400.0)
+}
+
+fn latency(mean: f64) -> Latency {
+    let at = |factor: f64| {
+        let text = format!("{:.0}", mean * factor);
+        text.parse().expect("a whole number")
+    };
+    Latency {
+        kind: LatencyKind::Service,
+        mean,
+        p50: at(0.95),
+        p90: at(1.2),
+        p99: at(2.1),
+        p999: at(4.4),
+        p9999: at(12.0),
+        max: at(90.0),
+        submission_mean: Some(mean * 0.8),
+        completion_mean: Some(mean * 0.2),
+        histogram: Vec::new(),
+    }
+}
+
+fn io(iops: f64, block_bytes: f64) -> Io {
+    let ops = format!("{:.0}", iops * 30.0).parse().expect("a whole number");
+    let bytes = format!("{:.0}", iops * 30.0 * block_bytes).parse().expect("a whole number");
+    Io { ops, bytes, iops, bytes_per_s: iops * block_bytes }
+}
+
+fn engine(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (op, block_bytes, floor) in
+        [("read", 4096, 470.0), ("overwrite", 4096, 420.0), ("read", 131_072, 6600.0)]
+    {
+        for (data, factor) in [("random", 1.21), ("compressible", 1.9), ("duplicate", 1.6)] {
+            let case = format!("{op} {block_bytes} rand {data} threads=1");
+            let mut row = row(
+                Suite::Engine,
+                &case,
+                "engine",
+                &[
+                    ("op", json!(op)),
+                    ("block_bytes", json!(block_bytes)),
+                    ("pattern", json!("rand")),
+                    ("data", json!(data)),
+                    ("threads", json!(1)),
+                ],
+            );
+            let ns = wobble(repeat, floor * factor);
+            row.repeat = repeat;
+            row.figures.insert("ns_mean".to_owned(), ns);
+            row.figures.insert("floor_ns_mean".to_owned(), floor);
+            row.figures.insert("ratio_to_floor".to_owned(), ns / floor);
+            row.latency = Some(latency(ns));
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+const PATTERNS: [(&str, f64); 4] =
+    [("read", 9_000.0), ("randread", 10_000.0), ("write", 12_000.0), ("randwrite", 13_500.0)];
+
+fn forsa(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for block_bytes in [4096_u32, 131_072] {
+        for jobs in [1_u32, 2, 4, 8, 16, 32] {
+            for (rw, ns) in PATTERNS {
+                let case = format!("{rw} {block_bytes} jobs={jobs} depth=1");
+                let mut row = row(
+                    Suite::Forsa,
+                    &case,
+                    "volume attached",
+                    &[
+                        ("rw", json!(rw)),
+                        ("block_bytes", json!(block_bytes)),
+                        ("jobs", json!(jobs)),
+                        ("queue_depth", json!(1)),
+                    ],
+                );
+                let size = 1.0 + f64::from(block_bytes) / 40_000.0;
+                let ns = wobble(repeat, ns * size * f64::from(jobs.max(2)) / 2.0);
+                row.repeat = repeat;
+                row.latency = Some(latency(ns));
+                row.app = Some(io(f64::from(jobs) * 1e9 / ns, f64::from(block_bytes)));
+                row.generator_share = Some(0.06);
+                if jobs > 2 {
+                    row.flag("more jobs than cores");
+                }
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+fn fusion() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for shift in 11..=20_u32 {
+        for depth_shift in 0..=6_u32 {
+            for (rw, ns) in PATTERNS {
+                let (block_bytes, depth) = (1_u64 << shift, 1_u32 << depth_shift);
+                let case = format!("{rw} {block_bytes} jobs=1 depth={depth}");
+                let mut row = row(
+                    Suite::Fusion,
+                    &case,
+                    "volume attached",
+                    &[
+                        ("rw", json!(rw)),
+                        ("block_bytes", json!(block_bytes)),
+                        ("jobs", json!(1)),
+                        ("queue_depth", json!(depth)),
+                    ],
+                );
+                let size = f64::from(1_u32 << shift);
+                let service = ns + size / 9.0;
+                let iops = 1e9 / service * f64::from(depth).sqrt().min(5.0);
+                row.app = Some(io(iops, size));
+                row.latency = Some(latency(service * f64::from(depth).sqrt()));
+                row.device = Some(DeviceIo { read_requests: 1_000_000, ..DeviceIo::default() });
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+const TARGETS: [(&str, f64, &str); 9] = [
+    (
+        "volume attached",
+        12_000.0,
+        "survives kill -9 of its server, clients go on; lost at power loss",
+    ),
+    ("zram lz4", 4600.0, "no server to kill; lost at power loss"),
+    ("loop over tmpfs", 29_800.0, "no server to kill; lost at power loss"),
+    ("nbdkit memory", 64_000.0, "lost at kill -9 of its server; lost at power loss"),
+    (
+        "volume NBD",
+        15_000.0,
+        "survives kill -9 of its server, clients see errors; lost at power loss",
+    ),
+    ("qemu-nbd over tmpfs", 31_000.0, "lost at kill -9 of its server; lost at power loss"),
+    (
+        "volume FUSE file",
+        9_000.0,
+        "survives kill -9 of its server, clients go on; lost at power loss",
+    ),
+    ("loop over tmpfs (cores kept awake)", 21_000.0, "no server to kill; lost at power loss"),
+    ("disk file", 84_000.0, "no server to kill; survives power loss"),
+];
+
+fn peers(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (rw, factor) in [("randread", 1.0), ("randwrite", 1.2)] {
+        for (target, ns, durability) in TARGETS {
+            let case = format!("{rw} 4096 jobs=1 depth=1");
+            let mut row = row(
+                Suite::Peers,
+                &case,
+                target,
+                &[
+                    ("rw", json!(rw)),
+                    ("block_bytes", json!(4096)),
+                    ("jobs", json!(1)),
+                    ("queue_depth", json!(1)),
+                    ("durability", json!(durability)),
+                ],
+            );
+            let ns = wobble(repeat, ns * factor);
+            row.repeat = repeat;
+            row.latency = Some(latency(ns));
+            row.app = Some(io(1e9 / ns, 4096.0));
+            row.figures.insert(results::CPU_FOR_EACH_IO.to_owned(), ns * 1.4);
+            row.cpu = Some(Cpu { user_s: 3.0, system_s: 8.0, ..Cpu::default() });
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn log(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (target, ns) in
+        [("volume embedded", 15_000.0), ("volume attached", 40_000.0), ("disk file", 160_000.0)]
+    {
+        for (mix, factor) in [("100/0", 1.0), ("80/20", 1.1)] {
+            let case = format!("{mix} threads=2 closed");
+            let mut row = row(
+                Suite::Log,
+                &case,
+                target,
+                &[("mix", json!(mix)), ("loop", json!("closed")), ("threads", json!(2))],
+            );
+            let ns = wobble(repeat, ns * factor);
+            row.repeat = repeat;
+            row.latency = Some(latency(ns));
+            let messages = 128e9 / ns;
+            row.figures.insert("messages_per_s_total".to_owned(), messages);
+            row.figures.insert("messages_per_s_write".to_owned(), messages * 0.2);
+            if mix == "80/20" {
+                row.figures.insert("messages_per_s_read".to_owned(), messages * 0.8);
+                row.figures.insert("total_ratio_to_100_0".to_owned(), 1.0 / factor);
+                row.figures.insert("all_service_p999_to_p50".to_owned(), 4.6);
+            }
+            let slice = |index: u64| {
+                let p50 = row.latency.as_ref().map_or(1, |latency| latency.p50);
+                Slice { ops: 100, min: p50 / 2, p50, max: p50 * (2 + index * 7 % 13) }
+            };
+            let slices = (0..100).map(slice).collect();
+            row.series.push(Series { name: "appends".to_owned(), slice_ms: 100, slices });
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn reduction(repeat: u32) -> Vec<Row> {
+    [("volume", 640_u64), ("zram lz4", 779), ("volume estimate", 636)]
+        .into_iter()
+        .map(|(target, mib)| {
+            let mut row = row(
+                Suite::Reduction,
+                "programs and libraries full",
+                target,
+                &[("data", json!("programs and libraries")), ("reduction", json!("full"))],
+            );
+            row.repeat = repeat;
+            let (written_bytes, used_bytes) = (1335 << 20, (mib << 20) + u64::from(repeat) * 4096);
+            row.store = Some(StoreUse { written_bytes, used_bytes });
+            row.figures.insert(
+                "reduction".to_owned(),
+                1335.0 / f64::from(u16::try_from(mib).expect("small")),
+            );
+            row
+        })
+        .collect()
+}
+
+fn others() -> Vec<Row> {
+    let mut idle = row(Suite::Peers, "idle", "nbdkit memory", &[("op", json!("idle"))]);
+    idle.figures.insert("idle_core_percent".to_owned(), 0.3);
+    let eight = "idle with 8 volumes attached";
+    let mut eight = row(Suite::Peers, eight, "volume attached", &[("op", json!("idle"))]);
+    eight.figures.insert("idle_core_percent".to_owned(), 0.12);
+    let pgbench = |target, transactions_per_s| {
+        let params = [("op", json!("pgbench")), ("clients", json!(4))];
+        let mut row = row(Suite::Peers, "pgbench clients=4", target, &params);
+        row.figures.insert("transactions_per_s".to_owned(), transactions_per_s);
+        row
+    };
+    let mut skipped = row(Suite::Peers, "randread 4096 jobs=1 depth=1", "brd", &[]);
+    skipped.validity = Validity::Skipped("this kernel has no brd <b>module</b>".to_owned());
+    let mut invalid = row(Suite::Peers, "randread 4096 jobs=1 depth=16", "nbdkit memory", &[]);
+    invalid.validity = Validity::Invalid("other guests took 12 % of the processor time".to_owned());
+    let ours = pgbench("volume attached + ext4", 3550.25);
+    vec![skipped, invalid, idle, eight, ours, pgbench("zram lz4 + ext4", 3489.5)]
+}
