@@ -13,6 +13,9 @@
 //! - A thread that spins where its clients run goes to another core, now and then.
 //! - Threads that find no permit left block at once.
 //!
+//! A loop that answers many requests at once, if many have come, gets larger batches by looking
+//! less often where that pays; see [`Waiter::gather`].
+//!
 //! While traffic is recent, a [`CpuLatencyRequest`] keeps idle cores quick to wake, because every
 //! request wakes its client at least. Each waiter takes part whose permits carry one.
 //!
@@ -22,6 +25,7 @@
 mod cpu_latency;
 mod crowd;
 mod doubt;
+mod gathering;
 mod hold;
 mod machine;
 mod permits;
