@@ -38,6 +38,7 @@ impl Connection {
             input: Input::new(),
             output: Output::new(),
             registration,
+            begun_before: 0,
         };
         match line.run(tls) {
             Ok(()) => tracing::debug!("an NBD client has gone"),
@@ -52,6 +53,8 @@ struct Line {
     input: Input,
     output: Output,
     registration: Registration,
+    /// Requests that were begun before the last batch.
+    begun_before: u64,
 }
 
 impl Line {
@@ -66,6 +69,8 @@ impl Line {
             match progress {
                 Progress::SendOutput => {}
                 Progress::ReceiveInput => {
+                    let begun = self.newly_begun();
+                    self.transport.gather(begun);
                     let count = self.transport.receive(self.input.space())?;
                     if count == 0 {
                         return Ok(());
@@ -80,6 +85,13 @@ impl Line {
                 Progress::Close => return self.transport.close(),
             }
         }
+    }
+
+    /// Requests that were begun since this was last asked.
+    fn newly_begun(&mut self) -> u32 {
+        let begun = self.session.traffic().request_count();
+        let count = begun - std::mem::replace(&mut self.begun_before, begun);
+        u32::try_from(count).expect("the input holds no more than some thousand requests")
     }
 
     /// Before a reply is sent, so that whoever has it finds it counted.

@@ -41,6 +41,12 @@ impl Transport {
         Ok(())
     }
 
+    /// Leaves a busy client alone for a moment, so that its requests come together; see
+    /// [`Waiter::gather`].
+    pub(crate) fn gather(&mut self, request_count: u32) {
+        self.wire.waiter.gather(request_count);
+    }
+
     /// Waits for bytes; none means that the client has gone.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
