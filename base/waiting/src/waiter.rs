@@ -1,5 +1,6 @@
 //! Deciding, wait by wait, whether and for how long to spin.
 
+use std::hint;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
