@@ -49,12 +49,29 @@ struct Place {
     epoch: AtomicU64,
     /// Pins of the owner inside each other. Only the owner looks at it.
     depth: AtomicU32,
+    /// Outer pins so far, modulo 2^32. Only the owner changes it.
+    pins: AtomicU32,
 }
 
 impl Place {
     fn new() -> Padded<Self> {
-        Padded(Self { epoch: AtomicU64::new(IDLE), depth: AtomicU32::new(0) })
+        Padded(Self {
+            epoch: AtomicU64::new(IDLE),
+            depth: AtomicU32::new(0),
+            pins: AtomicU32::new(0),
+        })
     }
+
+    /// A plain store: only the owner changes the count.
+    #[cfg(not(loom))]
+    #[inline]
+    fn count_pin(&self) {
+        self.pins.store(self.pins.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Nothing depends on the count: loom need not explore when it changes.
+    #[cfg(loom)]
+    fn count_pin(&self) {}
 }
 
 impl Grace {
@@ -92,6 +109,7 @@ impl Grace {
             // Acquire: whoever sees an epoch sees what was unpublished before it began.
             let epoch = self.now.load(Ordering::Acquire);
             place.epoch.store(epoch, Ordering::Relaxed);
+            place.count_pin();
             // PAIRS-WITH: Grace::advance, "what is unpublished cannot be found any more".
             self.barrier.light();
         }
@@ -108,11 +126,25 @@ impl Grace {
                 if taken.is_ok() {
                     fence(Ordering::SeqCst);
                     place.depth.store(1, Ordering::Relaxed);
+                    place.count_pin();
                     return Pinned { place, _of_this_thread: PhantomData };
                 }
             }
             crate::atomic_yield();
         }
+    }
+
+    /// How often all threads but the caller's have pinned, modulo 2^32: tells how busy they are
+    /// without a word that they share.
+    pub fn pins_of_others(&self) -> u32 {
+        self.pins_besides(thread_number())
+    }
+
+    fn pins_besides(&self, thread: Option<usize>) -> u32 {
+        let own = thread.and_then(|number| self.own.get(number));
+        let all = self.own.iter().chain(&self.shared);
+        let others = all.filter(|place| own.is_none_or(|own| !std::ptr::eq(*place, own)));
+        others.fold(0, |sum, place| sum.wrapping_add(place.pins.load(Ordering::Relaxed)))
     }
 
     /// The epoch to wait for before what was unpublished until now is reused.
@@ -181,6 +213,18 @@ mod tests {
             drop(reader);
             assert!(grace.advance() >= epoch);
         }
+    }
+
+    #[test]
+    fn the_pins_of_others_are_counted_once_each() {
+        let grace = Grace::new(2);
+        for thread in [Some(0), Some(1), Some(1), None] {
+            drop((grace.pin_as(thread), grace.pin_as(thread)));
+        }
+        // A thread without a place of its own pins twice, as nobody counts how deep it is.
+        assert_eq!(grace.pins_besides(Some(0)), 4);
+        assert_eq!(grace.pins_besides(Some(1)), 3);
+        assert_eq!(grace.pins_besides(None), 5);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use upkeep::Upkeep;
 use volume::Engine;
 use waiting::{CpuLatencyRequest, SpinPermits};
 
@@ -17,7 +18,7 @@ use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
 use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport};
 use crate::http::{self, AccessRule};
-use crate::maintenance::{Maintenance, PoolWatch};
+use crate::maintenance::{self, PoolWatch};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::{notify, pool, process, run_dir};
 
@@ -53,7 +54,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 /// Everything that runs.
 struct Daemon {
     engine: Arc<Engine>,
-    maintenance: Maintenance,
+    upkeep: Upkeep,
     nbd: Option<Arc<NbdExport>>,
     fuse: Option<Arc<FuseDevices>>,
     service: Arc<Service>,
@@ -73,12 +74,7 @@ impl Daemon {
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
-        let maintenance = Maintenance::start(
-            Arc::clone(&engine),
-            Arc::clone(&watch),
-            request_count(nbd.clone(), fuse.clone()),
-            check_holder,
-        )?;
+        let upkeep = maintenance::start(&engine, Arc::clone(&watch), check_holder)?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
@@ -90,7 +86,7 @@ impl Daemon {
             pool_path: config.pool.path.display().to_string(),
         }));
         service.restore_attachments();
-        Ok(Self { engine, maintenance, nbd, fuse, service, rule })
+        Ok(Self { engine, upkeep, nbd, fuse, service, rule })
     }
 
     /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
@@ -124,11 +120,11 @@ impl Daemon {
 
     /// Ends the exports and closes the pool.
     fn stop(self) {
-        let Self { engine, maintenance, nbd, fuse, service, .. } = self;
+        let Self { engine, upkeep, nbd, fuse, service, .. } = self;
         if let Some(nbd) = nbd {
             nbd.stop(NBD_DRAIN_TIME_MAX);
         }
-        maintenance.stop();
+        drop(upkeep);
         drop(service);
         if let Some(fuse) = fuse {
             fuse.stop();
@@ -166,18 +162,6 @@ fn spin_permits(config: &Config, cpu_latency: &CpuLatency) -> SpinPermits {
     match cpu_latency {
         CpuLatency::Managed(request) => permits.with_cpu_latency(Arc::clone(request)),
         CpuLatency::Unmanaged | CpuLatency::Unavailable { .. } => permits,
-    }
-}
-
-/// Counts the requests of all exports.
-fn request_count(
-    nbd: Option<Arc<NbdExport>>,
-    fuse: Option<Arc<FuseDevices>>,
-) -> impl Fn() -> u64 + Send + 'static {
-    move || {
-        let over_nbd = nbd.as_ref().map_or(0, |nbd| nbd.counts().traffic.request_count());
-        let of_devices = fuse.as_ref().map_or(0, |fuse| fuse.traffic().request_count());
-        over_nbd + of_devices
     }
 }
 

@@ -18,7 +18,6 @@ mod lifecycle;
 mod log;
 mod maintenance;
 mod notify;
-mod pace;
 mod pool;
 mod process;
 mod run_dir;

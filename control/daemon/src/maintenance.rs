@@ -1,25 +1,13 @@
-//! The thread that does what nobody waits for: it keeps the engine's house and watches the pool.
+//! What the thread that keeps the engine's house does for the daemon: it watches the pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::ByteSize;
-use volume::{Engine, PoolUsage, Work};
-
-use crate::pace::{Pace, Pacer};
-
-/// How often an idle daemon looks for work.
-const IDLE_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Between two pieces of work, so that clients get the processor first.
-const BUSY_INTERVAL: Duration = Duration::from_millis(1);
-
-/// How often it looks for a quiet moment while something waits to be compressed.
-const WAITING_INTERVAL: Duration = Duration::from_millis(50);
+use upkeep::Upkeep;
+use volume::{Engine, PoolUsage};
 
 /// How often everything else is looked after.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
@@ -62,28 +50,6 @@ impl PoolWatch {
     }
 }
 
-/// Does a piece of the engine's work. Returns how long to wait before the next.
-fn do_some_work(engine: &Engine, pace: Pace) -> Duration {
-    let work = if pace == Pace::Rest { Work::ButCompression } else { Work::All };
-    let begun = Instant::now();
-    let is_busy = engine.maintain_only(work);
-    let is_waiting = engine.usage().pending_bytes > 0;
-    match (is_busy, is_waiting) {
-        (true, true) if work == Work::All => pace.pause_after(begun.elapsed()),
-        (true, _) => BUSY_INTERVAL,
-        (false, true) if work == Work::ButCompression => WAITING_INTERVAL,
-        (false, _) => IDLE_INTERVAL,
-    }
-}
-
-/// Touches a piece of the pool's memory before requests do. Returns where the next one begins.
-fn make_ready(engine: &Engine, offset: u64) -> Option<u64> {
-    engine.populate(offset).unwrap_or_else(|error| {
-        tracing::debug!(%error, "the pool's memory is made ready as it is used");
-        None
-    })
-}
-
 fn used_percent(usage: &PoolUsage) -> u64 {
     let percent = u128::from(usage.used_bytes) * 100 / u128::from(usage.size_bytes.max(1));
     u64::try_from(percent).unwrap_or(u64::MAX)
@@ -96,54 +62,21 @@ fn level_after(level: usize, percent: u64) -> usize {
     level.clamp(passed(0), passed(HYSTERESIS_PERCENT))
 }
 
-/// The running thread.
-#[derive(Debug)]
-pub(crate) struct Maintenance {
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Maintenance {
-    /// Does the engine's work and calls `now_and_then` every few seconds. `request_count` tells how
-    /// many requests there have been: compression waits while there are many.
-    pub(crate) fn start(
-        engine: Arc<Engine>,
-        watch: Arc<PoolWatch>,
-        request_count: impl Fn() -> u64 + Send + 'static,
-        now_and_then: impl Fn() + Send + 'static,
-    ) -> anyhow::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let work = move || {
-            let mut interval = Duration::ZERO;
-            let mut last = Instant::now();
-            let mut unready = Some(0);
-            let mut pacer = Pacer::new(last, request_count());
-            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                pacer.observe(Instant::now(), request_count());
-                interval = do_some_work(&engine, pacer.pace(&engine.usage()));
-                unready = unready.and_then(|offset| make_ready(&engine, offset));
-                if unready.is_some() {
-                    interval = interval.min(BUSY_INTERVAL);
-                }
-                watch.observe(&engine.usage());
-                if last.elapsed() >= NOW_AND_THEN {
-                    now_and_then();
-                    last = Instant::now();
-                }
-            }
-        };
-        let thread = std::thread::Builder::new()
-            .name("maintenance".to_owned())
-            .spawn(work)
-            .context("cannot start the maintenance thread")?;
-        Ok(Self { stop, thread })
-    }
-
-    /// Waits for the piece of work in hand, which is short.
-    pub(crate) fn stop(self) {
-        drop(self.stop);
-        self.thread.join().expect("the maintenance thread does not panic");
-    }
+/// Keeps the engine's house, watches the pool and calls `now_and_then` every few seconds.
+pub(crate) fn start(
+    engine: &Arc<Engine>,
+    watch: Arc<PoolWatch>,
+    now_and_then: impl Fn() + Send + 'static,
+) -> anyhow::Result<Upkeep> {
+    let mut last = Instant::now();
+    let after_turn = move |usage: &PoolUsage| {
+        watch.observe(usage);
+        if last.elapsed() >= NOW_AND_THEN {
+            now_and_then();
+            last = Instant::now();
+        }
+    };
+    Upkeep::start(Arc::clone(engine), after_turn).context("cannot start the maintenance thread")
 }
 
 #[cfg(test)]

@@ -188,6 +188,12 @@ impl Engine {
         }
     }
 
+    /// How much all threads but the caller's have done with the pool: grows by one to three with
+    /// each request, modulo 2^32. Costs requests nothing.
+    pub fn activity_of_others(&self) -> u32 {
+        self.shared.store.pins_of_others()
+    }
+
     /// How often the pool was opened, this time included.
     pub fn run_epoch(&self) -> u64 {
         self.shared.store.run_epoch()

@@ -17,7 +17,7 @@ const SPACE_TRIES_MAX: usize = 2;
 const COMPRESSIONS_MAX: usize = 64;
 
 /// While less than this share of the pool is free, writers compress before they store.
-const SHORT_OF_MEMORY_SHARE: u64 = 4;
+const SHORT_OF_MEMORY_SHARE: u64 = 8;
 
 /// The pool, the block locks, and the search for leaks while it runs.
 #[derive(Debug)]

@@ -18,13 +18,6 @@ pub struct Traffic {
     pub errors: u64,
 }
 
-impl Traffic {
-    /// Requests of all kinds that touch data.
-    pub fn request_count(&self) -> u64 {
-        self.reads + self.writes + self.flushes + self.zeroings
-    }
-}
-
 /// One worker's share of the traffic, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]

@@ -112,6 +112,11 @@ impl PageStore {
         self.core.memory.grace.pin()
     }
 
+    /// How often all threads but the caller's have pinned, modulo 2^32.
+    pub fn pins_of_others(&self) -> u32 {
+        self.core.memory.grace.pins_of_others()
+    }
+
     /// Waits until everybody who is pinned now has let go. Not to be called while pinned.
     pub fn wait_for_readers(&self) {
         let epoch = self.core.memory.grace.retire_epoch();

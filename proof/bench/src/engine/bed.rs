@@ -32,7 +32,7 @@ const FILL_SEED: u64 = 1;
 /// The place goes last: it is where the others lie.
 pub(crate) struct Bed {
     pub(crate) volume: Arc<Volume>,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) bare: Region,
     pub(crate) working_bytes: u64,
     /// Duplicates repeat as many contents.
@@ -62,7 +62,7 @@ impl Bed {
         let region = place.region("pool", pool_bytes.next_multiple_of(2 << 20))?;
         // One lane for each thread, for the background and for whoever prepares.
         let options = EngineOptions { lane_count: case.threads + 2, fresh_secret: [0x5A; 32] };
-        let engine = Engine::open(region, options)?;
+        let engine = Arc::new(Engine::open(region, options)?);
         let volume = engine.create_volume(spec("bench", working_bytes)?)?;
         let bed =
             Self { volume, engine, bare, working_bytes, originals, case: *case, _place: place };

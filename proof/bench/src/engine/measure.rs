@@ -1,11 +1,12 @@
 //! One case, measured round by round.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use system::Interruption;
+use upkeep::Upkeep;
 
 use super::bed::{Bed, Idling};
 use super::figures::{Figures, LoadFigures};
@@ -20,12 +21,6 @@ const ROUNDS: u32 = 10;
 
 /// One round in so many times each request.
 const TIMED_ROUND: u32 = 5;
-
-/// Beside an open loop the engine's own work takes one part in so many of a core.
-const BACKGROUND_PART: u32 = 4;
-
-/// Between two looks for work when there was none.
-const BACKGROUND_REST: Duration = Duration::from_millis(5);
 
 /// What a case is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,14 +102,14 @@ fn engine_round(bed: &Bed, meters: &mut [Meter], time: Duration, watch: Watch) -
 }
 
 /// Requests at a share of the rate that the rounds reached, whether or not earlier ones are over,
-/// while the engine does its work in the background.
+/// while the engine is kept up as in the daemon.
 fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result<LoadFigures> {
     let mean = Spent::sum(meters.iter().map(|meter| meter.engine)).mean();
     let rate_per_s = load * 1e9 / mean.unwrap_or(f64::INFINITY);
     let pace = Pace { rate_per_s, time: Duration::from_secs_f64(seconds) };
-    let is_over = AtomicBool::new(false);
+    let upkeep = Upkeep::start(Arc::clone(&bed.engine), |_| {})
+        .context("cannot start the engine's own thread")?;
     let results: Vec<Result<Paced>> = thread::scope(|scope| {
-        scope.spawn(|| work_in_background(bed, &is_over));
         let spawn = |meter: &mut Meter| {
             pace::run(pace, || {
                 meter.renew(bed, 1)?;
@@ -126,29 +121,15 @@ fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result
         let join = |handle: thread::ScopedJoinHandle<'_, Result<Paced>>| {
             handle.join().expect("a meter does not panic")
         };
-        let results = handles.into_iter().map(join).collect();
-        // Relaxed: the flag carries no data.
-        is_over.store(true, Ordering::Relaxed);
-        results
+        handles.into_iter().map(join).collect()
     });
+    drop(upkeep);
     let mut sum = Paced::new();
     for paced in results {
         sum.add(&paced?);
     }
     let rate_per_s = rate_per_s * meters.len() as f64;
     Ok(LoadFigures { load, rate_per_s, paced: sum })
-}
-
-fn work_in_background(bed: &Bed, is_over: &AtomicBool) {
-    // Relaxed: the flag carries no data.
-    while !is_over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let pause = match bed.engine.maintain() {
-            true => begun.elapsed() * (BACKGROUND_PART - 1),
-            false => BACKGROUND_REST,
-        };
-        thread::sleep(pause);
-    }
 }
 
 /// The latencies of all meters.

@@ -1,25 +1,19 @@
 //! A volume of an engine in this process, kept up as the daemon keeps up its own.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use block_device::{BlockDevice, SectorSize};
+use upkeep::Upkeep;
 use volume::{Engine, EngineOptions, Reduction, Volume, VolumeSpec};
 
 use super::medium::Medium;
 use crate::pool::Place;
 
-/// Between two pieces of the engine's own work, as in the daemon.
-const IDLE_INTERVAL: Duration = Duration::from_millis(500);
-const BUSY_INTERVAL: Duration = Duration::from_millis(1);
-
 /// A volume, and all that it needs.
 pub(crate) struct Embedded {
     volume: Arc<Volume>,
-    maintenance: Option<(Sender<()>, JoinHandle<()>)>,
+    _upkeep: Upkeep,
     place: Place,
 }
 
@@ -36,18 +30,9 @@ impl Embedded {
             sector: SectorSize::Bytes4096,
             reduction: Reduction::Full,
         })?;
-        let (stop, stopped) = mpsc::channel();
-        let maintain = move || {
-            let mut interval = Duration::ZERO;
-            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                interval = if engine.maintain() { BUSY_INTERVAL } else { IDLE_INTERVAL };
-            }
-        };
-        let thread = thread::Builder::new()
-            .name("maintenance".to_owned())
-            .spawn(maintain)
+        let upkeep = Upkeep::start(Arc::new(engine), |_| {})
             .context("cannot start the maintenance thread")?;
-        Ok(Self { volume, maintenance: Some((stop, thread)), place })
+        Ok(Self { volume, _upkeep: upkeep, place })
     }
 
     /// Room for the data, what is on its way out, and the tables.
@@ -72,14 +57,5 @@ impl Medium for Embedded {
     fn flags(&self) -> Vec<String> {
         let are_small = !self.place.has_huge_pages();
         are_small.then(|| "no huge pages without root".to_owned()).into_iter().collect()
-    }
-}
-
-impl Drop for Embedded {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.maintenance.take() {
-            drop(stop);
-            thread.join().expect("the maintenance thread does not panic");
-        }
     }
 }

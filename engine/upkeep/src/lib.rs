@@ -1,0 +1,12 @@
+//! The thread that does what nobody waits for: it keeps an engine's house.
+//!
+//! The engine reads no clock and starts no thread; whoever opens a pool starts an [`Upkeep`] beside
+//! it, the daemon as well as a program that embeds a pool. Without one a pool works, but what
+//! leaked is not collected and contents stay as large as they were written until memory runs short.
+#![forbid(unsafe_code)]
+
+mod host;
+mod pace;
+mod thread;
+
+pub use thread::Upkeep;

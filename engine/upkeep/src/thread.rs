@@ -1,0 +1,116 @@
+//! The thread and its turns.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use volume::{Engine, PoolUsage, Work};
+
+use crate::host::Host;
+use crate::pace::{Pace, Pacer};
+
+/// How often an idle engine is looked at.
+const IDLE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Between two pieces of work, so that clients get the processor first.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How often it looks for a quiet moment while something waits to be compressed.
+const WAITING_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The running thread. Dropped, it ends after the piece of work in hand, which is short.
+#[derive(Debug)]
+pub struct Upkeep {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Upkeep {
+    /// Works on the engine from now on, and holds it. `after_turn` is called after each piece of
+    /// work, and twice a second while there is none; it must not take long.
+    pub fn start(
+        engine: Arc<Engine>,
+        mut after_turn: impl FnMut(&PoolUsage) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let work = move || {
+            let mut turns = Turns::new(engine);
+            turns.work_until(&stopped, &mut after_turn);
+        };
+        let thread = std::thread::Builder::new().name("maintenance".to_owned()).spawn(work)?;
+        Ok(Self { running: Some((stop, thread)) })
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            drop(stop);
+            // A panic of the thread was reported there, and the owner is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct Turns {
+    engine: Arc<Engine>,
+    pacer: Pacer,
+    host: Host,
+    /// From where on the pool's memory is still to be touched.
+    unready: Option<u64>,
+}
+
+impl Turns {
+    fn new(engine: Arc<Engine>) -> Self {
+        let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
+        Self { engine, pacer, host: Host::default(), unready: Some(0) }
+    }
+
+    fn work_until(&mut self, stopped: &Receiver<()>, after_turn: &mut impl FnMut(&PoolUsage)) {
+        let mut interval = Duration::ZERO;
+        while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            interval = self.turn();
+            if self.make_ready() {
+                interval = interval.min(BUSY_INTERVAL);
+            }
+            after_turn(&self.engine.usage());
+        }
+    }
+
+    /// Does a piece of work. Returns how long to wait before the next.
+    fn turn(&mut self) -> Duration {
+        let begun = Instant::now();
+        let pace = self.pace(begun);
+        let work = if pace == Pace::Rest { Work::ButCompression } else { Work::All };
+        let is_busy = self.engine.maintain_only(work);
+        let is_waiting = self.is_waiting();
+        match (is_busy, is_waiting) {
+            (true, true) if work == Work::All => pace.pause_after(begun.elapsed()),
+            (true, _) => BUSY_INTERVAL,
+            (false, true) if work == Work::ButCompression => WAITING_INTERVAL,
+            (false, _) => IDLE_INTERVAL,
+        }
+    }
+
+    fn pace(&mut self, now: Instant) -> Pace {
+        self.pacer.observe(now, self.engine.activity_of_others());
+        // Who has nothing to compress need not know how idle the host is.
+        let is_waiting = self.is_waiting();
+        let host = &mut self.host;
+        let idle_cores = || if is_waiting { host.idle_cores(now) } else { 0.0 };
+        self.pacer.pace(&self.engine.usage(), idle_cores)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.engine.usage().pending_bytes > 0
+    }
+
+    /// Touches a piece of the pool's memory before requests do. Returns whether there is more.
+    fn make_ready(&mut self) -> bool {
+        // Where that fails, memory is made ready as it is used.
+        let next = |offset| self.engine.populate(offset).unwrap_or(None);
+        self.unready = self.unready.and_then(next);
+        self.unready.is_some()
+    }
+}
