@@ -35,6 +35,16 @@ struct Storm {
     /// Of 64 KiB each.
     runs_per_stripe: usize,
     kill_count: u64,
+    moment: Moment,
+}
+
+/// When a kill comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// While requests come in.
+    Busy,
+    /// While the writers rest and what they wrote is being compressed.
+    Compressing,
 }
 
 /// What a storm went through.
@@ -42,13 +52,16 @@ struct Storm {
 struct Report {
     answered_count: u64,
     refused_count: u64,
+    /// Kills before which some of what waited had been compressed, but not all.
+    in_compression_count: u64,
     restarts: Vec<Duration>,
 }
 
 #[test]
 fn acknowledged_writes_survive_every_kill() -> Result<()> {
     let kill_count = kill_count()?;
-    let storm = Storm { pool_size: "256MiB", runs_per_stripe: 96, kill_count };
+    let storm =
+        Storm { pool_size: "256MiB", runs_per_stripe: 96, kill_count, moment: Moment::Busy };
     let report = storm.run("acknowledged")?;
     ensure!(report.refused_count == 0, "{} requests were refused", report.refused_count);
     Ok(())
@@ -57,9 +70,21 @@ fn acknowledged_writes_survive_every_kill() -> Result<()> {
 #[test]
 fn a_full_pool_survives_every_kill() -> Result<()> {
     let kill_count = kill_count()? / 5;
-    let storm = Storm { pool_size: "32MiB", runs_per_stripe: 192, kill_count };
+    let moment = Moment::Busy;
+    let storm = Storm { pool_size: "32MiB", runs_per_stripe: 192, kill_count, moment };
     let report = storm.run("full")?;
     ensure!(report.refused_count > 0 || kill_count < 10, "the pool was never full");
+    Ok(())
+}
+
+#[test]
+fn compression_in_the_background_survives_every_kill() -> Result<()> {
+    let kill_count = kill_count()? / 4;
+    let moment = Moment::Compressing;
+    let storm = Storm { pool_size: "512MiB", runs_per_stripe: 192, kill_count, moment };
+    let report = storm.run("compression")?;
+    let hit_count = report.in_compression_count;
+    ensure!(hit_count >= kill_count / 4, "only {hit_count} of {kill_count} kills hit compression");
     Ok(())
 }
 
@@ -109,9 +134,16 @@ impl Storm {
                     && round.answered_count() >= requests_before_kill;
                 Ok(is_far_enough || round.has_failed())
             })?;
+            if self.moment == Moment::Compressing {
+                return Ok(());
+            }
             spin_for(delay);
             daemon.kill()
         })?;
+        if self.moment == Moment::Compressing {
+            let was_hit = kill_in_compression(daemon, delay)?;
+            report.in_compression_count += u64::from(was_hit);
+        }
         if random.below(START_KILL_ONE_IN) == 0 {
             daemon.launch()?;
             spin_for(Duration::from_micros(random.below(START_DELAY_MICROSECONDS_MAX)));
@@ -166,6 +198,21 @@ fn create_volumes(daemon: &Daemon, stripes: &[Stripe]) -> Result<()> {
         daemon.memlane(&format!("volume create {volume} --size {size} {flags}"))?;
     }
     Ok(())
+}
+
+/// Kills the daemon a little after it has begun to compress. Returns whether there was more to
+/// compress then.
+fn kill_in_compression(daemon: &mut Daemon, delay: Duration) -> Result<bool> {
+    let pending_bytes = |daemon: &Daemon| anyhow::Ok(daemon.status()?.pool.pending_bytes);
+    let at_rest = pending_bytes(daemon)?;
+    let mut left = at_rest;
+    wait_for("compression to begin", ROUND_TIME_LIMIT, || {
+        left = pending_bytes(daemon)?;
+        Ok(left < at_rest || left == 0)
+    })?;
+    spin_for(delay);
+    daemon.kill()?;
+    Ok(left > 0)
 }
 
 /// Not a wait for anything: the moment itself is what is random.
