@@ -19,6 +19,13 @@ pub struct Traffic {
     pub bytes_written: u64,
 }
 
+impl Traffic {
+    /// Requests of all kinds that touch data.
+    pub fn request_count(&self) -> u64 {
+        self.reads + self.writes + self.flushes + self.trims + self.zeroes
+    }
+}
+
 impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Self) {
         self.reads += other.reads;
