@@ -78,9 +78,11 @@ impl Volume {
     ) -> Result<(), DeviceErrorKind> {
         let mut cursor = EntryCursor::new(self);
         cursor.prefetch_entry(pinned, block);
+        // Held before the contents are streamed: a locked instruction behind them would wait until
+        // they have reached memory.
+        let _held = self.shared.locks.lock_block(self.id(), block);
         let purpose = || purpose_of(cursor.entry(pinned, block));
         let page = lane.store_page(pinned, contents, self.policy(), purpose).map_err(no_space)?;
-        let _held = self.shared.locks.lock_block(self.id(), block);
         self.publish_page(lane, pinned, block, page)
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct LaneState {
     encoder: Option<Encoder>,
     scratch: Box<Block>,
     retired: Retired,
+    /// The last contents were found in the pool: the next may be, too.
+    expects_duplicates: bool,
 }
 
 impl LaneState {
@@ -77,6 +79,7 @@ impl LaneState {
             encoder: Some(Encoder::new()),
             scratch: Box::new([0; codec::BLOCK_BYTES]),
             retired: Retired::new(),
+            expects_duplicates: false,
         }
     }
 }
@@ -100,33 +103,35 @@ impl<'store> Lane<'store> {
         pinned: &Pinned<'_>,
         contents: &Block,
         policy: Policy,
-        purpose: impl FnOnce() -> Purpose,
+        mut purpose: impl FnMut() -> Purpose,
     ) -> Result<NewPage, NoSpace> {
         if let Some(pattern) = codec::fill_pattern(contents) {
             return Ok(NewPage::fill(pattern));
         }
-        let mut fingerprint = 0;
-        if policy.shares_duplicates {
-            fingerprint = self.core.fingerprinter.of(contents);
-            self.core.index.prefetch(&self.core.memory, fingerprint);
+        if !policy.shares_duplicates {
+            return self.store_unshared(contents, policy.compression, purpose(), 0);
         }
+        let fingerprint = self.core.fingerprinter.of(contents);
+        self.core.index.prefetch(&self.core.memory, fingerprint);
         // Between asking for the index's lines and looking at them.
-        let may_shrink =
-            policy.compression == Compression::Now && codec::is_worth_encoding(contents);
-        if policy.shares_duplicates {
-            let state = &mut *self.state;
-            let room = (&mut *state.scratch, state.index);
-            if let Some(entry) = self.core.share_equal(pinned, contents, fingerprint, room) {
-                return Ok(NewPage(entry));
+        let ahead = match policy.compression {
+            Compression::Later if !self.state.expects_duplicates => {
+                self.stream_raw(contents, purpose())
             }
+            _ => None,
+        };
+        let state = &mut *self.state;
+        let room = (&mut *state.scratch, state.index);
+        let equal = self.core.share_equal(pinned, contents, fingerprint, room);
+        self.state.expects_duplicates = equal.is_some();
+        if let Some(entry) = equal {
+            ahead.into_iter().for_each(|at| self.put_streamed_back(at));
+            return Ok(NewPage(entry));
         }
-        let page = match policy.compression {
-            Compression::Later => {
-                self.store_raw(contents, purpose(), describe_untried(fingerprint))
-            }
-            Compression::Now if may_shrink => self.store_smaller(contents, purpose(), fingerprint),
-            _ => self.store_raw(contents, purpose(), describe(0, fingerprint)),
-        }?;
+        let page = match ahead {
+            Some(at) => self.publish_raw(at, describe_untried(fingerprint)),
+            None => self.store_unshared(contents, policy.compression, purpose(), fingerprint)?,
+        };
         if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
@@ -276,34 +281,53 @@ impl<'store> Lane<'store> {
         old
     }
 
-    /// Stores contents compressed, or as they are if that does not shrink them.
-    fn store_smaller(
+    fn store_unshared(
         &mut self,
         contents: &Block,
+        compression: Compression,
         purpose: Purpose,
         fingerprint: u32,
     ) -> Result<NewPage, NoSpace> {
-        let mut encoder = self.state.encoder.take().expect("it is put back below");
-        let stored = encoder
-            .encode(contents, packed_bytes_max())
-            .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
-        self.state.encoder = Some(encoder);
-        match stored {
-            Some(Ok(page)) => Ok(page),
-            _ => self.store_raw(contents, purpose, describe(0, fingerprint)),
+        if compression == Compression::Now && codec::is_worth_encoding(contents) {
+            let mut encoder = self.state.encoder.take().expect("it is put back below");
+            let stored = encoder
+                .encode(contents, packed_bytes_max())
+                .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
+            self.state.encoder = Some(encoder);
+            if let Some(Ok(page)) = stored {
+                return Ok(page);
+            }
         }
+        let at = self.stream_raw(contents, purpose).ok_or(NoSpace)?;
+        Ok(self.publish_raw(
+            at,
+            match compression {
+                Compression::Later => describe_untried(fingerprint),
+                Compression::Now | Compression::Never => describe(0, fingerprint),
+            },
+        ))
     }
 
-    fn store_raw(
-        &mut self,
-        contents: &Block,
-        purpose: Purpose,
-        description: u64,
-    ) -> Result<NewPage, NoSpace> {
-        let at = self.take_slot(Class::RAW, purpose)?;
-        self.core.memory.fill_slot(at, contents);
+    /// Begins to store contents as they are in a slot of their own, which must go to
+    /// [`Lane::publish_raw`] or [`Lane::put_streamed_back`].
+    #[inline]
+    fn stream_raw(&mut self, contents: &Block, purpose: Purpose) -> Option<Slot> {
+        let at = self.take_slot(Class::RAW, purpose).ok()?;
+        self.core.memory.stream_slot(at, contents);
+        Some(at)
+    }
+
+    #[inline]
+    fn publish_raw(&mut self, at: Slot, description: u64) -> NewPage {
+        self.core.memory.region.store_fence();
         self.publish(at, description);
-        Ok(NewPage(Entry::described(at, description)))
+        NewPage(Entry::described(at, description))
+    }
+
+    /// The slot's next owner may be another thread, whose stores must come after these.
+    fn put_streamed_back(&mut self, at: Slot) {
+        self.core.memory.region.store_fence();
+        self.put_slot_back(at);
     }
 
     fn store_encoded(
@@ -332,6 +356,10 @@ impl<'store> Lane<'store> {
         loop {
             let open = self.state.open.of(class);
             if let (Some(slab), Some(slot)) = (open.slab, open.free.pop()) {
+                // Words of slots that were freed one by one lie apart.
+                if let Some(&next) = open.free.last() {
+                    self.core.prefetch_word(Slot { slab, slot: next, class });
+                }
                 return Ok(Slot { slab, slot, class });
             }
             self.close_slab(class);

@@ -49,11 +49,18 @@ impl Memory {
 
     /// Stores the bytes of a slot that the caller's lane has taken and not published.
     pub(crate) fn fill_slot(&self, at: Slot, bytes: &[u8]) {
+        self.stream_slot(at, bytes);
+        self.region.store_fence();
+    }
+
+    /// Begins to store the bytes of such a slot. A fence must follow before anybody is told of it,
+    /// and before the lane gives the slot back.
+    #[inline]
+    pub(crate) fn stream_slot(&self, at: Slot, bytes: &[u8]) {
         // SAFETY:
         // - exclusive: the slot's count is zero and its grace period has passed; lanes take each
         //   free slot once (`SlabBook::debit`), and only the lane's holder calls this.
         unsafe { self.region.store_bytes(self.layout.slot(at), bytes) };
-        self.region.store_fence();
     }
 
     /// Makes a node of holes of a slot that the caller's lane has taken and not published.
