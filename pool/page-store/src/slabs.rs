@@ -450,3 +450,32 @@ fn slot_count(class: Class) -> i32 {
 fn as_signed(free: u32) -> i32 {
     i32::from_ne_bytes(free.to_ne_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book_with_a_slab_of(free_slots: u32) -> SlabBook {
+        let book = SlabBook::new(1);
+        book.admit_used(0, Class::RAW, free_slots);
+        assert_eq!(book.take_listed(Class::RAW), Some(0));
+        book
+    }
+
+    #[test]
+    fn a_slot_freed_while_a_slab_is_opened_is_not_forgotten() {
+        let book = book_with_a_slab_of(20);
+        let promised = book.promised(0);
+        book.slab(0).free.fetch_add(1, Ordering::SeqCst);
+        book.debit(0, 20, promised);
+        assert_eq!(book.promised(0), 1);
+    }
+
+    #[test]
+    fn a_promise_that_no_word_keeps_is_dropped() {
+        let book = book_with_a_slab_of(20);
+        let promised = book.promised(0);
+        book.debit(0, 3, promised);
+        assert_eq!(book.promised(0), 0);
+    }
+}
