@@ -163,6 +163,11 @@ impl Daemon {
         self.child.as_ref().map(Child::id)
     }
 
+    /// The daemon and whatever else serves its volumes, when nobody uses them.
+    pub fn serving_ids(&self) -> Vec<u32> {
+        host::processes_using(&self.run_dir()).into_iter().map(|(id, _)| id).collect()
+    }
+
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

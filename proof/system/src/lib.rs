@@ -25,7 +25,9 @@ pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing
 pub use interruption::{CleaningUp, Interruption};
 pub use mounted::Mounted;
 pub use nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
-pub use process::{Background, processor_seconds, processor_seconds_of_children};
+pub use process::{
+    Background, processor_seconds, processor_seconds_of_children, processor_seconds_of_threads,
+};
 pub use random::{Random, seed};
 pub use stamp::{BLOCK_BYTES, Block, Contents};
 pub use stripe::{Round, Stripe, StripeSpec};

@@ -90,7 +90,25 @@ pub fn processor_seconds(id: u32) -> Result<f64> {
     processor_fields(id, 11)
 }
 
-/// The same for the children that ended and that this process has waited for, and for theirs.
+/// Processor time in seconds of the threads that a process has now, to the nanosecond where the
+/// kernel counts so: the first field of their /proc/PID/task/TID/schedstat.
+pub fn processor_seconds_of_threads(id: u32) -> Result<f64> {
+    let path = format!("/proc/{id}/task");
+    let threads = std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?;
+    let mut ns = 0;
+    for thread in threads.flatten() {
+        let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else {
+            // A kernel that does not count so.
+            return processor_seconds(id);
+        };
+        let field = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
+        ns += field.with_context(|| format!("{path} holds a schedstat of {text:?}"))?;
+    }
+    Ok(std::time::Duration::from_nanos(ns).as_secs_f64())
+}
+
+/// Processor time in seconds of the children that ended and that this process has waited for, and of
+/// theirs.
 pub fn processor_seconds_of_children() -> Result<f64> {
     processor_fields(std::process::id(), 13)
 }
@@ -111,5 +129,21 @@ impl Drop for Background {
         // It may have ended by itself, which is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_and_ticks_agree_on_what_was_used() {
+        let own = std::process::id();
+        let before = processor_seconds_of_threads(own).expect("the kernel tells");
+        let mut sum = 0_u64;
+        while processor_seconds_of_threads(own).expect("the kernel tells") < before + 0.2 {
+            sum = (0..10_000).fold(sum, |sum, it| std::hint::black_box(sum ^ it));
+        }
+        assert!(processor_seconds(own).expect("the kernel tells") >= 0.15);
     }
 }

@@ -5,20 +5,25 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::interruption::Interruption;
 use crate::process::wait_a_little;
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
+/// How long a program may take to end when it is asked to.
+const END_TIME_LIMIT: Duration = Duration::from_secs(10);
+
 /// A program to run.
 pub struct Tool {
     command: Command,
     time_limit: Duration,
+    end_signal: Option<Signal>,
 }
 
 /// What a program left behind.
@@ -39,7 +44,7 @@ impl Tool {
         // Debian keeps programs for the administrator where others do not look.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"));
-        Self { command, time_limit: TIME_LIMIT }
+        Self { command, time_limit: TIME_LIMIT, end_signal: None }
     }
 
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
@@ -81,6 +86,13 @@ impl Tool {
         self
     }
 
+    /// A program that must end early is asked with this signal first, so that it can end what it
+    /// started itself.
+    pub fn ended_by(mut self, signal: Signal) -> Self {
+        self.end_signal = Some(signal);
+        self
+    }
+
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.time_limit = time_limit;
         self
@@ -106,8 +118,7 @@ impl Tool {
             }
             let is_late = Instant::now() >= deadline;
             if is_late || Interruption::is_asked_for() {
-                child.kill().with_context(|| format!("cannot end {name}"))?;
-                child.wait().with_context(|| format!("cannot wait for {name}"))?;
+                end(&mut child, self.end_signal).with_context(|| format!("cannot end {name}"))?;
                 ensure!(is_late, "interrupted during {name}");
                 bail!("{name} did not end within {:?}: {}", self.time_limit, text_of(&mut stderr)?);
             }
@@ -129,6 +140,23 @@ impl Tool {
         }
         Ok(output.stdout)
     }
+}
+
+/// Asks the program to end, if it listens to a signal, and kills it when it does not.
+fn end(child: &mut Child, signal: Option<Signal>) -> std::io::Result<()> {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some((signal, id)) = signal.zip(id) {
+        kill_process(id, signal)?;
+        let deadline = Instant::now() + END_TIME_LIMIT;
+        while Instant::now() < deadline {
+            if child.try_wait()?.is_some() {
+                return Ok(());
+            }
+            wait_a_little(child);
+        }
+    }
+    child.kill()?;
+    child.wait().map(|_| ())
 }
 
 /// The program and its arguments, without its environment.
@@ -166,5 +194,13 @@ mod tests {
         let tool = Tool::new("sleep 60").time_limit(Duration::from_millis(10));
         let error = tool.run().expect_err("it takes too long");
         assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_asked_to_end_may_tidy_up_first() {
+        let script = "trap 'kill $!; echo tidied >&2; exit 0' INT; sleep 60 & wait";
+        let tool = Tool::new("sh -c").arg(script).ended_by(Signal::INT);
+        let error = tool.time_limit(Duration::from_millis(300)).run().expect_err("it is late");
+        assert!(error.to_string().contains("tidied"), "{error}");
     }
 }

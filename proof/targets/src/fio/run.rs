@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use system::Tool;
 
 use super::job::{Amount, Job};
@@ -47,6 +48,8 @@ pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
 
 fn run_with(arguments: &[String], more: &[&str], seconds: Duration) -> Result<String> {
     let tool = Tool::new("fio").args(arguments).args(more).time_limit(seconds + EXTRA_TIME_LIMIT);
+    // Its jobs are in sessions of their own and would go on without it, if they were not told.
+    let tool = tool.own_group().ended_by(Signal::INT);
     let output = tool.run()?;
     let said = format!("{} {}", output.stderr.trim(), output.stdout.trim());
     let said = said.chars().take(1000).collect::<String>();
