@@ -3,21 +3,33 @@
 use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use results::{CPU_FOR_EACH_IO, Row, Suite};
 use serde_json::{Value, json};
 use system::Random;
 use targets::fio::{Amount, Contents, Job, Starts};
-use targets::{CoresAwake, Kind, LazyTarget, Measured, Place, Spec, Target, fill, measure};
+use targets::{
+    CoresAwake, Kind, LazyTarget, Measured, Place, Spec, Target, fill, measure, wait_until_idle,
+};
 
 use crate::run::{Cost, Profile, Session, Skip, Step};
 
-/// What a run of fio takes beyond its measured time.
-const START_SECONDS: f64 = 0.45;
+/// fio looks at its clock in such steps, and takes a little time to begin.
+const FIO_STEP_SECONDS: f64 = 0.25;
+const FIO_START_SECONDS: f64 = 0.03;
+
+/// For plans: what is made sure before a measurement, and what it takes to set a target up.
+const SETTLING_SECONDS: f64 = 0.15;
+const SET_UP_SECONDS: f64 = 2.0;
 
 /// For plans: what targets take in a second, roughly.
-const BYTES_PER_S_EXPECTED: f64 = 5e8;
+const BYTES_PER_S_EXPECTED: f64 = 1e9;
+
+/// How long the machine may take to finish what was asked of it before.
+pub(crate) const SETTLING_TIME_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const BUSY_FLAG: &str = "the machine was busy before it began";
 
 pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
 
@@ -65,11 +77,19 @@ impl FioStep {
             Amount::Seconds(seconds) => seconds,
             Amount::Once => self.target.place().size_bytes as f64 / BYTES_PER_S_EXPECTED,
         };
-        let fill_bytes = if self.begins_with_fill { self.target.place().size_bytes } else { 0 };
+        let steps = ((seconds + FIO_START_SECONDS) / FIO_STEP_SECONDS).ceil();
+        let (fill_bytes, set_up_seconds) = match self.begins_with_fill {
+            true => (self.target.place().size_bytes, SET_UP_SECONDS),
+            false => (0, 0.0),
+        };
         let written =
             if self.job.pattern.is_write() { seconds * BYTES_PER_S_EXPECTED } else { 0.0 };
         Cost {
-            seconds: seconds + START_SECONDS + fill_bytes as f64 / BYTES_PER_S_EXPECTED,
+            seconds: SETTLING_SECONDS
+                + FIO_START_SECONDS
+                + steps * FIO_STEP_SECONDS
+                + set_up_seconds
+                + fill_bytes as f64 / BYTES_PER_S_EXPECTED,
             written_bytes: fill_bytes + whole(written),
             memory_bytes: self.memory_bytes,
         }
@@ -78,6 +98,7 @@ impl FioStep {
     fn measure(&self, name: &str, session: &Session) -> Result<Row> {
         let target = self.target.get()?;
         fill(target, self.fill_block_bytes)?;
+        let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let measured = {
             let _awake = match self.cores {
                 Cores::Free => None,
@@ -88,7 +109,11 @@ impl FioStep {
         let raw = session.raw_path.join(self.raw_name(name));
         fs::write(&raw, &measured.raw)
             .with_context(|| format!("cannot keep fio's report in {}", raw.display()))?;
-        Ok(self.row(name, target, measured))
+        let mut row = self.row(name, target, measured);
+        if !is_quiet {
+            row.flag(BUSY_FLAG);
+        }
+        Ok(row)
     }
 
     fn raw_name(&self, target: &str) -> PathBuf {

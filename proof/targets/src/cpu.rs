@@ -14,6 +14,10 @@ use system::{Interruption, processor_seconds, processor_seconds_of_children};
 const TICKS_PER_S: f64 = 100.0;
 const PATH: &str = "/proc/stat";
 
+/// Within such a window an idle machine runs for a tick or two.
+const IDLE_WINDOW: Duration = Duration::from_millis(100);
+const IDLE_CORES_MAX: f64 = 0.21;
+
 /// Processor time since it was started.
 pub struct CpuMeter {
     server_ids: Vec<u32>,
@@ -51,9 +55,8 @@ impl CpuMeter {
     }
 }
 
-/// How many cores were busy on average while nothing was asked of anyone for `window`: what must
-/// not be charged to a measurement.
-pub fn busy_cores(window: Duration) -> Result<f64> {
+/// How many cores were busy on average during `window`.
+fn busy_cores(window: Duration) -> Result<f64> {
     let meter = CpuMeter::start(&[])?;
     let deadline = Instant::now() + window;
     while let Some(left) = deadline.checked_duration_since(Instant::now()) {
@@ -62,6 +65,20 @@ pub fn busy_cores(window: Duration) -> Result<f64> {
     }
     let (cpu, elapsed) = meter.finish()?;
     Ok((cpu.user_s + cpu.system_s + cpu.interrupts_s) / elapsed.as_secs_f64())
+}
+
+/// Waits until next to nothing runs, at most for `limit`: what was asked before may still be worked
+/// on in the background. Tells whether that was reached.
+pub fn wait_until_idle(limit: Duration) -> Result<bool> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if busy_cores(IDLE_WINDOW)? <= IDLE_CORES_MAX {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+    }
 }
 
 /// The first line of `/proc/stat`, in seconds.

@@ -16,7 +16,7 @@ mod target;
 mod versions;
 
 pub use awake::CoresAwake;
-pub use cpu::{CpuMeter, busy_cores};
+pub use cpu::{CpuMeter, wait_until_idle};
 pub use device::{check_is_free, counts};
 pub use kinds::{Kind, Layout, Place, Spec};
 pub use lazy::LazyTarget;

@@ -18,6 +18,9 @@ use crate::run::{Plan, Profile, Session};
 pub(crate) use tables::describe;
 use variant::Variant;
 
+/// Those of the paper's charts.
+const JOBS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
 /// More jobs than that tell nothing more and take memory each.
 const JOBS_MAX: u32 = 256;
 
@@ -26,10 +29,10 @@ pub(crate) struct Arguments {
     /// volume, nbd, fuse, zram, tmpfs, loop, disk and more, or a path with a slash
     #[arg(long = "target", value_delimiter = ',', default_value = "volume", value_name = "NAME")]
     targets: Vec<String>,
-    /// How the matrix is measured
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "paper", value_name = "NAME")]
+    /// How the matrix is measured; as the profile says where nothing is said
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME")]
     variants: Vec<Variant>,
-    /// Numbers of jobs; as the profile says where nothing is said
+    /// Numbers of jobs; those of the paper where nothing is said
     #[arg(long, value_delimiter = ',', value_name = "COUNT")]
     jobs: Vec<u32>,
     /// Seconds for each cell of the matrix; as the profile says where nothing is said
@@ -41,18 +44,27 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    fn jobs(&self, profile: Profile) -> Vec<u32> {
-        match (&self.jobs[..], profile) {
-            ([], Profile::Quick) => vec![1, 2, 8, 32],
-            ([], _) => vec![1, 2, 4, 8, 16, 32],
+    fn variants(&self, profile: Profile) -> Vec<Variant> {
+        match (&self.variants[..], profile) {
+            ([], Profile::Quick) => vec![Variant::Paper, Variant::PreBuilt],
+            ([], _) => Variant::ALL.to_vec(),
+            (variants, _) => variants.to_vec(),
+        }
+    }
+
+    /// The fairer ways stand beside the paper's tables, which have fewer numbers than its charts.
+    fn jobs(&self, variant: Variant) -> Vec<u32> {
+        match (&self.jobs[..], variant) {
+            ([], Variant::Paper) => JOBS.to_vec(),
+            ([], _) => paper::JOBS.to_vec(),
             (counts, _) => counts.to_vec(),
         }
     }
 
     fn seconds(&self, profile: Profile) -> f64 {
         self.seconds.unwrap_or(match profile {
-            Profile::Quick => 1.0,
-            Profile::Standard => 4.0,
+            Profile::Quick => 0.7,
+            Profile::Standard => 2.2,
             Profile::Full => 1800.0,
         })
     }
@@ -94,9 +106,9 @@ pub(crate) fn plan<'plan>(
 fn jobs(arguments: &Arguments, session: &Session, block_bytes: u32) -> Vec<(Variant, Job)> {
     let amount = Amount::Seconds(arguments.seconds(session.profile));
     let mut jobs = Vec::new();
-    for &variant in &arguments.variants {
+    for variant in arguments.variants(session.profile) {
         for pattern in Pattern::ALL {
-            for count in arguments.jobs(session.profile) {
+            for count in arguments.jobs(variant) {
                 jobs.push((variant, variant.job(pattern, block_bytes, count, amount)));
             }
         }
@@ -144,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_standard_matrix_has_every_cell_of_the_paper_five_times() {
-        planned(&["--target=null", "--profile=standard"], |plan| {
+        planned(&["--target=null", "--profile=standard", "--variants=paper"], |plan| {
             let plan = plan.expect("it needs nothing");
             if !plan.skipped.is_empty() {
                 eprintln!("skipped: {:?}", plan.skipped);
@@ -152,6 +164,16 @@ mod tests {
             }
             assert_eq!(plan.steps.len(), 2 * 4 * 6 * 5);
             assert!(plan.steps.iter().any(|step| step.case == "randwrite 131072 jobs=32 depth=1"));
+        });
+    }
+
+    #[test]
+    fn the_fairer_ways_are_measured_where_the_paper_has_tables() {
+        planned(&["--target=null", "--profile=standard"], |plan| {
+            let plan = plan.expect("it needs nothing");
+            let fair = plan.steps.iter().filter(|step| step.case.ends_with("io_uring"));
+            let skipped = !plan.skipped.is_empty();
+            assert!(skipped || fair.count() == 2 * 4 * paper::JOBS.len() * 5);
         });
     }
 

@@ -19,6 +19,10 @@ pub(super) struct Line {
 }
 
 impl Line {
+    pub(super) fn latency_ns(&self) -> f64 {
+        self.latency_us_mean * 1000.0
+    }
+
     /// What was printed, in true units: reads are given in 10^6 bytes, writes in KiB / 1000.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let unit = if self.pattern.is_write() { 1_024_000.0 } else { 1_000_000.0 };

@@ -1,6 +1,6 @@
 //! The paper's four tables, with its figures beside ours, and how it goes with the number of jobs.
 
-use results::Row;
+use results::{Row, generator_share};
 use targets::fio::{Amount, Pattern};
 
 use super::paper::{self, BLOCK_BYTES, JOBS};
@@ -10,7 +10,8 @@ use crate::output;
 
 const REMARK: &str = "Theirs: the paper's figures, on their hardware (48 cores): for the shape, \
                       not for the size. MB are 10^6 bytes in all columns; the paper gives its \
-                      writes in KiB / 1000.";
+                      writes in KiB / 1000. Generator: the share of its time that fio spent \
+                      outside its requests, on preparing them.";
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
@@ -71,6 +72,8 @@ fn table(
         "theirs",
         "submission us",
         "completion us",
+        "generator %",
+        "theirs",
     ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for pattern in Pattern::ALL {
@@ -91,9 +94,19 @@ fn table(
             cell(theirs.map(|line| line.latency_us_mean), 1),
             cell(us("submission_ns_mean"), 1),
             cell(us("completion_ns_mean"), 1),
+            cell(percent(of("iops"), of("latency_ns_mean"), jobs), 0),
+            cell(
+                theirs.and_then(|line| percent(Some(line.iops), Some(line.latency_ns()), jobs)),
+                0,
+            ),
         ]);
     }
     (rows.len() > 1).then(|| output::table(&rows))
+}
+
+/// The share of its time that the load generator spent outside its requests.
+fn percent(iops: Option<f64>, latency_ns: Option<f64>, jobs: u32) -> Option<f64> {
+    Some(generator_share(iops?, latency_ns?, u64::from(jobs)) * 100.0)
 }
 
 fn over_jobs(
@@ -141,7 +154,8 @@ mod tests {
         let text = describe(&[&row]);
         let line = text.lines().find(|line| line.contains("Sequential Write")).expect("a line");
         // 1,177 of the paper's write units are 1,205 MB.
-        for part in ["51", "1,205", "12,345", "294,126", "2.7"] {
+        // The paper's generator was outside its requests for 21 % of the time.
+        for part in ["51", "1,205", "12,345", "294,126", "2.7", " 21"] {
             assert!(line.contains(part), "no {part} in {line}");
         }
         assert!(text.contains("numjobs = 1\n"), "{text}");

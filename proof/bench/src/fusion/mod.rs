@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn block_kib(&self, profile: Profile) -> Vec<u32> {
         match (&self.block_kib[..], profile) {
-            ([], Profile::Quick) => vec![4, 32, 256, 1024],
+            ([], Profile::Quick) => vec![2, 4, 16, 64, 256, 1024],
             ([], _) => (1..=10).map(|shift| 1 << shift).collect(),
             (sizes, _) => sizes.to_vec(),
         }
@@ -73,7 +73,7 @@ impl Arguments {
 
     fn seconds(&self, profile: Profile) -> f64 {
         self.seconds.unwrap_or(match profile {
-            Profile::Quick => 0.8,
+            Profile::Quick => 0.45,
             Profile::Standard => 1.0,
             Profile::Full => 60.0,
         })

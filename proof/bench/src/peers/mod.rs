@@ -27,6 +27,13 @@ const FILL_BLOCK_BYTES: u32 = 128 << 10;
 const BLOCK_BYTES: [u32; 2] = [4 << 10, 128 << 10];
 const DEPTHS: [u32; 2] = [1, 16];
 
+/// A comparison without intervals says nothing.
+const REPEATS_MIN: u32 = 3;
+
+fn repeats(profile: Profile) -> u32 {
+    profile.repeats().max(REPEATS_MIN)
+}
+
 /// Everything that is compared, Memlane first.
 const TARGETS: &[Kind] = &[
     Kind::Volume,
@@ -81,7 +88,7 @@ impl Arguments {
 
     fn seconds(&self, profile: Profile) -> f64 {
         self.seconds.unwrap_or(match profile {
-            Profile::Quick => 0.5,
+            Profile::Quick => 0.45,
             Profile::Standard => 1.2,
             Profile::Full => 60.0,
         })
@@ -137,7 +144,7 @@ fn add_jobs<'plan>(
     let may_be_awake = awake.is_none();
     let memory_bytes = memory_bytes(&targets);
     let mut random = Random::new(session.seed);
-    for repeat in 0..session.profile.repeats() {
+    for repeat in 0..repeats(session.profile) {
         let mut steps = Vec::new();
         for target in &targets {
             for (job, cores) in jobs(arguments.seconds(session.profile), may_be_awake) {

@@ -10,9 +10,9 @@ use results::{Row, Suite};
 use serde_json::json;
 use system::database::{self, Postgres, Rush, Server};
 use system::{Ability, Random, missing};
-use targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target};
+use targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
 
-use crate::fio_step::shuffle;
+use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT, shuffle};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 
 const TARGETS: &[(Kind, Layout)] = &[
@@ -87,7 +87,7 @@ pub(super) fn add<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
     }
     let memory_bytes = benches.iter().map(|bench| bench.spec.memory_bytes(&place)).sum();
     let mut random = Random::new(session.seed ^ 0x9b);
-    for repeat in 0..session.profile.repeats() {
+    for repeat in 0..super::repeats(session.profile) {
         let mut steps = Vec::new();
         for bench in &benches {
             for &clients in extent.clients {
@@ -147,6 +147,7 @@ impl Bench {
             Some(made) => made,
             empty => empty.insert(self.make()?),
         };
+        let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let meter = CpuMeter::start(&made.target.server_ids())?;
         let load = database::run(&made.server, rush, || Ok(()))?;
         let (cpu, elapsed) = meter.finish()?;
@@ -171,6 +172,9 @@ impl Bench {
             ("longest_gap_ns", gap_ns),
         ];
         row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        if !is_quiet {
+            row.flag(BUSY_FLAG);
+        }
         Ok(row)
     }
 

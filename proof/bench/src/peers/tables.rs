@@ -61,7 +61,7 @@ fn speeds(medians: &Medians) -> Vec<Vec<String>> {
     let mut heading = vec!["target".to_owned()];
     heading.extend(CASES.map(|(_, title, _)| title.to_owned()));
     let mut table = vec![heading];
-    for target in medians.targets() {
+    for target in ordered(medians) {
         let mut row = vec![target.to_owned()];
         for (case, _, measure) in CASES {
             row.push(shown(medians.of(target, case, measure), measure));
@@ -71,6 +71,16 @@ fn speeds(medians: &Medians) -> Vec<Vec<String>> {
         }
     }
     table
+}
+
+/// Targets in the order of the suite, however they were met.
+fn ordered<'row>(medians: &Medians<'row>) -> Vec<&'row str> {
+    let mut targets = medians.targets();
+    targets.sort_by_key(|target| {
+        let is_kind = |kind: &super::Kind| target.starts_with(&kind.to_string());
+        super::TARGETS.iter().position(is_kind).unwrap_or(super::TARGETS.len())
+    });
+    targets
 }
 
 fn shown(estimate: Option<Estimate>, measure: &str) -> String {
@@ -131,7 +141,7 @@ fn costs(medians: &Medians, rows: &[&Row]) -> Vec<Vec<String>> {
         "durability",
     ];
     let mut table = vec![heading.map(str::to_owned).to_vec()];
-    for target in medians.targets() {
+    for target in ordered(medians) {
         let Some(row) = medians.rows_of(target).find(|row| row.params.contains_key("reduces"))
         else {
             continue;
@@ -148,7 +158,7 @@ fn costs(medians: &Medians, rows: &[&Row]) -> Vec<Vec<String>> {
             read.1,
             write.0,
             write.1,
-            cell(idle, 2),
+            cell(idle, 3),
             row.params.get("durability").and_then(|it| it.as_str()).unwrap_or("-").to_owned(),
         ]);
     }
@@ -180,7 +190,7 @@ fn databases(medians: &Medians) -> Vec<Vec<String>> {
     let heading = ["target", "1 client", "4 clients", "of zram, 4 clients"];
     let mut table = vec![heading.map(str::to_owned).to_vec()];
     let of = |target, clients| medians.of(target, &pgbench::case_name(clients), TRANSACTIONS_PER_S);
-    for target in medians.targets() {
+    for target in ordered(medians) {
         let found = clients.map(|clients| of(target, clients));
         if found.iter().all(Option::is_none) {
             continue;
@@ -195,7 +205,7 @@ fn databases(medians: &Medians) -> Vec<Vec<String>> {
 
 fn idles(medians: &Medians) -> Vec<Vec<String>> {
     let mut table = vec![["target", "case", "percent"].map(str::to_owned).to_vec()];
-    for target in medians.targets() {
+    for target in ordered(medians) {
         let mut cases: Vec<&str> = Vec::new();
         for row in medians.rows_of(target).filter(|row| row.case.starts_with(idle::CASE)) {
             if !cases.contains(&&*row.case) {
@@ -204,7 +214,7 @@ fn idles(medians: &Medians) -> Vec<Vec<String>> {
         }
         for case in cases {
             let percent = medians.of(target, case, idle::CORE_PERCENT).map(|it| it.median);
-            table.push(vec![target.to_owned(), case.to_owned(), cell(percent, 2)]);
+            table.push(vec![target.to_owned(), case.to_owned(), cell(percent, 3)]);
         }
     }
     table

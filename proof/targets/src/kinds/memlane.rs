@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use system::{Ability, Daemon, Interruption, attach, missing};
+use system::{Ability, Daemon, Interruption, attach, missing, product};
 
 use crate::device::kernel_name;
 use crate::target::{Access, AfterKill, Backing, Durability, Traits};
@@ -18,6 +18,13 @@ const DURABILITY_OF_CONNECTIONS: Durability =
 /// A pool that a volume of this size, full of what cannot be made smaller, leaves some room in.
 pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
     (size_bytes + size_bytes / 4 + (256 << 20)) >> 20 << 20
+}
+
+/// Why no daemon can be started.
+pub(super) fn missing_programs() -> Option<String> {
+    let found = ["memlaned", "memlane"].map(|name| product(name).arg("--version").check());
+    let error = found.into_iter().find_map(Result::err)?;
+    Some(format!("{error:#}; build the programs, or name their folder in MEMLANE_BIN_DIR"))
 }
 
 struct Volume {

@@ -185,6 +185,11 @@ impl Spec {
                 return Some(format!("{} carries no file system", self.kind));
             }
         }
+        if matches!(self.kind, Kind::Volume | Kind::VolumeFile | Kind::VolumeNbd)
+            && let Some(reason) = memlane::missing_programs()
+        {
+            return Some(reason);
+        }
         match &self.kind {
             Kind::Brd => kernel::missing_module("brd"),
             Kind::NullBlk => kernel::missing_module("null_blk"),

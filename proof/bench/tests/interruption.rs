@@ -1,0 +1,166 @@
+//! Ctrl-C in the middle of a run: the record stays, and nothing that was set up is left behind.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use results::{Row, RunFolder};
+use rustix::process::Signal;
+use serde_json::Value;
+use system::{Ability, Background, Tool, leftovers, missing, wait_for};
+use tempfile::TempDir;
+
+/// What the shell knows as "ended by Ctrl-C".
+const INTERRUPTED_EXIT_CODE: i32 = 130;
+const PROGRESS_TIME_LIMIT: Duration = Duration::from_secs(300);
+const END_TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// A run whose processes all have its folder in their environment.
+struct Run {
+    folder: TempDir,
+    words: Vec<String>,
+}
+
+impl Run {
+    fn new(words: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        Ok(Self { folder, words: words.split_whitespace().map(str::to_owned).collect() })
+    }
+
+    fn tool(&self) -> Tool {
+        let tool = Tool::new(env!("CARGO_BIN_EXE_memlane-bench")).args(&self.words);
+        let folder = self.folder.path();
+        tool.arg("--out").arg(self.out()).env("TMPDIR", &folder.to_string_lossy()).own_group()
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// The targets that can be measured here.
+    fn targets(&self) -> Result<BTreeSet<String>> {
+        let plan: Value =
+            serde_json::from_str(&self.tool().args(["--dry-run", "--json"]).check()?)?;
+        let steps = plan["steps"].as_array().context("a plan has steps")?;
+        let names = steps.iter().filter_map(|step| Some(step["target"].as_str()?.to_owned()));
+        Ok(names.filter(|name| name != "all targets").collect())
+    }
+
+    fn start(&self) -> Result<Background> {
+        let log = File::create(self.folder.path().join("log"))?;
+        Background::start(self.tool().output_to(log)?)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// What is on record, as far as there is a record.
+    fn rows(&self) -> Vec<Row> {
+        RunFolder::open(&self.out()).map(|it| it.rows().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Waits until it is far enough, asks it to stop, and looks at how it did.
+    fn interrupt_when(
+        &self,
+        mut process: Background,
+        is_far_enough: impl Fn() -> bool,
+    ) -> Result<()> {
+        wait_for("a run to be far enough", PROGRESS_TIME_LIMIT, || {
+            let ended = process.has_ended()?;
+            ensure!(ended.is_none(), "the run ended with {ended:?}: {}", self.log());
+            Ok(is_far_enough())
+        })?;
+        let status = process.end(Signal::INT, END_TIME_LIMIT)?;
+        ensure!(status.code() == Some(INTERRUPTED_EXIT_CODE), "{status}: {}", self.log());
+        ensure!(self.log().contains("--resume"), "it does not say how to go on: {}", self.log());
+        let left = self.processes();
+        ensure!(left.is_empty(), "these processes are left: {left:?}");
+        Ok(())
+    }
+
+    /// The processes of this run, by what their environment names.
+    fn processes(&self) -> Vec<(u32, String)> {
+        let mark = format!("TMPDIR={}", self.folder.path().display());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let marked = entries.filter_map(|entry| {
+            let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let is_own = environment.split(|byte| *byte == 0).any(|it| it == mark.as_bytes());
+            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+            is_own.then(|| (id, name.trim().to_owned()))
+        });
+        marked.collect()
+    }
+}
+
+/// The file or device that a row's job worked on.
+fn path_of(row: &Row) -> Option<PathBuf> {
+    let command = row.params.get("command")?.as_str()?;
+    let word = command.split(' ').find(|word| word.starts_with("--filename="))?;
+    Some(PathBuf::from(word.trim_start_matches("--filename=")))
+}
+
+/// What a loop device is over, when it is one.
+fn file_below(device: &Path) -> Option<String> {
+    let name = device.file_name()?.to_str()?;
+    let path = format!("/sys/block/{name}/loop/backing_file");
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+#[test]
+fn ctrl_c_takes_down_everything_that_was_set_up() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices, Ability::Program("fio")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let targets = "--target=volume,zram,loop,nbdkit,qsd-fuse";
+    let words = format!("peers --only=jobs --profile=standard --size-mib=64 {targets}");
+    let run = Run::new(&format!("{words} --seconds=0.01"))?;
+    let expected = run.targets()?;
+    ensure!(!expected.is_empty(), "nothing can be measured here");
+    let process = run.start()?;
+    let is_far_enough = || {
+        let seen: BTreeSet<String> = run.rows().into_iter().map(|row| row.target).collect();
+        expected.iter().filter(|name| !name.contains('(')).all(|name| seen.contains(name))
+    };
+    let files = std::cell::RefCell::new(Vec::new());
+    run.interrupt_when(process, || {
+        let is_far_enough = is_far_enough();
+        if is_far_enough {
+            let paths: BTreeSet<PathBuf> = run.rows().iter().filter_map(path_of).collect();
+            let below = paths.iter().map(|path| (path.clone(), file_below(path)));
+            files.borrow_mut().extend(below);
+        }
+        is_far_enough
+    })?;
+    ensure!(!files.borrow().is_empty(), "no job named its file");
+    for (path, below) in files.take() {
+        match below {
+            Some(below) => {
+                let left = leftovers(Path::new(below.trim_end_matches(" (deleted)")))?;
+                ensure!(left.is_empty(), "left of {}: {left:?}", path.display());
+            }
+            // Another process may make a device of the same name, but it goes as well.
+            None => wait_for("a target to be gone", END_TIME_LIMIT, || Ok(!path.exists()))?,
+        }
+    }
+    let left = leftovers(run.folder.path())?;
+    ensure!(left.is_empty(), "left on the host: {left:?}");
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_ends_the_load_generator_with_all_its_jobs() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("fio")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let run = Run::new("forsa --target=tmpfs --jobs=4 --seconds=600 --size-mib=64")?;
+    let process = run.start()?;
+    // fio itself and its four jobs.
+    let is_busy = || run.processes().iter().filter(|(_, name)| name == "fio").count() >= 5;
+    run.interrupt_when(process, is_busy)
+}
