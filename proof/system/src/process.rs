@@ -107,8 +107,8 @@ pub fn processor_seconds_of_threads(id: u32) -> Result<f64> {
     Ok(std::time::Duration::from_nanos(ns).as_secs_f64())
 }
 
-/// Processor time in seconds of the children that ended and that this process has waited for, and of
-/// theirs.
+/// Processor time in seconds of the children that ended and that this process has waited for, and
+/// of theirs.
 pub fn processor_seconds_of_children() -> Result<f64> {
     processor_fields(std::process::id(), 13)
 }
