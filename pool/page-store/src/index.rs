@@ -42,6 +42,11 @@ const TAG_MASK: u64 = (1 << (32 - BUCKET_BITS)) - 1;
 /// A directory entry: the segment's slab plus one in the low half, its depth above.
 const DEPTH_SHIFT: u32 = 32;
 
+/// Hints in a segment that is about to be split.
+pub(crate) const fn full_segment_hints() -> u32 {
+    FULL_FROM
+}
+
 /// The index of one pool.
 #[derive(Debug)]
 pub(crate) struct DedupIndex {

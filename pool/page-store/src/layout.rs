@@ -37,6 +37,9 @@ const SLAB_TABLE_OFFSET: u64 = ROOT_OFFSET + 8 * ROOT_WORD_COUNT as u64;
 const LARGE_SLOT_COUNT: u64 = SLAB_BYTES / 4096;
 const LARGE_WORDS_BYTES: u64 = LARGE_SLOT_COUNT * 8;
 
+/// What stands in front of the slabs for each of them.
+pub(crate) const SLAB_WORDS_BYTES: u64 = LARGE_WORDS_BYTES + 8;
+
 /// The most slabs that an entry can name: 2 TiB.
 const SLAB_COUNT_MAX: u64 = 1 << 24;
 
@@ -169,7 +172,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn of(region_bytes: u64) -> Self {
         let room = region_bytes - SLAB_TABLE_OFFSET - SLAB_BYTES;
-        let slab_count = (room / (SLAB_BYTES + LARGE_WORDS_BYTES + 8)).min(SLAB_COUNT_MAX);
+        let slab_count = (room / (SLAB_BYTES + SLAB_WORDS_BYTES)).min(SLAB_COUNT_MAX);
         let large_words = (SLAB_TABLE_OFFSET + slab_count * 8).next_multiple_of(LARGE_WORDS_BYTES);
         let data = (large_words + slab_count * LARGE_WORDS_BYTES).next_multiple_of(SLAB_BYTES);
         assert!(data + slab_count * SLAB_BYTES <= region_bytes, "the slabs fit the region");

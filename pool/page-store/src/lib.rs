@@ -23,6 +23,7 @@ mod dedup;
 mod entry;
 mod error;
 mod fingerprint;
+mod footprint;
 mod index;
 mod lane;
 mod lane_cell;
@@ -45,6 +46,9 @@ pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
 pub use entry::{Entry, EntryKind, NodeRef};
 pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind};
+pub use footprint::{
+    encoding_bytes_max, index_footprint_bytes, node_footprint_bytes, page_footprint_bytes,
+};
 pub use lane::{Compression, Lane, NewPage, Policy, Purpose};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
