@@ -56,6 +56,11 @@ pub(crate) trait Backing {
     /// Memory or disk that the data takes now, where that can be told.
     fn used_bytes(&self) -> Result<Option<u64>>;
 
+    /// Bytes that are stored as they are until there is time to make them smaller.
+    fn pending_bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// The processes that serve it.
     fn server_ids(&self) -> Vec<u32> {
         Vec::new()
@@ -128,6 +133,11 @@ impl Target {
 
     pub fn used_bytes(&self) -> Result<Option<u64>> {
         self.backing.used_bytes()
+    }
+
+    /// Bytes that are stored as they are until there is time to make them smaller.
+    pub fn pending_bytes(&self) -> Result<u64> {
+        self.backing.pending_bytes()
     }
 
     pub fn server_ids(&self) -> Vec<u32> {

@@ -54,6 +54,10 @@ impl Backing for Volume {
         Ok(Some(self.daemon().status()?.pool.used_bytes))
     }
 
+    fn pending_bytes(&self) -> Result<u64> {
+        Ok(self.daemon().status()?.pool.pending_bytes)
+    }
+
     fn server_ids(&self) -> Vec<u32> {
         self.daemon().id().into_iter().collect()
     }
