@@ -72,6 +72,9 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
             Interruption::listen()?;
             steps::run(&it.arguments, form)?;
         }
+        Command::Reduction(it) if it.arguments.names_sources() && !it.options.asks_for_record() => {
+            reduction::run(&it.arguments, it.options.seed, form)?;
+        }
         Command::Engine(it) => return start(&it.options, &[engine(&it.arguments)], form),
         Command::Steps(it) => return start(&it.options, &[steps(&it.arguments)], form),
         Command::Forsa(it) => return start(&it.options, &[forsa(&it.arguments)], form),

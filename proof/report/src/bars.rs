@@ -411,7 +411,7 @@ fn memory(book: &Book) -> Option<Estimated> {
     let groups = book.groups(Suite::Reduction);
     let data = [("data", "programs and libraries")];
     let volume = newest(&groups, |group| {
-        group.target() == "volume" && group.has(&data) && group.has(&[("reduction", "full")])
+        group.target() == ATTACHED && group.has(&data) && group.has(&[("reduction", "full")])
     })?;
     let zram = newest(&groups, |group| {
         group.run() == volume.run() && group.target() == "zram lz4" && group.has(&data)
