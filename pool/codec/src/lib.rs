@@ -4,13 +4,19 @@
 //! Pure functions over slices. Nothing here knows where contents are stored.
 #![forbid(unsafe_code)]
 
+mod decode;
+mod encoder;
 mod fill;
 mod gate;
-mod lz4;
+mod quick;
+mod repeat;
+mod sequence;
+mod thorough;
 
+pub use decode::{DecodeError, decode};
+pub use encoder::Encoder;
 pub use fill::{fill_pattern, write_fill};
 pub use gate::is_worth_encoding;
-pub use lz4::{DecodeError, Encoder, decode};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 4096;

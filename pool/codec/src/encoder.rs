@@ -1,0 +1,52 @@
+//! Encoding a block in LZ4's block format, quickly or thoroughly.
+
+use std::fmt;
+
+use crate::Block;
+use crate::quick::{self, Places};
+use crate::sequence::Output;
+use crate::thorough::{self, Chains};
+
+/// Encodes blocks, one at a time.
+///
+/// What a block is encoded to depends on nothing but the block: neither on the blocks before it
+/// nor on the limit, which only decides whether there is an encoding.
+pub struct Encoder {
+    places: Places,
+    chains: Chains,
+    output: Output,
+}
+
+impl Encoder {
+    pub fn new() -> Self {
+        Self { places: Places::new(), chains: Chains::new(), output: Output::new() }
+    }
+
+    /// The block in LZ4's block format, if that takes `length_max` bytes at most. Gives up as soon
+    /// as it is certain to take more.
+    pub fn encode(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
+        self.output.begin(length_max);
+        quick::encode(block, &mut self.places, &mut self.output).ok()?;
+        self.output.finish(block).ok()
+    }
+
+    /// As [`encode`](Self::encode), in the same format, for callers that nobody waits for: it
+    /// takes longer, so that the encoding is shorter.
+    pub fn encode_thoroughly(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
+        self.output.begin(length_max);
+        thorough::encode(block, &mut self.chains, &mut self.output).ok()?;
+        self.output.finish(block).ok()
+    }
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encoder")
+    }
+}
