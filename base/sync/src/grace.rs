@@ -18,8 +18,9 @@
 
 use std::marker::PhantomData;
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::barrier::Barrier;
+use crate::thread_number::thread_mark;
 use crate::{Padded, thread_number};
 
 /// A moment that readers are before or behind.
@@ -28,6 +29,9 @@ pub struct Epoch(u64);
 
 /// What a place holds while nobody is pinned there.
 const IDLE: u64 = 0;
+
+/// What a place's owner is while it has none, or the place belongs to a thread for good.
+const NOBODY: usize = 0;
 
 /// Places that threads without one of their own share.
 const SHARED_PLACES: usize = 16;
@@ -38,7 +42,7 @@ pub struct Grace {
     now: Padded<AtomicU64>,
     /// Place `n` is that of thread number `n`.
     own: Box<[Padded<Place>]>,
-    /// For threads with higher numbers, one at a time.
+    /// For threads with higher numbers, one at a time: one that pins again has its place already.
     shared: Box<[Padded<Place>]>,
     barrier: Barrier,
 }
@@ -51,6 +55,8 @@ struct Place {
     depth: AtomicU32,
     /// Outer pins so far, modulo 2^32. Only the owner changes it.
     pins: AtomicU32,
+    /// The mark of the thread that has this shared place. Each stores and finds only its own.
+    owner: AtomicUsize,
 }
 
 impl Place {
@@ -59,6 +65,7 @@ impl Place {
             epoch: AtomicU64::new(IDLE),
             depth: AtomicU32::new(0),
             pins: AtomicU32::new(0),
+            owner: AtomicUsize::new(NOBODY),
         })
     }
 
@@ -101,7 +108,7 @@ impl Grace {
     #[inline]
     fn pin_as(&self, thread: Option<usize>) -> Pinned<'_> {
         let Some(place) = thread.and_then(|number| self.own.get(number)) else {
-            return self.pin_shared();
+            return self.pin_shared(thread_mark(thread));
         };
         let depth = place.depth.load(Ordering::Relaxed);
         place.depth.store(depth + 1, Ordering::Relaxed);
@@ -116,8 +123,15 @@ impl Grace {
         Pinned { place, _of_this_thread: PhantomData }
     }
 
+    /// Pins for the thread of this mark, in the place that it has or in the next that is free. Who
+    /// is pinned never waits here: else readers in all places could wait for each other.
     #[cold]
-    fn pin_shared(&self) -> Pinned<'_> {
+    fn pin_shared(&self, owner: usize) -> Pinned<'_> {
+        let is_owned = |place: &&Padded<Place>| place.owner.load(Ordering::Relaxed) == owner;
+        if let Some(place) = self.shared.iter().find(is_owned) {
+            place.depth.store(place.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return Pinned { place, _of_this_thread: PhantomData };
+        }
         loop {
             for place in &self.shared {
                 let epoch = self.now.load(Ordering::SeqCst);
@@ -125,6 +139,7 @@ impl Grace {
                     place.epoch.compare_exchange(IDLE, epoch, Ordering::SeqCst, Ordering::Relaxed);
                 if taken.is_ok() {
                     fence(Ordering::SeqCst);
+                    place.owner.store(owner, Ordering::Relaxed);
                     place.depth.store(1, Ordering::Relaxed);
                     place.count_pin();
                     return Pinned { place, _of_this_thread: PhantomData };
@@ -186,6 +201,8 @@ impl Drop for Pinned<'_> {
         let depth = self.place.depth.load(Ordering::Relaxed) - 1;
         self.place.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
+            // Before the place is free: the next owner's mark must not be lost.
+            self.place.owner.store(NOBODY, Ordering::Relaxed);
             // PAIRS-WITH: Grace::advance, "the reader is done looking".
             self.place.epoch.store(IDLE, Ordering::Release);
         }
@@ -194,6 +211,9 @@ impl Drop for Pinned<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -221,10 +241,9 @@ mod tests {
         for thread in [Some(0), Some(1), Some(1), None] {
             drop((grace.pin_as(thread), grace.pin_as(thread)));
         }
-        // A thread without a place of its own pins twice, as nobody counts how deep it is.
-        assert_eq!(grace.pins_besides(Some(0)), 4);
-        assert_eq!(grace.pins_besides(Some(1)), 3);
-        assert_eq!(grace.pins_besides(None), 5);
+        assert_eq!(grace.pins_besides(Some(0)), 3);
+        assert_eq!(grace.pins_besides(Some(1)), 2);
+        assert_eq!(grace.pins_besides(None), 4);
     }
 
     #[test]
@@ -251,7 +270,63 @@ mod tests {
     fn readers_without_places_of_their_own_have_different_ones() {
         let grace = Grace::new(0);
         let first = grace.pin_as(None);
-        let second = grace.pin_as(Some(5));
-        assert!(!std::ptr::eq(first.place, second.place));
+        std::thread::scope(|scope| {
+            let place = std::ptr::from_ref(first.place).addr();
+            let other = scope.spawn(|| std::ptr::from_ref(grace.pin_as(Some(5)).place).addr());
+            assert_ne!(place, other.join().expect("the thread ends"));
+        });
+    }
+
+    #[test]
+    fn a_reader_in_a_shared_place_is_pinned_until_it_has_let_go_twice() {
+        let grace = Grace::new(0);
+        let outer = grace.pin_as(None);
+        let inner = grace.pin_as(None);
+        let epoch = grace.retire_epoch();
+        drop(outer);
+        assert!(grace.advance() < epoch);
+        drop(inner);
+        assert!(grace.advance() >= epoch);
+        let _again = grace.pin_as(None);
+        let epoch = grace.retire_epoch();
+        assert!(grace.advance() < epoch);
+    }
+
+    #[test]
+    fn readers_in_all_shared_places_pin_again_without_waiting_for_each_other() {
+        let grace = Arc::new(Grace::new(0));
+        let all_are_pinned = Arc::new(std::sync::Barrier::new(SHARED_PLACES));
+        let (ended, all_ended) = std::sync::mpsc::channel();
+        for _ in 0..SHARED_PLACES {
+            let (grace, all_are_pinned) = (Arc::clone(&grace), Arc::clone(&all_are_pinned));
+            let ended = ended.clone();
+            std::thread::spawn(move || {
+                let _outer = grace.pin_as(None);
+                all_are_pinned.wait();
+                let _inner = grace.pin_as(None);
+                // Nobody listens any more when another one is stuck.
+                let _told = ended.send(());
+            });
+        }
+        for _ in 0..SHARED_PLACES {
+            all_ended.recv_timeout(Duration::from_secs(60)).expect("a reader is stuck");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_panics_holds_nothing_up() {
+        let grace = Grace::new(64);
+        for place in [Some(0), None] {
+            let died = std::thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    let _pinned = grace.pin_as(place);
+                    std::panic::resume_unwind(Box::new("while pinned"));
+                });
+                reader.join().is_err()
+            });
+            assert!(died);
+            let epoch = grace.retire_epoch();
+            assert!(grace.advance() >= epoch);
+        }
     }
 }

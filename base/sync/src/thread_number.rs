@@ -47,9 +47,34 @@ pub fn thread_number() -> Option<usize> {
     OWN.try_with(|own| own.0).ok()
 }
 
+/// A number of any size that no other live thread has, also while the thread ends. Not zero.
+#[cfg(not(loom))]
+pub(crate) fn thread_mark(_number: Option<usize>) -> usize {
+    // Where a variable of the thread lies. It is never dropped, so it is always there.
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+/// Loom runs its threads on one: there the number that a test gives its thread is the mark.
+#[cfg(loom)]
+pub(crate) fn thread_mark(number: Option<usize>) -> usize {
+    number.map_or(usize::MAX, |number| number + 1)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn live_threads_have_different_marks() {
+        let own = thread_mark(None);
+        let other = std::thread::scope(|scope| {
+            scope.spawn(|| thread_mark(None)).join().expect("the thread ends")
+        });
+        assert_ne!(own, 0);
+        assert_ne!(own, other);
+        assert_eq!(own, thread_mark(None));
+    }
 
     #[test]
     fn live_threads_have_different_numbers() {

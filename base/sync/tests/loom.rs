@@ -60,6 +60,34 @@ fn explore_reuse(own_places: usize) {
 }
 
 #[test]
+fn a_page_is_not_reused_while_one_of_two_pins_in_a_shared_place_is_left() {
+    explore(|| {
+        let pages = Arc::new(Pages {
+            grace: Grace::new(0),
+            published: AtomicU64::new(0),
+            contents: [UnsafeCell::new(10), UnsafeCell::new(11)],
+        });
+        let reader = {
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || {
+                let outer = pages.grace.pin_for(0);
+                drop(pages.grace.pin_for(0));
+                let index = usize::try_from(pages.published.load(Ordering::Acquire)).expect("fits");
+                let seen = pages.contents[index].with(|contents| unsafe { *contents });
+                drop(outer);
+                assert!(seen == 10 || seen == 11, "a reader saw reused contents");
+            })
+        };
+        pages.published.store(1, Ordering::Release);
+        let epoch = pages.grace.retire_epoch();
+        if pages.grace.advance() >= epoch {
+            pages.contents[0].with_mut(|contents| unsafe { *contents = 99 });
+        }
+        reader.join().expect("the reader ends");
+    });
+}
+
+#[test]
 fn what_is_shared_by_a_hint_is_complete() {
     explore(|| {
         let word = Arc::new(AtomicU64::new(0));

@@ -77,6 +77,11 @@ impl Gathering {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn settled_on_the_longest() -> Self {
+        Self { settled: PAUSES.len() - 1, ..Self::new() }
+    }
+
     /// A batch of so many requests was answered. Returns how long to pause before looking for more.
     pub(crate) fn answered(&mut self, now: Duration, requests: u32) -> Duration {
         let was_silent = now.saturating_sub(self.last_batch) > SILENCE;

@@ -210,6 +210,7 @@ mod tests {
     struct FakeMachine {
         now: Cell<Duration>,
         offer_takes: Cell<Duration>,
+        glance_takes: Cell<Duration>,
         core_changes: Cell<u32>,
     }
 
@@ -221,6 +222,7 @@ mod tests {
 
     impl Machine for &FakeMachine {
         fn now(&self) -> Duration {
+            self.pass(self.glance_takes.get());
             self.now.get()
         }
 
@@ -415,6 +417,37 @@ mod tests {
             a_loop.wait_often(Duration::from_micros(20));
         }
         assert!(machine.core_changes.get() > 0);
+    }
+
+    /// How long a loop leaves clients alone after `batch_requests` requests at once, when gathering
+    /// more of them has proved to pay.
+    fn gathering_time(permits: &Arc<SpinPermits>, gap_us: u64, batch_requests: u32) -> Duration {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, permits);
+        a_loop.wait_often(Duration::from_micros(gap_us));
+        a_loop.waiter.gathering = Gathering::settled_on_the_longest();
+        let start = machine.now.get();
+        machine.glance_takes.set(Duration::from_nanos(100));
+        a_loop.waiter.gather(batch_requests);
+        machine.now.get() - start
+    }
+
+    #[test]
+    fn busy_clients_are_left_alone_for_as_long_as_it_pays() {
+        let time = gathering_time(&Arc::new(SpinPermits::new(1)), 10, 4);
+        assert_eq!(time.as_micros(), 20);
+    }
+
+    #[test]
+    fn rare_requests_are_not_gathered() {
+        let time = gathering_time(&Arc::new(SpinPermits::new(1)), 1000, 4);
+        assert_eq!(time, Duration::ZERO);
+    }
+
+    #[test]
+    fn nobody_pauses_without_a_permit_to_spin() {
+        let permits = Arc::new(SpinPermits::new(0));
+        assert!(gathering_time(&permits, 10, 4) < Duration::from_micros(1));
     }
 
     #[test]

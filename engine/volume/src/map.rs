@@ -23,6 +23,9 @@ const INNER_LEVELS: u32 = 3;
 /// Blocks that one leaf maps.
 pub(crate) const LEAF_BLOCKS: u64 = NODE_ENTRY_COUNT as u64;
 
+/// Leaves that a map has room for: the numbers of others would lead to these.
+pub(crate) const LEAVES_MAX: u64 = 1 << (NODE_BITS * INNER_LEVELS);
+
 /// The number of the leaf that maps `block`.
 pub(crate) const fn leaf_of(block: u64) -> u64 {
     block >> NODE_BITS
@@ -40,7 +43,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The leaf, if it is there.
+    /// The leaf, if it is there. Any number may be asked for.
     #[inline]
     pub(crate) fn find_leaf(
         self,
@@ -48,6 +51,9 @@ impl Map {
         pinned: &Pinned<'_>,
         leaf: u64,
     ) -> Option<NodeRef> {
+        if leaf >= LEAVES_MAX {
+            return None;
+        }
         let mut node = store.child(pinned, Parent::Root(self.root_word))?;
         for level in (1..=INNER_LEVELS).rev() {
             node = store.child(pinned, Parent::Node(node, index_at(level, leaf)))?;

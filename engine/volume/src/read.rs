@@ -48,7 +48,8 @@ impl Volume {
         let block = offset / BLOCK_BYTES as u64;
         let store = &self.shared.store;
         let pinned = store.pin();
-        // Before it is known to be inside the volume: the map has room for any block.
+        // Before it is known to be inside the volume, or that there is one: any block may be looked
+        // up, and what is found is not followed before.
         let leaf = self.find_leaf(&pinned, leaf_of(block));
         let entry =
             leaf.map_or(Entry::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));

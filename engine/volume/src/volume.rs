@@ -129,6 +129,8 @@ impl Volume {
         let node = self.map.find_leaf(&self.shared.store, pinned, leaf)?;
         if self.leaves.has_room(leaf)
             && let Some(_held) = self.shared.locks.try_lock_block(self.id, leaf * LEAF_BLOCKS)
+            // Gone, its place in the table may be another's, whose leaves only that one forgets.
+            && !self.is_gone()
             // Looked up again: it may have been unlinked before the block was ours.
             && self.map.find_leaf(&self.shared.store, pinned, leaf) == Some(node)
         {
@@ -256,7 +258,11 @@ impl BlockDevice for Volume {
 
 #[cfg(test)]
 mod tests {
+    use region::{Region, RegionSpec};
+
     use super::*;
+    use crate::engine::Engine;
+    use crate::spec::{EngineOptions, VolumeSpec};
 
     #[track_caller]
     fn check(start: u64, length: u64, expected: &[(u64, usize, usize)]) {
@@ -264,6 +270,64 @@ mod tests {
             .map(|piece| (piece.block, piece.start, piece.length))
             .collect();
         assert_eq!(found, expected);
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    const LEAF_BYTES: u64 = LEAF_BLOCKS * BLOCK_BYTES as u64;
+
+    fn engine(folder: &tempfile::TempDir) -> Engine {
+        let path = folder.path().join("region");
+        let region = Region::open(&RegionSpec { path, size_bytes: 16 * MIB });
+        let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+        Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+    }
+
+    fn create(engine: &Engine, name: &str) -> Arc<Volume> {
+        let spec = VolumeSpec {
+            name: name.parse().expect("a good name"),
+            size_bytes: 8 * LEAF_BYTES,
+            sector: SectorSize::Bytes4096,
+            reduction: Reduction::Full,
+        };
+        engine.create_volume(spec).expect("a volume can be made")
+    }
+
+    #[track_caller]
+    fn check_refused(volume: &Volume, offset: u64, kind: DeviceErrorKind) {
+        let read = volume.read(offset, &mut [0; BLOCK_BYTES]);
+        assert_eq!(read.expect_err("there is nothing to read").kind, kind);
+    }
+
+    #[test]
+    fn a_read_far_behind_the_end_leaves_no_trace_of_a_leaf_with_the_same_low_bits() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = engine(&folder);
+        let volume = create(&engine, "one");
+        volume.write(3 * LEAF_BYTES, &[5; BLOCK_BYTES]).expect("there is room");
+        volume.leaves.forget(3);
+        let reach_bytes = 512_u64.pow(3) * LEAF_BYTES;
+        for turn in [1, 2, 1 << 10] {
+            let offset = turn * reach_bytes + 3 * LEAF_BYTES;
+            check_refused(&volume, offset, DeviceErrorKind::OutOfRange);
+            // Remembered, it would have been without the locks that forgetting it takes.
+            assert_eq!(volume.leaves.find(3), None, "{offset}");
+        }
+        volume.read(3 * LEAF_BYTES, &mut [0; BLOCK_BYTES]).expect("it is there");
+        assert!(volume.leaves.find(3).is_some(), "the right leaf is remembered");
+    }
+
+    #[test]
+    fn a_deleted_volume_remembers_nothing_of_the_one_that_took_its_place() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = engine(&folder);
+        let old = create(&engine, "old");
+        engine.delete_volume("old").expect("it is there");
+        let new = create(&engine, "new");
+        assert_eq!(old.record, new.record, "the new one stands where the old one stood");
+        new.write(0, &[5; BLOCK_BYTES]).expect("there is room");
+        check_refused(&old, 0, DeviceErrorKind::Gone);
+        assert_eq!(old.leaves.find(0), None);
     }
 
     #[test]

@@ -15,9 +15,14 @@ pub(crate) struct LaneCell {
     state: UnsafeCell<LaneState>,
 }
 
+/// What threads take from each other must be fit for any of them.
+const fn must_be_send<T: Send>() {}
+const _: () = must_be_send::<LaneState>();
+
 // SAFETY:
 // - exclusive: the state is only reached through a `LaneGuard`, and the latch gives out one at a
 //   time, each of which happens before the next (`sync::Latch`).
+// - any thread: the state may go from thread to thread (`must_be_send`).
 unsafe impl Sync for LaneCell {}
 
 impl LaneCell {

@@ -38,8 +38,8 @@ fn sentence(measured: &[&Bar]) -> Markup {
     };
     let met = measured.iter().filter(is_met).count();
     html! {
-        p { "Of " (measured.len()) " bars that were measured, " (met)
-            " are met. A bar that lies within the interval of its figure is not decided by this \
+        p { "Bars that were measured: " (measured.len()) ". Of these are met: " (met)
+            ". A bar that lies within the interval of its figure is not decided by this \
               run." }
     }
 }
@@ -75,6 +75,8 @@ fn table(bars: &[&Bar]) -> Table {
         let (low, high) = estimate.ends();
         let holds = [low, estimate.value(), high].map(|value| bar.bound.holds(value));
         let verdict = match holds {
+            [_, true, _] if estimate.interval.is_none() => (None, "met, one repeat or two"),
+            [_, false, _] if estimate.interval.is_none() => (None, "missed, one repeat or two"),
             [true, true, true] => (Some(true), "met"),
             [false, false, false] => (Some(false), "missed"),
             [_, true, _] => (None, "met, not decided"),
@@ -101,7 +103,6 @@ fn table(bars: &[&Bar]) -> Table {
 
 fn machine(index: usize, manifest: &Manifest) -> Markup {
     let host = serde_json::to_value(&manifest.host).expect("a machine is plain data");
-    let probes = serde_json::to_value(&manifest.probes).expect("probes are plain data");
     html! {
         h3 { "Run " (index + 1) ": " (manifest.id) }
         dl {
@@ -114,7 +115,9 @@ fn machine(index: usize, manifest: &Manifest) -> Markup {
             dt { "Seed" } dd { (manifest.seed) }
             dt { "Command" } dd { code { (manifest.command_line.join(" ")) } }
             (properties(&host))
-            (properties(&probes))
+            @for (name, probe) in &manifest.probes {
+                dt { (name) } dd { @if !probe.is_available { "not available: " } (probe.detail) }
+            }
         }
     }
 }
@@ -122,10 +125,30 @@ fn machine(index: usize, manifest: &Manifest) -> Markup {
 fn properties(of: &Value) -> Markup {
     html! {
         @for (name, value) in of.as_object().into_iter().flatten() {
-            @let text = plain(value);
+            @let text = property(name, value);
             @if !text.is_empty() { dt { (name.replace('_', " ")) } dd { (text) } }
         }
     }
+}
+
+/// A property of a machine for people, by its name's unit.
+fn property(name: &str, value: &Value) -> String {
+    match (name, value.as_f64()) {
+        ("mitigations", _) => affected(value),
+        (name, Some(bytes)) if name.ends_with("_bytes") => Format::Mebibytes.text_with_unit(bytes),
+        (name, Some(share)) if name.ends_with("_share") => Format::Percent.text_with_unit(share),
+        _ => plain(value),
+    }
+}
+
+/// Only the weaknesses that the machine has; the rest is in the JSON.
+fn affected(mitigations: &Value) -> String {
+    let all = mitigations.as_object().into_iter().flatten();
+    let own: serde_json::Map<String, Value> = all
+        .filter(|(_, state)| state.as_str() != Some("Not affected"))
+        .map(|(name, state)| (name.clone(), state.clone()))
+        .collect();
+    plain(&Value::Object(own))
 }
 
 /// JSON as people write it.

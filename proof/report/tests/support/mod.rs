@@ -264,7 +264,7 @@ fn log(repeat: u32) -> Vec<Row> {
 }
 
 fn reduction(repeat: u32) -> Vec<Row> {
-    [("volume", 640_u64), ("zram lz4", 779), ("volume estimate", 636)]
+    [("volume attached", 640_u64), ("zram lz4", 779), ("estimate", 636)]
         .into_iter()
         .map(|(target, mib)| {
             let mut row = row(

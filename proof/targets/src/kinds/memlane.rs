@@ -16,8 +16,9 @@ const DURABILITY_OF_CONNECTIONS: Durability =
     Durability { after_kill: AfterKill::DataStays, survives_power_loss: false };
 
 /// A pool that a volume of this size, full of what cannot be made smaller, leaves some room in.
+/// Pools are multiples of 2 MiB.
 pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
-    (size_bytes + size_bytes / 4 + (256 << 20)) >> 20 << 20
+    (size_bytes + size_bytes / 4 + (256 << 20)) >> 21 << 21
 }
 
 /// Why no daemon can be started.
