@@ -71,8 +71,8 @@ impl Turns {
         let mut interval = Duration::ZERO;
         while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
             interval = self.turn();
-            if self.make_ready() {
-                interval = interval.min(BUSY_INTERVAL);
+            if let Some(pause) = self.make_ready() {
+                interval = interval.min(pause);
             }
             after_turn(&self.engine.usage());
         }
@@ -106,11 +106,15 @@ impl Turns {
         self.engine.usage().pending_bytes > 0
     }
 
-    /// Touches a piece of the pool's memory before requests do. Returns whether there is more.
-    fn make_ready(&mut self) -> bool {
+    /// Touches a piece of the pool's memory before requests do. Returns how long to wait before the
+    /// next piece, if there is more.
+    fn make_ready(&mut self) -> Option<Duration> {
+        let begun = Instant::now();
         // Where that fails, memory is made ready as it is used.
         let next = |offset| self.engine.populate(offset).unwrap_or(None);
         self.unready = self.unready.and_then(next);
-        self.unready.is_some()
+        self.unready?;
+        let took = begun.elapsed();
+        Some(self.pace(begun).pause_after(took).max(BUSY_INTERVAL))
     }
 }
