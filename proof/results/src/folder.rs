@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
@@ -28,7 +29,7 @@ const SUMMARY: &str = "summary.json";
 const RAW: &str = "raw";
 
 /// Names a step within a run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct StepKey {
     pub suite: Suite,
     pub case: String,
@@ -37,7 +38,7 @@ pub struct StepKey {
 }
 
 /// A finished step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepRecord {
     #[serde(flatten)]
     pub key: StepKey,

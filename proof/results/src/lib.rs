@@ -6,13 +6,16 @@
 //! form is versioned and published as a JSON Schema, `docs/formats/bench-1.schema.json`.
 #![forbid(unsafe_code)]
 
+mod compare;
 mod folder;
 mod manifest;
 mod row;
 mod rules;
+mod schema;
 mod statistics;
 mod summary;
 
+pub use compare::{CaseComparison, Comparison, Verdict, compare};
 pub use folder::{RunFolder, StepKey, StepRecord};
 pub use manifest::{Host, Manifest, Probe, SCHEMA, Tool};
 pub use row::{
@@ -20,5 +23,6 @@ pub use row::{
     Validity,
 };
 pub use rules::{CPU_FOR_EACH_IO, Circumstances, apply, generator_share, is_headline};
+pub use schema::schema;
 pub use statistics::{Estimate, SteadyState, median};
 pub use summary::{Summary, summarise};

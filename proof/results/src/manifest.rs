@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 pub const SCHEMA: &str = "bench/1";
 
 /// The head of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// [`SCHEMA`].
     pub schema: String,
@@ -30,7 +31,7 @@ pub struct Manifest {
 }
 
 /// The program that measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     pub version: String,
     /// The revision of the source, where it is known.
@@ -38,7 +39,7 @@ pub struct Tool {
 }
 
 /// The machine. What it does not tell is absent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     pub cpu: String,
     pub cores: u64,
@@ -62,7 +63,7 @@ pub struct Host {
 }
 
 /// Whether something can be measured, and what was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
     pub is_available: bool,
     pub detail: String,

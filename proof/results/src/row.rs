@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What kind of question a measurement answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
     /// The engine in this process, beside copies of bare memory.
@@ -42,7 +45,7 @@ impl Suite {
 
 /// One measurement: a case on a target, once. Times are in nanoseconds, sizes in bytes, rates per
 /// second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     pub suite: Suite,
     /// Names the case within the suite, the same in every run: `randread 4096 jobs=1 depth=1`.
@@ -156,7 +159,7 @@ pub const HEADLINES: [&str; 6] =
     ["ns_mean", "messages_per_s_total", "reduction", "latency_ns_mean", "iops", "bytes_per_s"];
 
 /// Whether a measurement counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
     Valid,
@@ -167,7 +170,7 @@ pub enum Validity {
 }
 
 /// When, and for how long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Time {
     pub started_unix_ms: u64,
     /// Before what counts.
@@ -176,7 +179,7 @@ pub struct Time {
 }
 
 /// Requests of the application.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Io {
     pub ops: u64,
     pub bytes: u64,
@@ -185,7 +188,7 @@ pub struct Io {
 }
 
 /// Requests at a block device, as the kernel counts them. Sectors have 512 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceIo {
     pub read_requests: u64,
     pub read_sectors: u64,
@@ -196,14 +199,14 @@ pub struct DeviceIo {
 }
 
 /// What stored data took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreUse {
     pub written_bytes: u64,
     pub used_bytes: u64,
 }
 
 /// What a latency counts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyKind {
     /// From the moment a request was sent (closed loop): hides the wait behind a stall.
@@ -213,7 +216,7 @@ pub enum LatencyKind {
 }
 
 /// How long requests took, in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     pub kind: LatencyKind,
     pub mean: f64,
@@ -236,7 +239,7 @@ pub struct Latency {
 
 /// The latency of one kind of operation over the time, slice by slice, in order. Of the kind that
 /// the row's latency is of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// The kind of operation: `reads`, `appends`.
     pub name: String,
@@ -245,7 +248,7 @@ pub struct Series {
 }
 
 /// What ended within a slice of the time. Latencies are 0 where nothing did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Slice {
     pub ops: u64,
     pub min: u64,
@@ -254,7 +257,7 @@ pub struct Slice {
 }
 
 /// Processor time in seconds, over all cores, while the measurement ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     pub user_s: f64,
     pub system_s: f64,

@@ -5,6 +5,7 @@
 //! these do not reach 95 %, and it is Student's t around the median, which supposes values that lie
 //! about evenly around it. Fewer repeats have no interval, and nothing can be told apart by them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
@@ -30,7 +31,7 @@ const STEADY_RANGE_MAX: f64 = 0.20;
 const STEADY_SLOPE_MAX: f64 = 0.10;
 
 /// A median of repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// Repeats.
     pub n: u64,
@@ -107,7 +108,7 @@ fn order_interval(sorted: &[f64]) -> (f64, f64) {
 
 /// Whether the last rounds of a measurement were alike, after the SNIA's test for solid state
 /// storage.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyState {
     pub is_steady: bool,
     /// From the smallest to the largest round, as a share of their mean.

@@ -260,8 +260,47 @@ mod tests {
         assert!(figures.lz4_reduction.is_some_and(|it| it > 1.0));
         assert!(figures.intended_ns_p999 >= figures.intended_ns_p50);
         let row = figures.recorded(&case, given.working_bytes, 0).expect("requests were made");
+        let schema = jsonschema::validator_for(&results::schema()).expect("the schema is one");
+        let file = serde_json::json!([row]);
+        let errors: Vec<String> = schema.iter_errors(&file).map(|it| it.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(row.headline().map(|(name, _)| name), Some("ns_mean"));
         assert!(row.measures()["intended_ns_p999"] > 0.0);
+    }
+
+    #[test]
+    fn programs_find_every_figure_by_its_name() {
+        let case = choose_one();
+        let given = Given { seconds: 0.05, working_bytes: 16 << 20, load: None };
+        let figures = measure(&case, &given).expect("there is memory for it");
+        let printed = serde_json::to_value(&figures).expect("it is plain data");
+        for name in ["ns_mean", "ns_p50", "ns_p99", "ns_p999", "ns_p9999", "ns_max"] {
+            assert!(printed[name].as_f64().is_some_and(|it| it > 0.0), "{name}: {printed}");
+        }
+        for name in ["bytes_per_s", "floor_ns_mean", "ratio_to_floor"] {
+            assert!(printed[name].as_f64().is_some_and(|it| it > 0.0), "{name}: {printed}");
+        }
+        assert_eq!(printed["op"], "read");
+        assert_eq!(printed["pattern"], "rand");
+        assert_eq!(printed["data"], "random");
+        assert_eq!((&printed["block_bytes"], &printed["threads"]), (&4096.into(), &1.into()));
+    }
+
+    /// As scripts choose it.
+    fn choose_one() -> Case {
+        let only = "op=read,data=random,block_bytes=4096,pattern=rand,threads=1";
+        let words = ["engine", "--seconds", "1.5", "--only", only];
+        let line = <Line as clap::Parser>::try_parse_from(words).expect("the words are known");
+        assert_eq!(line.arguments.seconds, Some(1.5));
+        let cases = case::choose(&line.arguments.only, 2).expect("there is such a case");
+        assert_eq!(cases.len(), 1);
+        cases[0]
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
     }
 
     #[test]
