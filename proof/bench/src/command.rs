@@ -7,7 +7,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand};
 use results::Suite;
 use system::Interruption;
 
-use crate::output::Form;
+use crate::output::{self, Form};
 use crate::run::{Chosen, Options, PlannedSuite, start};
 use crate::{compare, doctor, engine, forsa, fusion, log, page, peers, reduction, steps};
 
@@ -56,6 +56,8 @@ enum Command {
     All(Options),
     /// What can be measured here, and what will be left out and why
     Doctor,
+    /// The JSON Schema of a recorded run's files
+    Schema,
     /// One page that shows recorded runs
     Report(page::Arguments),
     /// Two recorded runs beside each other
@@ -83,7 +85,8 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
         Command::Reduction(it) => return start(&it.options, &[reduction(&it.arguments)], form),
         Command::Peers(it) => return start(&it.options, &[peers(&it.arguments)], form),
         Command::All(options) => return start(options, &all(), form),
-        Command::Doctor => doctor::run(form)?,
+        Command::Doctor => doctor::run(&Options::default(), &all(), form)?,
+        Command::Schema => output::json(&results::schema()),
         Command::Report(it) => page::run(it)?,
         Command::Compare(it) => return compare::run(it, form),
     }

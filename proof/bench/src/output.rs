@@ -18,12 +18,21 @@ pub(crate) fn json(value: &(impl Serialize + ?Sized)) {
 
 /// A table as text: the first row is its heading, numbers stand right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    aligned(rows, |cell, width| format!("{cell:>width$}"))
+}
+
+/// The same with everything on the left, for words.
+pub(crate) fn left_table(rows: &[Vec<String>]) -> String {
+    aligned(rows, |cell, width| format!("{cell:<width$}"))
+}
+
+fn aligned(rows: &[Vec<String>], pad: fn(&str, usize) -> String) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+            row.iter().zip(&widths).map(|(cell, width)| pad(cell, *width)).collect();
         cells.join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")

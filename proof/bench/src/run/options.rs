@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use super::Profile;
 
+const SEED: u64 = 42;
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     /// How long and how often; quick where nothing is said
@@ -22,8 +24,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) destroy: Option<PathBuf>,
     /// Decides orders, places and contents
-    #[arg(long, default_value_t = 42, value_name = "N")]
+    #[arg(long, default_value_t = SEED, value_name = "N")]
     pub(crate) seed: u64,
+}
+
+impl Default for Options {
+    /// What nothing on the command line means.
+    fn default() -> Self {
+        let (profile, out, destroy) = (None, None, None);
+        Self { profile, out, resume: false, dry_run: false, destroy, seed: SEED }
+    }
 }
 
 impl Options {

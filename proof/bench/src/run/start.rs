@@ -13,7 +13,7 @@ use system::Interruption;
 use super::alone::Alone;
 use super::execute::{Outcome, execute};
 use super::progress::duration_text;
-use super::{Options, Plan, Session, host, probes};
+use super::{Options, Plan, Session, Skip, host, probes};
 use crate::output::{self, Form, bytes_text};
 
 /// What the shell knows as "ended by Ctrl-C".
@@ -65,13 +65,7 @@ pub(crate) fn start(
         None => PathBuf::from(format!("memlane-bench-{}", utc_stamp(SystemTime::now()))),
     };
     let session = Session::new(options, out.join("raw"));
-    let mut plan = Plan::default();
-    for suite in suites {
-        let part = suite.plan(&session);
-        let part = part.with_context(|| format!("cannot plan {}", suite.suite().name()))?;
-        plan.steps.extend(part.steps);
-        plan.skipped.extend(part.skipped);
-    }
+    let plan = plan_all(suites, &session)?;
     if options.dry_run {
         say_what_would_be_done(&plan, &session, form);
         return Ok(ExitCode::SUCCESS);
@@ -94,6 +88,32 @@ pub(crate) fn start(
             ExitCode::from(INTERRUPTED_EXIT_CODE)
         }
     })
+}
+
+/// One suite after the other. Among several, one that cannot be planned is left out on record.
+fn plan_all<'plan>(
+    suites: &'plan [Box<dyn PlannedSuite>],
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    let mut plan = Plan::default();
+    for suite in suites {
+        let name = suite.suite().name();
+        let part = suite.plan(session).with_context(|| format!("cannot plan {name}"));
+        match part {
+            Ok(part) => {
+                plan.steps.extend(part.steps);
+                plan.skipped.extend(part.skipped);
+            }
+            Err(error) if suites.len() > 1 => plan.skipped.push(Skip {
+                suite: suite.suite(),
+                case: "all cases".to_owned(),
+                target: "all targets".to_owned(),
+                reason: format!("{error:#}"),
+            }),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(plan)
 }
 
 fn report(folder: &RunFolder, suites: &[Box<dyn PlannedSuite>], form: Form) {
