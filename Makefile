@@ -7,7 +7,7 @@ help:
 	@echo 'make demo    PostgreSQL on a volume whose daemon is killed in the middle (3 minutes)'
 	@echo 'make test    everything: unit, property, loom, crash, clients, block device, 200 kills'
 	@echo 'make check   what every commit passes: format, lints, tidy, unit tests'
-	@echo 'make bench   the engine against memcpy, quickly'
+	@echo 'make bench   every measurement, quickly, and a report of it (15 minutes at most)'
 	@echo 'make soak    the long runs: 10,000 kills'
 	@echo 'make fmt     format the code'
 
@@ -20,7 +20,7 @@ test: packages toolchain
 check: toolchain
 	@cargo xtask check
 
-bench: toolchain
+bench: packages toolchain
 	@cargo xtask bench
 
 soak: packages toolchain

@@ -21,7 +21,7 @@ usage: cargo xtask TASK
   unsafe-report   rewrite docs/unsafe.md, the table of unsafe code
   check           format, lints, tidy, unit tests
   test [FILTER]   everything; with FILTER only the suites whose name contains it
-  bench           measure the engine against memcpy, quickly
+  bench           measure everything quickly and leave a report in target/bench
   soak            the long runs: 10,000 kills
   demo            PostgreSQL on a volume whose daemon is killed";
 

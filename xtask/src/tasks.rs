@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -19,6 +19,9 @@ const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
 const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
 const KILLS_IN_SOAK: &str = "10000";
+
+/// The program that measures.
+const BENCH: &str = "memlane-bench";
 
 /// The integration tests of this name explore interleavings and need their own build.
 const LOOM_TARGET: &str = "loom";
@@ -84,9 +87,15 @@ pub(crate) fn soak() -> Result<()> {
     conclude(runner.run_all(&suites)?)
 }
 
+/// Every suite by the quick profile, and the page that shows it.
 pub(crate) fn bench() -> Result<()> {
     let root = house::root();
-    run_release_program(&root, &["-p", "bench"], "memlane-bench", &["engine"])
+    let program = built_program(&root, &["-p", "daemon", "-p", "cli", "-p", "bench"], BENCH)?;
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let folder = root.join("target/bench").join(seconds.as_secs().to_string());
+    let folder = folder.to_str().context("the repository's path is no text")?;
+    run_as_root(&program, &["all", "--profile", "quick", "--out", folder])?;
+    run_as_root(&program, &["report", folder])
 }
 
 pub(crate) fn demo() -> Result<()> {
@@ -158,18 +167,26 @@ fn run_release_program(
     program: &str,
     arguments: &[&str],
 ) -> Result<()> {
+    run_as_root(&built_program(root, packages, program)?, arguments)
+}
+
+/// Where the release build of a program is.
+fn built_program(root: &Path, packages: &[&str], program: &str) -> Result<PathBuf> {
     let build = [&["build", "--release", "--bins"], packages].concat();
     let executables = cargo::build(root, &build, &[])?;
-    let path = executables
+    executables
         .into_iter()
         .map(|executable| executable.path)
         .find(|path| path.file_name().is_some_and(|name| name == program))
-        .with_context(|| format!("the build made no {program}"))?;
-    let status = command_as_root(&path)
+        .with_context(|| format!("the build made no {program}"))
+}
+
+fn run_as_root(path: &PathBuf, arguments: &[&str]) -> Result<()> {
+    let status = command_as_root(path)
         .args(arguments)
         .status()
         .with_context(|| format!("cannot run {}", path.display()))?;
-    ensure!(status.success(), "{program} failed");
+    ensure!(status.success(), "{} failed", path.display());
     Ok(())
 }
 
