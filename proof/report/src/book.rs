@@ -10,6 +10,9 @@ use crate::figure::{Estimated, Figure};
 use crate::group::{Entry, Group};
 use crate::papers;
 
+/// The document's form and version: `docs/formats/report-1.schema.json`.
+const SCHEMA: &str = "report/1";
+
 /// The document behind a page. What sections compute is added to it as they are made.
 pub(crate) struct Book {
     pub(crate) manifests: Vec<Manifest>,
@@ -121,6 +124,7 @@ impl Book {
     pub(crate) fn document(&self) -> Value {
         let rows: Vec<&Value> = self.entries.iter().map(|entry| &entry.value).collect();
         json!({
+            "schema": SCHEMA,
             "runs": self.manifests,
             "rows": rows,
             "derived": *self.derived.borrow(),

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::path::Path;
+
 use report::Report;
 use results::{Row, RunFolder, StepKey, StepRecord, Suite, Validity};
 use scraper::{Html, Selector};
@@ -226,6 +228,26 @@ fn a_recorded_run_is_read_whole() {
     let report = Report::read(&[folder.path()]).expect("it is a run");
     let document: Value = serde_json::from_str(&report.json()).expect("it is JSON");
     assert_eq!(document["rows"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn the_json_has_the_published_form() {
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats");
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(formats.join(name)).expect("the schema is published");
+        // One schema refers to the other by its file; here both are in one.
+        let text = text.replace("bench-1.schema.json#", "#");
+        serde_json::from_str::<Value>(&text).expect("it is JSON")
+    };
+    let mut schema = read("report-1.schema.json");
+    schema["$defs"] = read("bench-1.schema.json")["$defs"].take();
+    let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+    let check = |document: &Value| validator.iter_errors(document).count();
+    let report = Report::new(vec![(support::manifest(), support::rows())]);
+    let mut document: Value = serde_json::from_str(&report.json()).expect("it is JSON");
+    assert_eq!(check(&document), 0);
+    document["rows"][0]["repeat"] = Value::from("first");
+    assert_ne!(check(&document), 0, "a row of another form was accepted");
 }
 
 #[test]
