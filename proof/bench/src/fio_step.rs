@@ -16,9 +16,8 @@ use targets::{
 
 use crate::run::{Cost, Profile, Session, Skip, Step};
 
-/// fio looks at its clock in such steps, and takes a little time to begin.
-const FIO_STEP_SECONDS: f64 = 0.25;
-const FIO_START_SECONDS: f64 = 0.03;
+/// What a run of fio takes beyond its measured time.
+const FIO_SECONDS: f64 = 0.28;
 
 /// For plans: what is made sure before a measurement, and what it takes to set a target up.
 const SETTLING_SECONDS: f64 = 0.15;
@@ -77,7 +76,6 @@ impl FioStep {
             Amount::Seconds(seconds) => seconds,
             Amount::Once => self.target.place().size_bytes as f64 / BYTES_PER_S_EXPECTED,
         };
-        let steps = ((seconds + FIO_START_SECONDS) / FIO_STEP_SECONDS).ceil();
         let (fill_bytes, set_up_seconds) = match self.begins_with_fill {
             true => (self.target.place().size_bytes, SET_UP_SECONDS),
             false => (0, 0.0),
@@ -86,8 +84,8 @@ impl FioStep {
             if self.job.pattern.is_write() { seconds * BYTES_PER_S_EXPECTED } else { 0.0 };
         Cost {
             seconds: SETTLING_SECONDS
-                + FIO_START_SECONDS
-                + steps * FIO_STEP_SECONDS
+                + FIO_SECONDS
+                + seconds
                 + set_up_seconds
                 + fill_bytes as f64 / BYTES_PER_S_EXPECTED,
             written_bytes: fill_bytes + whole(written),

@@ -16,6 +16,12 @@ pub fn counts(device: &str) -> Result<DeviceIo> {
     parse_counts(&text).with_context(|| format!("{path} holds {text:?}"))
 }
 
+/// The smallest request that the device takes, where the kernel tells.
+pub(crate) fn sector_bytes(device: &str) -> Option<u32> {
+    let path = format!("/sys/block/{device}/queue/logical_block_size");
+    fs::read_to_string(path).ok()?.trim().parse().ok().filter(|bytes| *bytes > 0)
+}
+
 /// Older kernels count neither discards nor flushes; then they are 0.
 fn parse_counts(text: &str) -> Option<DeviceIo> {
     let fields: Vec<u64> =

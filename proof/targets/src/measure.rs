@@ -45,6 +45,10 @@ pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
         "{} was seen to lose data when several writes are under way",
         target.name()
     );
+    if let Some(sector_bytes) = target.device().and_then(device::sector_bytes) {
+        let is_whole = job.block_bytes.is_multiple_of(sector_bytes);
+        ensure!(is_whole, "{} has sectors of {sector_bytes} bytes", target.name());
+    }
     let started_unix_ms = unix_ms()?;
     let before = target.device().map(device::counts).transpose()?;
     let meter = CpuMeter::start(&target.server_ids())?;

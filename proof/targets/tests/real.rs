@@ -126,6 +126,36 @@ fn the_file_of_a_volume_is_measured_and_goes() -> Result<()> {
     check(Kind::VolumeFile.into())
 }
 
+/// Smaller sectors let smaller requests through.
+#[track_caller]
+fn check_requests_of_2_kib(kind: Kind) -> Result<()> {
+    let place = Place { sector_bytes: 512, ..Place::new(SIZE_BYTES, None) };
+    let spec = Spec::from(kind);
+    if let Some(reason) = spec.missing(&place) {
+        eprintln!("skipped: {spec}: {reason}");
+        return Ok(());
+    }
+    let job = Job { block_bytes: 2048, pattern: Pattern::RandomWrite, ..JOB };
+    let small = LazyTarget::new(spec.clone(), place);
+    fill(small.get()?, 4096)?;
+    ensure!(measure(&job, small.get()?)?.outcome.io.ops > 0, "nothing was done");
+    let large = LazyTarget::new(spec, Place::new(SIZE_BYTES, None));
+    fill(large.get()?, 4096)?;
+    let error = measure(&job, large.get()?).err().context("half a sector was written")?;
+    ensure!(error.to_string().contains("sectors of 4096 bytes"), "{error:#}");
+    Ok(())
+}
+
+#[test]
+fn half_a_block_is_written_to_a_volume_with_small_sectors() -> Result<()> {
+    check_requests_of_2_kib(Kind::Volume)
+}
+
+#[test]
+fn half_a_block_is_written_to_a_loop_device_with_small_sectors() -> Result<()> {
+    check_requests_of_2_kib(Kind::Loop)
+}
+
 #[test]
 fn a_volume_over_nbd_is_measured_and_goes() -> Result<()> {
     check(Kind::VolumeNbd.into())

@@ -111,7 +111,10 @@ pub(crate) fn plan<'plan>(
     session: &'plan Session,
 ) -> Result<Plan<'plan>> {
     arguments.check()?;
-    let place = fio_step::place(arguments.size_mib, session);
+    let mut place = fio_step::place(arguments.size_mib, session);
+    if arguments.block_kib(session.profile).iter().any(|kib| kib << 10 < place.sector_bytes) {
+        place.sector_bytes = 512;
+    }
     let (targets, skipped) = sort_out(Suite::Fusion, arguments.specs()?, &place);
     let mut random = Random::new(session.seed);
     let mut plan = Plan { steps: Vec::new(), skipped };

@@ -78,7 +78,8 @@ fn ordered<'row>(medians: &Medians<'row>) -> Vec<&'row str> {
     let mut targets = medians.targets();
     targets.sort_by_key(|target| {
         let is_kind = |kind: &super::Kind| target.starts_with(&kind.to_string());
-        super::TARGETS.iter().position(is_kind).unwrap_or(super::TARGETS.len())
+        let place = super::TARGETS.iter().position(is_kind);
+        (place.unwrap_or(super::TARGETS.len()), *target)
     });
     targets
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use system::{Interruption, Tool, device_size_bytes};
 use tempfile::TempDir;
 
+use super::Place;
 use crate::device::kernel_name;
 use crate::target::{Access, AfterKill, Backing, Durability, Target, Traits, opens_directly};
 
@@ -113,9 +114,10 @@ struct LoopDevice {
     file: OwnFile,
 }
 
-pub(super) fn loop_over_tmpfs(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
-    let file = OwnFile::on_tmpfs(size_bytes)?;
-    let printed = Tool::new("losetup --direct-io=on --sector-size=4096 --find --show")
+pub(super) fn loop_over_tmpfs(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::on_tmpfs(place.size_bytes)?;
+    let printed = Tool::new("losetup --direct-io=on --find --show --sector-size")
+        .arg(place.sector_bytes.to_string())
         .arg(file.path())
         .check()?;
     let device = PathBuf::from(printed.trim());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use system::{Ability, Daemon, Interruption, attach, missing, product};
 
+use super::Place;
 use crate::device::kernel_name;
 use crate::target::{Access, AfterKill, Backing, Durability, Traits};
 
@@ -33,15 +34,18 @@ struct Volume {
 }
 
 impl Volume {
-    fn create(size_bytes: u64) -> Result<(Self, &'static str)> {
+    fn create(place: &Place) -> Result<(Self, &'static str)> {
         let flags = match missing(&[Ability::BlockDevices]) {
             Some(_) => "--no-fuse",
             None => "",
         };
-        let pool_size = format!("{}MiB", pool_bytes(size_bytes) >> 20);
+        let pool_size = format!("{}MiB", pool_bytes(place.size_bytes) >> 20);
         let daemon = Daemon::start_sized(pool_size, flags)?;
         let own = Self { daemon: Some(daemon) };
-        own.daemon().memlane(&format!("volume create {VOLUME} --size {size_bytes}"))?;
+        let Place { size_bytes, sector_bytes, .. } = place;
+        own.daemon().memlane(&format!(
+            "volume create {VOLUME} --size {size_bytes} --sector {sector_bytes}"
+        ))?;
         Ok((own, VOLUME))
     }
 
@@ -75,24 +79,24 @@ impl Drop for Volume {
     }
 }
 
-pub(super) fn attached(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
-    let (own, volume) = Volume::create(size_bytes)?;
+pub(super) fn attached(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(place)?;
     let path = attach(own.daemon(), volume)?;
     let device = Some(kernel_name(&path)?);
     let access = Access::File { path, direct: true };
     Ok((Traits { access, durability: DURABILITY, reduces: true, device }, Box::new(own)))
 }
 
-pub(super) fn file(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
-    let (own, volume) = Volume::create(size_bytes)?;
+pub(super) fn file(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(place)?;
     let path: PathBuf = own.daemon().run_dir().join("volumes").join(volume);
     ensure!(path.exists(), "the daemon serves no file {}", path.display());
     let access = Access::File { path, direct: true };
     Ok((Traits { access, durability: DURABILITY, reduces: true, device: None }, Box::new(own)))
 }
 
-pub(super) fn nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
-    let (own, volume) = Volume::create(size_bytes)?;
+pub(super) fn nbd(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(place)?;
     let access = Access::Nbd { uri: own.daemon().nbd_uri(volume) };
     let durability = DURABILITY_OF_CONNECTIONS;
     Ok((Traits { access, durability, reduces: true, device: None }, Box::new(own)))

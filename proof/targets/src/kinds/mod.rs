@@ -159,11 +159,14 @@ pub struct Place {
     pub disk_folder: PathBuf,
     /// The one device that may be overwritten.
     pub destroy: Option<PathBuf>,
+    /// Logical sectors of devices that let one choose: 512 or 4096.
+    pub sector_bytes: u32,
 }
 
 impl Place {
     pub fn new(size_bytes: u64, destroy: Option<PathBuf>) -> Self {
-        Self { size_bytes, disk_folder: PathBuf::from("/var/tmp"), destroy }
+        let disk_folder = PathBuf::from("/var/tmp");
+        Self { size_bytes, disk_folder, destroy, sector_bytes: 4096 }
     }
 }
 
@@ -228,14 +231,14 @@ impl Spec {
 fn open_kind(kind: &Kind, place: &Place) -> Result<Target> {
     let size_bytes = place.size_bytes;
     let (traits, backing) = match kind {
-        Kind::Volume => memlane::attached(size_bytes)?,
-        Kind::VolumeFile => memlane::file(size_bytes)?,
-        Kind::VolumeNbd => memlane::nbd(size_bytes)?,
+        Kind::Volume => memlane::attached(place)?,
+        Kind::VolumeFile => memlane::file(place)?,
+        Kind::VolumeNbd => memlane::nbd(place)?,
         Kind::Zram => kernel::zram(size_bytes)?,
         Kind::Brd => kernel::brd(size_bytes)?,
         Kind::NullBlk => kernel::null_blk(size_bytes)?,
         Kind::Tmpfs => files::tmpfs(size_bytes)?,
-        Kind::Loop => files::loop_over_tmpfs(size_bytes)?,
+        Kind::Loop => files::loop_over_tmpfs(place)?,
         Kind::Disk => files::on_disk(&place.disk_folder, size_bytes)?,
         Kind::Nbdkit => servers::nbdkit(size_bytes)?,
         Kind::QemuNbd => servers::qemu_nbd(size_bytes)?,
