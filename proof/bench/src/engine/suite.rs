@@ -89,7 +89,9 @@ pub(crate) fn plan<'plan>(
 ) -> Result<Plan<'plan>> {
     arguments.check()?;
     let cases = match session.profile {
-        Profile::Quick if arguments.only.is_empty() => telling_cases(session.cores),
+        Profile::Quick | Profile::Standard if arguments.only.is_empty() => {
+            telling_cases(session.cores)
+        }
         _ => case::choose(&arguments.only, session.cores)?,
     };
     let seconds = match session.profile {

@@ -59,7 +59,7 @@ impl Arguments {
             return self.sources.clone();
         }
         let mib = self.size_mib.unwrap_or(match profile {
-            Profile::Quick => 512,
+            Profile::Quick => 1024,
             Profile::Standard => 1335,
             Profile::Full => 4096,
         });
