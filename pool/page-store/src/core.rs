@@ -10,6 +10,9 @@ use crate::index::DedupIndex;
 use crate::layout::{Class, Slot};
 use crate::memory::Memory;
 
+/// Bytes that memory moves at a time.
+const LINE_BYTES: usize = 64;
+
 /// A page's contents where they are stored.
 #[derive(Clone, Copy, Debug)]
 pub enum PageBytes<'seen> {
@@ -52,6 +55,11 @@ impl Core {
         }
         if length == 0 {
             return Err(DecodeError);
+        }
+        // What a decoder reads decides where it reads next: it would wait for each line.
+        let start = self.memory.layout.slot(at);
+        for line in (0..length as u64).step_by(LINE_BYTES) {
+            self.memory.region.prefetch(start + line);
         }
         Ok(PageBytes::Encoded(self.memory.slot_bytes(pinned, at, length)))
     }
