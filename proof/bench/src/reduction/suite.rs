@@ -13,15 +13,9 @@ use super::estimate::{Estimate, estimate};
 use super::progress::{Progress, go_on};
 use super::source::{Source, Surroundings};
 use super::stored::{self, Stored};
-use super::tables;
+use super::tables::{self, ESTIMATE, TARGETS};
 use crate::output::{self, Form};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
-
-/// The estimator's name among targets.
-pub(super) const ESTIMATE: &str = "estimate";
-
-/// What the same data is stored on.
-pub(super) const TARGETS: [Kind; 2] = [Kind::Volume, Kind::Zram];
 
 const MEMORY_MIB_MIN: u64 = 1;
 

@@ -1,11 +1,17 @@
 //! What was found, for people.
 
 use results::Row;
+use targets::Kind;
 
 use super::estimate::Estimate;
-use super::suite::{ESTIMATE, TARGETS};
 use crate::medians::{Medians, cell};
 use crate::output::{bytes_text, table};
+
+/// The estimator's name among targets.
+pub(super) const ESTIMATE: &str = "estimate";
+
+/// What the same data is stored on.
+pub(super) const TARGETS: [Kind; 2] = [Kind::Volume, Kind::Zram];
 
 /// One source's estimate in some lines.
 pub(super) fn of_estimate(source: &str, estimate: &Estimate) -> String {

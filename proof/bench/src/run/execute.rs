@@ -7,7 +7,6 @@ use results::{Circumstances, Row, RunFolder, StepKey, StepRecord, Validity};
 use system::Interruption;
 
 use super::progress::Progress;
-use super::start::unix_ms;
 use super::steal::ProcessorTime;
 use super::{Plan, Skip, Step, host};
 
@@ -111,6 +110,11 @@ fn skipped(skip: &Skip) -> StepRecord {
     let (case, target) = (skip.case.clone(), skip.target.clone());
     let key = StepKey { suite: skip.suite, case, target, repeat: 0 };
     StepRecord { key, rows: vec![row] }
+}
+
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

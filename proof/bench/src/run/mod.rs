@@ -15,10 +15,11 @@ mod session;
 mod start;
 mod steal;
 
+pub(crate) use execute::unix_ms;
 pub(crate) use host::describe as describe_host;
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
 pub(crate) use probes::probe;
 pub(crate) use progress::duration_text;
 pub(crate) use session::Session;
-pub(crate) use start::{Chosen, INTERRUPTED_EXIT_CODE, PlannedSuite, start, unix_ms};
+pub(crate) use start::{Chosen, INTERRUPTED_EXIT_CODE, PlannedSuite, start};

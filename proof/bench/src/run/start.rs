@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use system::Interruption;
 
 use super::alone::Alone;
-use super::execute::{Outcome, execute};
+use super::execute::{Outcome, execute, unix_ms};
 use super::progress::duration_text;
 use super::{Options, Plan, Session, Skip, host, probes};
 use crate::output::{self, Form, bytes_text};
@@ -224,11 +224,6 @@ fn say_what_would_be_done(plan: &Plan, session: &Session, form: Form) {
         let (suite, case, target) = (skip.suite.name(), &skip.case, &skip.target);
         output::note(&format!("skipped: {suite} {case} on {target}: {}", skip.reason));
     }
-}
-
-pub(crate) fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// `20260131-235959`.
