@@ -9,6 +9,7 @@
 mod compare;
 mod folder;
 mod manifest;
+pub mod papers;
 mod row;
 mod rules;
 mod schema;

@@ -1,14 +1,13 @@
 //! The ForsaOS matrix: block size, pattern and number of jobs at queue depth 1, by fio, with the
 //! flags of the paper and with fairer ones.
 
-mod paper;
 mod tables;
 mod variant;
 
 use std::rc::Rc;
 
 use anyhow::{Result, ensure};
-use results::Suite;
+use results::{Suite, papers};
 use targets::fio::{Amount, Job, Pattern};
 use targets::{Kind, LazyTarget, Spec};
 
@@ -56,7 +55,7 @@ impl Arguments {
     fn jobs(&self, variant: Variant) -> Vec<u32> {
         match (&self.jobs[..], variant) {
             ([], Variant::Paper) => JOBS.to_vec(),
-            ([], _) => paper::JOBS.to_vec(),
+            ([], _) => papers::FORSA_JOBS.to_vec(),
             (counts, _) => counts.to_vec(),
         }
     }
@@ -89,7 +88,7 @@ pub(crate) fn plan<'plan>(
     let (targets, skipped) = sort_out(Suite::Forsa, kinds.collect::<Result<_>>()?, &place);
     let mut plan = Plan { steps: Vec::new(), skipped };
     for target in targets {
-        for block_bytes in paper::BLOCK_BYTES {
+        for block_bytes in papers::FORSA_BLOCK_BYTES {
             let mut begins_with_fill = true;
             for repeat in 0..session.profile.repeats() {
                 for (variant, job) in jobs(arguments, session, block_bytes) {
@@ -173,7 +172,7 @@ mod tests {
             let plan = plan.expect("it needs nothing");
             let fair = plan.steps.iter().filter(|step| step.case.ends_with("io_uring"));
             let skipped = !plan.skipped.is_empty();
-            assert!(skipped || fair.count() == 2 * 4 * paper::JOBS.len() * 5);
+            assert!(skipped || fair.count() == 2 * 4 * papers::FORSA_JOBS.len() * 5);
         });
     }
 

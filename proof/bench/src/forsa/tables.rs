@@ -1,9 +1,9 @@
 //! The paper's four tables, with its figures beside ours, and how it goes with the number of jobs.
 
+use results::papers::{self, FORSA_BLOCK_BYTES, FORSA_JOBS};
 use results::{Row, generator_share};
 use targets::fio::{Amount, Pattern};
 
-use super::paper::{self, BLOCK_BYTES, JOBS};
 use super::variant::Variant;
 use crate::medians::{Medians, cell, thousands};
 use crate::output;
@@ -28,8 +28,8 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
 
 fn tables(medians: &Medians, target: &str, variant: Variant) -> Vec<String> {
     let mut parts = Vec::new();
-    for jobs in JOBS {
-        for block_bytes in BLOCK_BYTES {
+    for jobs in FORSA_JOBS {
+        for block_bytes in FORSA_BLOCK_BYTES {
             if let Some(table) = table(medians, (target, variant), (jobs, block_bytes)) {
                 let size = block_bytes >> 10;
                 parts.push(format!(
@@ -41,7 +41,7 @@ fn tables(medians: &Medians, target: &str, variant: Variant) -> Vec<String> {
             }
         }
     }
-    for block_bytes in BLOCK_BYTES {
+    for block_bytes in FORSA_BLOCK_BYTES {
         if let Some(table) = over_jobs(medians, (target, variant), block_bytes) {
             let size = block_bytes >> 10;
             let name = variant.name();
@@ -82,7 +82,7 @@ fn table(
         if of("iops").is_none() {
             continue;
         }
-        let theirs = paper::line(jobs, block_bytes, pattern);
+        let theirs = papers::forsa_line(jobs, block_bytes, &pattern.to_string());
         let us = |measure| of(measure).map(|ns| ns / 1e3);
         rows.push(vec![
             pattern.title().to_owned(),

@@ -1,6 +1,5 @@
 //! The Fusion ioMemory matrix: transfer size, queue depth and pattern, by fio with libaio.
 
-mod paper;
 mod tables;
 
 use std::rc::Rc;

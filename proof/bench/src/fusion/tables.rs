@@ -1,11 +1,14 @@
 //! The paper's tables of peaks, with its figures beside ours and the depth of each peak named.
 
-use results::Row;
+use results::{Row, papers};
 use targets::fio::Pattern;
 
-use super::paper::{self, PATTERNS};
 use crate::medians::{Medians, thousands};
 use crate::output;
+
+/// The order of the paper's columns.
+const PATTERNS: [Pattern; 4] =
+    [Pattern::SequentialWrite, Pattern::SequentialRead, Pattern::RandomWrite, Pattern::RandomRead];
 
 const REMARK: &str = "At: the queue depth of the peak. Theirs: the paper's figures, on their \
                       hardware: for the shape, not for the size. MB are 10^6 bytes; the paper \
@@ -89,7 +92,8 @@ impl<'row> Peaks<'row> {
             let mut row = vec![kib.to_string()];
             for pattern in PATTERNS {
                 let peak = self.peak(kib, pattern);
-                let theirs = paper::cell(kib, pattern).map(|cell| cell.bytes_per_s / 1e6);
+                let theirs = papers::fusion_cell(kib, &pattern.to_string())
+                    .map(|cell| cell.bytes_per_s / 1e6);
                 row.push(thousands(peak.as_ref().map(|peak| peak.bytes_per_s / 1e6)));
                 row.push(peak.map_or_else(|| "-".to_owned(), |peak| peak.depth.to_string()));
                 row.push(thousands(theirs));
@@ -110,7 +114,7 @@ impl<'row> Peaks<'row> {
             let mut row = vec![kib.to_string()];
             for pattern in PATTERNS {
                 let peak = self.peak(kib, pattern);
-                let theirs = paper::cell(kib, pattern);
+                let theirs = papers::fusion_cell(kib, &pattern.to_string());
                 let mark = if theirs.is_some_and(|cell| cell.is_doubtful) { "?" } else { "" };
                 row.push(thousands(peak.as_ref().map(|peak| peak.iops)));
                 row.push(thousands(peak.and_then(|peak| peak.device_iops)));

@@ -2,18 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use results::papers::{AMPS, AmpsDevice};
 use results::{Row, Validity};
 
 use super::record::{MESSAGES_READ, MESSAGES_TOTAL, MESSAGES_WRITE, RATIO_TO_APPENDS};
 use crate::output;
-
-/// What the paper "Extreme Storage Performance with eXFlash DIMM and AMPS" reports: messages a
-/// second of 100/0 and of 80/20 on its own hardware.
-const PAPER: [(&str, f64, f64); 3] = [
-    ("paper, their 10K RPM disk", 600e3, 500e3),
-    ("paper, their PCIe flash", 1_840e3, 365e3),
-    ("paper, their eXFlash DIMMs", 2_150e3, 1_870e3),
-];
 
 /// Messages a second of each target and mix, then latencies, then what else is to be said.
 pub(crate) fn describe(rows: &[&Row]) -> String {
@@ -53,11 +46,12 @@ fn throughput(rows: &[&Row]) -> Vec<Vec<String>> {
                 .map_or("-".into(), |it| format!("{:.0}%", it * 100.0)),
         ]);
     }
-    for (hardware, appends, mixed) in PAPER {
+    for AmpsDevice { name, appends, mixed } in AMPS {
         for (mix, total, ratio) in
             [("100/0", appends, String::new()), ("80/20", mixed, format!("{:.2}", mixed / appends))]
         {
-            let [target, mix, total] = [hardware.into(), mix.into(), count_text(total)];
+            let target = format!("paper, their {name}");
+            let [mix, total] = [mix.into(), count_text(total)];
             table.push(vec![
                 target,
                 mix,

@@ -2,16 +2,14 @@
 
 use maud::{Markup, html};
 use results::Suite;
+use results::papers::{AMPS, forsa_tables, fusion_sizes_kib};
 
 use super::jobs::{at, by_subject, size_text};
 use super::{forsa, fusion};
 use crate::book::Book;
 use crate::figure::Format;
 use crate::group::Group;
-use crate::papers::{
-    AMPS, FORSA_PATTERNS, FUSION_PATTERNS, amps_row, forsa_row, forsa_tables, fusion_cell,
-    fusion_sizes,
-};
+use crate::papers::{FORSA_PATTERNS, FUSION_PATTERNS, amps_row, forsa_row, fusion_figures};
 use crate::table::{Cell, Column, Table};
 
 pub(crate) fn body(book: &Book) -> Option<Markup> {
@@ -33,7 +31,8 @@ fn forsa_part(book: &Book) -> Option<Markup> {
         return None;
     }
     let subjects = by_subject(book, &groups);
-    let tables = forsa_tables().filter_map(|(index, block_bytes, jobs)| {
+    let tables = forsa_tables().enumerate().filter_map(|(index, lines)| {
+        let (block_bytes, jobs) = (u64::from(lines[0].block_bytes), u64::from(lines[0].jobs));
         let counts = [("block_bytes", block_bytes), ("jobs", jobs)];
         let here = |pattern: &str| {
             subjects.iter().map(|(_, groups)| at(groups, pattern, &counts)).collect::<Vec<_>>()
@@ -43,11 +42,11 @@ fn forsa_part(book: &Book) -> Option<Markup> {
         is_measured.then(|| {
             let names = subjects.iter().map(|(name, _)| name.clone()).collect();
             let rows = FORSA_PATTERNS.iter().enumerate().map(|(row, (pattern, name))| {
-                forsa_line(book, (name, &forsa_row(index, row)), &here(pattern))
+                forsa_line(book, (name, &forsa_row(index, row, &lines[row])), &here(pattern))
             });
             let caption = format!(
                 "{} blocks, queue depth 1, jobs = {jobs}. ForsaOS 2.0 on two Xeon Platinum 8160M; \
-                 its write rows count KiB over 1000.",
+                 the MB/s of its write rows, printed in KiB over 1000, are in 10^6 bytes here.",
                 size_text(block_bytes)
             );
             Table { caption, columns: forsa_columns(names), rows: rows.collect() }
@@ -105,10 +104,11 @@ fn fusion_part(book: &Book) -> Option<Markup> {
                 columns.push(Column::number("ours").below(pattern));
                 columns.push(Column::number("depth").below(pattern));
             }
-            let rows = fusion_sizes().map(|(size, block_bytes)| {
+            let rows = fusion_sizes_kib().enumerate().map(|(size, kib)| {
+                let block_bytes = u64::from(kib) << 10;
                 let mut cells = vec![Cell::text(size_text(block_bytes))];
                 for (index, (pattern, _)) in FUSION_PATTERNS.iter().enumerate() {
-                    let paper = fusion_cell(size, index)[unit].clone();
+                    let paper = fusion_figures(size, kib, index)[unit].clone();
                     cells.push(Cell::Paper(paper, format));
                     let peak = fusion::peak(book, &groups, pattern, block_bytes);
                     let estimate = peak.as_ref().and_then(|it| book.estimate(it, path));
@@ -151,10 +151,10 @@ fn amps_part(book: &Book) -> Option<Markup> {
     let mut rows: Vec<Vec<Cell>> = AMPS
         .iter()
         .enumerate()
-        .map(|(index, (device, ..))| {
+        .map(|(index, device)| {
             let [appends, mixed, ratio] = amps_row(index);
             vec![
-                Cell::text(format!("{device} (paper)")),
+                Cell::text(format!("{} (paper)", device.name)),
                 Cell::Paper(appends, Format::Count),
                 Cell::Paper(mixed, Format::Count),
                 Cell::Paper(ratio, Format::Ratio),
