@@ -1,0 +1,136 @@
+//! What can go wrong with a file, in the few classes that callers treat differently.
+
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+
+/// The class of a storage error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StorageErrorKind {
+    #[error("no space is left; free some there, or raise the quota")]
+    NoSpace,
+    /// The disk, its driver or the file system failed; the source says how.
+    #[error("the disk failed; look for its errors in the kernel's log and replace it if it fails")]
+    Io,
+    #[error("it does not exist; check the name, and that its disk is mounted")]
+    NotFound,
+    #[error("it exists already")]
+    AlreadyExists,
+    #[error("access is denied; check owner, mode, and that the file system is writable")]
+    Denied,
+    #[error("another process uses it; end that one, or name another folder")]
+    Busy,
+    /// The caller asked for what no disk can do.
+    #[error("{0}")]
+    Invalid(&'static str),
+}
+
+/// What was attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageAction {
+    OpenFolder,
+    Lock,
+    Create,
+    Open,
+    List,
+    Rename,
+    Remove,
+    SyncNames,
+    MeasureFree,
+    Read,
+    Write,
+    WriteDurably,
+    Sync,
+}
+
+impl fmt::Display for StorageAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenFolder => "open the folder",
+            Self::Lock => "lock the folder",
+            Self::Create => "create",
+            Self::Open => "open",
+            Self::List => "list the folder",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::SyncNames => "sync the names in",
+            Self::MeasureFree => "measure the free space of",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::WriteDurably => "durably write",
+            Self::Sync => "sync",
+        })
+    }
+}
+
+/// A refused or failed call. `kind` is for programs, the whole chain for people.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {name}: {kind}")]
+pub struct StorageError {
+    pub kind: StorageErrorKind,
+    pub action: StorageAction,
+    /// The file or folder, with its path where it has one.
+    pub name: String,
+    #[source]
+    pub source: Option<io::Error>,
+}
+
+impl StorageError {
+    /// An error without a system call behind it.
+    pub fn new(kind: StorageErrorKind, action: StorageAction, name: impl Into<String>) -> Self {
+        Self { kind, action, name: name.into(), source: None }
+    }
+
+    /// What a system call's error means for the caller.
+    pub fn from_io(source: io::Error, action: StorageAction, name: impl Into<String>) -> Self {
+        let kind = kind_of(&source);
+        Self { kind, action, name: name.into(), source: Some(source) }
+    }
+}
+
+fn kind_of(error: &io::Error) -> StorageErrorKind {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StorageErrorKind::NoSpace,
+        Some(Errno::NOENT) => StorageErrorKind::NotFound,
+        Some(Errno::EXIST) => StorageErrorKind::AlreadyExists,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StorageErrorKind::Denied,
+        Some(Errno::WOULDBLOCK | Errno::BUSY) => StorageErrorKind::Busy,
+        Some(Errno::NOTDIR | Errno::ISDIR) => {
+            StorageErrorKind::Invalid("a file is where a folder is wanted, or the other way round")
+        }
+        _ => StorageErrorKind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(errno: Errno, expected: StorageErrorKind) {
+        let error = StorageError::from_io(errno.into(), StorageAction::Write, "segment");
+        assert_eq!(error.kind, expected);
+        assert!(error.source.is_some());
+    }
+
+    #[test]
+    fn errors_of_the_kernel_fall_into_classes() {
+        check(Errno::NOSPC, StorageErrorKind::NoSpace);
+        check(Errno::DQUOT, StorageErrorKind::NoSpace);
+        check(Errno::IO, StorageErrorKind::Io);
+        check(Errno::NOENT, StorageErrorKind::NotFound);
+        check(Errno::EXIST, StorageErrorKind::AlreadyExists);
+        check(Errno::ROFS, StorageErrorKind::Denied);
+        check(Errno::WOULDBLOCK, StorageErrorKind::Busy);
+    }
+
+    #[test]
+    fn an_error_says_what_failed_on_what_and_what_to_do() {
+        let error = StorageError::from_io(Errno::NOSPC.into(), StorageAction::Write, "/j/segment");
+        assert_eq!(
+            error.to_string(),
+            "cannot write /j/segment: no space is left; free some there, or raise the quota"
+        );
+    }
+}

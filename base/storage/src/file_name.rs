@@ -1,0 +1,36 @@
+//! Which names files may have.
+
+use crate::error::{StorageAction, StorageError, StorageErrorKind};
+
+const NAME_BYTES_MAX: usize = 200;
+
+/// Whether `name` may name a file or folder. Others could leave the folder, or would not be told
+/// from the files that are being made.
+pub(crate) fn is_valid(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with('.')
+        && !name.contains(['/', '\0'])
+}
+
+pub(crate) fn check(name: &str, action: StorageAction) -> Result<(), StorageError> {
+    if is_valid(name) {
+        return Ok(());
+    }
+    let kind = StorageErrorKind::Invalid(
+        "a name has 1 to 200 bytes, no slash, and does not begin with a dot",
+    );
+    Err(StorageError::new(kind, action, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_in_their_folder() {
+        assert!(is_valid("journal-00000001"));
+        for name in ["", ".", "..", ".new-x", "a/b", "a\0b", &"x".repeat(201)] {
+            assert!(!is_valid(name), "{name:?}");
+        }
+    }
+}

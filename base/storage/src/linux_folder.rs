@@ -1,0 +1,249 @@
+//! A directory of Linux as a [`Folder`].
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, fsync, linkat,
+    mkdirat, openat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::error::{StorageAction, StorageError, StorageErrorKind};
+use crate::file_name;
+use crate::folder::{BLOCK_BYTES, FileInfo, Folder, StableFile};
+use crate::linux_file::LinuxFile;
+
+/// What the name of a file begins with while it is being made.
+const UNFINISHED: &str = ".new-";
+
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+const FOLDER_MODE: Mode = Mode::RWXU;
+
+/// A directory whose files are read and written with direct I/O where the file system takes it,
+/// and through the page cache where it does not.
+#[derive(Debug)]
+pub struct LinuxFolder {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// Keeps other processes from locking the folder. Ends with the process, however that ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    _description: File,
+}
+
+impl LinuxFolder {
+    /// Opens an existing directory.
+    pub fn open(path: &Path) -> Result<Self, StorageError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(directory) => Ok(Self { path: path.to_owned(), directory }),
+            Err(error) => {
+                let name = path.display().to_string();
+                Err(StorageError::from_io(error.into(), StorageAction::OpenFolder, name))
+            }
+        }
+    }
+
+    /// Opens a directory, made durably if there is none. Its parent must exist.
+    pub fn open_or_make(path: &Path) -> Result<Self, StorageError> {
+        let made = make_folder(rustix::fs::CWD, path).and_then(|()| match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
+            Some(parent) => sync_folder(parent),
+            None => Ok(()),
+        });
+        let name = || path.display().to_string();
+        made.map_err(|it| StorageError::from_io(it.into(), StorageAction::OpenFolder, name()))?;
+        Self::open(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes this process the folder's only owner, and removes files that were never finished.
+    /// Fails with `Busy` when another has the lock. Folders within have locks of their own.
+    pub fn lock(&self) -> Result<FolderLock, StorageError> {
+        let lock = || -> Result<FolderLock, Errno> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let description = File::from(openat(&self.directory, ".", flags, Mode::empty())?);
+            rustix::fs::flock(&description, FlockOperation::NonBlockingLockExclusive)?;
+            for name in self.names()?.iter().filter(|name| name.starts_with(UNFINISHED)) {
+                unlinkat(&self.directory, name, AtFlags::empty())?;
+            }
+            Ok(FolderLock { _description: description })
+        };
+        lock().map_err(|error| self.failed(StorageAction::Lock, error))
+    }
+
+    fn names(&self) -> Result<Vec<String>, Errno> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.directory)? {
+            // Names that are no UTF-8 are none of ours.
+            if let Ok(name) = entry?.file_name().to_str() {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn file_info(&self, name: String) -> Result<Option<FileInfo>, Errno> {
+        let stat: Stat = match statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            // Removed since the names were read.
+            Err(Errno::NOENT) => return Ok(None),
+            stat => stat?,
+        };
+        let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        Ok(is_file.then_some(FileInfo { name, size_bytes }))
+    }
+
+    fn open_with(&self, name: &str, flags: OFlags) -> Result<LinuxFile, io::Error> {
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open = |flags| openat(&self.directory, name, flags, FILE_MODE);
+        let file = match open(flags | OFlags::DIRECT) {
+            // The file system has no direct I/O. It may have made the file before it saw that.
+            Err(Errno::INVAL) => open(flags - OFlags::EXCL),
+            opened => opened,
+        }?;
+        LinuxFile::new(File::from(file), self.path_of(name))
+    }
+
+    /// Gives a finished file its name, unless another has it.
+    fn publish(&self, unfinished: &str, name: &str) -> Result<(), Errno> {
+        let directory = &self.directory;
+        match renameat_with(directory, unfinished, directory, name, RenameFlags::NOREPLACE) {
+            // The file system cannot rename without replacing.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                linkat(directory, unfinished, directory, name, AtFlags::empty())?;
+                unlinkat(directory, unfinished, AtFlags::empty())
+            }
+            renamed => renamed,
+        }
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+
+    fn failed(&self, action: StorageAction, error: impl Into<io::Error>) -> StorageError {
+        StorageError::from_io(error.into(), action, self.path.display().to_string())
+    }
+
+    fn failed_on(
+        &self,
+        name: &str,
+        action: StorageAction,
+        error: impl Into<io::Error>,
+    ) -> StorageError {
+        StorageError::from_io(error.into(), action, self.path_of(name))
+    }
+}
+
+impl Folder for LinuxFolder {
+    fn create(&self, name: &str, size_bytes: u64) -> Result<Arc<dyn StableFile>, StorageError> {
+        let action = StorageAction::Create;
+        file_name::check(name, action)?;
+        if !size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            let kind = StorageErrorKind::Invalid("a file's size is a multiple of 4096 bytes");
+            return Err(StorageError::new(kind, action, self.path_of(name)));
+        }
+        let failed = |error: io::Error| self.failed_on(name, action, error);
+        if statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(failed(Errno::EXIST.into()));
+        }
+        let unfinished = format!("{UNFINISHED}{name}");
+        let make = || -> io::Result<LinuxFile> {
+            let flags = OFlags::CREATE | OFlags::TRUNC;
+            let mut file = self.open_with(&unfinished, flags)?;
+            file.write_zeros(size_bytes)?;
+            self.publish(&unfinished, name)?;
+            fsync(&self.directory)?;
+            file.set_name(self.path_of(name));
+            Ok(file)
+        };
+        match make() {
+            Ok(file) => Ok(Arc::new(file)),
+            Err(error) => {
+                // Only room is lost if this fails too; the next owner removes it.
+                let _ = unlinkat(&self.directory, &unfinished, AtFlags::empty());
+                Err(failed(error))
+            }
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn StableFile>, StorageError> {
+        file_name::check(name, StorageAction::Open)?;
+        match self.open_with(name, OFlags::empty()) {
+            Ok(file) => Ok(Arc::new(file)),
+            Err(error) => Err(self.failed_on(name, StorageAction::Open, error)),
+        }
+    }
+
+    fn folder(&self, name: &str) -> Result<Arc<dyn Folder>, StorageError> {
+        file_name::check(name, StorageAction::OpenFolder)?;
+        let open = || -> Result<Self, Errno> {
+            make_folder(&self.directory, Path::new(name))?;
+            fsync(&self.directory)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = openat(&self.directory, name, flags, Mode::empty())?;
+            Ok(Self { path: self.path.join(name), directory })
+        };
+        match open() {
+            Ok(folder) => Ok(Arc::new(folder)),
+            Err(error) => Err(self.failed_on(name, StorageAction::OpenFolder, error)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<FileInfo>, StorageError> {
+        let list = || -> Result<Vec<FileInfo>, Errno> {
+            let mut files = Vec::new();
+            for name in self.names()?.into_iter().filter(|name| file_name::is_valid(name)) {
+                files.extend(self.file_info(name)?);
+            }
+            files.sort();
+            Ok(files)
+        };
+        list().map_err(|error| self.failed(StorageAction::List, error))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        file_name::check(from, StorageAction::Rename)?;
+        file_name::check(to, StorageAction::Rename)?;
+        renameat(&self.directory, from, &self.directory, to)
+            .map_err(|error| self.failed_on(from, StorageAction::Rename, error))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        file_name::check(name, StorageAction::Remove)?;
+        unlinkat(&self.directory, name, AtFlags::empty())
+            .map_err(|error| self.failed_on(name, StorageAction::Remove, error))
+    }
+
+    fn sync_names(&self) -> Result<(), StorageError> {
+        fsync(&self.directory).map_err(|error| self.failed(StorageAction::SyncNames, error))
+    }
+
+    fn free_bytes(&self) -> Result<u64, StorageError> {
+        let stat = rustix::fs::fstatvfs(&self.directory)
+            .map_err(|error| self.failed(StorageAction::MeasureFree, error))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+fn make_folder(parent: impl std::os::fd::AsFd, path: &Path) -> Result<(), Errno> {
+    match mkdirat(parent, path, FOLDER_MODE) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fsync(rustix::fs::open(path, flags, Mode::empty())?)
+}
