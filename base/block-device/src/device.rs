@@ -72,7 +72,8 @@ pub struct Extent {
 ///   write of it is entirely old or entirely new; so is each block of a request that fails.
 /// - **Flush.** Everything acknowledged before `flush` begins survives what the volume's
 ///   durability class promises, once `flush` returns `Ok`.
-/// - **Blocking.** Calls may wait for memory, never for another caller's I/O.
+/// - **Blocking.** Calls may wait for memory, never for another caller's I/O. Only a flush may wait
+///   for a disk, for as long as that takes.
 pub trait BlockDevice: Send + Sync {
     fn geometry(&self) -> Geometry;
 
@@ -104,9 +105,17 @@ pub trait BlockDevice: Send + Sync {
     /// Makes everything acknowledged so far as durable as the volume's class promises.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Whether a flush promises more than the acknowledgement of a write does.
+    /// Whether a flush promises more than the acknowledgement of a write does. May change while
+    /// the device is in use.
     fn write_cache(&self) -> WriteCache {
         WriteCache::Volatile
+    }
+
+    /// Whether the device refuses every change for as long as it exists, as a snapshot does. One
+    /// that refuses changes for a while is not read-only in this sense; both refuse with
+    /// [`crate::DeviceErrorKind::ReadOnly`]. Flushing changes nothing, and is never refused so.
+    fn is_read_only(&self) -> bool {
+        false
     }
 
     /// The runs of one kind that cover `range`, in order, neighbours differing in kind; `count_max`

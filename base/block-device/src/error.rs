@@ -19,6 +19,11 @@ pub enum DeviceErrorKind {
     Gone,
     /// Stored bytes do not decode. Nothing was returned.
     Corrupt,
+    /// The device takes no changes, now or ever. Nothing was changed.
+    ReadOnly,
+    /// Stable storage did not take what the flush owes. Everything can be read still; nobody may
+    /// count on it after a loss of power until a later flush succeeds.
+    NotDurable,
 }
 
 impl fmt::Display for DeviceErrorKind {
@@ -29,6 +34,8 @@ impl fmt::Display for DeviceErrorKind {
             Self::NoSpace => "the pool has no free memory left",
             Self::Gone => "the volume was deleted",
             Self::Corrupt => "the stored bytes are damaged",
+            Self::ReadOnly => "the device is read-only",
+            Self::NotDurable => "what was written could not be made durable",
         })
     }
 }

@@ -45,6 +45,27 @@ pub(crate) enum Errand {
 pub(crate) struct DeviceShape {
     pub(crate) sector_bytes: u32,
     pub(crate) write_cache: CacheMode,
+    pub(crate) access: Access,
+}
+
+/// Whether the kernel lets anybody write to a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    ReadWrite,
+    ReadOnly,
+}
+
+impl Access {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "read-write",
+            Self::ReadOnly => "read-only",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::ReadWrite, Self::ReadOnly].into_iter().find(|access| access.name() == name)
+    }
 }
 
 /// `queue/write_cache` of a block device.
@@ -92,9 +113,10 @@ impl Errand {
         let text = |text: &dyn fmt::Display| OsString::from(text.to_string());
         match self {
             Self::Attach { mount_point, name, shape } => {
-                let cache = shape.write_cache.name();
                 let sector = text(&shape.sector_bytes);
-                vec!["attach".into(), mount_point.into(), name.into(), sector, cache.into()]
+                let words = [shape.write_cache.name(), shape.access.name()].map(OsString::from);
+                let [cache, access] = words;
+                vec!["attach".into(), mount_point.into(), name.into(), sector, cache, access]
             }
             Self::Detach { number } => vec!["detach".into(), text(number)],
             Self::Resize { mount_point, name, number } => {
@@ -109,12 +131,13 @@ impl Errand {
         let name = |arg: &OsString| arg.to_str().map(str::to_owned);
         let (what, args) = args.split_first()?;
         Some(match (what.to_str()?, args) {
-            ("attach", [place, file, sector, cache]) => Self::Attach {
+            ("attach", [place, file, sector, cache, access]) => Self::Attach {
                 mount_point: place.into(),
                 name: name(file)?,
                 shape: DeviceShape {
                     sector_bytes: number(sector)?,
                     write_cache: CacheMode::from_name(cache.to_str()?)?,
+                    access: Access::from_name(access.to_str()?)?,
                 },
             },
             ("detach", [device]) => Self::Detach { number: number(device)? },
@@ -164,7 +187,8 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
     let failed = |error| FuseError::at_path("open", &path, error);
     let backing_file = OpenOptions::new()
         .read(true)
-        .write(true)
+        // The driver makes a device read-only whose file is not open for writing.
+        .write(shape.access == Access::ReadWrite)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
         .open(&path)
         .map_err(failed)?;
@@ -447,15 +471,17 @@ fn unhex(text: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    const SHAPE: DeviceShape = DeviceShape {
+        sector_bytes: 512,
+        write_cache: CacheMode::WriteThrough,
+        access: Access::ReadOnly,
+    };
+
     fn errands() -> [Errand; 4] {
         let mount_point = PathBuf::from("/run/volumes");
         let name = "db".to_owned();
         [
-            Errand::Attach {
-                mount_point: mount_point.clone(),
-                name: name.clone(),
-                shape: DeviceShape { sector_bytes: 512, write_cache: CacheMode::WriteBack },
-            },
+            Errand::Attach { mount_point: mount_point.clone(), name: name.clone(), shape: SHAPE },
             Errand::Detach { number: 3 },
             Errand::Resize { mount_point: mount_point.clone(), name, number: 3 },
             Errand::List { mount_point },
@@ -519,11 +545,8 @@ mod tests {
 
     #[test]
     fn attaching_a_file_that_is_not_there_says_so() {
-        let errand = Errand::Attach {
-            mount_point: "/nonexistent".into(),
-            name: "db".into(),
-            shape: DeviceShape { sector_bytes: 512, write_cache: CacheMode::WriteThrough },
-        };
+        let errand =
+            Errand::Attach { mount_point: "/nonexistent".into(), name: "db".into(), shape: SHAPE };
         let (kind, message) = errand.run().expect_err("there is no such file");
         assert_eq!(kind, FuseErrorKind::NotFound);
         assert!(message.contains("/nonexistent/db"), "{message}");

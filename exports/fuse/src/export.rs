@@ -13,7 +13,7 @@ use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 use crate::connection::Connection;
 use crate::counters::Traffic;
 use crate::crew::{Crew, CrewPlan};
-use crate::errand::{CacheMode, DeviceShape, Errand, Listed, Outcome};
+use crate::errand::{Access, CacheMode, DeviceShape, Errand, Listed, Outcome};
 use crate::errand_runner::ErrandRunner;
 use crate::error::{DeadDevice, FuseError, FuseErrorKind};
 use crate::files::{FileId, Files, is_file_name};
@@ -158,6 +158,10 @@ impl Export {
                 write_cache: match device.write_cache() {
                     WriteCache::Absent => CacheMode::WriteThrough,
                     WriteCache::Volatile => CacheMode::WriteBack,
+                },
+                access: match device.is_read_only() {
+                    true => Access::ReadOnly,
+                    false => Access::ReadWrite,
                 },
             },
         };

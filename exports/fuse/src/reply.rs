@@ -21,6 +21,7 @@ const REPLY_BYTES_MAX: usize = HEADER_BYTES + ENTRY_BYTES;
 const _: () = assert!(INIT_BYTES <= ENTRY_BYTES && STATUS_BYTES <= ENTRY_BYTES);
 
 const FILE_MODE: u32 = 0o100_600;
+const READ_ONLY_FILE_MODE: u32 = 0o100_400;
 const DIRECTORY_MODE: u32 = 0o040_700;
 
 /// What every tool shall take for the best size of a transfer.
@@ -37,6 +38,7 @@ pub(crate) enum Failure {
     Invalid,
     TooBig,
     NoSpace,
+    ReadOnly,
     NotImplemented,
     Protocol,
     NotSupported,
@@ -53,6 +55,7 @@ impl Failure {
             Self::Invalid => 22,
             Self::TooBig => 27,
             Self::NoSpace => 28,
+            Self::ReadOnly => 30,
             Self::NotImplemented => 38,
             Self::Protocol => 71,
             Self::NotSupported => 95,
@@ -67,7 +70,8 @@ impl From<DeviceErrorKind> for Failure {
             DeviceErrorKind::TooLong => Self::Invalid,
             DeviceErrorKind::NoSpace => Self::NoSpace,
             DeviceErrorKind::Gone => Self::NoDevice,
-            DeviceErrorKind::Corrupt => Self::Io,
+            DeviceErrorKind::Corrupt | DeviceErrorKind::NotDurable => Self::Io,
+            DeviceErrorKind::ReadOnly => Self::ReadOnly,
         }
     }
 }
@@ -169,7 +173,8 @@ impl Reply {
     fn node(self, node: &Node) -> Self {
         let (size, mode, link_count) = match *node {
             Node::Root => (0, DIRECTORY_MODE, 2),
-            Node::File { size_bytes, .. } => (size_bytes, FILE_MODE, 1),
+            Node::File { size_bytes, is_read_only: false, .. } => (size_bytes, FILE_MODE, 1),
+            Node::File { size_bytes, .. } => (size_bytes, READ_ONLY_FILE_MODE, 1),
         };
         self.u64(node.number())
             .u64(size)
@@ -224,7 +229,7 @@ pub(crate) struct Terms {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Root,
-    File { id: FileId, size_bytes: u64 },
+    File { id: FileId, size_bytes: u64, is_read_only: bool },
 }
 
 impl Node {
@@ -299,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_reply_is_as_long_as_the_kernels_structure() {
-        let file = Node::File { id: FileId(1), size_bytes: 4096 };
+        let file = Node::File { id: FileId(1), size_bytes: 4096, is_read_only: false };
         check_length(&Reply::done(1), 0);
         check_length(&Reply::failed(1, Failure::Io), 0);
         check_length(&Reply::init(1, &terms()), INIT_BYTES);
@@ -321,7 +326,8 @@ mod tests {
 
     #[test]
     fn attributes_stand_where_the_kernel_looks_for_them() {
-        let reply = Reply::attributes(1, &Node::File { id: FileId(5), size_bytes: 8192 });
+        let node = |is_read_only| Node::File { id: FileId(5), size_bytes: 8192, is_read_only };
+        let reply = Reply::attributes(1, &node(false));
         let attributes = &reply.bytes()[HEADER_BYTES + 16..];
         assert_eq!(attributes[0..8], 7_u64.to_ne_bytes());
         assert_eq!(attributes[8..16], 8192_u64.to_ne_bytes());
@@ -329,6 +335,9 @@ mod tests {
         assert_eq!(attributes[60..64], FILE_MODE.to_ne_bytes());
         assert_eq!(attributes[64..68], 1_u32.to_ne_bytes());
         assert_eq!(attributes[80..84], BLOCK_BYTES.to_ne_bytes());
+        let reply = Reply::attributes(1, &node(true));
+        let attributes = &reply.bytes()[HEADER_BYTES + 16..];
+        assert_eq!(attributes[60..64], READ_ONLY_FILE_MODE.to_ne_bytes());
     }
 
     #[test]
@@ -366,5 +375,7 @@ mod tests {
         assert_eq!(number(DeviceErrorKind::NoSpace), 28);
         assert_eq!(number(DeviceErrorKind::Gone), 19);
         assert_eq!(number(DeviceErrorKind::Corrupt), 5);
+        assert_eq!(number(DeviceErrorKind::ReadOnly), 30);
+        assert_eq!(number(DeviceErrorKind::NotDurable), 5);
     }
 }

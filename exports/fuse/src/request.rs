@@ -29,7 +29,7 @@ pub(crate) enum Operation<'message> {
     Forget,
     GetAttributes,
     SetAttributes { new_size: Option<u64>, changes_owner_or_mode: bool },
-    Open,
+    Open { to_write: bool },
     OpenDirectory,
     ReadDirectory { after: u64, bytes_max: u32 },
     Read { offset: u64, length: u32 },
@@ -81,6 +81,10 @@ mod opcode {
 const SETATTR_MODE_UID_GID: u32 = 0b111;
 const SETATTR_SIZE: u32 = 1 << 3;
 
+/// Bits of `fuse_open_in.flags`, which are those of `open`.
+const OPEN_ACCESS: u32 = 0b11;
+const OPEN_TO_READ: u32 = 0;
+
 /// Takes one whole message apart.
 pub(crate) fn parse(message: &[u8]) -> Result<(Header, Operation<'_>), Malformed> {
     let mut fields = Fields { rest: message };
@@ -110,7 +114,7 @@ fn parse_body<'message>(opcode: u32, fields: &mut Fields<'message>) -> Option<Op
         opcode::FORGET | opcode::BATCH_FORGET => Operation::Forget,
         opcode::GETATTR => Operation::GetAttributes,
         opcode::SETATTR => parse_set_attributes(fields)?,
-        opcode::OPEN => Operation::Open,
+        opcode::OPEN => Operation::Open { to_write: fields.u32()? & OPEN_ACCESS != OPEN_TO_READ },
         opcode::OPENDIR => Operation::OpenDirectory,
         opcode::READ => {
             let (offset, length) = parse_span(fields)?;
@@ -315,6 +319,17 @@ pub(crate) mod tests {
         check(&message(SETATTR_SIZE), attributes(Some(99), false));
         check(&message(1), attributes(None, true));
         check(&message(1 << 4), attributes(None, false));
+    }
+
+    #[test]
+    fn opening_says_whether_to_write() {
+        for (access, to_write) in [(0, false), (1, true), (2, true)] {
+            let flags = access | 0o40_000;
+            check(
+                &Message::new(opcode::OPEN, 3).u32(flags).u32(0).build(),
+                Operation::Open { to_write },
+            );
+        }
     }
 
     #[test]

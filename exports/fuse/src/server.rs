@@ -144,8 +144,11 @@ impl Server<'_> {
                 refuse_changes(&node, new_size, changes_owner_or_mode)?;
                 Ok(Reply::attributes(unique, &node))
             }
-            Operation::Open => {
-                self.device(header)?;
+            Operation::Open { to_write } => {
+                // The mode alone does not keep root from it.
+                if self.device(header)?.is_read_only() && to_write {
+                    return Err(Failure::ReadOnly);
+                }
                 Ok(Reply::opened(unique, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES))
             }
             Operation::OpenDirectory => Ok(Reply::opened(unique, 0)),
@@ -248,7 +251,7 @@ impl Server<'_> {
         }
         let name = str::from_utf8(name).map_err(|_| Failure::NoSuchFile)?;
         let (id, device) = self.files.by_name(name).ok_or(Failure::NoSuchFile)?;
-        Ok(Node::File { id, size_bytes: device.geometry().size_bytes })
+        Ok(file_node(id, device.as_ref()))
     }
 
     fn node(&self, header: Header) -> Result<Node, Failure> {
@@ -257,7 +260,7 @@ impl Server<'_> {
         }
         let id = FileId::of_node(header.node).ok_or(Failure::NoSuchFile)?;
         let device = self.files.by_id(id).ok_or(Failure::NoSuchFile)?;
-        Ok(Node::File { id, size_bytes: device.geometry().size_bytes })
+        Ok(file_node(id, device.as_ref()))
     }
 
     fn device(&self, header: Header) -> Result<Arc<dyn BlockDevice>, Failure> {
@@ -273,6 +276,11 @@ impl Server<'_> {
     fn send(&self, reply: &Reply) -> io::Result<()> {
         self.sink.send(&[IoSlice::new(reply.bytes())])
     }
+}
+
+fn file_node(id: FileId, device: &dyn BlockDevice) -> Node {
+    let size_bytes = device.geometry().size_bytes;
+    Node::File { id, size_bytes, is_read_only: device.is_read_only() }
 }
 
 /// The terms for this connection, or why there are none.

@@ -174,6 +174,35 @@ fn a_file_system_lives_on_a_device_and_gives_space_back() {
 }
 
 #[test]
+fn a_read_only_volume_is_mounted_and_changed_by_nobody() {
+    let Some(mut house) = House::build(&[("db", 512, 64 * MIB)]) else { return };
+    let device = house.attach("db");
+    run(tool("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&device));
+    let directory = house.mount_file_system(&device);
+    fs::write(directory.join("a"), [3; 4096]).expect("the file system has room");
+    house.unmount_file_system();
+    assert_eq!(house.ask("detach db"), "ok ");
+    house.kill();
+    house.protect("db");
+    house.start();
+
+    let mode = fs::metadata(house.file("db")).expect("the file is served").mode();
+    assert_eq!(mode & 0o777, 0o400);
+    let refused = OpenOptions::new().write(true).open(house.file("db"));
+    let refused = refused.expect_err("it must not be written");
+    assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    let device = house.attach("db");
+    assert_eq!(read_number(&device, "ro"), 1);
+    let directory = house.mount_file_system_read_only(&device);
+    assert_eq!(fs::read(directory.join("a")).expect("the file is there"), [3; 4096]);
+    fs::write(directory.join("b"), "b").expect_err("it is mounted read-only");
+    house.unmount_file_system();
+    let written = OpenOptions::new().write(true).open(&device);
+    written.and_then(|file| file.write_all_at(&[1; 512], 0)).expect_err("it is read-only");
+    assert_eq!(house.ask("detach db"), "ok ");
+}
+
+#[test]
 fn a_discarded_range_reads_as_zeros_to_its_edges() {
     let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
     let device = house.attach("db");

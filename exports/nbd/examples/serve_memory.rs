@@ -13,7 +13,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nbd::{Access, Config, Server};
+use nbd::{Config, Server};
 use support::{ExportTable, SparseDevice};
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         spin_max: SPIN_MAX_DEFAULT,
         thread_start: || {},
     };
-    let exports = ExportTable::new().with("memory", Access::ReadWrite, device);
+    let exports = ExportTable::new().with("memory", device);
     let server = Server::start(config, Arc::new(exports))?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.stop(Duration::from_secs(5));

@@ -4,20 +4,12 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 
-/// Whether clients may change an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    ReadWrite,
-    ReadOnly,
-}
-
-/// One device under the name that clients ask for.
+/// One device under the name that clients ask for. A device that is read-only is announced so.
 pub struct Export {
     /// The canonical name, which may differ from the one that was asked for.
     pub name: String,
     /// For people. May be empty.
     pub description: String,
-    pub access: Access,
     pub device: Arc<dyn BlockDevice>,
 }
 

@@ -36,7 +36,8 @@ impl From<DeviceError> for Failure {
             DeviceErrorKind::TooLong => Errno::Invalid,
             DeviceErrorKind::NoSpace => Errno::NoSpace,
             DeviceErrorKind::Gone => Errno::Shutdown,
-            DeviceErrorKind::Corrupt => Errno::Io,
+            DeviceErrorKind::Corrupt | DeviceErrorKind::NotDurable => Errno::Io,
+            DeviceErrorKind::ReadOnly => Errno::NotPermitted,
         };
         Self::new(errno, error.to_string())
     }
@@ -72,6 +73,8 @@ mod tests {
         check(DeviceErrorKind::NoSpace, Action::Write, Errno::NoSpace);
         check(DeviceErrorKind::Gone, Action::Flush, Errno::Shutdown);
         check(DeviceErrorKind::Corrupt, Action::Read, Errno::Io);
+        check(DeviceErrorKind::ReadOnly, Action::Write, Errno::NotPermitted);
+        check(DeviceErrorKind::NotDurable, Action::Flush, Errno::Io);
     }
 
     #[test]

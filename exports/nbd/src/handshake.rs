@@ -15,7 +15,7 @@ use std::vec;
 use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Replies};
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
-use crate::exports::{Access, Export, ExportInfo, Exports};
+use crate::exports::{Export, ExportInfo, Exports};
 use crate::options::{self, ALLOCATION_CONTEXT, ContextQuery, ExportQuery, Wants};
 use crate::replies::ALLOCATION_CONTEXT_ID;
 use crate::transmission::Transmission;
@@ -325,7 +325,7 @@ impl Handshake {
             | flag::CAN_MULTI_CONN
             | flag::SEND_CACHE
             | flag::SEND_FAST_ZERO;
-        if export.access == Access::ReadOnly {
+        if export.device.is_read_only() {
             flags |= flag::READ_ONLY;
         }
         if self.replies == Replies::Structured {

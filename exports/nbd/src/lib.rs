@@ -41,7 +41,7 @@ mod wire;
 pub use agreement::{Progress, TlsPolicy};
 pub use buffer::{Input, Output};
 pub use error::ServerError;
-pub use exports::{Access, Export, ExportInfo, Exports};
+pub use exports::{Export, ExportInfo, Exports};
 pub use registry::Status;
 pub use server::{Config, Server};
 pub use session::Session;

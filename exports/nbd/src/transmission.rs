@@ -13,7 +13,7 @@ use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, Zeroes};
 
 use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Progress, Replies};
 use crate::buffer::{Input, OUTPUT_STEP_BYTES_MAX, Output};
-use crate::exports::{Access, Export};
+use crate::exports::Export;
 use crate::failure::{Failure, past_the_end};
 use crate::reading::{LongRead, READ_STAGED_BYTES_MAX, Step};
 use crate::replies;
@@ -30,7 +30,7 @@ const WRITE_PIECE_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct Transmission {
     export_name: String,
     device: Arc<dyn BlockDevice>,
-    access: Access,
+    is_read_only: bool,
     agreement: Agreement,
     work: Work,
     traffic: Traffic,
@@ -56,8 +56,8 @@ impl Transmission {
     pub(crate) fn new(export: Export, agreement: Agreement) -> Self {
         Self {
             export_name: export.name,
+            is_read_only: export.device.is_read_only(),
             device: export.device,
-            access: export.access,
             agreement,
             work: Work::None,
             traffic: Traffic::default(),
@@ -316,10 +316,10 @@ impl Transmission {
     }
 
     fn check_change(&self) -> Result<(), Failure> {
-        match self.access {
-            Access::ReadWrite => Ok(()),
-            Access::ReadOnly => Err(Failure::new(Errno::NotPermitted, "the export is read-only")),
+        if self.is_read_only {
+            return Err(Failure::new(Errno::NotPermitted, "the export is read-only"));
         }
+        Ok(())
     }
 
     fn flush_if_forced(&self, request: Request) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ mod talk;
 
 use std::sync::Arc;
 
-use nbd::{Access, Progress, TlsPolicy};
+use nbd::{Progress, TlsPolicy};
 use support::{ExportTable, SparseDevice};
 use talk::{
     CLIENT_FLAGS, GREETING, OptionReply, Received, Talk, context_query, export_query, option,
@@ -16,13 +16,9 @@ use talk::{
 const SIZE: u64 = 1 << 20;
 
 fn exports() -> Arc<ExportTable> {
-    let device = || Arc::new(SparseDevice::new(SIZE));
-    let table = ExportTable::new().with("first", Access::ReadWrite, device()).with(
-        "second",
-        Access::ReadOnly,
-        device(),
-    );
-    Arc::new(table)
+    let device = || SparseDevice::new(SIZE);
+    let second = Arc::new(device().read_only());
+    Arc::new(ExportTable::new().with("first", Arc::new(device())).with("second", second))
 }
 
 /// Sends an option and compares the kinds of the replies.
@@ -109,9 +105,8 @@ fn a_list_names_every_export() {
 fn a_list_may_be_longer_than_the_buffer() {
     let device: Arc<SparseDevice> = Arc::new(SparseDevice::new(SIZE));
     let names = (0..1000).map(|index| format!("{index:0>4000}"));
-    let table = names.fold(ExportTable::new(), |table, name| {
-        table.with(&name, Access::ReadWrite, Arc::clone(&device) as _)
-    });
+    let table =
+        names.fold(ExportTable::new(), |table, name| table.with(&name, Arc::clone(&device) as _));
     let mut talk = Talk::in_options(Arc::new(table), TlsPolicy::Absent);
     talk.send(&option_bytes(option::LIST, &[]));
     assert_eq!(talk.received().option_replies().len(), 1001);
@@ -120,7 +115,7 @@ fn a_list_may_be_longer_than_the_buffer() {
 #[test]
 fn a_name_that_nobody_could_ask_for_is_not_listed() {
     let device = Arc::new(SparseDevice::new(SIZE));
-    let table = ExportTable::new().with(&"x".repeat(4097), Access::ReadWrite, device);
+    let table = ExportTable::new().with(&"x".repeat(4097), device);
     let mut talk = Talk::in_options(Arc::new(table), TlsPolicy::Absent);
     ask(&mut talk, option::LIST, &[], &[rep::ACK]);
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 use certificates::Authority;
-use nbd::{Access, Config};
+use nbd::Config;
 use running::Running;
 use serde_json::Value;
 use support::{ExportTable, SparseDevice};
@@ -37,11 +37,8 @@ impl Served {
     fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let device = Arc::new(SparseDevice::new(SIZE));
         let export = Arc::clone(&device);
-        let exports = ExportTable::new().with("disk", Access::ReadWrite, export).with(
-            "other",
-            Access::ReadOnly,
-            Arc::new(SparseDevice::new(4096)),
-        );
+        let other = Arc::new(SparseDevice::new(4096).read_only());
+        let exports = ExportTable::new().with("disk", export).with("other", other);
         Self { device, running: Running::with(Arc::new(exports), change) }
     }
 
@@ -311,6 +308,38 @@ fn qemu_io_reads_what_it_writes_zeroes_and_discards() {
     arguments.push(&uri);
     let Some(said) = succeed("qemu-io", &arguments) else { return };
     assert!(!said.contains("failed"), "{said}");
+}
+
+#[test]
+fn qemu_io_may_read_a_read_only_export_and_not_write_it() {
+    let served = Served::new();
+    let uri = served.uri("other");
+    let Some(said) = succeed("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 4k", &uri]) else {
+        return;
+    };
+    assert!(!said.contains("failed"), "{said}");
+    let output = run("qemu-io", &["-f", "raw", "-c", "write 0 4k", &uri]).expect("it is here");
+    assert!(!output.status.success(), "it does not even open it for writing");
+}
+
+#[test]
+fn nbdsh_is_not_permitted_to_change_a_read_only_export() {
+    let script = r#"
+import errno
+h.connect_uri(uri)
+assert h.is_read_only()
+h.set_strict_mode(0)
+for change in (lambda: h.pwrite(b"x", 0), lambda: h.trim(4096, 0), lambda: h.zero(4096, 0)):
+    try:
+        change()
+    except nbd.Error as error:
+        assert error.errnum == errno.EPERM, error
+    else:
+        raise AssertionError("not refused")
+h.flush()
+"#;
+    let served = Served::new();
+    succeed("nbdsh", &["-c", &format!("uri = {:?}\n{script}", served.uri("other"))]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nbd::{Access, Config, Server, ServerError, TlsFiles};
+use nbd::{Config, Server, ServerError, TlsFiles};
 use running::{Client, PATIENCE, Running, config, wait_until};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use support::{ExportTable, SparseDevice};
@@ -30,12 +30,7 @@ const SIZE: u64 = 64 << 20;
 
 fn exports() -> Arc<ExportTable> {
     let device = || Arc::new(SparseDevice::new(SIZE));
-    let table = ExportTable::new().with("first", Access::ReadWrite, device()).with(
-        "second",
-        Access::ReadWrite,
-        device(),
-    );
-    Arc::new(table)
+    Arc::new(ExportTable::new().with("first", device()).with("second", device()))
 }
 
 fn request(command: u16, offset: u64, length: u32) -> Request {

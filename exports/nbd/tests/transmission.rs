@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use block_device::{Action, BlockDevice, DeviceErrorKind};
 use faulty::{Fault, FaultyDevice};
-use nbd::{Access, Progress};
+use nbd::Progress;
 use support::{ExportTable, SparseDevice};
 use talk::{Chunk, Reply, Request, Talk, command, errno, flag};
 
@@ -35,7 +35,7 @@ impl Bench {
     fn new(style: Style) -> Self {
         let device = Arc::new(FaultyDevice::new(SIZE));
         let export = Arc::clone(&device);
-        let exports = Arc::new(ExportTable::new().with("e", Access::ReadWrite, export));
+        let exports = Arc::new(ExportTable::new().with("e", export));
         let talk = match style {
             Style::Simple => Talk::simple(exports, "e"),
             Style::Structured => Talk::structured(exports, "e"),
@@ -377,7 +377,7 @@ fn block_status_has_a_bounded_number_of_extents() {
     for block in (0..size / 4096).step_by(2) {
         device.write(block * 4096, &[1; 4096]).expect("the device has space");
     }
-    let exports = Arc::new(ExportTable::new().with("e", Access::ReadWrite, device));
+    let exports = Arc::new(ExportTable::new().with("e", device));
     let mut talk = Talk::structured(exports, "e");
     let length = u32::try_from(size).expect("a small device");
     talk.send(&request(command::BLOCK_STATUS, 0, length).bytes());
@@ -410,7 +410,7 @@ fn trims_and_zeroes_may_be_as_long_as_the_protocol_can_say() {
     let device = Arc::new(SparseDevice::new(8 << 30));
     device.write(4 << 20, &[1; 4096]).expect("the device has space");
     let export = Arc::clone(&device);
-    let exports = Arc::new(ExportTable::new().with("e", Access::ReadWrite, export));
+    let exports = Arc::new(ExportTable::new().with("e", export));
     let mut talk = Talk::structured(exports, "e");
     for command in [command::TRIM, command::WRITE_ZEROES] {
         talk.send(&request(command, 0, u32::MAX).bytes());
@@ -421,8 +421,8 @@ fn trims_and_zeroes_may_be_as_long_as_the_protocol_can_say() {
 
 #[test]
 fn a_read_only_export_refuses_changes() {
-    let device = Arc::new(SparseDevice::new(SIZE));
-    let exports = Arc::new(ExportTable::new().with("e", Access::ReadOnly, device));
+    let device = Arc::new(SparseDevice::new(SIZE).read_only());
+    let exports = Arc::new(ExportTable::new().with("e", device));
     let mut talk = Talk::structured(exports, "e");
     for command in [command::WRITE, command::TRIM, command::WRITE_ZEROES] {
         talk.send(&request(command, 0, 4).bytes());
@@ -444,7 +444,8 @@ fn what_the_device_says_is_passed_on() {
         (Action::Write, DeviceErrorKind::OutOfRange, errno::ENOSPC),
         (Action::WriteZeroes, DeviceErrorKind::NoSpace, errno::ENOSPC),
         (Action::Discard, DeviceErrorKind::Gone, errno::ESHUTDOWN),
-        (Action::Flush, DeviceErrorKind::Corrupt, errno::EIO),
+        (Action::Write, DeviceErrorKind::ReadOnly, errno::EPERM),
+        (Action::Flush, DeviceErrorKind::NotDurable, errno::EIO),
         (Action::ListExtents, DeviceErrorKind::Corrupt, errno::EIO),
     ] {
         let mut bench = Bench::new(Style::Structured);

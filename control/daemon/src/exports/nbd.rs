@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::NbdStatus;
-use nbd::{Access, Config, Export, ExportInfo, Exports, Server, TlsFiles};
+use nbd::{Config, Export, ExportInfo, Exports, Server, TlsFiles};
 use volume::Volume;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
@@ -115,12 +115,7 @@ const NO_PANIC: &str = "nobody panics with this lock";
 impl Exports for Catalog {
     fn find(&self, name: &str) -> Option<Export> {
         let device = self.by_name(name)?;
-        Some(Export {
-            name: device.name(),
-            description: String::new(),
-            access: Access::ReadWrite,
-            device,
-        })
+        Some(Export { name: device.name(), description: String::new(), device })
     }
 
     fn list(&self) -> Vec<ExportInfo> {

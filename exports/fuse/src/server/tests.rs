@@ -17,6 +17,7 @@ const FILE: FileId = FileId(8);
 struct VectorDevice {
     bytes: Mutex<Vec<u8>>,
     fails_with: Option<DeviceErrorKind>,
+    is_read_only: bool,
     calls: Mutex<Vec<(Action, ByteRange)>>,
 }
 
@@ -89,6 +90,10 @@ impl BlockDevice for VectorDevice {
         self.check(Action::Flush, 0, 0).map(|_| ())
     }
 
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     fn extents(&self, range: ByteRange, _: usize) -> Result<Vec<Extent>, DeviceError> {
         // One block a call, so that callers have to go on.
         let block = u64::try_from(BLOCK_BYTES).expect("a constant");
@@ -143,14 +148,22 @@ struct Bench {
 impl Bench {
     /// A volume whose second block is written.
     fn new() -> Self {
-        Self::failing_with(None)
+        Self::with(None, false)
     }
 
-    fn failing_with(fails_with: Option<DeviceErrorKind>) -> Self {
+    fn failing_with(kind: DeviceErrorKind) -> Self {
+        Self::with(Some(kind), false)
+    }
+
+    fn read_only() -> Self {
+        Self::with(Some(DeviceErrorKind::ReadOnly), true)
+    }
+
+    fn with(fails_with: Option<DeviceErrorKind>, is_read_only: bool) -> Self {
         let mut bytes = vec![0; SIZE_BYTES];
         bytes[BLOCK_BYTES..2 * BLOCK_BYTES].fill(b'x');
         let calls = Mutex::default();
-        let device = VectorDevice { bytes: Mutex::new(bytes), fails_with, calls };
+        let device = VectorDevice { bytes: Mutex::new(bytes), fails_with, is_read_only, calls };
         Self {
             volume: OneVolume { device: Arc::new(device) },
             counters: Counters::default(),
@@ -211,6 +224,10 @@ fn set_attributes_message(valid: u32, size: u64) -> Vec<u8> {
     Message::new(4, node()).u32(valid).u32(0).u64(0).u64(size).raw(&[0; 64]).build()
 }
 
+fn open_message(node: u64, flags: u32) -> Vec<u8> {
+    Message::new(14, node).u32(flags).u32(0).build()
+}
+
 #[test]
 fn a_read_returns_the_bytes_of_its_range() {
     let bench = Bench::new();
@@ -251,7 +268,7 @@ fn a_write_behind_the_end_is_too_big() {
 
 #[test]
 fn device_errors_become_error_numbers_and_are_counted() {
-    let bench = Bench::failing_with(Some(DeviceErrorKind::NoSpace));
+    let bench = Bench::failing_with(DeviceErrorKind::NoSpace);
     for message in [
         write_message(node(), 0, b"data"),
         read_message(node(), 0, 4),
@@ -344,15 +361,26 @@ fn sizes_owners_and_modes_are_not_changed_through_files() {
 
 #[test]
 fn files_are_opened_for_direct_parallel_access() {
-    let (error, body) = Bench::new().serve(&Message::new(14, node()).u64(0).build()).expect("one");
+    let (error, body) = Bench::new().serve(&open_message(node(), 2)).expect("one");
     assert_eq!((error, &body[8..12]), (0, &0x41_u32.to_ne_bytes()[..]));
+}
+
+#[test]
+fn a_read_only_file_says_so_and_opens_for_reading_only() {
+    let bench = Bench::read_only();
+    let (_, body) = bench.serve(&lookup_message("db")).expect("a reply");
+    assert_eq!(body[100..104], 0o100_400_u32.to_ne_bytes());
+    let opened = |flags| bench.serve(&open_message(node(), flags)).expect("a reply").0;
+    assert_eq!([0, 1, 2].map(opened), [0, -30, -30]);
+    assert_eq!(bench.serve(&write_message(node(), 0, b"data")).expect("a reply").0, -30);
+    assert_eq!(bench.serve(&allocate_message(0, 4096, 3)).expect("a reply").0, -30);
 }
 
 #[test]
 fn a_file_that_is_gone_fails_its_users() {
     check_error(&read_message(77, 0, 512), 19);
     check_error(&write_message(77, 0, b"data"), 19);
-    check_error(&Message::new(14, 77).u64(0).build(), 19);
+    check_error(&open_message(77, 0), 19);
     check_error(&read_message(ROOT_NODE, 0, 512), 2);
 }
 

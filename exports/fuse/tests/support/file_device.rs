@@ -17,20 +17,26 @@ pub(crate) struct FileDevice {
     sector: SectorSize,
     /// While this file exists, flushes do not end.
     gate: PathBuf,
+    /// By the mode of the file.
+    is_read_only: bool,
 }
 
 impl FileDevice {
     pub(crate) fn open(path: &Path, sector: &str) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let sector = if sector == "512" { SectorSize::Bytes512 } else { SectorSize::Bytes4096 };
-        Ok(Self { file, sector, gate: path.with_extension("gate") })
+        let is_read_only = file.metadata()?.permissions().readonly();
+        Ok(Self { file, sector, gate: path.with_extension("gate"), is_read_only })
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
-        if range.fits(self.geometry().size_bytes) {
-            return Ok(());
-        }
-        Err(DeviceError::new(DeviceErrorKind::OutOfRange, action, range))
+        let changes = matches!(action, Action::Write | Action::WriteZeroes | Action::Discard);
+        let kind = match range.fits(self.geometry().size_bytes) {
+            true if changes && self.is_read_only => DeviceErrorKind::ReadOnly,
+            true => return Ok(()),
+            false => DeviceErrorKind::OutOfRange,
+        };
+        Err(DeviceError::new(kind, action, range))
     }
 
     fn end_of_run(&self, from: u64, end: u64, holes: bool) -> u64 {
@@ -110,6 +116,10 @@ impl BlockDevice for FileDevice {
             thread::yield_now();
         }
         Ok(())
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {

@@ -124,6 +124,14 @@ impl House {
         self.backing(name).with_extension("gate")
     }
 
+    /// Makes the volume read-only for the next server.
+    pub(crate) fn protect(&self, name: &str) {
+        let path = self.backing(name);
+        let mut permissions = fs::metadata(&path).expect("the volume exists").permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(path, permissions).expect("it is ours");
+    }
+
     pub(crate) fn rename(&self, from: &str, to: &str) {
         let old = self.backing(from);
         let new = old.with_file_name(
@@ -149,8 +157,17 @@ impl House {
 
     pub(crate) fn mount_file_system(&mut self, device: &Path) -> PathBuf {
         let directory = self.path("mounted");
-        fs::create_dir(&directory).expect("the directory is new");
+        fs::create_dir_all(&directory).expect("tmpfs has room for a directory");
         run(tool("mount").arg(device).arg(&directory));
+        self.mounted = Some(directory.clone());
+        directory
+    }
+
+    pub(crate) fn mount_file_system_read_only(&mut self, device: &Path) -> PathBuf {
+        let directory = self.path("mounted");
+        fs::create_dir_all(&directory).expect("tmpfs has room for a directory");
+        // No replaying of the file system's own journal, which would be a write.
+        run(tool("mount").args(["-o", "ro,noload"]).arg(device).arg(&directory));
         self.mounted = Some(directory.clone());
         directory
     }

@@ -9,7 +9,7 @@ use block_device::{
     Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind,
     Geometry, SectorSize, Zeroes,
 };
-use nbd::{Access, Export, ExportInfo, Exports};
+use nbd::{Export, ExportInfo, Exports};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -17,6 +17,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) struct SparseDevice {
     size_bytes: u64,
     block_count_max: usize,
+    is_read_only: bool,
     blocks: RwLock<BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>>,
 }
 
@@ -27,14 +28,21 @@ impl SparseDevice {
 
     /// A device that runs out of space when it holds so many blocks.
     pub(crate) fn with_space(size_bytes: u64, block_count_max: usize) -> Self {
-        Self { size_bytes, block_count_max, blocks: RwLock::default() }
+        Self { size_bytes, block_count_max, is_read_only: false, blocks: RwLock::default() }
+    }
+
+    pub(crate) fn read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
-        if range.fits(self.size_bytes) {
-            return Ok(());
-        }
-        Err(DeviceError::new(DeviceErrorKind::OutOfRange, action, range))
+        let changes = matches!(action, Action::Write | Action::WriteZeroes | Action::Discard);
+        let kind = match range.fits(self.size_bytes) {
+            true if changes && self.is_read_only => DeviceErrorKind::ReadOnly,
+            true => return Ok(()),
+            false => DeviceErrorKind::OutOfRange,
+        };
+        Err(DeviceError::new(kind, action, range))
     }
 }
 
@@ -136,6 +144,10 @@ impl BlockDevice for SparseDevice {
         Ok(())
     }
 
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
         self.check(Action::ListExtents, range)?;
         let blocks = self.blocks.read().expect("nothing panics");
@@ -170,7 +182,7 @@ impl BlockDevice for SparseDevice {
 /// A fixed set of exports.
 #[derive(Default)]
 pub(crate) struct ExportTable {
-    exports: BTreeMap<String, (Arc<dyn BlockDevice>, Access)>,
+    exports: BTreeMap<String, Arc<dyn BlockDevice>>,
 }
 
 impl ExportTable {
@@ -178,19 +190,18 @@ impl ExportTable {
         Self::default()
     }
 
-    pub(crate) fn with(mut self, name: &str, access: Access, device: Arc<dyn BlockDevice>) -> Self {
-        self.exports.insert(name.to_owned(), (device, access));
+    pub(crate) fn with(mut self, name: &str, device: Arc<dyn BlockDevice>) -> Self {
+        self.exports.insert(name.to_owned(), device);
         self
     }
 }
 
 impl Exports for ExportTable {
     fn find(&self, name: &str) -> Option<Export> {
-        let (device, access) = self.exports.get(name)?;
+        let device = self.exports.get(name)?;
         Some(Export {
             name: name.to_owned(),
             description: format!("test device {name}"),
-            access: *access,
             device: Arc::clone(device),
         })
     }

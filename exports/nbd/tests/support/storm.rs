@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use nbd::{Access, Progress, TlsPolicy};
+use nbd::{Progress, TlsPolicy};
 
 use crate::support::{ExportTable, SparseDevice};
 use crate::talk::{
@@ -51,13 +51,9 @@ impl Choices<'_> {
 }
 
 fn exports() -> Arc<ExportTable> {
-    let device = || Arc::new(SparseDevice::new(SIZE as u64));
-    let table = ExportTable::new().with("a", Access::ReadWrite, device()).with(
-        "",
-        Access::ReadOnly,
-        device(),
-    );
-    Arc::new(table)
+    let device = || SparseDevice::new(SIZE as u64);
+    let unnamed = Arc::new(device().read_only());
+    Arc::new(ExportTable::new().with("a", Arc::new(device())).with("", unnamed))
 }
 
 /// Client flags, options and garbage, as the bytes decide, in arbitrary pieces.
