@@ -1,0 +1,128 @@
+//! Faults that a disk can be told to have.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use storage::StorageAction;
+
+/// The longest that anybody waits at a gate: a test that takes longer hangs.
+const GATE_WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// What happens to a call.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// It fails with an I/O error. A write may have written a part.
+    Io,
+    /// It fails for want of space. A write may have written a part.
+    NoSpace,
+    /// It takes its time: until the gate is opened. Then it succeeds.
+    Hold(Gate),
+}
+
+/// Calls that go wrong.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Which calls; empty for all.
+    pub actions: Vec<StorageAction>,
+    /// How many of them succeed before.
+    pub skipped: u64,
+    /// How many of them it strikes.
+    pub count: u64,
+    pub effect: Effect,
+}
+
+impl Fault {
+    /// Strikes every call of these actions, until the disk is healed.
+    pub fn always(actions: &[StorageAction], effect: Effect) -> Self {
+        Self { actions: actions.to_vec(), skipped: 0, count: u64::MAX, effect }
+    }
+
+    /// Strikes one call of these actions, after `skipped` others.
+    pub fn once(actions: &[StorageAction], skipped: u64, effect: Effect) -> Self {
+        Self { actions: actions.to_vec(), skipped, count: 1, effect }
+    }
+}
+
+/// A gate that holds calls up until it is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    shared: Arc<(Mutex<GateState>, Condvar)>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    waiting: u64,
+    is_open: bool,
+}
+
+impl Gate {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets everybody through, now and later.
+    pub fn open(&self) {
+        self.change(|state| state.is_open = true);
+    }
+
+    /// Returns when `count` calls wait at the gate.
+    pub fn wait_until_reached_by(&self, count: u64) {
+        self.wait(|state| state.waiting >= count);
+    }
+
+    /// Holds the caller up.
+    pub(crate) fn pass(&self) {
+        self.change(|state| state.waiting += 1);
+        self.wait(|state| state.is_open);
+        self.change(|state| state.waiting -= 1);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut GateState)) {
+        let (state, changed) = &*self.shared;
+        change(&mut state.lock().unwrap_or_else(PoisonError::into_inner));
+        changed.notify_all();
+    }
+
+    fn wait(&self, is_over: impl Fn(&GateState) -> bool) {
+        let (state, changed) = &*self.shared;
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = changed.wait_timeout_while(state, GATE_WAIT_MAX, |state| !is_over(state));
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        assert!(!timeout.timed_out(), "nobody came to the gate, or nobody opened it");
+    }
+}
+
+/// The faults of a disk.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    faults: Vec<Fault>,
+}
+
+impl Faults {
+    pub(crate) fn add(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.faults.clear();
+    }
+
+    /// What happens to the next call of this action; each call is asked for once.
+    pub(crate) fn strike(&mut self, action: StorageAction) -> Option<Effect> {
+        let mut effect = None;
+        for fault in &mut self.faults {
+            let applies = fault.actions.is_empty() || fault.actions.contains(&action);
+            if !applies || fault.count == 0 {
+                continue;
+            }
+            if fault.skipped > 0 {
+                fault.skipped -= 1;
+            } else if effect.is_none() {
+                fault.count -= 1;
+                effect = Some(fault.effect.clone());
+            }
+        }
+        effect
+    }
+}
