@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use crate::error::DeviceError;
+use crate::error::{Action, DeviceError, DeviceErrorKind};
 use crate::range::ByteRange;
 
 /// The logical sector that a volume shows to its clients.
@@ -64,6 +64,33 @@ pub struct Extent {
     pub kind: ExtentKind,
 }
 
+/// Names one snapshot of a device for good: never given to another snapshot later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SnapshotId(pub u64);
+
+/// An earlier state of a device, by the name that its owner gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    pub id: SnapshotId,
+    pub name: String,
+}
+
+/// Whether a run of bytes may differ from what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The same as in the snapshot.
+    Unchanged,
+    /// Written, zeroed or discarded since, perhaps with what had been there.
+    Changed,
+}
+
+/// A run of bytes that changed, or did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeExtent {
+    pub range: ByteRange,
+    pub kind: ChangeKind,
+}
+
 /// An array of bytes that any thread may read and write.
 ///
 /// - **Ranges** may begin and end at any byte; whole blocks are fastest. A range that does not fit
@@ -121,4 +148,22 @@ pub trait BlockDevice: Send + Sync {
     /// The runs of one kind that cover `range`, in order, neighbours differing in kind; `count_max`
     /// at most, so the last may end before the range does. At least one unless the range is empty.
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError>;
+
+    /// The earlier states that [`BlockDevice::changed_extents`] compares with, oldest first. Names
+    /// are those of the snapshots alone, without the volume's.
+    fn snapshots(&self) -> Vec<SnapshotInfo> {
+        Vec::new()
+    }
+
+    /// What has changed in `range` since a snapshot, in runs as of [`BlockDevice::extents`]. Bytes
+    /// behind the end of the snapshot count as changed. A snapshot that is not, or no longer, one
+    /// of this device is refused with [`crate::DeviceErrorKind::NoSnapshot`].
+    fn changed_extents(
+        &self,
+        _since: SnapshotId,
+        range: ByteRange,
+        _count_max: usize,
+    ) -> Result<Vec<ChangeExtent>, DeviceError> {
+        Err(DeviceError::new(DeviceErrorKind::NoSnapshot, Action::ListChanges, range))
+    }
 }

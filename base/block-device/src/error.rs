@@ -24,6 +24,8 @@ pub enum DeviceErrorKind {
     /// Stable storage did not take what the flush owes. Everything can be read still; nobody may
     /// count on it after a loss of power until a later flush succeeds.
     NotDurable,
+    /// The snapshot to compare with is gone, or never was one of this device.
+    NoSnapshot,
 }
 
 impl fmt::Display for DeviceErrorKind {
@@ -36,6 +38,7 @@ impl fmt::Display for DeviceErrorKind {
             Self::Corrupt => "the stored bytes are damaged",
             Self::ReadOnly => "the device is read-only",
             Self::NotDurable => "what was written could not be made durable",
+            Self::NoSnapshot => "the device has no such snapshot",
         })
     }
 }
@@ -49,6 +52,7 @@ pub enum Action {
     Discard,
     Flush,
     ListExtents,
+    ListChanges,
 }
 
 impl fmt::Display for Action {
@@ -60,6 +64,7 @@ impl fmt::Display for Action {
             Self::Discard => "discard",
             Self::Flush => "flush",
             Self::ListExtents => "list the extents of",
+            Self::ListChanges => "list the changes of",
         })
     }
 }

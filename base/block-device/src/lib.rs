@@ -8,6 +8,9 @@ mod device;
 mod error;
 mod range;
 
-pub use device::{BlockDevice, Extent, ExtentKind, Geometry, SectorSize, WriteCache, Zeroes};
+pub use device::{
+    BlockDevice, ChangeExtent, ChangeKind, Extent, ExtentKind, Geometry, SectorSize, SnapshotId,
+    SnapshotInfo, WriteCache, Zeroes,
+};
 pub use error::{Action, DeviceError, DeviceErrorKind};
 pub use range::{BLOCK_BYTES, ByteRange, IO_BYTES_MAX};

@@ -67,7 +67,7 @@ impl From<DeviceErrorKind> for Failure {
     fn from(kind: DeviceErrorKind) -> Self {
         match kind {
             DeviceErrorKind::OutOfRange => Self::TooBig,
-            DeviceErrorKind::TooLong => Self::Invalid,
+            DeviceErrorKind::TooLong | DeviceErrorKind::NoSnapshot => Self::Invalid,
             DeviceErrorKind::NoSpace => Self::NoSpace,
             DeviceErrorKind::Gone => Self::NoDevice,
             DeviceErrorKind::Corrupt | DeviceErrorKind::NotDurable => Self::Io,

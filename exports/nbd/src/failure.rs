@@ -33,7 +33,7 @@ impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
         let errno = match error.kind {
             DeviceErrorKind::OutOfRange => past_the_end(error.action),
-            DeviceErrorKind::TooLong => Errno::Invalid,
+            DeviceErrorKind::TooLong | DeviceErrorKind::NoSnapshot => Errno::Invalid,
             DeviceErrorKind::NoSpace => Errno::NoSpace,
             DeviceErrorKind::Gone => Errno::Shutdown,
             DeviceErrorKind::Corrupt | DeviceErrorKind::NotDurable => Errno::Io,
@@ -47,7 +47,11 @@ impl From<DeviceError> for Failure {
 pub(crate) fn past_the_end(action: Action) -> Errno {
     match action {
         Action::Write | Action::WriteZeroes => Errno::NoSpace,
-        Action::Read | Action::Discard | Action::Flush | Action::ListExtents => Errno::Invalid,
+        Action::Read
+        | Action::Discard
+        | Action::Flush
+        | Action::ListExtents
+        | Action::ListChanges => Errno::Invalid,
     }
 }
 
@@ -74,6 +78,7 @@ mod tests {
         check(DeviceErrorKind::Gone, Action::Flush, Errno::Shutdown);
         check(DeviceErrorKind::Corrupt, Action::Read, Errno::Io);
         check(DeviceErrorKind::ReadOnly, Action::Write, Errno::NotPermitted);
+        check(DeviceErrorKind::NoSnapshot, Action::ListChanges, Errno::Invalid);
         check(DeviceErrorKind::NotDurable, Action::Flush, Errno::Io);
     }
 

@@ -456,7 +456,9 @@ fn what_the_device_says_is_passed_on() {
             Action::WriteZeroes => (request(command::WRITE_ZEROES, 0, 4), &[]),
             Action::Discard => (request(command::TRIM, 0, 4096), &[]),
             Action::Flush => (request(command::FLUSH, 0, 0), &[]),
-            Action::ListExtents => (request(command::BLOCK_STATUS, 0, 4), &[]),
+            Action::ListExtents | Action::ListChanges => {
+                (request(command::BLOCK_STATUS, 0, 4), &[])
+            }
         };
         bench.expect_error(request, payload, expected);
     }
