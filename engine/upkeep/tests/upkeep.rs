@@ -8,7 +8,7 @@ use block_device::{BlockDevice, SectorSize};
 use model::Random;
 use region::{Region, RegionSpec};
 use upkeep::Upkeep;
-use volume::{Engine, EngineOptions, PoolUsage, Reduction, VolumeSpec};
+use volume::{Engine, EngineOptions, PoolUsage, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -36,10 +36,8 @@ fn half_noise(seed: u64) -> [u8; 4096] {
 
 fn fill(engine: &Engine) {
     let spec = VolumeSpec {
-        name: "v".parse().expect("a good name"),
-        size_bytes: BLOCK_COUNT * BLOCK,
         sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
+        ..VolumeSpec::new("v".parse().expect("a good name"), BLOCK_COUNT * BLOCK)
     };
     let volume = engine.create_volume(spec).expect("it can be made");
     for block in 0..BLOCK_COUNT {

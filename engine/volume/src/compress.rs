@@ -9,12 +9,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use page_store::{Attempt, Compressor, Entry, Lane, NODE_ENTRY_COUNT, NoSpace, NodeRef, Shrunk};
+use page_store::{
+    Attempt, Compressor, Entry, Lane, Marks, NODE_ENTRY_COUNT, NoSpace, NodeRef, Shrunk,
+};
 use sync::Pinned;
 
+use crate::leaf_marks::LeafSet;
 use crate::map::LEAF_BLOCKS;
 use crate::shared::Shared;
-use crate::untried::LeafSet;
 use crate::volume::Volume;
 
 /// Pages tried under one pin, and then exchanged with one lane.
@@ -148,7 +150,7 @@ impl State {
     fn batch(&mut self, shared: &Shared) -> Progress {
         let Some((volume, set)) = self.walk.last() else { return Progress::Done };
         let found = volume.upgrade().and_then(|volume| {
-            let leaf = next_leaf(shared, &volume, set, self.next.leaf)?;
+            let leaf = volume.next_marked_leaf(set, self.next.leaf)?;
             Some((volume, leaf))
         });
         let Some((volume, leaf)) = found else {
@@ -241,8 +243,8 @@ impl Exchange<'_, '_> {
     /// Lets the entry keep its page.
     fn keep(&mut self, place: Place, entry: Entry) {
         self.if_unchanged(place, entry, |exchange, (node, index)| {
-            let unmarked = exchange.lane.unmark(node, index);
-            exchange.volume.counts.change(exchange.lane.index(), entry, unmarked);
+            let (old, new) = exchange.lane.settle_tried(node, index);
+            exchange.volume.counts.change(exchange.lane.index(), old, new);
         });
     }
 
@@ -257,7 +259,7 @@ impl Exchange<'_, '_> {
         let mut page = Some(page);
         self.if_unchanged(place, entry, |exchange, at| {
             if let Some(page) = page.take() {
-                exchange.volume.exchange(exchange.lane, at, page);
+                exchange.volume.move_to(exchange.lane, at, page);
             }
         });
         if let Some(page) = page {
@@ -282,24 +284,12 @@ impl Exchange<'_, '_> {
         let block = place.leaf * LEAF_BLOCKS + place.index as u64;
         let _held = shared.locks.lock_block(volume.id(), block);
         let Some(node) = volume.map.find_leaf(&shared.store, pinned, place.leaf) else { return };
-        if shared.store.entry(pinned, node, place.index) == entry {
+        // Marks of what stable storage lacks may come and go meanwhile.
+        let now = shared.store.entry(pinned, node, place.index);
+        if now.without(Marks::ALL) == entry.without(Marks::ALL) {
             shared.sweep.before_change(&shared.store, &volume.counts, pinned, node);
             change(self, (node, place.index));
             self.settled += 1;
         }
-    }
-}
-
-/// The next leaf that is there and in the set.
-fn next_leaf(shared: &Shared, volume: &Volume, set: &LeafSet, from: u64) -> Option<u64> {
-    let pinned = shared.store.pin();
-    let mut from = from;
-    loop {
-        let wanted = set.next_from(from)?;
-        let (leaf, _) = volume.map.next_leaf(&shared.store, &pinned, wanted)?;
-        if volume.is_gone() || leaf == wanted {
-            return (!volume.is_gone()).then_some(leaf);
-        }
-        from = leaf;
     }
 }

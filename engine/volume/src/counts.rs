@@ -1,6 +1,6 @@
 //! How many blocks of a volume hold something.
 
-use page_store::{Entry, EntryKind};
+use page_store::{Entry, EntryKind, Marks};
 use sync::Striped;
 
 /// Counts of one volume, in a part for each lane, and one for whoever shows leaves to the sweep.
@@ -12,13 +12,26 @@ pub(crate) struct Counts {
     pub(crate) filled: Striped,
     /// Blocks whose page is stored as it is until somebody has time to compress it.
     pub(crate) untried: Striped,
+    /// Blocks whose contents are not in the journal, and not in an image.
+    pub(crate) unjournaled: Striped,
+    pub(crate) unsaved: Striped,
+    /// Blocks whose contents are in an image and not in memory yet.
+    pub(crate) absent: Striped,
     sweep_part: usize,
 }
 
 impl Counts {
     pub(crate) fn new(lane_count: usize) -> Self {
         let new = || Striped::new(lane_count + 1);
-        Self { written: new(), filled: new(), untried: new(), sweep_part: lane_count }
+        Self {
+            written: new(),
+            filled: new(),
+            untried: new(),
+            unjournaled: new(),
+            unsaved: new(),
+            absent: new(),
+            sweep_part: lane_count,
+        }
     }
 
     /// Counts what the sweep found. The caller holds the sweep's lock.
@@ -29,19 +42,21 @@ impl Counts {
     /// Counts what an exchanged entry changes. The caller holds the lane of this index.
     #[inline]
     pub(crate) fn change(&self, lane: usize, old: Entry, new: Entry) {
-        let is_fill = |entry: Entry| i64::from(matches!(entry.kind(), EntryKind::Fill(_)));
-        let is_written = |entry: Entry| i64::from(!entry.is_hole());
-        let written = is_written(new) - is_written(old);
-        if written != 0 {
-            self.written.add(lane, written);
-        }
-        let filled = is_fill(new) - is_fill(old);
-        if filled != 0 {
-            self.filled.add(lane, filled);
-        }
-        let untried = i64::from(new.is_untried()) - i64::from(old.is_untried());
-        if untried != 0 {
-            self.untried.add(lane, untried);
-        }
+        let is_fill = |entry: Entry| matches!(entry.kind(), EntryKind::Fill(_));
+        let is_absent = |entry: Entry| matches!(entry.kind(), EntryKind::Absent(_));
+        let count = |counter: &Striped, was: bool, is: bool| {
+            if was != is {
+                counter.add(lane, i64::from(is) - i64::from(was));
+            }
+        };
+        count(&self.written, !old.is_hole(), !new.is_hole());
+        count(&self.filled, is_fill(old), is_fill(new));
+        count(&self.untried, old.is_untried(), new.is_untried());
+        let marked = |marks: Marks| (old.has(marks), new.has(marks));
+        let (was, is) = marked(Marks::UNJOURNALED);
+        count(&self.unjournaled, was, is);
+        let (was, is) = marked(Marks::UNSAVED);
+        count(&self.unsaved, was, is);
+        count(&self.absent, is_absent(old), is_absent(new));
     }
 }

@@ -1,22 +1,18 @@
 //! Taking contents away: discards, zeroes, and the end of a volume.
 
-use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind, Zeroes};
+use block_device::{Action, ByteRange, DeviceError, Zeroes};
 use codec::BLOCK_BYTES;
-use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef};
+use page_store::{Entry, Lane, Marks, NODE_ENTRY_COUNT, NewPage, NodeRef};
 use sync::Pinned;
 
 use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::read::EntryCursor;
 use crate::volume::{Piece, Volume, pieces};
+use crate::write::PartError;
 
 impl Volume {
     pub(crate) fn zero_range(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
-        let zero = |piece| {
-            self.shared.find_space(|| {
-                self.zero_piece(piece, zeroes)
-                    .map_err(|kind| DeviceError::new(kind, Action::WriteZeroes, range))
-            })
-        };
+        let zero = |piece| self.shared.find_space(|| self.zero_piece(piece, zeroes));
         match zeroes {
             Zeroes::Unmap => {
                 self.discard_for_request(Action::WriteZeroes, range)?;
@@ -29,11 +25,22 @@ impl Volume {
         }
     }
 
-    fn zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceErrorKind> {
+    fn zero_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceError> {
+        loop {
+            match self.zero_present_piece(piece, zeroes) {
+                Err(PartError::Absent) => self.bring_in_block(Action::WriteZeroes, piece.block)?,
+                Err(PartError::Device(kind)) => {
+                    return Err(DeviceError::new(kind, Action::WriteZeroes, piece.range()));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    fn zero_present_piece(&self, piece: Piece, zeroes: Zeroes) -> Result<(), PartError> {
         let mut lane = self.shared.store.lane();
         let pinned = self.shared.store.pin();
-        let range = ByteRange::new(piece.block * BLOCK_BYTES as u64, 1);
-        self.admit(&pinned, Action::WriteZeroes, range).map_err(|error| error.kind)?;
+        self.admit(&pinned, Action::WriteZeroes, piece.range()).map_err(|error| error.kind)?;
         if !piece.is_whole() {
             let is_hole = EntryCursor::new(self).entry(&pinned, piece.block).is_hole();
             if is_hole && zeroes == Zeroes::Unmap {
@@ -42,7 +49,7 @@ impl Volume {
             return self.change_part(&mut lane, &pinned, piece, |part| part.fill(0));
         }
         let _held = self.shared.locks.lock_block(self.id(), piece.block);
-        self.publish_page(&mut lane, &pinned, piece.block, NewPage::fill(0))
+        Ok(self.publish_page(&mut lane, &pinned, piece.block, NewPage::fill(0))?)
     }
 
     /// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their
@@ -54,18 +61,24 @@ impl Volume {
         range: ByteRange,
     ) -> Result<(), DeviceError> {
         self.admit(&self.shared.store.pin(), action, range)?;
-        self.discard_leaves(range, |pinned| self.admit(pinned, action, range))
+        // A hole that the journal lacks is remembered until it has it.
+        let hole = match self.is_journaled() {
+            true => Entry::HOLE.with(Marks::UNJOURNALED),
+            false => Entry::HOLE,
+        };
+        self.discard_leaves(range, hole, |pinned| self.admit(pinned, action, range))
     }
 
     /// Makes holes of the whole blocks in `range`, for the administration, which keeps requests
     /// away: the range lies behind the volume's end, or the volume is on its way out.
     pub(crate) fn discard_whole_blocks(&self, range: ByteRange) {
-        self.discard_leaves(range, |_| Ok(())).expect("nothing is refused");
+        self.discard_leaves(range, Entry::HOLE, |_| Ok(())).expect("nothing is refused");
     }
 
     fn discard_leaves(
         &self,
         range: ByteRange,
+        hole: Entry,
         admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let blocks = whole_blocks(range);
@@ -79,7 +92,7 @@ impl Volume {
             let first = from.max(leaf * LEAF_BLOCKS);
             let last = blocks.end.min((leaf + 1) * LEAF_BLOCKS);
             if first < last {
-                self.discard_in_leaf(leaf, first..last, &admit)?;
+                self.discard_in_leaf((leaf, first..last), hole, &admit)?;
             }
             from = last.max((leaf + 1) * LEAF_BLOCKS);
         }
@@ -88,8 +101,8 @@ impl Volume {
 
     fn discard_in_leaf(
         &self,
-        leaf: u64,
-        blocks: std::ops::Range<u64>,
+        (leaf, blocks): (u64, std::ops::Range<u64>),
+        hole: Entry,
         admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let store = &self.shared.store;
@@ -102,17 +115,46 @@ impl Volume {
             let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return Ok(()) };
             self.shared.sweep.before_change(store, &self.counts, &pinned, node);
             for block in blocks {
-                self.clear_entry(&mut lane, &pinned, (node, index_in_leaf(block)));
+                self.clear_entry(&mut lane, &pinned, (node, index_in_leaf(block)), hole);
             }
-            if is_empty(self, &pinned, node)
-                && let Some(parent) = self.map.leaf_parent(store, &pinned, leaf)
-            {
-                self.leaves.forget(leaf);
-                lane.unlink(parent);
+            if hole.has(Marks::UNJOURNALED) {
+                self.unjournaled_leaves.mark(leaf);
             }
+            self.unlink_if_empty(&mut lane, &pinned, (leaf, node));
         }
         lane.drain();
         Ok(())
+    }
+
+    /// Takes a leaf out of the map in which nothing is left to say.
+    pub(crate) fn drop_leaf_if_empty(&self, leaf: u64) {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        if self.is_gone() {
+            return;
+        }
+        let _held = self.shared.locks.lock_leaf(self.id(), leaf);
+        if let Some(node) = self.map.find_leaf(store, &pinned, leaf) {
+            self.unlink_if_empty(&mut lane, &pinned, (leaf, node));
+        }
+    }
+
+    /// The caller holds the whole leaf.
+    fn unlink_if_empty(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (leaf, node): (u64, NodeRef),
+    ) {
+        let store = &self.shared.store;
+        if is_empty(self, pinned, node)
+            && let Some(parent) = self.map.leaf_parent(store, pinned, leaf)
+        {
+            self.shared.sweep.before_change(store, &self.counts, pinned, node);
+            self.leaves.forget(leaf);
+            lane.unlink(parent);
+        }
     }
 
     fn clear_entry(
@@ -120,10 +162,12 @@ impl Volume {
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
         (node, index): (NodeRef, usize),
+        hole: Entry,
     ) {
-        if !self.shared.store.entry(pinned, node, index).is_hole() {
-            let old = lane.clear(node, index);
-            self.counts.change(lane.index(), old, Entry::HOLE);
+        let now = self.shared.store.entry(pinned, node, index);
+        if !now.is_hole() || now != hole && hole == Entry::HOLE {
+            let old = lane.clear(node, index, hole);
+            self.counts.change(lane.index(), old, hole);
         }
     }
 
@@ -169,5 +213,5 @@ fn cut_pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
 }
 
 fn is_empty(volume: &Volume, pinned: &Pinned<'_>, node: NodeRef) -> bool {
-    (0..NODE_ENTRY_COUNT).all(|index| volume.shared.store.entry(pinned, node, index).is_hole())
+    (0..NODE_ENTRY_COUNT).all(|index| volume.shared.store.entry(pinned, node, index) == Entry::HOLE)
 }

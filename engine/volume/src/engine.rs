@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use block_device::{BLOCK_BYTES, ByteRange};
 use page_store::{OpenError, PageStore, StoreOptions};
 use region::Region;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{VolumeError, VolumeErrorKind};
 use crate::maintain::{Maintenance, Work};
 use crate::shared::Shared;
 use crate::spec::{
-    EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec, is_size,
+    Durability, EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec,
+    is_size,
 };
 use crate::sweep::Sweep;
-use crate::table::{self, Stored};
+use crate::table::{self, Shape, Stored};
 use crate::usage::{PoolUsage, Recovery};
 use crate::volume::Volume;
 
@@ -25,13 +26,14 @@ type Volumes = BTreeMap<String, Arc<Volume>>;
 /// any of them.
 #[derive(Debug)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     volumes: RwLock<Volumes>,
     /// Held by operations that change the volume table.
     administration: Mutex<()>,
     maintenance: Mutex<Maintenance>,
     /// What maintenance says of itself, for those who do not want to wait for it.
     is_sweeping: AtomicBool,
+    pub(crate) table_version: AtomicU64,
 }
 
 impl Engine {
@@ -53,11 +55,25 @@ impl Engine {
             administration: Mutex::new(()),
             maintenance: Mutex::new(maintenance),
             is_sweeping: AtomicBool::new(!was_clean),
+            table_version: AtomicU64::new(0),
         })
     }
 
     pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, VolumeError> {
         let _administration = self.administrate();
+        let name = spec.name.clone();
+        let volume = self.make_volume(spec, None, false)?;
+        self.list_volume(name.as_str(), &volume);
+        Ok(volume)
+    }
+
+    /// Makes a volume that is not listed yet, with this id if there is a wish.
+    pub(crate) fn make_volume(
+        &self,
+        spec: VolumeSpec,
+        id: Option<u64>,
+        is_filling: bool,
+    ) -> Result<Arc<Volume>, VolumeError> {
         let name = spec.name.as_str();
         check_size(name, spec.size_bytes)?;
         self.check_free(name)?;
@@ -65,22 +81,29 @@ impl Engine {
         let record = table::all()
             .find(|record| record.is_free(store))
             .ok_or_else(|| VolumeError::new(VolumeErrorKind::TooManyVolumes, name))?;
+        let shape =
+            Shape { sector: spec.sector, reduction: spec.reduction, durability: spec.durability };
         let stored = Stored {
-            name: spec.name.clone(),
-            id: table::take_id(store),
+            name: spec.name,
+            id: table::take_id(store, id),
             size_bytes: spec.size_bytes,
-            sector: spec.sector,
-            reduction: spec.reduction,
+            shape,
             written_blocks: 0,
             fill_blocks: 0,
             untried_blocks: 0,
             is_trimming: false,
+            base: None,
+            // Nothing is written, so nothing is missing in the journal.
+            is_anchored: spec.durability == Durability::Journal && !is_filling,
         };
-        record.create(store, &stored);
-        let volume = Arc::new(Volume::new(Arc::clone(&self.shared), record, &stored));
-        self.shared.compression.watch(&volume);
-        self.write_volumes().insert(name.to_owned(), Arc::clone(&volume));
-        Ok(volume)
+        record.create(store, &stored, is_filling);
+        Ok(Volume::new(Arc::clone(&self.shared), record, &stored))
+    }
+
+    pub(crate) fn list_volume(&self, name: &str, volume: &Arc<Volume>) {
+        self.shared.compression.watch(volume);
+        self.write_volumes().insert(name.to_owned(), Arc::clone(volume));
+        self.note_table_change();
     }
 
     pub fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
@@ -100,9 +123,15 @@ impl Engine {
     pub fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.volume(name)?;
+        self.drop_volume(&volume);
+        Ok(())
+    }
+
+    pub(crate) fn drop_volume(&self, volume: &Arc<Volume>) {
         volume.record.begin_deleting(&self.shared.store);
         volume.set_gone();
-        self.write_volumes().remove(name);
+        self.write_volumes().retain(|_, listed| !Arc::ptr_eq(listed, volume));
+        self.note_table_change();
         self.shared.store.wait_for_readers();
         // The search for leaks must see the map before it goes.
         self.end_sweep();
@@ -110,7 +139,6 @@ impl Engine {
         volume.map.unlink_inner_nodes(&self.shared.store);
         self.shared.store.reclaim();
         volume.record.end_deleting(&self.shared.store);
-        Ok(())
     }
 
     pub fn rename_volume(&self, name: &str, new_name: VolumeName) -> Result<(), VolumeError> {
@@ -125,6 +153,8 @@ impl Engine {
         let mut volumes = self.write_volumes();
         volumes.remove(name);
         volumes.insert(new_name.as_str().to_owned(), volume);
+        drop(volumes);
+        self.note_table_change();
         Ok(())
     }
 
@@ -143,6 +173,7 @@ impl Engine {
         if size_bytes >= old_bytes {
             volume.record.set_size(store, size_bytes);
             volume.set_size_bytes(size_bytes);
+            self.note_table_change();
             return Ok(());
         }
         let behind = behind(size_bytes);
@@ -162,6 +193,7 @@ impl Engine {
         volume.record.set_size(store, size_bytes);
         volume.discard_whole_blocks(behind);
         volume.record.end_trimming(store);
+        self.note_table_change();
         store.reclaim();
         Ok(())
     }
@@ -171,8 +203,10 @@ impl Engine {
     pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.volume(name)?;
-        volume.record.set_shape(&self.shared.store, volume.sector, reduction);
+        let shape = Shape { reduction, ..volume.shape() };
+        volume.record.set_shape(&self.shared.store, shape);
         volume.set_reduction(reduction);
+        self.note_table_change();
         Ok(())
     }
 
@@ -252,14 +286,14 @@ impl Engine {
         }
     }
 
-    fn check_free(&self, name: &str) -> Result<(), VolumeError> {
+    pub(crate) fn check_free(&self, name: &str) -> Result<(), VolumeError> {
         match self.volume(name) {
             Ok(_) => Err(VolumeError::new(VolumeErrorKind::AlreadyExists, name)),
             Err(_) => Ok(()),
         }
     }
 
-    fn administrate(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn administrate(&self) -> MutexGuard<'_, ()> {
         self.administration.lock().expect("a panic in administration ends the process")
     }
 
@@ -277,7 +311,7 @@ impl Engine {
 fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
     let mut volumes = Volumes::new();
     for record in table::all() {
-        if record.is_being_deleted(&shared.store) {
+        if record.is_being_deleted(&shared.store) || record.is_filling(&shared.store) {
             // What is left of the map counts as leaked.
             record.end_deleting(&shared.store);
         }
@@ -297,11 +331,13 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
         if !was_clean || stored.untried_blocks > 0 {
             volume.untried_leaves.mark_all();
         }
+        if stored.shape.durability == Durability::Journal {
+            volume.unjournaled_leaves.mark_all();
+        }
         if stored.is_trimming {
             volume.discard_whole_blocks(behind(stored.size_bytes));
             record.end_trimming(&shared.store);
         }
-        let volume = Arc::new(volume);
         shared.compression.watch(&volume);
         volumes.insert(stored.name.to_string(), volume);
     }

@@ -15,6 +15,10 @@ pub enum VolumeErrorKind {
     TooManyVolumes,
     /// A shrink would drop blocks that hold data.
     DataBehindNewEnd,
+    /// There is no memory for its map.
+    NoSpace,
+    /// Its map is damaged.
+    Damaged,
 }
 
 impl fmt::Display for VolumeErrorKind {
@@ -30,6 +34,8 @@ impl fmt::Display for VolumeErrorKind {
             Self::DataBehindNewEnd => {
                 "blocks behind the new end hold data; force the resize to drop them"
             }
+            Self::NoSpace => "the pool has no free memory left",
+            Self::Damaged => "its map in memory is damaged; restore it from an image",
         })
     }
 }

@@ -110,7 +110,7 @@ impl Evacuation {
             return;
         }
         // Two entries of one page may differ in the mark.
-        let name = entry.without_mark();
+        let name = entry.name();
         let known = self.moved.get(&name).and_then(|page| lane.share(page));
         // Without memory to move to, the page stays: its slab is used again in the end.
         let Some(page) = known.or_else(|| lane.relocate(pinned, entry)) else { return };
@@ -120,6 +120,6 @@ impl Evacuation {
         {
             self.moved.insert(name, own);
         }
-        volume.exchange(lane, (node, index), page);
+        volume.move_to(lane, (node, index), page);
     }
 }

@@ -7,13 +7,18 @@
 //! own come after them. Readers take none.
 #![forbid(unsafe_code)]
 
+mod absent;
+mod capture;
 mod compress;
 mod counts;
 mod discard;
+mod durable;
 mod engine;
 mod error;
 mod evacuate;
+mod hooks;
 mod leaf_cache;
+mod leaf_marks;
 mod locks;
 mod maintain;
 mod map;
@@ -23,17 +28,25 @@ mod shared;
 mod spec;
 mod sweep;
 mod table;
-mod untried;
+mod unmark;
 mod usage;
 mod volume;
 mod write;
 
+pub use absent::BroughtIn;
+pub use capture::{Capture, CaptureWalk, CapturedContents, CapturedPage, StoredBytes};
+pub use durable::FilledBlock;
 pub use engine::Engine;
 pub use error::{VolumeError, VolumeErrorKind};
+pub use hooks::{
+    FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
+};
 pub use maintain::Work;
 pub use page_store::{OpenError, OpenErrorKind};
 pub use spec::{
-    EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec,
+    Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName,
+    VolumeSpec,
 };
+pub use table::{ImageBase, SetId};
 pub use usage::{PoolUsage, Recovery, VolumeUsage};
 pub use volume::Volume;

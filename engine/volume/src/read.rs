@@ -35,8 +35,11 @@ impl Volume {
             let pinned = self.shared.store.pin();
             self.admit(&pinned, Action::Read, range)?;
             let length = chunk.len() as u64;
-            self.read_chunk(&pinned, at, chunk)
-                .map_err(|error| corrupt(Action::Read, range, error))?;
+            if self.read_chunk(&pinned, at, chunk).is_err() {
+                // Damaged, or absent: not to be waited for while pinned.
+                drop(pinned);
+                self.read_slowly(ByteRange::new(at, length), chunk)?;
+            }
             at += length;
         }
         Ok(())
@@ -54,7 +57,13 @@ impl Volume {
         let entry =
             leaf.map_or(Entry::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));
         self.admit(&pinned, Action::Read, range)?;
-        store.read_page(&pinned, entry, into).map_err(|error| corrupt(Action::Read, range, error))
+        match store.read_page(&pinned, entry, into) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                drop(pinned);
+                self.read_slowly(range, into)
+            }
+        }
     }
 
     fn read_chunk(
@@ -103,16 +112,33 @@ impl Volume {
         }
         let pinned = self.shared.store.pin();
         self.admit(&pinned, Action::Read, range)?;
+        if self.show_pages(&pinned, range, scratch, visit).is_ok() {
+            return Ok(());
+        }
+        // Damaged, or absent: not to be waited for while pinned.
+        drop(pinned);
+        let length = usize::try_from(range.length).expect("it is not too long");
+        self.read_slowly(range, &mut scratch[..length])?;
+        visit(&[IoSlice::new(&scratch[..length])]);
+        Ok(())
+    }
+
+    /// Nothing is visited when a page cannot be had.
+    fn show_pages(
+        &self,
+        pinned: &Pinned<'_>,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DecodeError> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
         let mut cursor = EntryCursor::new(self);
         let mut blocks = scratch.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
         for piece in pieces(range) {
-            let entry = cursor.entry(&pinned, piece.block);
+            let entry = cursor.entry(pinned, piece.block);
             let spare = blocks.next().expect("the scratch is as long as the range");
-            let bytes = self
-                .show_page(&pinned, entry, spare)
-                .map_err(|error| corrupt(Action::Read, range, error))?;
+            let bytes = self.show_page(pinned, entry, spare)?;
             slices[count] = IoSlice::new(&bytes[piece.start..piece.start + piece.length]);
             count += 1;
         }
@@ -214,7 +240,9 @@ fn extent_kind(entry: Entry) -> ExtentKind {
     match entry.kind() {
         EntryKind::Hole => ExtentKind::Hole,
         EntryKind::Fill(0) => ExtentKind::Zero,
-        EntryKind::Fill(_) | EntryKind::Page => ExtentKind::Data,
+        EntryKind::Fill(_) | EntryKind::Page | EntryKind::Absent(_) | EntryKind::Damaged => {
+            ExtentKind::Data
+        }
     }
 }
 
@@ -263,9 +291,4 @@ impl<'volume> EntryCursor<'volume> {
             }
         }
     }
-}
-
-fn corrupt(action: Action, range: ByteRange, error: DecodeError) -> DeviceError {
-    let source = Some(error.into());
-    DeviceError { source, ..DeviceError::new(DeviceErrorKind::Corrupt, action, range) }
 }

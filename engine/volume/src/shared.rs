@@ -1,13 +1,17 @@
 //! What the volumes of one pool share.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::PageStore;
 
 use crate::compress::{Compression, Progress};
+use crate::hooks::{
+    FlushTarget, HookError, NotConnected, PageSource, SourceError, SourceErrorKind,
+};
 use crate::locks::BlockLocks;
 use crate::sweep::Sweep;
+use crate::volume::Volume;
 
 /// How often a request that finds no memory tries again after collecting what is on its way to be
 /// freed.
@@ -29,6 +33,8 @@ pub(crate) struct Shared {
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
+    pub(crate) flush_target: OnceLock<Arc<dyn FlushTarget>>,
+    pub(crate) page_source: RwLock<Option<Arc<dyn PageSource>>>,
 }
 
 impl Shared {
@@ -39,6 +45,8 @@ impl Shared {
             sweep,
             compression: Compression::new(),
             shortage: Mutex::new(()),
+            flush_target: OnceLock::new(),
+            page_source: RwLock::new(None),
         }
     }
 
@@ -47,6 +55,24 @@ impl Shared {
     pub(crate) fn is_short_of_memory(&self) -> bool {
         let size_bytes = self.store.region().size_bytes();
         self.store.free_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
+    }
+
+    /// Has the journal make a volume's contents durable. Not to be called while pinned or with a
+    /// lane.
+    pub(crate) fn flush_durably(&self, volume: &Volume) -> Result<(), HookError> {
+        match self.flush_target.get() {
+            Some(target) => target.flush(volume),
+            None => Err(Box::new(NotConnected { what: "journal" })),
+        }
+    }
+
+    /// Where absent pages are.
+    pub(crate) fn page_source(&self) -> Result<Arc<dyn PageSource>, SourceError> {
+        let source = self.page_source.read().expect("nobody panics with the source locked");
+        source.clone().ok_or_else(|| SourceError {
+            kind: SourceErrorKind::Unreachable,
+            source: Some(Box::new(NotConnected { what: "image" })),
+        })
     }
 
     /// Makes an attempt, and a few more if it finds no memory. Not to be called while pinned or

@@ -55,6 +55,36 @@ impl fmt::Display for Reduction {
     }
 }
 
+/// What a flush promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// What is acknowledged survives the death of the process, not the loss of power.
+    Ram,
+    /// As `Ram`; after a loss of power the last image is there.
+    Image,
+    /// What is flushed is on stable storage.
+    Journal,
+}
+
+impl Durability {
+    pub const ALL: [Self; 3] = [Self::Ram, Self::Image, Self::Journal];
+
+    /// The name in the command line and the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ram => "ram",
+            Self::Image => "image",
+            Self::Journal => "journal",
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a shrinking resize does with blocks behind the new end that hold data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShrinkPolicy {
@@ -114,4 +144,18 @@ pub struct VolumeSpec {
     pub size_bytes: u64,
     pub sector: SectorSize,
     pub reduction: Reduction,
+    pub durability: Durability,
+}
+
+impl VolumeSpec {
+    /// A volume as most are: sectors of 512 bytes, everything reduced, in memory only.
+    pub fn new(name: VolumeName, size_bytes: u64) -> Self {
+        Self {
+            name,
+            size_bytes,
+            sector: SectorSize::Bytes512,
+            reduction: Reduction::Full,
+            durability: Durability::Ram,
+        }
+    }
 }

@@ -5,20 +5,23 @@
 //!             dropped; bit 9: which of the two names counts
 //! word 1      id
 //! word 2      size in bytes
-//! word 3      sector: 0 for 512, 1 for 4096; above, from bit 8: reduction
+//! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability
 //! word 4      root of the map
 //! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only
 //! words 8-15, 16-23   names, padded with zeros
+//! words 26, 27        the image that has what is not marked as unsaved, and the volume's id there
+//! word 28     1: the journal and the image it starts from have all that is not marked
 //! ```
 //!
-//! Record 0 is no volume: its word 0 is the next id. Each change commits by one store of word 0
+//! Record 0 is no volume: its word 0 is the next id, words 2 and 3 the id of the durable set, word
+//! 4 the image that absent entries are in. Each change commits by one store of word 0
 //! or of the word changed.
 
 use block_device::SectorSize;
 use page_store::{PageStore, ROOT_WORD_COUNT};
 
 use crate::counts::Counts;
-use crate::spec::{NAME_BYTES_MAX, Reduction, VolumeName, is_size};
+use crate::spec::{Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size};
 
 const RECORD_WORDS: usize = 32;
 pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
@@ -33,6 +36,13 @@ const FILLED: usize = 6;
 const UNTRIED: usize = 7;
 const NAMES: [usize; 2] = [8, 16];
 const NAME_WORDS: usize = 8;
+const BASE_IMAGE: usize = 26;
+const BASE_ID: usize = 27;
+const ANCHORED: usize = 28;
+
+/// Words of record 0.
+const SET_ID: [usize; 2] = [2, 3];
+const ABSENT_IMAGE: usize = 4;
 
 const FREE: u64 = 0;
 const LIVE: u64 = 1;
@@ -40,6 +50,8 @@ const DELETING: u64 = 2;
 const STATE_MASK: u64 = 0xFF;
 const TRIMMING: u64 = 1 << 8;
 const SECOND_NAME: u64 = 1 << 9;
+/// The map is being filled from an image: after a kill the volume goes.
+const FILLING: u64 = 1 << 10;
 
 const _: () = assert!(NAME_BYTES_MAX < NAME_WORDS * 8);
 
@@ -53,19 +65,91 @@ pub(crate) struct Stored {
     pub(crate) name: VolumeName,
     pub(crate) id: u64,
     pub(crate) size_bytes: u64,
-    pub(crate) sector: SectorSize,
-    pub(crate) reduction: Reduction,
+    pub(crate) shape: Shape,
     pub(crate) written_blocks: u64,
     pub(crate) fill_blocks: u64,
     pub(crate) untried_blocks: u64,
     /// Blocks behind the end may still be mapped.
     pub(crate) is_trimming: bool,
+    pub(crate) base: Option<ImageBase>,
+    pub(crate) is_anchored: bool,
 }
 
-/// Ids are never given twice: the next one is stored before this one is used.
-pub(crate) fn take_id(store: &PageStore) -> u64 {
-    let id = store.root_word(0).max(1);
-    store.set_root_word(0, id + 1);
+/// What kind of volume a record is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) sector: SectorSize,
+    pub(crate) reduction: Reduction,
+    pub(crate) durability: Durability,
+}
+
+impl Shape {
+    fn from_word(word: u64) -> Option<Self> {
+        let byte = |index: u32| usize::try_from((word >> (8 * index)) & 0xFF).expect("a byte");
+        let sector = match byte(0) {
+            0 => SectorSize::Bytes512,
+            _ => SectorSize::Bytes4096,
+        };
+        Some(Self {
+            sector,
+            reduction: *Reduction::ALL.get(byte(1))?,
+            durability: *Durability::ALL.get(byte(2))?,
+        })
+    }
+
+    fn to_word(self) -> u64 {
+        let sector = u64::from(self.sector == SectorSize::Bytes4096);
+        let reduction = position(&Reduction::ALL, self.reduction);
+        let durability = position(&Durability::ALL, self.durability);
+        sector | (reduction << 8) | (durability << 16)
+    }
+}
+
+fn position<T: PartialEq>(all: &[T], one: T) -> u64 {
+    all.iter().position(|known| *known == one).expect("all are listed") as u64
+}
+
+/// Where the contents of blocks are that are not marked as unsaved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageBase {
+    /// Number of the image.
+    pub image: u64,
+    /// Id that the volume has in it.
+    pub volume_id: u64,
+}
+
+/// Identifies what belongs together: a pool, its journal and its images.
+pub type SetId = [u8; 16];
+
+/// The durable set that the pool belongs to; `None` before there is one.
+pub(crate) fn set_id(store: &PageStore) -> Option<SetId> {
+    let words = SET_ID.map(|word| store.root_word(word).to_le_bytes());
+    let mut id = [0; 16];
+    id.as_chunks_mut::<8>().0.copy_from_slice(&words);
+    (id != [0; 16]).then_some(id)
+}
+
+pub(crate) fn set_set_id(store: &PageStore, id: SetId) {
+    for (&word, bytes) in SET_ID.iter().zip(id.as_chunks::<8>().0) {
+        store.set_root_word(word, u64::from_le_bytes(*bytes));
+    }
+}
+
+/// The image that absent entries are in.
+pub(crate) fn absent_image(store: &PageStore) -> Option<u64> {
+    Some(store.root_word(ABSENT_IMAGE)).filter(|&image| image != 0)
+}
+
+pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {
+    store.set_root_word(ABSENT_IMAGE, image.unwrap_or(0));
+}
+
+/// Ids are never given twice: the next one is stored before this one is used. A wish is for an id
+/// that the volume had before its pool was lost.
+pub(crate) fn take_id(store: &PageStore, wish: Option<u64>) -> u64 {
+    let next = store.root_word(0).max(1);
+    let id = wish.unwrap_or(next);
+    store.set_root_word(0, next.max(id + 1));
     id
 }
 
@@ -97,12 +181,6 @@ impl Record {
         if state & STATE_MASK != LIVE {
             return None;
         }
-        let shape = self.get(store, SHAPE);
-        let reduction = usize::try_from(shape >> 8).ok()?;
-        let sector = match shape & 0xFF {
-            0 => SectorSize::Bytes512,
-            _ => SectorSize::Bytes4096,
-        };
         let size_bytes = self.get(store, SIZE);
         let id = self.get(store, ID);
         if !is_size(size_bytes) || id == 0 {
@@ -112,30 +190,59 @@ impl Record {
             name: self.load_name(store, state)?,
             id,
             size_bytes,
-            sector,
-            reduction: *Reduction::ALL.get(reduction)?,
+            shape: Shape::from_word(self.get(store, SHAPE))?,
             written_blocks: self.get(store, WRITTEN),
             fill_blocks: self.get(store, FILLED),
             untried_blocks: self.get(store, UNTRIED),
             is_trimming: state & TRIMMING != 0,
+            base: self.base(store),
+            is_anchored: self.get(store, ANCHORED) == 1,
         })
     }
 
-    /// Fills a free record; the volume is there when this returns.
-    pub(crate) fn create(self, store: &PageStore, volume: &Stored) {
+    /// Fills a free record; the volume is there when this returns, or a kill deletes it as long as
+    /// it is `filling`.
+    pub(crate) fn create(self, store: &PageStore, volume: &Stored, is_filling: bool) {
         self.store_name(store, NAMES[0], &volume.name);
         self.set(store, ID, volume.id);
         self.set(store, SIZE, volume.size_bytes);
         self.set(store, ROOT, 0);
-        self.set_shape(store, volume.sector, volume.reduction);
-        self.set(store, STATE, LIVE);
+        self.set_shape(store, volume.shape);
+        self.set_base(store, volume.base);
+        self.set_anchored(store, volume.is_anchored);
+        self.set(store, STATE, LIVE | if is_filling { FILLING } else { 0 });
     }
 
-    pub(crate) fn set_shape(self, store: &PageStore, sector: SectorSize, reduction: Reduction) {
-        let sector = u64::from(sector == SectorSize::Bytes4096);
-        let position = Reduction::ALL.iter().position(|&known| known == reduction);
-        let reduction = position.expect("all reductions are listed") as u64;
-        self.set(store, SHAPE, sector | (reduction << 8));
+    /// Whether a kill came while the map was being filled.
+    pub(crate) fn is_filling(self, store: &PageStore) -> bool {
+        self.is_live(store) && self.get(store, STATE) & FILLING != 0
+    }
+
+    pub(crate) fn end_filling(self, store: &PageStore) {
+        self.set(store, STATE, self.get(store, STATE) & !FILLING);
+    }
+
+    pub(crate) fn set_shape(self, store: &PageStore, shape: Shape) {
+        self.set(store, SHAPE, shape.to_word());
+    }
+
+    pub(crate) fn base(self, store: &PageStore) -> Option<ImageBase> {
+        let image = self.get(store, BASE_IMAGE);
+        let volume_id = self.get(store, BASE_ID);
+        (image != 0).then_some(ImageBase { image, volume_id })
+    }
+
+    /// Sets the base. A kill in between leaves none.
+    pub(crate) fn set_base(self, store: &PageStore, base: Option<ImageBase>) {
+        self.set(store, BASE_IMAGE, 0);
+        if let Some(base) = base {
+            self.set(store, BASE_ID, base.volume_id);
+            self.set(store, BASE_IMAGE, base.image);
+        }
+    }
+
+    pub(crate) fn set_anchored(self, store: &PageStore, is_anchored: bool) {
+        self.set(store, ANCHORED, u64::from(is_anchored));
     }
 
     pub(crate) fn set_size(self, store: &PageStore, size_bytes: u64) {

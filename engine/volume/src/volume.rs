@@ -1,7 +1,7 @@
 //! One volume: the block device that exports serve.
 
 use std::io::IoSlice;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, IO_BYTES_MAX,
@@ -14,16 +14,17 @@ use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::counts::Counts;
 use crate::leaf_cache::LeafCache;
+use crate::leaf_marks::LeafMarks;
 use crate::map::{LEAF_BLOCKS, Map};
 use crate::shared::Shared;
-use crate::spec::{Reduction, VolumeName};
-use crate::table::{Record, Stored};
-use crate::untried::UntriedLeaves;
+use crate::spec::{Durability, Reduction, VolumeName};
+use crate::table::{ImageBase, Record, Shape, Stored};
 use crate::usage::VolumeUsage;
 
 /// An open volume. Handles outlive the volume's deletion; their requests then fail with `Gone`.
 #[derive(Debug)]
 pub struct Volume {
+    this: Weak<Volume>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) record: Record,
     pub(crate) map: Map,
@@ -33,30 +34,38 @@ pub struct Volume {
     name: Mutex<VolumeName>,
     size_bytes: AtomicU64,
     reduction: AtomicU8,
+    durability: AtomicU8,
+    is_anchored: AtomicBool,
     is_gone: AtomicBool,
     pub(crate) counts: Counts,
-    pub(crate) untried_leaves: UntriedLeaves,
+    pub(crate) untried_leaves: LeafMarks,
+    /// Leaves with blocks that are not in the journal; kept up for class `journal` only.
+    pub(crate) unjournaled_leaves: LeafMarks,
 }
 
 impl Volume {
-    pub(crate) fn new(shared: Arc<Shared>, record: Record, stored: &Stored) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, record: Record, stored: &Stored) -> Arc<Self> {
         let lane_count = shared.store.lane_count();
-        let volume = Self {
+        let leaf_count = stored.size_bytes.div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64);
+        let shape = stored.shape;
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             shared,
             record,
             map: Map { root_word: record.root_word() },
-            leaves: LeafCache::new(stored.size_bytes.div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64)),
+            leaves: LeafCache::new(leaf_count),
             id: stored.id,
-            sector: stored.sector,
+            sector: shape.sector,
             name: Mutex::new(stored.name.clone()),
             size_bytes: AtomicU64::new(stored.size_bytes),
-            reduction: AtomicU8::new(0),
+            reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
+            durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
+            is_anchored: AtomicBool::new(stored.is_anchored),
             is_gone: AtomicBool::new(false),
             counts: Counts::new(lane_count),
-            untried_leaves: UntriedLeaves::new(),
-        };
-        volume.set_reduction(stored.reduction);
-        volume
+            untried_leaves: LeafMarks::new(),
+            unjournaled_leaves: LeafMarks::new(),
+        })
     }
 
     pub fn name(&self) -> String {
@@ -82,9 +91,55 @@ impl Volume {
     }
 
     pub(crate) fn set_reduction(&self, reduction: Reduction) {
-        let position = Reduction::ALL.iter().position(|&known| known == reduction);
-        let position = position.expect("all reductions are listed");
-        self.reduction.store(u8::try_from(position).expect("there are four"), Ordering::Relaxed);
+        self.reduction.store(place_of(&Reduction::ALL, reduction), Ordering::Relaxed);
+    }
+
+    /// What a flush promises.
+    pub fn durability(&self) -> Durability {
+        Durability::ALL[usize::from(self.durability.load(Ordering::Relaxed))]
+    }
+
+    pub(crate) fn set_durability(&self, durability: Durability) {
+        self.durability.store(place_of(&Durability::ALL, durability), Ordering::Relaxed);
+    }
+
+    /// Whether flushes go to the journal.
+    #[inline]
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
+    }
+
+    /// Whether the journal, and the image that it starts from, have all that is not marked. A
+    /// volume of class `journal` that is not anchored needs an image before a flush can be true.
+    pub fn is_anchored(&self) -> bool {
+        // PAIRS-WITH: Volume::set_anchored, "an image has what is not marked".
+        self.is_anchored.load(Ordering::Acquire)
+    }
+
+    /// An image has all that is not marked as unjournaled, or (`false`) none has.
+    pub fn set_anchored(&self, is_anchored: bool) {
+        self.record.set_anchored(&self.shared.store, is_anchored);
+        // PAIRS-WITH: Volume::is_anchored, "an image has what is not marked".
+        self.is_anchored.store(is_anchored, Ordering::Release);
+    }
+
+    /// The image that has the contents of all blocks that are not marked as unsaved.
+    pub fn image_base(&self) -> Option<ImageBase> {
+        self.record.base(&self.shared.store)
+    }
+
+    /// Sets [`Volume::image_base`].
+    pub fn set_image_base(&self, base: Option<ImageBase>) {
+        self.record.set_base(&self.shared.store, base);
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { sector: self.sector, reduction: self.reduction(), durability: self.durability() }
+    }
+
+    /// The volume, to be kept.
+    pub fn handle(&self) -> Arc<Self> {
+        self.this.upgrade().expect("whoever sees the volume keeps it")
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -158,6 +213,12 @@ impl Volume {
     }
 }
 
+/// Where a value stands among all of its kind: a byte.
+fn place_of<T: PartialEq>(all: &[T], one: T) -> u8 {
+    let place = all.iter().position(|known| *known == one).expect("all are listed");
+    u8::try_from(place).expect("there are few")
+}
+
 /// The part of a block that a request covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -170,6 +231,11 @@ pub(crate) struct Piece {
 impl Piece {
     pub(crate) fn is_whole(self) -> bool {
         self.length == BLOCK_BYTES
+    }
+
+    pub(crate) fn range(self) -> ByteRange {
+        let start = self.block * BLOCK_BYTES as u64 + self.start as u64;
+        ByteRange::new(start, self.length as u64)
     }
 }
 
@@ -242,13 +308,23 @@ impl BlockDevice for Volume {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        // Class `ram`: what is acknowledged is in the region already.
-        self.admit(&self.shared.store.pin(), Action::Flush, ByteRange::new(0, 0))
+        let range = ByteRange::new(0, 0);
+        self.admit(&self.shared.store.pin(), Action::Flush, range)?;
+        if !self.is_journaled() {
+            // What is acknowledged is in the region already, and nothing better is promised.
+            return Ok(());
+        }
+        self.shared.flush_durably(self).map_err(|source| DeviceError {
+            source: Some(source),
+            ..DeviceError::new(DeviceErrorKind::NotDurable, Action::Flush, range)
+        })
     }
 
     fn write_cache(&self) -> WriteCache {
-        // Class `ram`: the region has what is acknowledged, and nothing better is promised.
-        WriteCache::Absent
+        match self.durability() {
+            Durability::Ram | Durability::Image => WriteCache::Absent,
+            Durability::Journal => WriteCache::Volatile,
+        }
     }
 
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
@@ -285,10 +361,8 @@ mod tests {
 
     fn create(engine: &Engine, name: &str) -> Arc<Volume> {
         let spec = VolumeSpec {
-            name: name.parse().expect("a good name"),
-            size_bytes: 8 * LEAF_BYTES,
             sector: SectorSize::Bytes4096,
-            reduction: Reduction::Full,
+            ..VolumeSpec::new(name.parse().expect("a good name"), 8 * LEAF_BYTES)
         };
         engine.create_volume(spec).expect("a volume can be made")
     }

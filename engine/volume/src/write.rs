@@ -2,7 +2,7 @@
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, Lane, LinkError, NewPage, NoSpace, NodeRef, Purpose};
+use page_store::{Entry, EntryKind, Lane, LinkError, Marks, NewPage, NoSpace, NodeRef, Purpose};
 use sync::Pinned;
 
 use crate::map::{index_in_leaf, leaf_of};
@@ -56,12 +56,22 @@ impl Volume {
             let Some(&piece) = todo.peek() else { break };
             let bytes = &from[..piece.length];
             let result = match <&Block>::try_from(bytes) {
-                Ok(block) => self.write_block(&mut lane, &pinned, piece.block, block),
+                Ok(block) => {
+                    self.write_block(&mut lane, &pinned, piece.block, block).map_err(From::from)
+                }
                 Err(_) => {
                     self.change_part(&mut lane, &pinned, piece, |part| part.copy_from_slice(bytes))
                 }
             };
-            result.map_err(fail)?;
+            match result {
+                Ok(()) => {}
+                Err(PartError::Device(kind)) => return Err(fail(kind)),
+                Err(PartError::Absent) => {
+                    drop(pinned);
+                    drop(lane);
+                    return self.bring_in_block(Action::Write, piece.block);
+                }
+            }
             *from = &from[piece.length..];
             todo.next();
         }
@@ -93,16 +103,19 @@ impl Volume {
         pinned: &Pinned<'_>,
         piece: Piece,
         change: impl FnOnce(&mut [u8]),
-    ) -> Result<(), DeviceErrorKind> {
+    ) -> Result<(), PartError> {
         let _held = self.shared.locks.lock_block(self.id(), piece.block);
         let old = EntryCursor::new(self).entry(pinned, piece.block);
+        if let EntryKind::Absent(_) = old.kind() {
+            return Err(PartError::Absent);
+        }
         let mut contents = [0; BLOCK_BYTES];
         let read = self.shared.store.read_page(pinned, old, &mut contents);
         read.map_err(|_| DeviceErrorKind::Corrupt)?;
         change(&mut contents[piece.start..piece.start + piece.length]);
         let purpose = || purpose_of(old);
         let page = lane.store_page(pinned, &contents, self.policy(), purpose).map_err(no_space)?;
-        self.publish_page(lane, pinned, piece.block, page)
+        Ok(self.publish_page(lane, pinned, piece.block, page)?)
     }
 
     /// Makes a page what the block holds. The caller holds the block.
@@ -125,9 +138,15 @@ impl Volume {
         };
         self.shared.sweep.before_change(&self.shared.store, &self.counts, pinned, node);
         let is_untried = page.entry().is_untried();
-        self.exchange(lane, (node, index_in_leaf(block)), page);
+        let index = index_in_leaf(block);
+        let new = page.entry().with(Marks::ALL);
+        let old = lane.replace(node, index, page, Marks::ALL);
+        self.counts.change(lane.index(), old, new);
         if is_untried {
             self.untried_leaves.mark(leaf_of(block));
+        }
+        if self.is_journaled() {
+            self.unjournaled_leaves.mark(leaf_of(block));
         }
         Ok(())
     }
@@ -148,16 +167,32 @@ impl Volume {
         Ok(node)
     }
 
-    /// Publishes a page in a leaf that has been seen by the sweep.
-    pub(crate) fn exchange(
+    /// Gives an entry another page of the same contents: what it lacks stays so. The caller holds
+    /// the block, and the leaf has been seen by the sweep.
+    pub(crate) fn move_to(
         &self,
         lane: &mut Lane<'_>,
         (node, index): (NodeRef, usize),
         page: NewPage,
     ) {
-        let new = page.entry();
-        let old = lane.replace(node, index, page);
+        let marks = lane.marks(node, index);
+        let new = page.entry().with(marks);
+        let old = lane.replace(node, index, page, marks);
         self.counts.change(lane.index(), old, new);
+    }
+}
+
+/// Why a part of a block cannot be changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PartError {
+    /// The rest of the block has to be fetched first.
+    Absent,
+    Device(DeviceErrorKind),
+}
+
+impl From<DeviceErrorKind> for PartError {
+    fn from(kind: DeviceErrorKind) -> Self {
+        Self::Device(kind)
     }
 }
 

@@ -30,10 +30,8 @@ impl Pool {
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {
-        name: name.parse().expect("a good name"),
-        size_bytes,
         sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
+        ..VolumeSpec::new(name.parse().expect("a good name"), size_bytes)
     }
 }
 

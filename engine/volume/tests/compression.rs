@@ -14,10 +14,9 @@ const BLOCK: u64 = 4096;
 
 fn create(engine: &Engine, name: &str, reduction: Reduction) -> Arc<Volume> {
     let spec = VolumeSpec {
-        name: name.parse().expect("a good name"),
-        size_bytes: 64 * MIB,
         sector: SectorSize::Bytes4096,
         reduction,
+        ..VolumeSpec::new(name.parse().expect("a good name"), 64 * MIB)
     };
     engine.create_volume(spec).expect("a volume can be made")
 }

@@ -7,17 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, SectorSize};
 use model::{Contents, Random, Texture};
 use support::{Pool, check_sound_when_empty, check_sums, settle};
-use volume::{Reduction, VolumeErrorKind, VolumeSpec};
+use volume::{VolumeErrorKind, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {
-        name: name.parse().expect("a good name"),
-        size_bytes,
         sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
+        ..VolumeSpec::new(name.parse().expect("a good name"), size_bytes)
     }
 }
 

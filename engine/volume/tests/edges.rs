@@ -5,16 +5,14 @@ mod support;
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, SectorSize, Zeroes};
 use model::Request;
 use support::{Pool, check_sound_when_empty};
-use volume::{Engine, Reduction, VolumeSpec};
+use volume::{Engine, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {
-        name: name.parse().expect("a good name"),
-        size_bytes,
         sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
+        ..VolumeSpec::new(name.parse().expect("a good name"), size_bytes)
     }
 }
 

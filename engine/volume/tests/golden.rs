@@ -80,7 +80,7 @@ fn fill(engine: &Engine, (name, size_bytes): (&str, u64), held: &[(u64, u64)]) {
         _ => (SectorSize::Bytes4096, Reduction::Dedup),
     };
     let name = name.parse().expect("a good name");
-    let spec = VolumeSpec { name, size_bytes, sector, reduction };
+    let spec = VolumeSpec { sector, reduction, ..VolumeSpec::new(name, size_bytes) };
     let volume = engine.create_volume(spec).expect("a volume can be made");
     for &(block, number) in held {
         volume.write(block * BLOCK, &contents(number)).expect("there is room");

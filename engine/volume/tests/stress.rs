@@ -32,10 +32,8 @@ const REQUEST_COUNT: u64 = 2500;
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {
-        name: name.parse().expect("a good name"),
-        size_bytes,
         sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
+        ..VolumeSpec::new(name.parse().expect("a good name"), size_bytes)
     }
 }
 

@@ -12,7 +12,6 @@
 use std::ops::Range;
 
 use codec::{Block, Encoder};
-use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::PageBytes;
@@ -163,14 +162,10 @@ impl Lane<'_> {
         }
     }
 
-    /// Takes the mark off entry `index` of a leaf. It names the same page before and after. The
-    /// caller keeps other writers of the entry away.
-    pub fn unmark(&mut self, leaf: NodeRef, index: usize) -> Entry {
-        let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
-        let entry = Entry(word.load(Ordering::Relaxed)).without_mark();
-        // PAIRS-WITH: PageStore::entry, "the page that the entry names".
-        word.store(entry.0, Ordering::Release);
-        entry
+    /// Entry `index` of a leaf names a page that was tried: says so. Returns what the entry said
+    /// before and after. The caller keeps other writers of the entry away.
+    pub fn settle_tried(&mut self, leaf: NodeRef, index: usize) -> (Entry, Entry) {
+        self.reword(leaf, index, Entry::as_tried)
     }
 
     /// In a slot of a packed class: one of the raw class would win nothing.

@@ -2,13 +2,13 @@
 
 use codec::DecodeError;
 use sync::atomic::Ordering;
-use sync::{Pinned, Striped, counted};
+use sync::{Striped, counted};
 
 use crate::entry::Entry;
 use crate::fingerprint::{Fingerprinter, described_fingerprint};
 use crate::index::DedupIndex;
 use crate::layout::{Class, Slot};
-use crate::memory::Memory;
+use crate::memory::{Keeps, Memory};
 
 /// Bytes that memory moves at a time.
 const LINE_BYTES: usize = 64;
@@ -39,13 +39,13 @@ impl Core {
     #[inline]
     pub(crate) fn stored_page<'seen>(
         &'seen self,
-        pinned: &'seen Pinned<'_>,
+        kept: &'seen impl Keeps,
         entry: Entry,
     ) -> Result<PageBytes<'seen>, DecodeError> {
         let at = entry.slot().ok_or(DecodeError)?;
         let length = entry.length_bytes();
         if length == 0 && at.class == Class::RAW && self.memory.layout.has_large(at.slab, at.slot) {
-            return Ok(PageBytes::Raw(self.memory.large_slot_bytes(pinned, at)));
+            return Ok(PageBytes::Raw(self.memory.large_slot_bytes(kept, at)));
         }
         if !self.memory.layout.has(at) {
             return Err(DecodeError);
@@ -61,7 +61,7 @@ impl Core {
         for line in (0..length as u64).step_by(LINE_BYTES) {
             self.memory.region.prefetch(start + line);
         }
-        Ok(PageBytes::Encoded(self.memory.slot_bytes(pinned, at, length)))
+        Ok(PageBytes::Encoded(self.memory.slot_bytes(kept, at, length)))
     }
 
     /// Brings near what releasing a reference looks at first.

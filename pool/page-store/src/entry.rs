@@ -1,19 +1,25 @@
 //! What a word of a map says.
 //!
 //! ```text
-//!  63  60 59 57 56 55 53 52      41 40    35 34      24 23                  0
-//! ┌──────┬─────┬──┬─────┬──────────┬────────┬──────────┬─────────────────────┐
-//! │ kind │ 0   │ u│ 0   │ length   │ class  │ slot     │ slab                │  page, node
-//! ├──────┼─────┴──┴─────┴──────────┴────────┴┬─────────┴─────────────────────┤
-//! │ 1    │ 0                                 │ pattern (32 bits)             │  fill
-//! ├──────┼───────────────────────────────────┴───────────────────────────────┤
-//! │ 0    │ 0                                                                 │  hole
-//! └──────┴───────────────────────────────────────────────────────────────────┘
+//!  63  60 59 58 57 56 55 53 52      41 40    35 34      24 23                  0
+//! ┌──────┬──┬──┬──┬──┬─────┬──────────┬────────┬──────────┬─────────────────────┐
+//! │ kind │ 0│ i│ j│ u│ 0   │ length   │ class  │ slot     │ slab                │  2 page, 3 node
+//! ├──────┼──┼──┼──┼──┴─────┴──────────┴────────┴┬─────────┴─────────────────────┤
+//! │ 1    │ 0│ i│ j│ 0                           │ pattern (32 bits)             │  fill
+//! ├──────┼──┼──┼──┼─────────────────────────────┴───────────────────────────────┤
+//! │ 0    │ 0│ i│ j│ 0                                                           │  hole
+//! ├──────┼──┴──┴──┴────────────┬────────────────────────────────────────────────┤
+//! │ 4    │ 0                   │ number in an image (48 bits)                   │  absent
+//! ├──────┼─────────────────────┴────────────────────────────────────────────────┤
+//! │ 5    │ 0                                                                    │  damaged
+//! └──────┴──────────────────────────────────────────────────────────────────────┘
 //! ```
 //! The length is that of the encoding, or 0 for a page stored as it is. Bit u: the page is
 //! untried, so it is stored as it is until somebody has time to compress it. Both repeat what the
 //! slot's word says (bits 41 to 56 here are bits 16 to 31 there). An entry may still have the mark
 //! when its page has lost it, never the other way round.
+//!
+//! Bits j and i: what the block holds is not in the journal, not in an image ([`Marks`]).
 
 use crate::fingerprint::{UNTRIED_LENGTH, described_length, is_described_untried};
 use crate::layout::{Class, Slot};
@@ -22,6 +28,13 @@ const KIND_SHIFT: u32 = 60;
 const KIND_FILL: u64 = 1;
 const KIND_PAGE: u64 = 2;
 const KIND_NODE: u64 = 3;
+const KIND_ABSENT: u64 = 4;
+const KIND_DAMAGED: u64 = 5;
+
+const MARKS_SHIFT: u32 = 57;
+
+/// Bits of the number of an absent page.
+pub const ABSENT_BITS: u32 = 48;
 
 const SLAB_BITS: u32 = 24;
 const SLOT_BITS: u32 = 11;
@@ -49,6 +62,21 @@ pub enum EntryKind {
     Fill(u32),
     /// Contents in memory.
     Page,
+    /// Contents that an image has under this number, and memory has not yet.
+    Absent(u64),
+    /// Contents that were found damaged and could not be had from elsewhere.
+    Damaged,
+}
+
+/// What the contents of a block still lack: they are not in the journal, not in an image.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Marks(u64);
+
+impl Marks {
+    pub const NONE: Self = Self(0);
+    pub const UNJOURNALED: Self = Self(1 << MARKS_SHIFT);
+    pub const UNSAVED: Self = Self(2 << MARKS_SHIFT);
+    pub const ALL: Self = Self(Self::UNJOURNALED.0 | Self::UNSAVED.0);
 }
 
 impl Entry {
@@ -61,7 +89,9 @@ impl Entry {
                 let pattern = u32::try_from(self.0 & low_bits(32));
                 EntryKind::Fill(pattern.expect("32 bits were kept"))
             }
-            _ => EntryKind::Page,
+            KIND_PAGE => EntryKind::Page,
+            KIND_ABSENT => EntryKind::Absent(self.0 & low_bits(ABSENT_BITS)),
+            _ => EntryKind::Damaged,
         }
     }
 
@@ -69,7 +99,8 @@ impl Entry {
         self.0 >> KIND_SHIFT == 0
     }
 
-    pub(crate) fn fill(pattern: u32) -> Self {
+    /// One pattern, over and over.
+    pub fn filled(pattern: u32) -> Self {
         Self((KIND_FILL << KIND_SHIFT) | u64::from(pattern))
     }
 
@@ -86,16 +117,55 @@ impl Entry {
         Self(Self::page(at, described_length(description)).0 | mark)
     }
 
+    /// What an image has under this number.
+    pub fn absent(number: u64) -> Self {
+        assert!(number <= low_bits(ABSENT_BITS), "numbers have {ABSENT_BITS} bits");
+        Self((KIND_ABSENT << KIND_SHIFT) | number)
+    }
+
+    pub const fn damaged() -> Self {
+        Self(KIND_DAMAGED << KIND_SHIFT)
+    }
+
+    /// Whether it has any of these marks.
+    #[inline]
+    pub const fn has(self, marks: Marks) -> bool {
+        self.0 & marks.0 != 0
+    }
+
+    #[must_use]
+    #[inline]
+    pub const fn with(self, marks: Marks) -> Self {
+        Self(self.0 | marks.0)
+    }
+
+    #[must_use]
+    pub const fn without(self, marks: Marks) -> Self {
+        Self(self.0 & !marks.0)
+    }
+
+    /// The marks that it has.
+    #[inline]
+    pub const fn marks(self) -> Marks {
+        Marks(self.0 & Marks::ALL.0)
+    }
+
     /// Whether the page is stored as it is only until somebody has time to compress it.
     #[inline]
     pub fn is_untried(self) -> bool {
         self.0 & UNTRIED != 0 && self.0 >> KIND_SHIFT == KIND_PAGE
     }
 
-    /// The same without the mark: equal for all entries that name one page.
+    /// The same page, which is not to be tried any more.
     #[must_use]
-    pub fn without_mark(self) -> Self {
+    pub(crate) fn as_tried(self) -> Self {
         if self.is_untried() { Self(self.0 & !UNTRIED) } else { self }
+    }
+
+    /// The same without any mark: equal for all entries that name one page.
+    #[must_use]
+    pub fn name(self) -> Self {
+        self.as_tried().without(Marks::ALL)
     }
 
     /// The slot of a page or node; `None` for every other word, also a damaged one.
@@ -183,16 +253,16 @@ mod tests {
         let untried = Entry::described(slot, describe_untried(9));
         assert!(untried.is_untried());
         assert_eq!((untried.slot(), untried.length_bytes()), (Some(slot), 0));
-        assert_eq!(untried.without_mark(), Entry::page(slot, 0));
+        assert_eq!(untried.name(), Entry::page(slot, 0));
         assert!(!Entry::described(slot, describe(0, 9)).is_untried());
-        assert_eq!(Entry::fill(5).without_mark(), Entry::fill(5));
+        assert_eq!(Entry::filled(5).name(), Entry::filled(5));
     }
 
     #[test]
     fn holes_and_fills_have_no_slot() {
         assert_eq!(Entry::HOLE.slot(), None);
-        assert_eq!(Entry::fill(u32::MAX).slot(), None);
-        assert_eq!(Entry::fill(u32::MAX).kind(), EntryKind::Fill(u32::MAX));
+        assert_eq!(Entry::filled(u32::MAX).slot(), None);
+        assert_eq!(Entry::filled(u32::MAX).kind(), EntryKind::Fill(u32::MAX));
     }
 
     #[test]

@@ -40,8 +40,11 @@ impl std::fmt::Debug for Fingerprinter {
 /// In place of a length: the page is stored as it is until somebody has time to compress it.
 pub(crate) const UNTRIED_LENGTH: u64 = 1 << 15;
 
+/// Beside a length: the journal has the page.
+const JOURNALED_LENGTH: u64 = 1 << 14;
+
 /// The bits of a description that are a length.
-const LENGTH_MASK: u64 = UNTRIED_LENGTH - 1;
+const LENGTH_MASK: u64 = (1 << 12) - 1;
 
 /// A slot's description, in its word: the length of the encoding (0 for none) and a fingerprint.
 pub(crate) fn describe(length_bytes: usize, fingerprint: u32) -> u64 {
@@ -49,7 +52,7 @@ pub(crate) fn describe(length_bytes: usize, fingerprint: u32) -> u64 {
 }
 
 pub(crate) fn described_length(description: u64) -> usize {
-    usize::try_from(description & LENGTH_MASK).expect("15 bits")
+    usize::try_from(description & LENGTH_MASK).expect("twelve bits")
 }
 
 /// The description of a page that is stored as it is and not tried yet.
@@ -64,6 +67,16 @@ pub(crate) fn is_described_untried(description: u64) -> bool {
 /// The description of the same page once it was tried.
 pub(crate) fn described_as_tried(description: u64) -> u64 {
     description & !UNTRIED_LENGTH
+}
+
+/// Whether the journal has the page.
+pub(crate) fn is_described_journaled(description: u64) -> bool {
+    description & JOURNALED_LENGTH != 0
+}
+
+/// The description of the same page once the journal has it.
+pub(crate) fn described_as_journaled(description: u64) -> u64 {
+    description | JOURNALED_LENGTH
 }
 
 pub(crate) fn described_fingerprint(description: u64) -> u32 {
@@ -96,5 +109,15 @@ mod tests {
         assert!(is_described_untried(untried));
         assert_eq!(described_length(untried), 0);
         assert_eq!(described_as_tried(untried), describe(0, 0xDEAD_BEEF));
+    }
+
+    #[test]
+    fn that_the_journal_has_a_page_changes_nothing_else_of_it() {
+        let description = described_as_journaled(describe(3632, 0xDEAD_BEEF));
+        assert!(is_described_journaled(description));
+        assert!(!is_described_journaled(describe(3632, 0xDEAD_BEEF)));
+        assert_eq!(described_length(description), 3632);
+        assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
+        assert!(!is_described_untried(description));
     }
 }

@@ -9,7 +9,7 @@ use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::{Core, PageBytes};
-use crate::entry::{Entry, NodeRef};
+use crate::entry::{Entry, Marks, NodeRef, pack};
 use crate::error::{LinkError, NoSpace};
 use crate::fingerprint::{describe, describe_untried, described_fingerprint, is_described_untried};
 use crate::lane_cell::LaneGuard;
@@ -50,11 +50,17 @@ pub struct NewPage(pub(crate) Entry);
 impl NewPage {
     /// Contents that one pattern fills: no memory.
     pub fn fill(pattern: u32) -> Self {
-        Self(Entry::fill(pattern))
+        Self(Entry::filled(pattern))
     }
 
     pub fn entry(&self) -> Entry {
         self.0
+    }
+
+    /// The number of the slot that the page is in, as long as there is a reference to it. `None`
+    /// for a pattern.
+    pub fn slot_number(&self) -> Option<u64> {
+        self.0.slot().map(pack)
     }
 }
 
@@ -140,13 +146,42 @@ impl<'store> Lane<'store> {
 
     /// Publishes a page as what entry `index` of a leaf says, and retires what it said before.
     /// This is the commit of a block write. The caller keeps other writers of the entry away.
-    pub fn replace(&mut self, leaf: NodeRef, index: usize, page: NewPage) -> Entry {
-        self.exchange(leaf, index, page.0)
+    pub fn replace(&mut self, leaf: NodeRef, index: usize, page: NewPage, marks: Marks) -> Entry {
+        self.exchange(leaf, index, page.0.with(marks))
     }
 
-    /// Makes entry `index` of a leaf a hole, and retires what it said before. Needs no memory.
-    pub fn clear(&mut self, leaf: NodeRef, index: usize) -> Entry {
-        self.exchange(leaf, index, Entry::HOLE)
+    /// Makes entry `index` of a leaf name no page in memory: a hole, what is absent or damaged.
+    /// Retires what it said before. Needs no memory.
+    pub fn clear(&mut self, leaf: NodeRef, index: usize, to: Entry) -> Entry {
+        debug_assert!(to.slot().is_none(), "an entry without a page");
+        self.exchange(leaf, index, to)
+    }
+
+    /// The marks of entry `index` of a leaf. The caller keeps other writers of the entry away.
+    pub fn marks(&self, leaf: NodeRef, index: usize) -> Marks {
+        let word = self.core.memory.region.word(self.core.node_word_offset(leaf, index));
+        Entry(word.load(Ordering::Relaxed)).marks()
+    }
+
+    /// Takes marks off entry `index` of a leaf. Returns what the entry said before and after. The
+    /// caller keeps other writers of the entry away.
+    pub fn unmark(&mut self, leaf: NodeRef, index: usize, marks: Marks) -> (Entry, Entry) {
+        self.reword(leaf, index, |entry| entry.without(marks))
+    }
+
+    /// Says the same of a block in other words: it names the same contents before and after.
+    pub(crate) fn reword(
+        &mut self,
+        leaf: NodeRef,
+        index: usize,
+        change: impl Fn(Entry) -> Entry,
+    ) -> (Entry, Entry) {
+        let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
+        let old = Entry(word.load(Ordering::Relaxed));
+        let new = change(old);
+        // PAIRS-WITH: PageStore::entry, "the page that the entry names".
+        word.store(new.0, Ordering::Release);
+        (old, new)
     }
 
     /// Gives a page back that was not published.

@@ -44,7 +44,7 @@ pub use crate::core::PageBytes;
 pub use census::Excess;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
-pub use entry::{Entry, EntryKind, NodeRef};
+pub use entry::{ABSENT_BITS, Entry, EntryKind, Marks, NodeRef};
 pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind};
 pub use footprint::{
     encoding_bytes_max, index_footprint_bytes, node_footprint_bytes, page_footprint_bytes,

@@ -5,6 +5,7 @@ use sync::atomic::Ordering;
 use sync::{Grace, Pinned, counted};
 
 use crate::fingerprint::described_fingerprint;
+use crate::lane::NewPage;
 use crate::layout::{Class, Layout, Slot};
 use crate::slabs::{BookContext, SlabBook};
 
@@ -17,19 +18,25 @@ pub(crate) struct Memory {
     pub(crate) book: SlabBook,
 }
 
+/// What keeps a page's bytes as they are: a pin under which its name was read, or a reference.
+pub(crate) trait Keeps {}
+
+impl Keeps for Pinned<'_> {}
+impl Keeps for NewPage {}
+
 impl Memory {
     /// The first `length` bytes of a live slot. Whoever pins has read the slot's name from a map
     /// under this pin, or holds a reference.
     pub(crate) fn slot_bytes<'seen>(
         &'seen self,
-        _pinned: &'seen Pinned<'_>,
+        _kept: &'seen impl Keeps,
         at: Slot,
         length: usize,
     ) -> &'seen [u8] {
         // SAFETY:
         // - exclusive: the slot's count was not zero when its name was read, so its bytes are
         //   complete and nobody stores to them before the count has been zero for a grace period,
-        //   which the pin holds up.
+        //   which a pin holds up and a reference keeps from beginning.
         unsafe { self.region.bytes(self.layout.slot(at), length) }
     }
 
@@ -37,7 +44,7 @@ impl Memory {
     #[inline]
     pub(crate) fn large_slot_bytes<'seen>(
         &'seen self,
-        _pinned: &'seen Pinned<'_>,
+        _kept: &'seen impl Keeps,
         at: Slot,
     ) -> &'seen codec::Block {
         let offset = self.layout.large_slot(at.slab, at.slot);

@@ -4,16 +4,16 @@ use std::sync::Mutex;
 
 use codec::{Block, DecodeError};
 use region::Region;
-use sync::atomic::Ordering;
-use sync::{Grace, Pinned, Striped, thread_number};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Grace, Pinned, Striped, counted, thread_number};
 
 use crate::census::{self, Excess};
 use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, EntryKind};
 use crate::error::OpenError;
-use crate::fingerprint::Fingerprinter;
+use crate::fingerprint::{Fingerprinter, described_as_journaled, is_described_journaled};
 use crate::index::DedupIndex;
-use crate::lane::{Lane, LaneState};
+use crate::lane::{Lane, LaneState, NewPage};
 use crate::lane_cell::LaneCell;
 use crate::layout::{CLASS_COUNT, Layout};
 use crate::memory::Memory;
@@ -190,7 +190,46 @@ impl PageStore {
             EntryKind::Hole => Ok(PageBytes::Fill(0)),
             EntryKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
             EntryKind::Page => self.core.stored_page(pinned, entry),
+            EntryKind::Absent(_) | EntryKind::Damaged => Err(DecodeError),
         }
+    }
+
+    /// Takes a reference to the page that an entry names, read under this pin. `None` when it names
+    /// none that is there, or when the page has as many references as can be counted.
+    pub fn hold(&self, _pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+        let at = entry.slot().filter(|&at| self.core.memory.layout.has(at))?;
+        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
+        counted::try_share(word, |_| true).map(|_| NewPage(entry.name()))
+    }
+
+    /// The bytes of a page that the caller holds a reference to.
+    pub fn held_page<'seen>(
+        &'seen self,
+        page: &'seen NewPage,
+    ) -> Result<PageBytes<'seen>, DecodeError> {
+        match page.0.kind() {
+            EntryKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
+            _ => self.core.stored_page(page, page.0),
+        }
+    }
+
+    /// Whether [`PageStore::note_journaled`] was called for the page that is in this slot now.
+    pub fn is_journaled(&self, page: &NewPage) -> bool {
+        self.slot_word_of(page).is_some_and(|word| {
+            is_described_journaled(counted::description_of(word.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// The journal has the page. Forgotten when the page goes, or moves to another slot.
+    pub fn note_journaled(&self, page: &NewPage) {
+        if let Some(word) = self.slot_word_of(page) {
+            counted::redescribe(word, described_as_journaled);
+        }
+    }
+
+    fn slot_word_of(&self, page: &NewPage) -> Option<&AtomicU64> {
+        let at = page.0.slot()?;
+        Some(self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at)))
     }
 
     /// Copies the contents that an entry names. The entry was read under this pin.

@@ -10,7 +10,7 @@ use page_store::{PageStore, StoreOptions};
 use results::Suite;
 use serde::Serialize;
 use system::Interruption;
-use volume::{Engine, EngineOptions, Reduction, VolumeSpec};
+use volume::{Engine, EngineOptions, VolumeSpec};
 
 use crate::clock::{Random, nanoseconds};
 use crate::contents::{Contents, Data};
@@ -185,10 +185,8 @@ fn measure_volume(rows: &mut Rows, place: &Place) -> Result<()> {
     let options = EngineOptions { lane_count: 1, fresh_secret: [0x5A; 32] };
     let engine = Engine::open(region, options)?;
     let volume = engine.create_volume(VolumeSpec {
-        name: "steps".parse()?,
-        size_bytes: 64 << 20,
         sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
+        ..VolumeSpec::new("steps".parse()?, 64 << 20)
     })?;
     let mut random = Contents::new(Data::Random, BLOCK_BYTES, 1);
     volume.write(0, random.next())?;

@@ -6,7 +6,7 @@ use block_device::SectorSize;
 use model::Texture;
 use region::CrashPoints;
 use support::{Ended, PoolFile, create, delete, operate, write};
-use volume::{Engine, Reduction, VolumeErrorKind, VolumeSpec};
+use volume::{Engine, VolumeErrorKind, VolumeSpec};
 
 /// More volumes than any table has room for.
 const VOLUMES_MAX: usize = 100_000;
@@ -15,10 +15,8 @@ const VOLUMES_MAX: usize = 100_000;
 fn room(engine: &Engine) -> usize {
     for count in 0..VOLUMES_MAX {
         let spec = VolumeSpec {
-            name: format!("v{count}").parse().expect("a good name"),
-            size_bytes: 4096,
             sector: SectorSize::Bytes4096,
-            reduction: Reduction::Full,
+            ..VolumeSpec::new(format!("v{count}").parse().expect("a good name"), 4096)
         };
         if let Err(error) = engine.create_volume(spec) {
             assert_eq!(error.kind, VolumeErrorKind::TooManyVolumes);

@@ -24,6 +24,8 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
         VolumeErrorKind::DataBehindNewEnd => {
             Problem::new(ProblemKind::DataBehindNewEnd, detail).in_field("size")
         }
+        VolumeErrorKind::NoSpace => Problem::new(ProblemKind::NoSpace, detail),
+        VolumeErrorKind::Damaged => Problem::new(ProblemKind::HostFailed, detail),
     }
 }
 

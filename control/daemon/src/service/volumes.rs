@@ -21,10 +21,9 @@ impl Service {
     pub(crate) fn create_volume(&self, request: &VolumeCreate) -> Result<api::Volume, Problem> {
         refusals::check_classes(Some(request.durability), Some(request.capacity))?;
         let spec = VolumeSpec {
-            name: parse_name(&request.name)?,
-            size_bytes: request.size.0,
             sector: sector_size(request.sector_bytes),
             reduction: engine_reduction(request.reduction),
+            ..VolumeSpec::new(parse_name(&request.name)?, request.size.0)
         };
         let _turn = self.turn();
         let volume = self.engine.create_volume(spec).map_err(|e| refusals::of_volume(&e))?;

@@ -53,10 +53,9 @@ impl Pair {
             Operation::FillUp { slot, seed } => self.fill_up(slot, seed),
             Operation::Create { slot, size_bytes, reduction } => {
                 let spec = VolumeSpec {
-                    name: volume_name(slot),
-                    size_bytes,
                     sector: SectorSize::Bytes4096,
                     reduction: Reduction::ALL[reduction],
+                    ..VolumeSpec::new(volume_name(slot), size_bytes)
                 };
                 let created = self.engine.create_volume(spec).map(drop);
                 check_refusal(created, self.model.create(&name(slot), size_bytes));

@@ -8,7 +8,7 @@ use block_device::{BlockDevice, SectorSize};
 use codec::BLOCK_BYTES;
 use region::Region;
 use system::Interruption;
-use volume::{Engine, EngineOptions, Reduction, Volume, VolumeSpec};
+use volume::{Engine, EngineOptions, Volume, VolumeSpec};
 
 use crate::case::{Case, Op};
 use crate::contents::{Contents, Data};
@@ -157,10 +157,5 @@ fn originals(working_bytes: u64) -> u64 {
 }
 
 fn spec(name: &str, size_bytes: u64) -> Result<VolumeSpec> {
-    Ok(VolumeSpec {
-        name: name.parse()?,
-        size_bytes,
-        sector: SectorSize::Bytes4096,
-        reduction: Reduction::Full,
-    })
+    Ok(VolumeSpec { sector: SectorSize::Bytes4096, ..VolumeSpec::new(name.parse()?, size_bytes) })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use block_device::{BlockDevice, SectorSize};
 use upkeep::Upkeep;
-use volume::{Engine, EngineOptions, Reduction, Volume, VolumeSpec};
+use volume::{Engine, EngineOptions, Volume, VolumeSpec};
 
 use super::medium::Medium;
 use crate::pool::Place;
@@ -25,10 +25,8 @@ impl Embedded {
         let options = EngineOptions { lane_count: writers + 1, fresh_secret: [0x5A; 32] };
         let engine = Engine::open(place.region("pool", pool_bytes)?, options)?;
         let volume = engine.create_volume(VolumeSpec {
-            name: "log".parse()?,
-            size_bytes,
             sector: SectorSize::Bytes4096,
-            reduction: Reduction::Full,
+            ..VolumeSpec::new("log".parse()?, size_bytes)
         })?;
         let upkeep = Upkeep::start(Arc::new(engine), |_| {})
             .context("cannot start the maintenance thread")?;

@@ -106,12 +106,7 @@ fn write_some(device: &dyn BlockDevice, seed: u64) {
 }
 
 fn create_fresh(engine: &Engine, _model: &ModelPool) {
-    let spec = VolumeSpec {
-        name: volume_name(FRESH_SLOT),
-        size_bytes: 1 << 20,
-        sector: SectorSize::Bytes512,
-        reduction: Reduction::Full,
-    };
+    let spec = VolumeSpec::new(volume_name(FRESH_SLOT), 1 << 20);
     let fresh = engine.create_volume(spec).expect("a volume can be made");
     let contents = Contents::new(Texture::Mixed, 5).bytes(64 << 10);
     if fresh.write(0, &contents).is_ok() {

@@ -59,10 +59,9 @@ pub(crate) fn operate(
         }
         Operation::Create { slot, size_bytes, reduction } => {
             let spec = VolumeSpec {
-                name: volume_name(slot),
-                size_bytes,
                 sector: SectorSize::Bytes4096,
                 reduction: Reduction::ALL[reduction],
+                ..VolumeSpec::new(volume_name(slot), size_bytes)
             };
             let _answer = engine.create_volume(spec);
         }

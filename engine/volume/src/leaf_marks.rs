@@ -1,4 +1,4 @@
-//! Which leaves of a map name pages that wait to be compressed.
+//! Which leaves of a map wait for something: for being compressed, for the journal.
 //!
 //! Private memory of a fixed size: a bit stands for one leaf of most volumes, and for several
 //! leaves of very large ones. A set bit may be idle; a leaf with such an entry always has its bit
@@ -15,7 +15,7 @@ const _: () = assert!(WORD_COUNT as u64 * WORD_BITS == BIT_COUNT);
 
 /// The leaves of one volume.
 #[derive(Debug)]
-pub(crate) struct UntriedLeaves {
+pub(crate) struct LeafMarks {
     words: Box<[AtomicU64]>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct LeafSet {
     words: Box<[u64]>,
 }
 
-impl UntriedLeaves {
+impl LeafMarks {
     pub(crate) fn new() -> Self {
         Self { words: (0..WORD_COUNT).map(|_| AtomicU64::new(0)).collect() }
     }
@@ -99,7 +99,7 @@ mod tests {
 
     #[track_caller]
     fn check(marked: &[u64], from: u64, expected: Option<u64>) {
-        let leaves = UntriedLeaves::new();
+        let leaves = LeafMarks::new();
         marked.iter().for_each(|&leaf| leaves.mark(leaf));
         let set = leaves.take();
         assert_eq!(set.and_then(|set| set.next_from(from)), expected);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_put_back_is_taken_again() {
-        let leaves = UntriedLeaves::new();
+        let leaves = LeafMarks::new();
         leaves.mark(9);
         let set = leaves.take().expect("a leaf is marked");
         leaves.mark(10);

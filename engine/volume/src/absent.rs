@@ -1,0 +1,204 @@
+//! Blocks whose contents are in an image and not in memory yet: fetched when they are touched.
+//!
+//! ```text
+//!  read ─▶ absent ─▶ fetch (nothing held) ─┬─▶ the reader gets the page
+//!                                          └─▶ entries of the leaf that still say so get theirs
+//! ```
+//! Bringing a page in changes no contents: whoever overwrites the block meanwhile wins.
+
+use std::sync::Arc;
+
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
+use codec::{BLOCK_BYTES, Block};
+use page_store::{Entry, EntryKind, Purpose};
+
+use crate::hooks::{FetchedPages, Found, SourceError, SourceErrorKind};
+use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::read::EntryCursor;
+use crate::volume::{Volume, pieces};
+
+/// What became of the absent blocks of a leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BroughtIn {
+    /// Blocks that are in memory now.
+    pub present: u64,
+    /// Blocks that are lost: the image's copy is damaged.
+    pub damaged: u64,
+}
+
+impl Volume {
+    /// Blocks that are in an image and not in memory.
+    pub fn absent_blocks(&self) -> u64 {
+        self.counts.absent.sum()
+    }
+
+    /// Reads a range that may hold absent blocks, one block at a time.
+    pub(crate) fn read_slowly(&self, range: ByteRange, into: &mut [u8]) -> Result<(), DeviceError> {
+        let mut rest = into;
+        let mut block = [0; BLOCK_BYTES];
+        for piece in pieces(range) {
+            self.read_or_fetch(Action::Read, range, piece.block, &mut block)?;
+            let (part, behind) = rest.split_at_mut(piece.length);
+            part.copy_from_slice(&block[piece.start..piece.start + piece.length]);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Reads a block, from where it is.
+    fn read_or_fetch(
+        &self,
+        action: Action,
+        range: ByteRange,
+        block: u64,
+        into: &mut Block,
+    ) -> Result<(), DeviceError> {
+        let store = &self.shared.store;
+        let number = {
+            let pinned = store.pin();
+            self.admit(&pinned, action, range)?;
+            let entry = EntryCursor::new(self).entry(&pinned, block);
+            match entry.kind() {
+                EntryKind::Absent(number) => number,
+                _ => {
+                    let read = store.read_page(&pinned, entry, into);
+                    return read.map_err(|error| failed(action, range, error));
+                }
+            }
+        };
+        let fetched = self.fetch(number).map_err(|error| failed(action, range, error))?;
+        let found = fetched.read(number, into).map_err(|error| failed(action, range, error))?;
+        debug_assert_eq!(found, Found::Here, "what was asked for is there");
+        // Without memory for it the page is fetched again next time.
+        let _kept = self.keep_fetched(leaf_of(block), &*fetched);
+        Ok(())
+    }
+
+    /// Brings an absent block into memory, so that a part of it can be changed.
+    pub(crate) fn bring_in_block(&self, action: Action, block: u64) -> Result<(), DeviceError> {
+        let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
+        self.shared.find_space(|| {
+            let Some(number) = self.absent_number(block) else { return Ok(()) };
+            let fetched = self.fetch(number).map_err(|error| failed(action, range, error))?;
+            self.keep_fetched(leaf_of(block), &*fetched)
+                .map(|_| ())
+                .map_err(|kind| DeviceError::new(kind, action, range))
+        })
+    }
+
+    /// Brings the absent blocks of a leaf into memory. Those whose copy is damaged are lost from
+    /// then on: reads of them fail until they are overwritten.
+    pub fn bring_in_leaf(&self, leaf: u64) -> Result<BroughtIn, DeviceError> {
+        let range = ByteRange::new(leaf * LEAF_BLOCKS * BLOCK_BYTES as u64, 0);
+        let mut done = BroughtIn::default();
+        // Each turn brings at least the first absent block in, or loses it.
+        for _ in 0..LEAF_BLOCKS {
+            let first = (0..LEAF_BLOCKS).map(|index| leaf * LEAF_BLOCKS + index);
+            let absent =
+                first.into_iter().find_map(|block| Some((block, self.absent_number(block)?)));
+            let Some((block, number)) = absent else { break };
+            match self.fetch(number) {
+                Ok(fetched) => {
+                    self.shared.find_space(|| {
+                        let kept = self.keep_fetched(leaf, &*fetched);
+                        let kept =
+                            kept.map_err(|kind| DeviceError::new(kind, Action::Write, range))?;
+                        done.present += kept;
+                        Ok(())
+                    })?;
+                }
+                Err(error) if error.kind == SourceErrorKind::Damaged => {
+                    self.lose_block(block, number);
+                    done.damaged += 1;
+                }
+                Err(error) => return Err(failed(Action::Read, range, error)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// The next leaf from number `from` on; not all of them have absent blocks.
+    pub fn next_leaf(&self, from: u64) -> Option<u64> {
+        let store = &self.shared.store;
+        let next = self.map.next_leaf(store, &store.pin(), from);
+        next.filter(|_| !self.is_gone()).map(|(leaf, _)| leaf)
+    }
+
+    fn absent_number(&self, block: u64) -> Option<u64> {
+        let pinned = self.shared.store.pin();
+        if self.is_gone() {
+            return None;
+        }
+        match EntryCursor::new(self).entry(&pinned, block).kind() {
+            EntryKind::Absent(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError> {
+        self.shared.page_source()?.fetch(number)
+    }
+
+    /// Stores what was fetched for a leaf. Returns for how many of its blocks.
+    fn keep_fetched(&self, leaf: u64, fetched: &dyn FetchedPages) -> Result<u64, DeviceErrorKind> {
+        let mut kept = 0;
+        let mut contents = [0; BLOCK_BYTES];
+        for block in leaf * LEAF_BLOCKS..(leaf + 1) * LEAF_BLOCKS {
+            let Some(number) = self.absent_number(block) else { continue };
+            if let Ok(Found::Here) = fetched.read(number, &mut contents) {
+                self.keep_page(block, number, &contents)?;
+                kept += 1;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Stores a page for a block that is still absent under this number.
+    fn keep_page(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceErrorKind> {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        let _held = self.shared.locks.lock_block(self.id(), block);
+        let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return Ok(()) };
+        let index = index_in_leaf(block);
+        let still = store.entry(&pinned, node, index).kind() == EntryKind::Absent(number);
+        if !still || self.is_gone() {
+            return Ok(());
+        }
+        let page = lane.store_page(&pinned, contents, self.policy(), || Purpose::NewData);
+        let page = page.map_err(|_| DeviceErrorKind::NoSpace)?;
+        let is_untried = page.entry().is_untried();
+        self.shared.sweep.before_change(store, &self.counts, &pinned, node);
+        self.move_to(&mut lane, (node, index), page);
+        if is_untried {
+            self.untried_leaves.mark(leaf_of(block));
+        }
+        Ok(())
+    }
+
+    /// The block's contents cannot be had any more.
+    fn lose_block(&self, block: u64, number: u64) {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        let _held = self.shared.locks.lock_block(self.id(), block);
+        let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return };
+        let index = index_in_leaf(block);
+        let still = store.entry(&pinned, node, index).kind() == EntryKind::Absent(number);
+        if still && !self.is_gone() {
+            self.shared.sweep.before_change(store, &self.counts, &pinned, node);
+            let old = lane.clear(node, index, Entry::damaged());
+            self.counts.change(lane.index(), old, Entry::damaged());
+        }
+    }
+}
+
+/// Contents that cannot be had.
+fn failed(
+    action: Action,
+    range: ByteRange,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> DeviceError {
+    let source = Some(error.into());
+    DeviceError { source, ..DeviceError::new(DeviceErrorKind::Corrupt, action, range) }
+}

@@ -1,0 +1,250 @@
+//! What a volume holds that is not in the journal: collected for it, and settled when it has it.
+//!
+//! An entry says whether its contents are in the journal ([`Marks::UNJOURNALED`]), so that is known
+//! after a kill too. A walk takes the leaves that may have such entries, and captures them some at
+//! a time: contents that a reference keeps as they are. Once the journal has them, entries that
+//! still name the same lose the mark. What was overwritten meanwhile keeps it.
+
+use std::sync::Arc;
+
+use codec::{BLOCK_BYTES, Block};
+use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, NewPage, PageBytes};
+use sync::Pinned;
+
+use crate::leaf_marks::LeafSet;
+use crate::map::LEAF_BLOCKS;
+use crate::volume::Volume;
+
+/// A walk over the blocks of one volume that are not in the journal. What it does not settle is
+/// found by the next walk.
+#[derive(Debug)]
+pub struct CaptureWalk {
+    volume: Arc<Volume>,
+    set: LeafSet,
+    next_leaf: u64,
+    next_index: usize,
+    is_settled: bool,
+}
+
+/// Blocks that were not in the journal when they were captured. Their contents stay as they are
+/// until this is settled or dropped.
+#[derive(Debug)]
+pub struct Capture {
+    volume: Arc<Volume>,
+    blocks: Vec<CapturedBlock>,
+}
+
+/// One block and what it held.
+#[derive(Debug)]
+struct CapturedBlock {
+    block: u64,
+    entry: Entry,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// The entry says it all.
+    Nothing,
+    Page(NewPage),
+    /// A page with as many references as can be counted cannot be held.
+    Copy(Box<Block>),
+}
+
+/// What a captured block holds.
+#[derive(Clone, Copy, Debug)]
+pub enum CapturedContents<'capture> {
+    Hole,
+    Fill(u32),
+    Page(CapturedPage<'capture>),
+}
+
+/// A captured page.
+#[derive(Clone, Copy, Debug)]
+pub struct CapturedPage<'capture> {
+    /// Where the page is in memory: two of one number in one capture are one page, and so are two
+    /// of different captures if the latter says that it is journaled. `None`: it cannot be told.
+    pub number: Option<u64>,
+    /// The page that is under this number now went into the journal before.
+    pub is_journaled: bool,
+    pub bytes: StoredBytes<'capture>,
+}
+
+/// A page's contents as they are stored.
+#[derive(Clone, Copy, Debug)]
+pub enum StoredBytes<'stored> {
+    Raw(&'stored Block),
+    /// In LZ4's block format.
+    Encoded(&'stored [u8]),
+}
+
+impl Volume {
+    /// Begins a walk over the blocks that are not in the journal; `None` if there are none. It
+    /// finds everything that was acknowledged before.
+    pub fn walk_unjournaled(&self) -> Option<CaptureWalk> {
+        let set = self.unjournaled_leaves.take()?;
+        let (volume, next_leaf, next_index) = (self.handle(), 0, 0);
+        Some(CaptureWalk { volume, set, next_leaf, next_index, is_settled: false })
+    }
+
+    /// Blocks that are not in the journal, whether or not the volume's class asks for it.
+    pub fn unjournaled_blocks(&self) -> u64 {
+        self.counts.unjournaled.sum()
+    }
+}
+
+impl CaptureWalk {
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Captures the next blocks, `count_max` at most; `None` when all were.
+    pub fn capture(&mut self, count_max: usize) -> Option<Capture> {
+        assert!(count_max > 0, "something is wanted");
+        let mut blocks = Vec::new();
+        while blocks.len() < count_max && self.capture_in_leaf(&mut blocks, count_max) {}
+        (!blocks.is_empty()).then(|| Capture { volume: Arc::clone(&self.volume), blocks })
+    }
+
+    /// All captures have been settled: the walk's leaves need not be looked at again.
+    pub fn end(mut self) {
+        self.is_settled = true;
+    }
+
+    /// Captures blocks of the next leaf. Returns whether there may be more.
+    fn capture_in_leaf(&mut self, blocks: &mut Vec<CapturedBlock>, count_max: usize) -> bool {
+        let volume = &self.volume;
+        let store = &volume.shared.store;
+        let Some(leaf) = volume.next_marked_leaf(&self.set, self.next_leaf) else { return false };
+        if leaf != self.next_leaf {
+            (self.next_leaf, self.next_index) = (leaf, 0);
+        }
+        if self.next_index == 0 {
+            // Who published an entry in the leaf before the set was taken is out of it from here
+            // on; all others see the bit gone and set it again.
+            drop(volume.shared.locks.lock_leaf(volume.id(), leaf));
+        }
+        let pinned = store.pin();
+        if let Some(node) = volume.map.find_leaf(store, &pinned, leaf) {
+            for index in self.next_index..NODE_ENTRY_COUNT {
+                let entry = store.entry(&pinned, node, index);
+                if !entry.has(Marks::UNJOURNALED) {
+                    continue;
+                }
+                if blocks.len() == count_max {
+                    self.next_index = index;
+                    return true;
+                }
+                if let Some(held) = hold(volume, &pinned, entry) {
+                    blocks.push(CapturedBlock {
+                        block: leaf * LEAF_BLOCKS + index as u64,
+                        entry,
+                        held,
+                    });
+                }
+            }
+        }
+        (self.next_leaf, self.next_index) = (leaf + 1, 0);
+        true
+    }
+}
+
+impl Drop for CaptureWalk {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.volume.unjournaled_leaves.put_back(&self.set);
+        }
+    }
+}
+
+/// Keeps what an entry names as it is. `None` for a page that is damaged: there is nothing to keep.
+fn hold(volume: &Volume, pinned: &Pinned<'_>, entry: Entry) -> Option<Held> {
+    let store = &volume.shared.store;
+    match entry.kind() {
+        EntryKind::Hole | EntryKind::Fill(_) => Some(Held::Nothing),
+        EntryKind::Absent(_) | EntryKind::Damaged => None,
+        EntryKind::Page => match store.hold(pinned, entry) {
+            Some(page) => Some(Held::Page(page)),
+            None => {
+                let mut copy = Box::new([0; BLOCK_BYTES]);
+                store.read_page(pinned, entry, &mut copy).ok()?;
+                Some(Held::Copy(copy))
+            }
+        },
+    }
+}
+
+impl Capture {
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The blocks by rising index, and what they hold. A page that cannot be read is left out: it
+    /// was damaged in memory.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, CapturedContents<'_>)> {
+        self.blocks.iter().filter_map(|captured| Some((captured.block, self.contents(captured)?)))
+    }
+
+    fn contents<'capture>(
+        &'capture self,
+        captured: &'capture CapturedBlock,
+    ) -> Option<CapturedContents<'capture>> {
+        let store = &self.volume.shared.store;
+        let page = match &captured.held {
+            Held::Nothing => {
+                return match captured.entry.kind() {
+                    EntryKind::Fill(pattern) => Some(CapturedContents::Fill(pattern)),
+                    _ => Some(CapturedContents::Hole),
+                };
+            }
+            Held::Copy(copy) => {
+                let bytes = StoredBytes::Raw(copy);
+                CapturedPage { number: None, is_journaled: false, bytes }
+            }
+            Held::Page(page) => {
+                let bytes = match store.held_page(page).ok()? {
+                    PageBytes::Raw(block) => StoredBytes::Raw(block),
+                    PageBytes::Encoded(bytes) => StoredBytes::Encoded(bytes),
+                    PageBytes::Fill(pattern) => return Some(CapturedContents::Fill(pattern)),
+                };
+                CapturedPage {
+                    number: page.slot_number(),
+                    is_journaled: store.is_journaled(page),
+                    bytes,
+                }
+            }
+        };
+        Some(CapturedContents::Page(page))
+    }
+
+    /// The journal has these blocks on stable storage: those that still hold the same are not
+    /// marked any more, and their pages are known to be in the journal.
+    pub fn settle(self) {
+        let volume = &self.volume;
+        for captured in &self.blocks {
+            if let Held::Page(page) = &captured.held {
+                volume.shared.store.note_journaled(page);
+            }
+        }
+        let mut rest = &self.blocks[..];
+        while let Some(first) = rest.first() {
+            let leaf = first.block / LEAF_BLOCKS;
+            let count = rest.partition_point(|captured| captured.block / LEAF_BLOCKS == leaf);
+            let (of_leaf, others) = rest.split_at(count);
+            let wanted = of_leaf.iter().map(|captured| (captured.block, captured.entry));
+            volume.unmark_blocks(leaf, wanted, Marks::UNJOURNALED);
+            rest = others;
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let mut lane = self.volume.shared.store.lane();
+        for captured in self.blocks.drain(..) {
+            if let Held::Page(page) = captured.held {
+                lane.give_back(page);
+            }
+        }
+    }
+}

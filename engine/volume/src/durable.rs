@@ -1,0 +1,171 @@
+//! What ties a pool to stable storage: classes, marks, and volumes that come back from an image.
+
+use std::sync::Arc;
+
+use page_store::{Entry, Lane, LinkError};
+use sync::Pinned;
+use sync::atomic::Ordering;
+
+use crate::engine::Engine;
+use crate::error::{VolumeError, VolumeErrorKind};
+use crate::hooks::{FlushTarget, PageSource};
+use crate::map::{LEAF_BLOCKS, index_in_leaf};
+use crate::spec::{Durability, VolumeSpec};
+use crate::table::{self, SetId};
+use crate::volume::Volume;
+
+/// What a block of a volume that comes back from an image holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilledBlock {
+    Hole,
+    Fill(u32),
+    /// Contents that the page source has under this number.
+    Absent(u64),
+}
+
+impl Engine {
+    /// Says who makes flushes of class `journal` durable. Once, before volumes are served.
+    pub fn set_flush_target(&self, target: Arc<dyn FlushTarget>) {
+        let was_set = self.shared.flush_target.set(target);
+        assert!(was_set.is_ok(), "one journal serves a pool");
+    }
+
+    /// Says where the contents of absent blocks are: in an image of this number. `None` when no
+    /// block is absent any more.
+    pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
+        let _administration = self.administrate();
+        let (image, source) = source.unzip();
+        let mut place = self.shared.page_source.write().expect("nobody panics with it locked");
+        *place = source;
+        table::set_absent_image(&self.shared.store, image);
+    }
+
+    /// The image that absent blocks are in: to be connected again by [`Engine::set_page_source`]
+    /// after a restart.
+    pub fn absent_image(&self) -> Option<u64> {
+        table::absent_image(&self.shared.store)
+    }
+
+    /// The durable set that the pool belongs to: its journal and its images have the same id.
+    pub fn set_id(&self) -> Option<SetId> {
+        table::set_id(&self.shared.store)
+    }
+
+    /// Makes the pool part of a durable set.
+    pub fn join_set(&self, id: SetId) {
+        let _administration = self.administrate();
+        table::set_set_id(&self.shared.store, id);
+    }
+
+    /// Rises with every change of what volumes there are and what they are.
+    pub fn table_version(&self) -> u64 {
+        self.table_version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_table_change(&self) {
+        self.table_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes what flushes promise from now on. To `journal`: the volume is not anchored until an
+    /// image has it, unless nothing was ever written to it.
+    pub fn set_durability(&self, name: &str, durability: Durability) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let volume = self.volume(name)?;
+        if volume.durability() == durability {
+            return Ok(());
+        }
+        let store = &self.shared.store;
+        if durability == Durability::Journal {
+            let is_empty = volume.map.next_leaf(store, &store.pin(), 0).is_none();
+            volume.set_anchored(is_empty);
+        } else {
+            volume.set_anchored(false);
+        }
+        let shape = table::Shape { durability, ..volume.shape() };
+        volume.record.set_shape(store, shape);
+        volume.set_durability(durability);
+        self.note_table_change();
+        // Writers that began before do not mark leaves for the journal.
+        store.wait_for_readers();
+        if durability == Durability::Journal {
+            volume.unjournaled_leaves.mark_all();
+        }
+        Ok(())
+    }
+
+    /// Begins to bring a volume back: it is not listed, and goes with a kill, until
+    /// [`Engine::end_filling`]. `id`: the one that it had, if it is to have it again.
+    pub fn begin_filling(
+        &self,
+        spec: VolumeSpec,
+        id: Option<u64>,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _administration = self.administrate();
+        self.make_volume(spec, id, true)
+    }
+
+    /// Makes a filled volume one of the pool's.
+    pub fn end_filling(&self, volume: &Arc<Volume>) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let name = volume.name();
+        self.check_free(&name)?;
+        volume.record.end_filling(&self.shared.store);
+        self.list_volume(&name, volume);
+        Ok(())
+    }
+
+    /// Gives up on a volume that was being filled.
+    pub fn abandon_filling(&self, volume: &Arc<Volume>) {
+        let _administration = self.administrate();
+        self.drop_volume(volume);
+    }
+}
+
+impl Volume {
+    /// Says what the blocks of a leaf hold, in a volume that is being filled: the first block of
+    /// `blocks` is the leaf's first. What holds something already keeps it.
+    pub fn fill_leaf(&self, leaf: u64, blocks: &[FilledBlock]) -> Result<(), VolumeError> {
+        assert!(blocks.len() as u64 <= LEAF_BLOCKS, "a leaf has {LEAF_BLOCKS} blocks");
+        if blocks.iter().all(|block| *block == FilledBlock::Hole) {
+            return Ok(());
+        }
+        let store = &self.shared.store;
+        let result = {
+            let mut lane = store.lane();
+            let pinned = store.pin();
+            self.fill_leaf_with(&mut lane, &pinned, leaf, blocks)
+        };
+        result.map_err(|error| {
+            let kind = match error {
+                LinkError::NoSpace(_) => VolumeErrorKind::NoSpace,
+                LinkError::Damaged => VolumeErrorKind::Damaged,
+            };
+            VolumeError::new(kind, self.name())
+        })
+    }
+
+    fn fill_leaf_with(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        leaf: u64,
+        blocks: &[FilledBlock],
+    ) -> Result<(), LinkError> {
+        let store = &self.shared.store;
+        let _held = self.shared.locks.lock_leaf(self.id(), leaf);
+        let node = self.map.make_leaf(store, pinned, lane, leaf)?;
+        for (block, filled) in (leaf * LEAF_BLOCKS..).zip(blocks) {
+            let index = index_in_leaf(block);
+            let entry = match *filled {
+                FilledBlock::Hole => continue,
+                FilledBlock::Fill(pattern) => Entry::filled(pattern),
+                FilledBlock::Absent(number) => Entry::absent(number),
+            };
+            if store.entry(pinned, node, index).is_hole() {
+                let old = lane.clear(node, index, entry);
+                self.counts.change(lane.index(), old, entry);
+            }
+        }
+        Ok(())
+    }
+}
