@@ -11,9 +11,11 @@ use utoipa::openapi::{
     Required, Response, ResponseBuilder, Schema,
 };
 
-use crate::endpoints::{Answer, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method};
+use crate::endpoints::{
+    Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query,
+};
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
-use crate::{attachment, size, status, volume};
+use crate::{attachment, durability, event, image, pool, size, snapshot, status, task, volume};
 
 /// The OpenAPI document as indented JSON.
 pub fn openapi_json() -> String {
@@ -54,6 +56,31 @@ fn schemas() -> ComponentsBuilder {
         with::<attachment::Attachment>,
         with::<attachment::AttachmentCreate>,
         with::<attachment::AttachAs>,
+        with::<snapshot::Snapshot>,
+        with::<snapshot::SnapshotCreate>,
+        with::<snapshot::CloneCreate>,
+        with::<snapshot::ChangedRange>,
+        with::<snapshot::Diff>,
+        with::<image::Image>,
+        with::<image::ImageVolume>,
+        with::<image::ImageSave>,
+        with::<image::ImageRestore>,
+        with::<task::Task>,
+        with::<task::TaskKind>,
+        with::<task::TaskState>,
+        with::<task::TaskResult>,
+        with::<event::Event>,
+        with::<event::EventLevel>,
+        with::<pool::Pool>,
+        with::<pool::PoolPatch>,
+        with::<pool::Forecast>,
+        with::<pool::Growth>,
+        with::<durability::DurabilityStatus>,
+        with::<durability::AtRisk>,
+        with::<durability::HoldUp>,
+        with::<durability::JournalStatus>,
+        with::<durability::JournalState>,
+        with::<durability::ImagesStatus>,
         with::<status::Status>,
         with::<status::PoolStatus>,
         with::<status::ExportsStatus>,
@@ -86,14 +113,10 @@ fn operation(endpoint: &Endpoint) -> OperationBuilder {
         .summary(Some(endpoint.summary))
         .response(endpoint.status.to_string(), success(endpoint));
     if let Some(name) = placeholder(endpoint.path) {
-        operation = operation.parameter(
-            ParameterBuilder::new()
-                .name(name)
-                .parameter_in(ParameterIn::Path)
-                .required(Required::True)
-                .description(Some("The name of a volume"))
-                .schema(Some(ObjectBuilder::new().schema_type(Type::String))),
-        );
+        operation = operation.parameter(path_parameter(name));
+    }
+    for query in endpoint.query {
+        operation = operation.parameter(query_parameter(query));
     }
     if let Some(schema) = endpoint.request {
         let body = RequestBodyBuilder::new()
@@ -105,6 +128,31 @@ fn operation(endpoint: &Endpoint) -> OperationBuilder {
         operation = operation.response(status.to_string(), response);
     }
     operation
+}
+
+fn path_parameter(name: &str) -> ParameterBuilder {
+    let (schema_type, description) = match name {
+        "number" => (Type::Integer, "The number of an image"),
+        "id" => (Type::Integer, "The id of a task"),
+        _ => (Type::String, "The name of a volume, or VOLUME@SNAPSHOT for a snapshot"),
+    };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some(description))
+        .schema(Some(ObjectBuilder::new().schema_type(schema_type)))
+}
+
+fn query_parameter(query: &Query) -> ParameterBuilder {
+    let schema_type = if query.is_number { Type::Integer } else { Type::String };
+    let required = if query.is_required { Required::True } else { Required::False };
+    ParameterBuilder::new()
+        .name(query.name)
+        .parameter_in(ParameterIn::Query)
+        .required(required)
+        .description(Some(query.summary))
+        .schema(Some(ObjectBuilder::new().schema_type(schema_type)))
 }
 
 fn placeholder(path: &str) -> Option<&str> {
@@ -137,7 +185,9 @@ fn success(endpoint: &Endpoint) -> Response {
 /// One response for each status code, naming the kinds of problem behind it.
 fn problem_responses(endpoint: &Endpoint) -> BTreeMap<u16, Response> {
     let mut kinds_by_status: BTreeMap<u16, Vec<String>> = BTreeMap::new();
-    for kind in endpoint.problems.iter().chain(GENERAL_PROBLEMS) {
+    let of_body = if endpoint.request.is_some() { BODY_PROBLEMS } else { &[] };
+    let of_endpoint = endpoint.problems.iter().filter(|kind| !of_body.contains(kind));
+    for kind in of_body.iter().chain(of_endpoint).chain(GENERAL_PROBLEMS) {
         let line = format!("`{kind}`: {}", kind.title());
         kinds_by_status.entry(kind.status()).or_default().push(line);
     }

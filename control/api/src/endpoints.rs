@@ -2,12 +2,26 @@
 //! OpenAPI document.
 
 use crate::problem::ProblemKind::{
-    self, AlreadyExists, BodyTooLarge, DataBehindNewEnd, HostFailed, InUse, InvalidField,
+    self, AlreadyExists, BodyTooLarge, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField,
     InvalidRequest, NoSpace, NotFound, NotSupported, Timeout, TooManyVolumes, UnknownField,
 };
 
 pub const VOLUMES_PATH: &str = "/v1/volumes";
 pub const VOLUME_PATH: &str = "/v1/volumes/{name}";
+pub const CLONE_PATH: &str = "/v1/volumes/{name}/clone";
+pub const SNAPSHOTS_PATH: &str = "/v1/snapshots";
+pub const SNAPSHOT_PATH: &str = "/v1/snapshots/{name}";
+pub const SNAPSHOT_RESTORE_PATH: &str = "/v1/snapshots/{name}/restore";
+pub const SNAPSHOT_DIFF_PATH: &str = "/v1/snapshots/{name}/diff";
+pub const IMAGES_PATH: &str = "/v1/images";
+pub const IMAGE_REHEARSE_PATH: &str = "/v1/images/rehearse";
+pub const IMAGE_PATH: &str = "/v1/images/{number}";
+pub const IMAGE_RESTORE_PATH: &str = "/v1/images/{number}/restore";
+pub const IMAGE_VERIFY_PATH: &str = "/v1/images/{number}/verify";
+pub const TASKS_PATH: &str = "/v1/tasks";
+pub const TASK_PATH: &str = "/v1/tasks/{id}";
+pub const EVENTS_PATH: &str = "/v1/events";
+pub const POOL_PATH: &str = "/v1/pool";
 pub const ATTACHMENTS_PATH: &str = "/v1/attachments";
 pub const ATTACHMENT_PATH: &str = "/v1/attachments/{volume}";
 pub const STATUS_PATH: &str = "/v1/status";
@@ -48,12 +62,23 @@ pub enum Answer {
     Nothing,
 }
 
+/// A parameter behind the `?` of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub is_required: bool,
+    /// A number that is not negative, else text.
+    pub is_number: bool,
+}
+
 /// One method of one path.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
     pub method: Method,
-    /// With placeholders, as in [`VOLUME_PATH`].
+    /// With a placeholder at most, as in [`VOLUME_PATH`].
     pub path: &'static str,
+    pub query: &'static [Query],
     /// A name for generated clients.
     pub operation: &'static str,
     pub summary: &'static str,
@@ -71,152 +96,200 @@ pub struct Endpoint {
 pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] =
     &[ProblemKind::Forbidden, ProblemKind::ShuttingDown, ProblemKind::Internal];
 
+impl Endpoint {
+    const fn get(path: &'static str, operation: &'static str, answer: Answer) -> Self {
+        Self::new(Method::Get, path, operation, 200, answer)
+    }
+
+    const fn post(path: &'static str, operation: &'static str, answer: Answer) -> Self {
+        Self::new(Method::Post, path, operation, 201, answer)
+    }
+
+    /// A request that something be begun: the answer is the task to watch.
+    const fn begin(path: &'static str, operation: &'static str) -> Self {
+        Self::new(Method::Post, path, operation, 202, Answer::One("Task"))
+    }
+
+    const fn patch(path: &'static str, operation: &'static str, answer: Answer) -> Self {
+        Self::new(Method::Patch, path, operation, 200, answer)
+    }
+
+    const fn delete(path: &'static str, operation: &'static str) -> Self {
+        Self::new(Method::Delete, path, operation, 204, Answer::Nothing)
+    }
+
+    const fn new(
+        method: Method,
+        path: &'static str,
+        operation: &'static str,
+        status: u16,
+        answer: Answer,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            query: &[],
+            operation,
+            summary: "",
+            request: None,
+            status,
+            answer,
+            problems: &[],
+        }
+    }
+
+    const fn about(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
+    }
+
+    const fn takes(self, schema: &'static str) -> Self {
+        Self { request: Some(schema), ..self }
+    }
+
+    const fn asks(self, query: &'static [Query]) -> Self {
+        Self { query, ..self }
+    }
+
+    const fn answers(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    const fn refuses(self, problems: &'static [ProblemKind]) -> Self {
+        Self { problems, ..self }
+    }
+}
+
+/// The refusals that any endpoint with a body may answer with.
+pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
+    &[InvalidRequest, InvalidField, UnknownField, BodyTooLarge, Timeout];
+
 pub const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        method: Method::Get,
-        path: VOLUMES_PATH,
-        operation: "list_volumes",
-        summary: "All volumes, by name",
-        request: None,
-        status: 200,
-        answer: Answer::Many("Volume"),
-        problems: &[],
-    },
-    Endpoint {
-        method: Method::Post,
-        path: VOLUMES_PATH,
-        operation: "create_volume",
-        summary: "Make an empty volume",
-        request: Some("VolumeCreate"),
-        status: 201,
-        answer: Answer::One("Volume"),
-        problems: &[
-            InvalidRequest,
-            InvalidField,
-            UnknownField,
-            NotSupported,
-            AlreadyExists,
-            TooManyVolumes,
-            NoSpace,
-            BodyTooLarge,
-            Timeout,
-        ],
-    },
-    Endpoint {
-        method: Method::Get,
-        path: VOLUME_PATH,
-        operation: "show_volume",
-        summary: "One volume",
-        request: None,
-        status: 200,
-        answer: Answer::One("Volume"),
-        problems: &[NotFound],
-    },
-    Endpoint {
-        method: Method::Patch,
-        path: VOLUME_PATH,
-        operation: "change_volume",
-        summary: "Resize, rename or reconfigure a volume while it is in use",
-        request: Some("VolumePatch"),
-        status: 200,
-        answer: Answer::One("Volume"),
-        problems: &[
-            InvalidRequest,
-            InvalidField,
-            UnknownField,
-            NotSupported,
-            NotFound,
-            AlreadyExists,
-            DataBehindNewEnd,
-            NoSpace,
-            BodyTooLarge,
-            Timeout,
-            HostFailed,
-        ],
-    },
-    Endpoint {
-        method: Method::Delete,
-        path: VOLUME_PATH,
-        operation: "delete_volume",
-        summary: "Delete a volume that nobody uses, and give its memory back",
-        request: None,
-        status: 204,
-        answer: Answer::Nothing,
-        problems: &[NotFound, InUse],
-    },
-    Endpoint {
-        method: Method::Get,
-        path: ATTACHMENTS_PATH,
-        operation: "list_attachments",
-        summary: "All volumes that are kernel block devices, by name",
-        request: None,
-        status: 200,
-        answer: Answer::Many("Attachment"),
-        problems: &[],
-    },
-    Endpoint {
-        method: Method::Post,
-        path: ATTACHMENTS_PATH,
-        operation: "attach_volume",
-        summary: "Make a volume a kernel block device of this host, now and after restarts",
-        request: Some("AttachmentCreate"),
-        status: 201,
-        answer: Answer::One("Attachment"),
-        problems: &[
-            InvalidRequest,
-            InvalidField,
-            UnknownField,
-            NotSupported,
-            NotFound,
-            AlreadyExists,
-            BodyTooLarge,
-            Timeout,
-            HostFailed,
-        ],
-    },
-    Endpoint {
-        method: Method::Delete,
-        path: ATTACHMENT_PATH,
-        operation: "detach_volume",
-        summary: "Take the kernel block device of a volume away",
-        request: None,
-        status: 204,
-        answer: Answer::Nothing,
-        problems: &[NotFound, InUse, HostFailed],
-    },
-    Endpoint {
-        method: Method::Get,
-        path: STATUS_PATH,
-        operation: "status",
-        summary: "The daemon, its pool and its exports",
-        request: None,
-        status: 200,
-        answer: Answer::One("Status"),
-        problems: &[],
-    },
-    Endpoint {
-        method: Method::Get,
-        path: METRICS_PATH,
-        operation: "metrics",
-        summary: "Metrics in Prometheus' text format",
-        request: None,
-        status: 200,
-        answer: Answer::Text,
-        problems: &[],
-    },
-    Endpoint {
-        method: Method::Get,
-        path: OPENAPI_PATH,
-        operation: "openapi",
-        summary: "This document",
-        request: None,
-        status: 200,
-        answer: Answer::Json,
-        problems: &[],
-    },
+    Endpoint::get(VOLUMES_PATH, "list_volumes", Answer::Many("Volume"))
+        .about("All volumes, by name"),
+    Endpoint::post(VOLUMES_PATH, "create_volume", Answer::One("Volume"))
+        .about("Make an empty volume")
+        .takes("VolumeCreate")
+        .refuses(&[NotSupported, AlreadyExists, TooManyVolumes, NoSpace]),
+    Endpoint::get(VOLUME_PATH, "show_volume", Answer::One("Volume"))
+        .about("One volume")
+        .refuses(&[NotFound, InvalidField]),
+    Endpoint::patch(VOLUME_PATH, "change_volume", Answer::One("Volume"))
+        .about("Resize, rename or reconfigure a volume while it is in use")
+        .takes("VolumePatch")
+        .refuses(&[NotSupported, NotFound, AlreadyExists, DataBehindNewEnd, NoSpace, HostFailed]),
+    Endpoint::delete(VOLUME_PATH, "delete_volume")
+        .about("Delete a volume that nobody uses, and give its memory back")
+        .refuses(&[NotFound, InUse, InvalidField]),
+    Endpoint::post(CLONE_PATH, "clone_volume", Answer::One("Volume"))
+        .about("Make a writable copy of a volume or a snapshot, at once and without its memory")
+        .takes("CloneCreate")
+        .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
+    Endpoint::get(SNAPSHOTS_PATH, "list_snapshots", Answer::Many("Snapshot"))
+        .about("All snapshots, by volume and age")
+        .asks(&[Query {
+            name: "volume",
+            summary: "Only those of this volume",
+            is_required: false,
+            is_number: false,
+        }])
+        .refuses(&[NotFound, InvalidField]),
+    Endpoint::post(SNAPSHOTS_PATH, "create_snapshots", Answer::Many("Snapshot"))
+        .about("Keep volumes as they are at one instant")
+        .takes("SnapshotCreate")
+        .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
+    Endpoint::get(SNAPSHOT_PATH, "show_snapshot", Answer::One("Snapshot"))
+        .about("One snapshot, named VOLUME@SNAPSHOT")
+        .refuses(&[NotFound, InvalidField]),
+    Endpoint::delete(SNAPSHOT_PATH, "delete_snapshot")
+        .about("Delete a snapshot that nobody uses; its memory comes back in the background")
+        .refuses(&[NotFound, InUse, InvalidField]),
+    Endpoint::post(SNAPSHOT_RESTORE_PATH, "restore_snapshot", Answer::One("Volume"))
+        .answers(200)
+        .about("Let the snapshot's volume, which nobody may use meanwhile, be as it was")
+        .refuses(&[NotSupported, NotFound, InUse, NoSpace, InvalidField]),
+    Endpoint::get(SNAPSHOT_DIFF_PATH, "diff_snapshot", Answer::One("Diff"))
+        .about("The ranges in which another snapshot, or the volume as it is now, differs")
+        .asks(&[
+            Query {
+                name: "to",
+                summary: "The snapshot or volume to compare with; the snapshot's volume by default",
+                is_required: false,
+                is_number: false,
+            },
+            Query {
+                name: "offset",
+                summary: "Where to begin: next_offset of the answer before",
+                is_required: false,
+                is_number: true,
+            },
+        ])
+        .refuses(&[NotSupported, NotFound, InvalidField]),
+    Endpoint::get(IMAGES_PATH, "list_images", Answer::Many("Image"))
+        .about("All images in the store, the oldest first")
+        .refuses(&[NotSupported, HostFailed]),
+    Endpoint::begin(IMAGES_PATH, "save_image")
+        .about("Save volumes, as they are at one instant, to the store")
+        .takes("ImageSave")
+        .refuses(&[NotSupported, NotFound, Busy, HostFailed, NoSpace]),
+    Endpoint::begin(IMAGE_REHEARSE_PATH, "rehearse_image")
+        .about("Measure how fast the store takes an image")
+        .refuses(&[NotSupported, Busy, HostFailed]),
+    Endpoint::get(IMAGE_PATH, "show_image", Answer::One("Image")).about("One image").refuses(&[
+        NotSupported,
+        NotFound,
+        HostFailed,
+        InvalidField,
+    ]),
+    Endpoint::delete(IMAGE_PATH, "delete_image")
+        .about("Delete an image, and what no other image needs of it")
+        .refuses(&[NotSupported, NotFound, InUse, Busy, HostFailed, InvalidField]),
+    Endpoint::begin(IMAGE_RESTORE_PATH, "restore_image")
+        .about("Bring volumes of an image back; they are served at once and fetched meanwhile")
+        .takes("ImageRestore")
+        .refuses(&[NotSupported, NotFound, AlreadyExists, Busy, HostFailed, NoSpace]),
+    Endpoint::begin(IMAGE_VERIFY_PATH, "verify_image")
+        .about("Read all of an image and compare every checksum")
+        .refuses(&[NotSupported, NotFound, Busy, HostFailed, InvalidField]),
+    Endpoint::get(TASKS_PATH, "list_tasks", Answer::Many("Task"))
+        .about("All tasks that run, and the last that are over, the oldest first"),
+    Endpoint::get(TASK_PATH, "show_task", Answer::One("Task"))
+        .about("One task")
+        .refuses(&[NotFound, InvalidField]),
+    Endpoint::delete(TASK_PATH, "cancel_task")
+        .about("Ask a task to end early; it is over when its state says so")
+        .refuses(&[NotFound, InvalidField]),
+    Endpoint::get(EVENTS_PATH, "list_events", Answer::Many("Event"))
+        .about("What happened lately, the oldest first")
+        .asks(&[Query {
+            name: "after",
+            summary: "Only events with a higher id",
+            is_required: false,
+            is_number: true,
+        }])
+        .refuses(&[InvalidField]),
+    Endpoint::get(POOL_PATH, "show_pool", Answer::One("Pool"))
+        .about("The limits of the pool, and when it will be full"),
+    Endpoint::patch(POOL_PATH, "change_pool", Answer::One("Pool"))
+        .about("Change the limits of the pool while it is in use")
+        .takes("PoolPatch")
+        .refuses(&[NotSupported, Busy, NoSpace, HostFailed]),
+    Endpoint::get(ATTACHMENTS_PATH, "list_attachments", Answer::Many("Attachment"))
+        .about("All volumes that are kernel block devices, by name"),
+    Endpoint::post(ATTACHMENTS_PATH, "attach_volume", Answer::One("Attachment"))
+        .about("Make a volume a kernel block device of this host, now and after restarts")
+        .takes("AttachmentCreate")
+        .refuses(&[NotSupported, NotFound, AlreadyExists, HostFailed]),
+    Endpoint::delete(ATTACHMENT_PATH, "detach_volume")
+        .about("Take the kernel block device of a volume away")
+        .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
+    Endpoint::get(STATUS_PATH, "status", Answer::One("Status"))
+        .about("The daemon, its pool, its exports, and what a loss of power would take"),
+    Endpoint::get(METRICS_PATH, "metrics", Answer::Text)
+        .about("Metrics in Prometheus' text format"),
+    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("This document"),
 ];
 
-/// The path of one volume or attachment: `template` with its placeholder replaced by `name`,
+/// The path of one thing: `template` with its placeholder replaced by `name`,
 /// quoted so that any text is one segment. A template without one is a path already.
 pub fn path_of(template: &str, name: &str) -> String {
     let Some((before, (_placeholder, after))) =
@@ -224,15 +297,25 @@ pub fn path_of(template: &str, name: &str) -> String {
     else {
         return template.to_owned();
     };
-    let mut path = String::from(before);
-    for byte in name.bytes() {
+    format!("{before}{}{after}", quoted(name))
+}
+
+/// A path with parameters behind it.
+pub fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
+    let pair = |(name, value): &(&str, &str)| format!("{name}={}", quoted(value));
+    format!("{path}?{}", parameters.iter().map(pair).collect::<Vec<_>>().join("&"))
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"._-~".contains(&byte) {
-            path.push(char::from(byte));
+            quoted.push(char::from(byte));
         } else {
-            path.push_str(&format!("%{byte:02X}"));
+            quoted.push_str(&format!("%{byte:02X}"));
         }
     }
-    path + after
+    quoted
 }
 
 #[cfg(test)]
@@ -244,5 +327,12 @@ mod tests {
         assert_eq!(path_of(VOLUME_PATH, "db-1.x_y"), "/v1/volumes/db-1.x_y");
         assert_eq!(path_of(ATTACHMENT_PATH, "a/b c?"), "/v1/attachments/a%2Fb%20c%3F");
         assert_eq!(path_of(STATUS_PATH, "x"), STATUS_PATH);
+        assert_eq!(path_of(SNAPSHOT_DIFF_PATH, "db@a"), "/v1/snapshots/db%40a/diff");
+    }
+
+    #[test]
+    fn parameters_are_quoted() {
+        let path = with_query(EVENTS_PATH, &[("after", "7"), ("to", "a@b&c")]);
+        assert_eq!(path, "/v1/events?after=7&to=a%40b%26c");
     }
 }

@@ -6,7 +6,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`endpoints`](ENDPOINTS) | every path and method that is served |
-//! | `volume`, `attachment`, `status` | the bodies of requests and answers |
+//! | `volume`, `snapshot`, `image` and others | the bodies of requests and answers |
+//! | `task` | operations that take long, and how far they are |
 //! | `problem` | refusals, as RFC 9457 problem details |
 //! | `size` | sizes as people write them |
 //! | `document` | the OpenAPI document of all this |
@@ -14,24 +15,39 @@
 
 mod attachment;
 mod document;
+mod durability;
 mod endpoints;
+mod event;
+mod image;
+mod pool;
 mod problem;
 mod request;
 mod size;
+mod snapshot;
 mod status;
+mod task;
 mod volume;
 
 pub use attachment::{AttachAs, Attachment, AttachmentCreate};
 pub use document::openapi_json;
+pub use durability::{AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalState, JournalStatus};
 pub use endpoints::{
-    ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, ENDPOINTS, Endpoint, METRICS_PATH, Method,
-    OPENAPI_PATH, STATUS_PATH, VOLUME_PATH, VOLUMES_PATH, path_of,
+    ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, ENDPOINTS, EVENTS_PATH, Endpoint,
+    IMAGE_PATH, IMAGE_REHEARSE_PATH, IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH,
+    METRICS_PATH, Method, OPENAPI_PATH, POOL_PATH, Query, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH,
+    SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH, STATUS_PATH, TASK_PATH, TASKS_PATH, VOLUME_PATH,
+    VOLUMES_PATH, path_of, with_query,
 };
+pub use event::{Event, EventLevel};
+pub use image::{Image, ImageRestore, ImageSave, ImageVolume};
+pub use pool::{Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};
+pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate};
 pub use status::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, NbdStatus, PoolStatus,
     RecoveryState, Status, Warning,
 };
+pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch};

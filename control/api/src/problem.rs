@@ -22,17 +22,19 @@ pub enum ProblemKind {
     NotSupported,
     /// The caller is neither root, the daemon's own user, nor in the group `memlane`.
     Forbidden,
-    /// There is no volume, or no attachment, of that name.
+    /// There is nothing of that name or number.
     NotFound,
     /// Nothing is served at this path.
     UnknownPath,
     MethodNotAllowed,
     AlreadyExists,
-    /// Somebody uses the volume; `detail` says who.
+    /// Somebody uses it; `detail` says who.
     InUse,
+    /// Another operation has to end first; `detail` says which.
+    Busy,
     /// A shrink would drop data and `force` was not given.
     DataBehindNewEnd,
-    /// The pool has no memory left.
+    /// The pool, or the store of images, has no room left.
     NoSpace,
     /// The pool holds as many volumes as it can.
     TooManyVolumes,
@@ -48,7 +50,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::InvalidRequest,
         Self::InvalidField,
         Self::UnknownField,
@@ -59,6 +61,7 @@ impl ProblemKind {
         Self::MethodNotAllowed,
         Self::AlreadyExists,
         Self::InUse,
+        Self::Busy,
         Self::DataBehindNewEnd,
         Self::NoSpace,
         Self::TooManyVolumes,
@@ -95,11 +98,12 @@ impl ProblemKind {
             Self::UnknownPath => ("unknown_path", 404, "Nothing is served at this path"),
             Self::MethodNotAllowed => ("method_not_allowed", 405, "The path has no such method"),
             Self::AlreadyExists => ("already_exists", 409, "It exists already"),
-            Self::InUse => ("in_use", 409, "The volume is in use"),
+            Self::InUse => ("in_use", 409, "It is in use"),
+            Self::Busy => ("busy", 409, "Another operation has to end first"),
             Self::DataBehindNewEnd => {
                 ("data_behind_new_end", 409, "The new size would cut off data")
             }
-            Self::NoSpace => ("no_space", 507, "The pool has no free memory left"),
+            Self::NoSpace => ("no_space", 507, "There is no room left"),
             Self::TooManyVolumes => ("too_many_volumes", 409, "The volume table is full"),
             Self::BodyTooLarge => ("body_too_large", 413, "The body is too large"),
             Self::Timeout => ("timeout", 408, "The request did not arrive in time"),

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::durability::DurabilityStatus;
+
 /// How far the clean-up after an unclean end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -24,7 +26,11 @@ pub struct Status {
     pub recovery: RecoveryState,
     pub volume_count: u64,
     pub attachment_count: u64,
+    pub snapshot_count: u64,
+    /// Tasks that run.
+    pub task_count: u64,
     pub pool: PoolStatus,
+    pub durability: DurabilityStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,
     /// What somebody should look at; empty when all is well.

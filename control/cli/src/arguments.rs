@@ -3,11 +3,16 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use api::{AttachAs, ByteSize, Capacity, Durability, Reduction, SectorBytes, VolumePatch};
+use api::{
+    AttachAs, ByteSize, Capacity, Durability, PoolPatch, Reduction, SectorBytes, SizeError,
+    VolumePatch,
+};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
+
+use crate::output::Form;
 
 /// Volumes in RAM: deduplicated, compressed, and still there when their daemon is killed.
 #[derive(Debug, Parser)]
@@ -29,11 +34,49 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    pub(crate) fn form(&self) -> Form {
+        if self.json { Form::Json } else { Form::Text }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make, show, change and delete volumes
     #[command(subcommand)]
     Volume(VolumeCommand),
+
+    /// Keep volumes as they are at one instant, and go back to it
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+
+    /// Make a writable copy of a volume or a snapshot, at once and without its memory
+    Clone {
+        /// The volume, or VOLUME@SNAPSHOT
+        source: String,
+
+        /// The name of the copy
+        name: String,
+    },
+
+    /// Save volumes to disk or an object store, and bring them back
+    #[command(subcommand)]
+    Image(ImageCommand),
+
+    /// Watch and cancel what takes longer
+    #[command(subcommand)]
+    Task(TaskCommand),
+
+    /// Show and change the limits of the pool
+    #[command(subcommand)]
+    Pool(PoolCommand),
+
+    /// Show what happened lately
+    Events {
+        /// Only events with a higher id
+        #[arg(long, value_name = "ID", default_value_t = 0)]
+        after: u64,
+    },
 
     /// Make a volume a block device of this host, now and after restarts; prints its path
     Attach {
@@ -112,7 +155,8 @@ pub(crate) enum VolumeCommand {
         /// The volume
         name: String,
 
-        /// reduction=full|compress|dedup|none, durability=ram, capacity=thin
+        /// reduction=full|compress|dedup|none, durability=ram|image|journal,
+        /// capacity=thin|guaranteed
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<Setting>,
     },
@@ -121,6 +165,138 @@ pub(crate) enum VolumeCommand {
     Delete {
         /// The volume
         name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Keep one volume, or several at the same instant
+    Create {
+        /// The volumes, and last the name of their snapshots
+        #[arg(required = true, num_args = 2.., value_names = ["VOLUME", "SNAPSHOT"])]
+        names: Vec<String>,
+    },
+
+    /// List snapshots
+    List {
+        /// Only those of this volume
+        volume: Option<String>,
+    },
+
+    /// Delete a snapshot that nobody uses
+    Delete {
+        /// The snapshot
+        #[arg(value_name = "VOLUME@SNAPSHOT")]
+        name: String,
+    },
+
+    /// Let a volume that nobody uses be as it was
+    Restore {
+        /// The volume
+        volume: String,
+
+        /// The name of the snapshot, without the volume's
+        snapshot: String,
+    },
+
+    /// List the ranges of bytes that differ
+    Diff {
+        /// The snapshot
+        #[arg(value_name = "VOLUME@SNAPSHOT")]
+        from: String,
+
+        /// Another snapshot, or a volume [default: the snapshot's volume as it is now]
+        to: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Save volumes as they are now
+    Save {
+        /// Volumes and snapshots [default: all volumes that are not of the class ram]
+        volumes: Vec<String>,
+
+        /// Print the id of the task, and do not wait for it
+        #[arg(long)]
+        background: bool,
+    },
+
+    /// Bring volumes back; they are served at once
+    Restore {
+        /// The number of the image [default: the newest]
+        #[arg(long, value_name = "NUMBER")]
+        image: Option<u64>,
+
+        /// Volumes and snapshots [default: all in the image]
+        volumes: Vec<String>,
+
+        /// With one volume: the name to restore it under
+        #[arg(long = "as", value_name = "NAME")]
+        name: Option<String>,
+
+        /// Print the id of the task, and do not wait until all contents are fetched
+        #[arg(long)]
+        background: bool,
+    },
+
+    /// List all images in the store
+    List,
+
+    /// Delete an image, and what no other image needs of it
+    Delete {
+        /// The number of the image
+        #[arg(value_name = "NUMBER")]
+        image: u64,
+    },
+
+    /// Read all of an image and compare every checksum
+    Verify {
+        /// The number of the image [default: the newest]
+        #[arg(value_name = "NUMBER")]
+        image: Option<u64>,
+
+        /// Print the id of the task, and do not wait for it
+        #[arg(long)]
+        background: bool,
+    },
+
+    /// Measure how fast the store takes an image
+    Rehearse {
+        /// Print the id of the task, and do not wait for it
+        #[arg(long)]
+        background: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// List tasks that run, and the last that are over
+    List,
+
+    /// Wait until a task is over, and say what it came to
+    Wait {
+        /// The task
+        id: u64,
+    },
+
+    /// Ask a task to end early
+    Cancel {
+        /// The task
+        id: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Show the limits of the pool, and when it will be full
+    Show,
+
+    /// Change the limits of the pool while it is in use
+    Set {
+        /// max-memory=SIZE
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = pool_setting)]
+        settings: Vec<PoolSetting>,
     },
 }
 
@@ -205,6 +381,29 @@ fn setting(text: &str) -> Result<Setting, String> {
     }
 }
 
+/// One `key=value` of `pool set`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolSetting {
+    MaxMemory(ByteSize),
+}
+
+impl PoolSetting {
+    pub(crate) fn apply_to(self, patch: &mut PoolPatch) {
+        let Self::MaxMemory(size) = self;
+        patch.max_memory = Some(size);
+    }
+}
+
+fn pool_setting(text: &str) -> Result<PoolSetting, String> {
+    let (key, value) = text.split_once('=').ok_or("write key=value")?;
+    match key {
+        "max-memory" => {
+            value.parse().map(PoolSetting::MaxMemory).map_err(|error: SizeError| error.to_string())
+        }
+        _ => Err(format!("{key:?} is no setting; there is max-memory")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +447,12 @@ mod tests {
             "memlane volume set a colour=red",
             "memlane attach a --as scsi",
             "memlane --socket a --url http://b status",
-            "memlane snapshot list",
+            "memlane snapshot create db",
+            "memlane snapshot restore db",
+            "memlane image delete",
+            "memlane pool set max-memory=1GB",
+            "memlane pool set colour=red",
+            "memlane task wait first",
         ] {
             assert!(parse(line).is_err_and(|error| error.use_stderr()), "{line}");
         }
@@ -259,6 +463,15 @@ mod tests {
         let arguments = parse("memlane volume list --json --socket /s").expect("good arguments");
         assert!(arguments.json);
         assert_eq!(arguments.socket.as_deref(), Some("/s".as_ref()));
+    }
+
+    #[test]
+    fn several_volumes_may_be_named_before_a_snapshot() {
+        let arguments = parse("memlane snapshot create db wal now").expect("good arguments");
+        let Command::Snapshot(SnapshotCommand::Create { names }) = arguments.command else {
+            panic!("another command")
+        };
+        assert_eq!(names, ["db", "wal", "now"]);
     }
 
     #[test]

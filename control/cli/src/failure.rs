@@ -26,6 +26,11 @@ impl Failure {
         Self { kind: "unreachable", message: message.into(), exit_code: EXIT_UNREACHABLE }
     }
 
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        let kind = ProblemKind::NotFound.name();
+        Self { kind, message: message.into(), exit_code: EXIT_NOT_FOUND }
+    }
+
     /// Nothing that scripts could tell apart.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self { kind: "failed", message: message.into(), exit_code: EXIT_FAILED }

@@ -1,15 +1,16 @@
 //! `memlane`: the command line for people and scripts.
 //!
-//! Each command is one request to the daemon and one answer. With `--json` exactly one JSON value
-//! is printed, also for an error; scripts rely on that and on the exit codes:
+//! Each command is one request to the daemon and one answer, or a task of the daemon to watch.
+//! With `--json` exactly one JSON value is printed, also for an error; scripts rely on that and on
+//! the exit codes:
 //!
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
 //! | 1 | failed |
 //! | 2 | the command line is wrong |
-//! | 3 | there is no volume or attachment of that name |
-//! | 4 | the pool has no memory left |
+//! | 3 | there is nothing of that name |
+//! | 4 | there is no room left in the pool, or in the store of images |
 //! | 5 | the daemon cannot be reached |
 //!
 //! This program knows the interface only through the `api` crate and holds no state.
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         // Help and version: what was asked for.
         Err(help) => return ExitCode::from(u8::from(help.print().is_err())),
     };
-    let form = if arguments.json { Form::Json } else { Form::Text };
+    let form = arguments.form();
     match commands::run(arguments) {
         Ok(result) => output::print(&result, form),
         Err(failure) => output::report(&failure, form),

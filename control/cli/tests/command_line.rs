@@ -70,6 +70,18 @@ fn refusals_are_exit_code_1_and_name_the_field() {
 }
 
 #[test]
+fn the_pool_its_events_and_tasks_are_shown() {
+    let house = House::new();
+    assert_eq!(house.json("pool show", 0)["size_bytes"], 64 << 20);
+    assert!(house.text("pool show", 0).contains("80, 90, 95 %"));
+    assert_eq!(house.json("events", 0), json!([]));
+    assert!(house.text("events --after 3", 0).starts_with("ID  TIME"));
+    assert_eq!(house.json("task list", 0), json!([]));
+    assert_eq!(house.json("task cancel 1", 3)["error"]["kind"], "not_found");
+    assert_eq!(house.json("task wait 1", 3)["error"]["kind"], "not_found");
+}
+
+#[test]
 fn a_daemon_that_is_not_there_is_exit_code_5() {
     let mut house = House::new();
     house.kill();

@@ -16,7 +16,9 @@ use waiting::{CpuLatencyRequest, SpinPermits};
 
 use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
+use crate::events::EventLog;
 use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport};
+use crate::forecast::Filling;
 use crate::http::{self, AccessRule};
 use crate::maintenance::{self, PoolWatch};
 use crate::service::{CpuLatency, Devices, Parts, Service};
@@ -65,7 +67,10 @@ impl Daemon {
     fn start(config: &Config) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let engine = Arc::new(pool::open(config)?);
-        let watch = Arc::new(PoolWatch::default());
+        let events = Arc::<EventLog>::default();
+        let filling = Arc::<Filling>::default();
+        let thresholds = maintenance::THRESHOLDS_PERCENT.to_vec();
+        let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(&events)));
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let rule = AccessRule::of_this_host();
         let cpu_latency = start_cpu_latency(config.cpu_latency);
@@ -74,11 +79,14 @@ impl Daemon {
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
-        let upkeep = maintenance::start(&engine, Arc::clone(&watch), check_holder)?;
+        let upkeep =
+            maintenance::start(&engine, Arc::clone(&watch), Arc::clone(&filling), check_holder)?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
             watch,
+            filling,
+            events,
             nbd: nbd.clone(),
             devices,
             attachments,
@@ -124,6 +132,7 @@ impl Daemon {
         if let Some(nbd) = nbd {
             nbd.stop(NBD_DRAIN_TIME_MAX);
         }
+        service.tasks.close(OPERATIONS_TIME_MAX);
         drop(upkeep);
         drop(service);
         if let Some(fuse) = fuse {

@@ -12,7 +12,9 @@
 
 mod attachments;
 mod config;
+mod events;
 mod exports;
+mod forecast;
 mod http;
 mod lifecycle;
 mod log;
@@ -22,6 +24,7 @@ mod pool;
 mod process;
 mod run_dir;
 mod service;
+mod tasks;
 
 use std::process::ExitCode;
 

@@ -9,43 +9,74 @@ use api::ByteSize;
 use upkeep::Upkeep;
 use volume::{Engine, PoolUsage};
 
+use crate::events::EventLog;
+use crate::forecast::{Filling, Sample};
+
 /// How often everything else is looked after.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
-/// How full the pool is when somebody should know, in percent.
-const WATERMARKS_PERCENT: [u64; 3] = [80, 90, 95];
+/// How full the pool is when somebody should know, in percent, unless the configuration differs.
+pub(crate) const THRESHOLDS_PERCENT: [u64; 3] = [80, 90, 95];
 
-/// How far below a watermark the pool must fall before the warning is taken back, in percent.
+/// How far below a threshold the pool must fall before the warning is taken back, in percent.
 const HYSTERESIS_PERCENT: u64 = 2;
 
 /// How full the pool is, in steps that stay put while the usage wavers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PoolWatch {
-    /// How many watermarks are passed.
+    /// Ascending.
+    thresholds_percent: Vec<u64>,
+    /// How many thresholds are passed.
     level: AtomicUsize,
+    events: Arc<EventLog>,
 }
 
 impl PoolWatch {
-    /// The highest watermark that is passed, in percent.
+    pub(crate) fn new(mut thresholds_percent: Vec<u64>, events: Arc<EventLog>) -> Self {
+        thresholds_percent.sort_unstable();
+        Self { thresholds_percent, level: AtomicUsize::new(0), events }
+    }
+
+    pub(crate) fn thresholds_percent(&self) -> &[u64] {
+        &self.thresholds_percent
+    }
+
+    /// The highest threshold that is passed, in percent.
     pub(crate) fn passed_percent(&self) -> Option<u64> {
         // Relaxed: the level says nothing about other memory.
         let level = self.level.load(Ordering::Relaxed);
-        level.checked_sub(1).and_then(|index| WATERMARKS_PERCENT.get(index).copied())
+        level.checked_sub(1).and_then(|index| self.thresholds_percent.get(index).copied())
     }
 
-    /// Takes note of the usage, and logs when it passes a watermark or falls clearly below one.
+    /// Takes note of the usage, and tells when it passes a threshold or falls clearly below one.
     /// Called by one thread.
     fn observe(&self, usage: &PoolUsage) {
         let level_before = self.level.load(Ordering::Relaxed);
-        let level = level_after(level_before, used_percent(usage));
+        let percent = used_percent(usage);
+        let level = level_after(&self.thresholds_percent, level_before, percent);
         self.level.store(level, Ordering::Relaxed);
         let used = ByteSize(usage.used_bytes).rounded();
         let size = ByteSize(usage.size_bytes).rounded();
-        let percent = used_percent(usage);
         if level > level_before {
-            tracing::warn!(%used, %size, percent, "the pool fills; delete or discard data");
+            let message = format!(
+                "the pool is {percent} % full: {used} of {size}; delete or discard data, or give \
+                 it more memory"
+            );
+            self.events.warning("pool_filling", None, message);
         } else if level < level_before {
-            tracing::info!(%used, %size, percent, "the pool has room again");
+            let message = format!("the pool has room again: {used} of {size} are used");
+            self.events.info("pool_has_room", None, message);
+        }
+    }
+
+    /// Tells of blocks that were found damaged since the last time.
+    fn observe_damage(&self, before: u64, now: u64) {
+        if now > before {
+            let message = format!(
+                "{} more blocks were found damaged; reading them fails until they are overwritten",
+                now - before
+            );
+            self.events.error("pool_damaged", None, message);
         }
     }
 }
@@ -55,9 +86,9 @@ fn used_percent(usage: &PoolUsage) -> u64 {
     u64::try_from(percent).unwrap_or(u64::MAX)
 }
 
-fn level_after(level: usize, percent: u64) -> usize {
+fn level_after(thresholds_percent: &[u64], level: usize, percent: u64) -> usize {
     let passed = |margin| {
-        WATERMARKS_PERCENT.iter().filter(|&&watermark| percent + margin >= watermark).count()
+        thresholds_percent.iter().filter(|&&threshold| percent + margin >= threshold).count()
     };
     level.clamp(passed(0), passed(HYSTERESIS_PERCENT))
 }
@@ -66,17 +97,33 @@ fn level_after(level: usize, percent: u64) -> usize {
 pub(crate) fn start(
     engine: &Arc<Engine>,
     watch: Arc<PoolWatch>,
+    filling: Arc<Filling>,
     now_and_then: impl Fn() + Send + 'static,
 ) -> anyhow::Result<Upkeep> {
     let mut last = Instant::now();
+    let watched = Arc::clone(engine);
+    let mut damaged_before = 0;
+    filling.observe(sample(&watched));
     let after_turn = move |usage: &PoolUsage| {
         watch.observe(usage);
         if last.elapsed() >= NOW_AND_THEN {
+            filling.observe(sample(&watched));
+            let damaged = watched.damaged_entries();
+            watch.observe_damage(damaged_before, damaged);
+            damaged_before = damaged;
             now_and_then();
             last = Instant::now();
         }
     };
     Upkeep::start(Arc::clone(engine), after_turn).context("cannot start the maintenance thread")
+}
+
+fn sample(engine: &Engine) -> Sample {
+    let volumes = engine.volumes();
+    let mut written_bytes: Vec<_> =
+        volumes.iter().map(|volume| (volume.id(), volume.written_bytes())).collect();
+    written_bytes.sort_unstable();
+    Sample { at: Instant::now(), used_bytes: engine.usage().used_bytes, written_bytes }
 }
 
 #[cfg(test)]
@@ -87,14 +134,14 @@ mod tests {
     fn check(percents: &[u64], expected: &[usize]) {
         let mut level = 0;
         let levels = percents.iter().map(|&percent| {
-            level = level_after(level, percent);
+            level = level_after(&THRESHOLDS_PERCENT, level, percent);
             level
         });
         assert_eq!(levels.collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn each_watermark_that_is_passed_raises_the_level() {
+    fn each_threshold_that_is_passed_raises_the_level() {
         check(&[0, 79, 80, 89, 90, 94, 95, 100], &[0, 0, 1, 1, 2, 2, 3, 3]);
         check(&[100], &[3]);
     }
@@ -107,10 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_tells_the_highest_watermark_that_is_passed() {
-        let watch = PoolWatch::default();
+    fn the_watch_tells_the_highest_threshold_that_is_passed_and_of_damage() {
+        let events = Arc::<EventLog>::default();
+        let watch = PoolWatch::new(vec![95, 50, 90], Arc::clone(&events));
         assert_eq!(watch.passed_percent(), None);
         watch.observe(&PoolUsage { size_bytes: 100, used_bytes: 91, ..PoolUsage::default() });
         assert_eq!(watch.passed_percent(), Some(90));
+        watch.observe(&PoolUsage { size_bytes: 100, used_bytes: 9, ..PoolUsage::default() });
+        watch.observe_damage(0, 0);
+        watch.observe_damage(0, 3);
+        let kinds: Vec<_> = events.after(0).into_iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, ["pool_filling", "pool_has_room", "pool_damaged"]);
     }
 }

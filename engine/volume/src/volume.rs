@@ -81,6 +81,11 @@ impl Volume {
         Reduction::ALL[usize::from(self.reduction.load(Ordering::Relaxed))]
     }
 
+    /// Readable bytes that were written and not discarded. Costs next to nothing.
+    pub fn written_bytes(&self) -> u64 {
+        self.counts.written.sum() * BLOCK_BYTES as u64
+    }
+
     /// Walks the map: takes time in proportion to what is written.
     pub fn usage(&self) -> VolumeUsage {
         self.measure()

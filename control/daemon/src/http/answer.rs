@@ -41,6 +41,11 @@ pub(super) fn created(value: impl Serialize) -> Response {
     (StatusCode::CREATED, Json(value)).into_response()
 }
 
+/// Something has begun; the answer says how to follow it.
+pub(super) fn accepted(value: impl Serialize) -> Response {
+    (StatusCode::ACCEPTED, Json(value)).into_response()
+}
+
 pub(super) fn nothing() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }

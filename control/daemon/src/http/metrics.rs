@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use api::{CpuLatencyState, RecoveryState};
+use api::{CpuLatencyState, DurabilityStatus, JournalState, JournalStatus, RecoveryState};
 
 use crate::service::Metrics;
 
@@ -13,6 +13,8 @@ pub(super) fn write(metrics: &Metrics) -> String {
     let mut page = Page::default();
     write_daemon(&mut page, metrics);
     write_pool(&mut page, &metrics.status.pool);
+    write_limits(&mut page, &metrics.pool);
+    write_durability(&mut page, &metrics.status.durability);
     write_volumes(&mut page, &metrics.volumes);
     write_nbd(&mut page, metrics);
     write_devices(&mut page, metrics);
@@ -33,6 +35,9 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     let is_low = u8::from(status.cpu_latency.state == CpuLatencyState::Low);
     page.gauge("memlane_cpu_latency_low", "1 while cores are asked to be quick to wake.", is_low);
     page.gauge("memlane_warnings", "Warnings in the status.", status.warnings.len());
+    page.gauge("memlane_snapshots", "Snapshots in the pool.", status.snapshot_count);
+    page.gauge("memlane_tasks", "Tasks that run.", status.task_count);
+    page.counter("memlane_events_total", "Events since the start.", metrics.event_count);
 }
 
 fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
@@ -68,6 +73,74 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
         pool.pending_bytes,
     );
     page.gauge("memlane_pool_pages", "Pages that hold contents.", pool.page_count);
+}
+
+fn write_limits(page: &mut Page, pool: &api::Pool) {
+    page.gauge("memlane_pool_max_bytes", "What the pool may grow to.", pool.max_memory_bytes);
+    page.gauge(
+        "memlane_pool_guaranteed_bytes",
+        "Set aside for guaranteed volumes and not used yet.",
+        pool.guaranteed_bytes,
+    );
+    page.gauge("memlane_daemon_bytes", "Memory of the daemon itself.", pool.daemon_bytes);
+    let until_full = pool.forecast.as_ref().map_or(f64::INFINITY, |it| it.full_in_seconds as f64);
+    page.gauge(
+        "memlane_pool_full_in_seconds",
+        "Until the pool is full if it goes on filling as it does; infinite while it does not.",
+        if until_full.is_finite() { until_full.to_string() } else { "+Inf".to_owned() },
+    );
+}
+
+fn write_durability(page: &mut Page, durability: &DurabilityStatus) {
+    page.family(
+        "memlane_at_risk_bytes",
+        Kind::Gauge,
+        "Bytes that a loss of power would take now, by the durability class of their volumes.",
+    );
+    let at_risk = durability.at_risk;
+    for (class, bytes) in [
+        ("ram", at_risk.ram_bytes),
+        ("image", at_risk.image_bytes),
+        ("journal", at_risk.journal_bytes),
+    ] {
+        page.sample(&[("durability", class)], bytes);
+    }
+    if let Some(hold_up) = &durability.hold_up {
+        page.gauge(
+            "memlane_hold_up_seconds",
+            "How long power has to hold for an image of what was written since the last.",
+            hold_up.seconds,
+        );
+    }
+    if let Some(journal) = &durability.journal {
+        write_journal(page, journal);
+    }
+    if let Some(images) = &durability.images {
+        let number = images.last_image.unwrap_or(0);
+        page.gauge("memlane_image_number", "The newest image; 0 for none.", number);
+        let saved = images.last_saved_unix_seconds.unwrap_or(0);
+        page.gauge("memlane_image_saved_timestamp_seconds", "When that was saved.", saved);
+        let failed = u8::from(images.failure.is_some());
+        page.gauge("memlane_image_failed", "1 when the last save failed.", failed);
+        page.gauge(
+            "memlane_image_to_fetch_bytes",
+            "Bytes of restored volumes that are still to be fetched.",
+            images.to_fetch_bytes,
+        );
+    }
+}
+
+fn write_journal(page: &mut Page, journal: &JournalStatus) {
+    let is_ok = u8::from(journal.state == JournalState::Ok);
+    page.gauge("memlane_journal_ok", "1 while the journal's disk takes flushes.", is_ok);
+    page.gauge("memlane_journal_used_bytes", "What the journal takes.", journal.used_bytes);
+    page.gauge("memlane_journal_max_bytes", "What the journal may take.", journal.max_bytes);
+    page.counter(
+        "memlane_journal_transactions_total",
+        "Transactions, each of which serves all flushes that waited for it.",
+        journal.transactions,
+    );
+    page.counter("memlane_journal_flushes_total", "Flushes.", journal.flushes);
 }
 
 fn write_volumes(page: &mut Page, volumes: &[api::Volume]) {

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use api::{AttachmentCreate, Problem, ProblemKind, VolumeCreate, VolumePatch};
+use api::{
+    AttachmentCreate, CloneCreate, ImageRestore, ImageSave, PoolPatch, Problem, ProblemKind,
+    SnapshotCreate, VolumeCreate, VolumePatch,
+};
 use axum::Router;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
+use serde::Deserialize;
 
-use crate::http::answer::{Answer, Refusal, blocking, created, json, nothing, text};
+use crate::http::answer::{Answer, Refusal, accepted, blocking, created, json, nothing, text};
 use crate::http::body::Body;
 use crate::http::metrics;
 use crate::service::Service;
@@ -22,6 +26,20 @@ pub(super) fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route(api::VOLUMES_PATH, get(list_volumes).post(create_volume))
         .route(api::VOLUME_PATH, get(show_volume).patch(change_volume).delete(delete_volume))
+        .route(api::CLONE_PATH, post(clone_volume))
+        .route(api::SNAPSHOTS_PATH, get(list_snapshots).post(create_snapshots))
+        .route(api::SNAPSHOT_PATH, get(show_snapshot).delete(delete_snapshot))
+        .route(api::SNAPSHOT_RESTORE_PATH, post(restore_snapshot))
+        .route(api::SNAPSHOT_DIFF_PATH, get(diff_snapshot))
+        .route(api::IMAGES_PATH, get(list_images).post(save_image))
+        .route(api::IMAGE_REHEARSE_PATH, post(rehearse_image))
+        .route(api::IMAGE_PATH, get(show_image).delete(delete_image))
+        .route(api::IMAGE_RESTORE_PATH, post(restore_image))
+        .route(api::IMAGE_VERIFY_PATH, post(verify_image))
+        .route(api::TASKS_PATH, get(list_tasks))
+        .route(api::TASK_PATH, get(show_task).delete(cancel_task))
+        .route(api::EVENTS_PATH, get(list_events))
+        .route(api::POOL_PATH, get(show_pool).patch(change_pool))
         .route(api::ATTACHMENTS_PATH, get(list_attachments).post(attach_volume))
         .route(api::ATTACHMENT_PATH, delete(detach_volume))
         .route(api::STATUS_PATH, get(status))
@@ -70,6 +88,45 @@ fn text_of(name: Name) -> Result<String, Refusal> {
     })
 }
 
+/// The number of an image or the id of a task in a path.
+fn number_of(text: Name, field: &str) -> Result<u64, Refusal> {
+    let text = text_of(text)?;
+    text.parse().map_err(|_| {
+        let problem = Problem::new(ProblemKind::InvalidField, format!("{text:?} is no number"));
+        Refusal(problem.in_field(field))
+    })
+}
+
+/// What is behind the `?` of a path.
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+fn asked<T>(query: Asked<T>) -> Result<T, Refusal> {
+    query.map(|Query(query)| query).map_err(|rejection| {
+        Refusal(Problem::new(ProblemKind::InvalidField, rejection.body_text()))
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfVolume {
+    volume: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Comparison {
+    to: Option<String>,
+    #[serde(default)]
+    offset: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct After {
+    #[serde(default)]
+    after: u64,
+}
+
 async fn list_volumes(State(service): Shared) -> Answer {
     Ok(json(blocking(move || service.list_volumes()).await?))
 }
@@ -96,6 +153,111 @@ async fn delete_volume(State(service): Shared, name: Name) -> Answer {
     let name = text_of(name)?;
     blocking(move || service.delete_volume(&name)).await??;
     Ok(nothing())
+}
+
+async fn clone_volume(
+    State(service): Shared,
+    name: Name,
+    Body(request): Body<CloneCreate>,
+) -> Answer {
+    let name = text_of(name)?;
+    Ok(created(blocking(move || service.clone_volume(&name, &request)).await??))
+}
+
+async fn list_snapshots(State(service): Shared, query: Asked<OfVolume>) -> Answer {
+    let volume = asked(query)?.volume;
+    Ok(json(blocking(move || service.list_snapshots(volume.as_deref())).await??))
+}
+
+async fn create_snapshots(State(service): Shared, Body(request): Body<SnapshotCreate>) -> Answer {
+    Ok(created(blocking(move || service.create_snapshots(&request)).await??))
+}
+
+async fn show_snapshot(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.show_snapshot(&name)).await??))
+}
+
+async fn delete_snapshot(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    blocking(move || service.delete_snapshot(&name)).await??;
+    Ok(nothing())
+}
+
+async fn restore_snapshot(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.restore_snapshot(&name)).await??))
+}
+
+async fn diff_snapshot(State(service): Shared, name: Name, query: Asked<Comparison>) -> Answer {
+    let (name, Comparison { to, offset }) = (text_of(name)?, asked(query)?);
+    let compare = move || service.diff_snapshot(&name, to.as_deref(), offset);
+    Ok(json(blocking(compare).await??))
+}
+
+async fn list_images(State(service): Shared) -> Answer {
+    Ok(json(blocking(move || service.list_images()).await??))
+}
+
+async fn save_image(State(service): Shared, Body(request): Body<ImageSave>) -> Answer {
+    Ok(accepted(blocking(move || service.save_image(&request)).await??))
+}
+
+async fn rehearse_image(State(service): Shared) -> Answer {
+    Ok(accepted(blocking(move || service.rehearse_image()).await??))
+}
+
+async fn show_image(State(service): Shared, number: Name) -> Answer {
+    let number = number_of(number, "number")?;
+    Ok(json(blocking(move || service.show_image(number)).await??))
+}
+
+async fn delete_image(State(service): Shared, number: Name) -> Answer {
+    let number = number_of(number, "number")?;
+    blocking(move || service.delete_image(number)).await??;
+    Ok(nothing())
+}
+
+async fn restore_image(
+    State(service): Shared,
+    number: Name,
+    Body(request): Body<ImageRestore>,
+) -> Answer {
+    let number = number_of(number, "number")?;
+    Ok(accepted(blocking(move || service.restore_image(number, &request)).await??))
+}
+
+async fn verify_image(State(service): Shared, number: Name) -> Answer {
+    let number = number_of(number, "number")?;
+    Ok(accepted(blocking(move || service.verify_image(number)).await??))
+}
+
+async fn list_tasks(State(service): Shared) -> Answer {
+    Ok(json(blocking(move || service.tasks.list()).await?))
+}
+
+async fn show_task(State(service): Shared, id: Name) -> Answer {
+    let id = number_of(id, "id")?;
+    Ok(json(blocking(move || service.tasks.show(id)).await??))
+}
+
+async fn cancel_task(State(service): Shared, id: Name) -> Answer {
+    let id = number_of(id, "id")?;
+    blocking(move || service.tasks.cancel(id)).await??;
+    Ok(nothing())
+}
+
+async fn list_events(State(service): Shared, query: Asked<After>) -> Answer {
+    let After { after } = asked(query)?;
+    Ok(json(blocking(move || service.events.after(after)).await?))
+}
+
+async fn show_pool(State(service): Shared) -> Answer {
+    Ok(json(blocking(move || service.show_pool()).await?))
+}
+
+async fn change_pool(State(service): Shared, Body(request): Body<PoolPatch>) -> Answer {
+    Ok(json(blocking(move || service.change_pool(&request)).await??))
 }
 
 async fn list_attachments(State(service): Shared) -> Answer {

@@ -7,7 +7,10 @@
 //! other than the one that stores it.
 
 mod attachments;
+mod images;
+mod pool;
 mod refusals;
+mod snapshots;
 mod status;
 mod usages;
 mod volumes;
@@ -21,9 +24,12 @@ use volume::{Engine, Volume};
 use waiting::CpuLatencyRequest;
 
 use crate::attachments::AttachmentList;
+use crate::events::EventLog;
 use crate::exports::{Catalog, KernelDevices, NbdExport};
+use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::service::usages::UsageCache;
+use crate::tasks::Tasks;
 
 pub(crate) use status::Metrics;
 
@@ -32,6 +38,8 @@ pub(crate) struct Parts {
     pub(crate) engine: Arc<Engine>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) watch: Arc<PoolWatch>,
+    pub(crate) filling: Arc<Filling>,
+    pub(crate) events: Arc<EventLog>,
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) devices: Devices,
     pub(crate) attachments: AttachmentList,
@@ -67,6 +75,9 @@ pub(crate) struct Service {
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
     watch: Arc<PoolWatch>,
+    filling: Arc<Filling>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) tasks: Arc<Tasks>,
     nbd: Option<Arc<NbdExport>>,
     devices: Devices,
     attachments: Mutex<AttachmentList>,
@@ -84,6 +95,9 @@ impl Service {
             engine: parts.engine,
             catalog: parts.catalog,
             watch: parts.watch,
+            filling: parts.filling,
+            events: parts.events,
+            tasks: Arc::default(),
             nbd: parts.nbd,
             devices: parts.devices,
             attachments: Mutex::new(parts.attachments),

@@ -1,8 +1,8 @@
 //! The state of the whole, for people and for metrics.
 
 use api::{
-    CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, PoolStatus, RecoveryState,
-    Status, Warning,
+    AtRisk, CpuLatencyState, CpuLatencyStatus, DurabilityStatus, ExportsStatus, FuseStatus, Pool,
+    PoolStatus, RecoveryState, Status, Warning,
 };
 use fuse::Traffic;
 use volume::Recovery;
@@ -21,6 +21,9 @@ pub(crate) struct Metrics {
     pub(crate) devices: Option<Traffic>,
     /// Map entries that named pages which were not there.
     pub(crate) damaged_entries: u64,
+    pub(crate) pool: Pool,
+    /// Events since the start.
+    pub(crate) event_count: u64,
 }
 
 impl Service {
@@ -37,7 +40,10 @@ impl Service {
             },
             volume_count: self.engine.volumes().len() as u64,
             attachment_count,
+            snapshot_count: 0,
+            task_count: self.tasks.running_count() as u64,
             pool: self.pool_status(),
+            durability: self.durability_status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),
             warnings: self.warnings(),
@@ -54,6 +60,8 @@ impl Service {
                 Devices::Off { .. } => None,
             },
             damaged_entries: self.engine.damaged_entries(),
+            pool: self.show_pool(),
+            event_count: self.events.count(),
         }
     }
 
@@ -74,6 +82,17 @@ impl Service {
             pending_bytes: usage.pending_bytes,
             page_count: usage.page_count,
             ratio: ratio(usage.written_bytes, usage.used_bytes),
+        }
+    }
+
+    /// Volumes of the class `ram` alone: all of them would be lost.
+    fn durability_status(&self) -> DurabilityStatus {
+        let ram_bytes = self.engine.usage().written_bytes;
+        DurabilityStatus {
+            at_risk: AtRisk { ram_bytes, ..AtRisk::default() },
+            hold_up: None,
+            journal: None,
+            images: None,
         }
     }
 
@@ -109,7 +128,9 @@ impl Service {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let mut warnings = Vec::new();
         if let Some(percent) = self.watch.passed_percent() {
-            let message = format!("the pool is over {percent} % full; delete or discard data");
+            let message = format!(
+                "the pool is over {percent} % full; delete or discard data, or give it more memory"
+            );
             warnings.push(warning("pool_filling", message));
         }
         let damaged_count = self.engine.damaged_entries();

@@ -14,9 +14,10 @@ use volume::{Engine, EngineOptions, Volume};
 
 use crate::attachments::AttachmentList;
 use crate::config::NbdConfig;
+use crate::events::EventLog;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport};
 use crate::http::routes;
-use crate::maintenance::PoolWatch;
+use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 
 const POOL_BYTES: u64 = 64 << 20;
@@ -48,10 +49,14 @@ impl House {
         let permits = Arc::new(waiting::SpinPermits::new(0));
         let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), permits).expect("a server");
         let devices = Arc::new(PretendedDevices::default());
+        let events = Arc::<EventLog>::default();
+        let watch = PoolWatch::new(THRESHOLDS_PERCENT.to_vec(), Arc::clone(&events));
         let service = Arc::new(Service::new(Parts {
             engine,
             catalog,
-            watch: Arc::new(PoolWatch::default()),
+            watch: Arc::new(watch),
+            filling: Arc::default(),
+            events,
             nbd: Some(Arc::new(nbd)),
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),

@@ -3,6 +3,7 @@
 
 mod attachments;
 mod house;
+mod pool;
 mod protocol;
 mod volumes;
 

@@ -21,7 +21,7 @@ async fn every_endpoint_of_the_document_is_served() {
 #[tokio::test]
 async fn unknown_paths_and_methods_are_refused_as_problems() {
     let house = House::new();
-    for path in ["/", "/v1", "/v1/snapshots", "/v1/images", "/v2/volumes", "/v1/volumes/a/b"] {
+    for path in ["/", "/v1", "/v1/streams", "/v2/volumes", "/v1/volumes/a/b"] {
         house.get(path).await.refused("unknown_path", None);
     }
     house.ask("PUT", "/v1/volumes", "").await.refused("method_not_allowed", None);
@@ -32,6 +32,20 @@ async fn unknown_paths_and_methods_are_refused_as_problems() {
 async fn a_name_that_is_no_text_is_refused() {
     let house = House::new();
     house.get("/v1/volumes/%FF").await.refused("invalid_field", Some("name"));
+}
+
+#[tokio::test]
+async fn a_number_that_is_none_is_refused() {
+    let house = House::new();
+    house.get("/v1/images/newest").await.refused("invalid_field", Some("number"));
+    house.get("/v1/tasks/-1").await.refused("invalid_field", Some("id"));
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_not_known_is_refused() {
+    let house = House::new();
+    house.get("/v1/events?since=1").await.refused("invalid_field", None);
+    house.get("/v1/events?after=x").await.refused("invalid_field", None);
 }
 
 #[tokio::test]

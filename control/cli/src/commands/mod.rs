@@ -1,12 +1,16 @@
 //! Commands: what each asks the daemon, and how the answer is shown.
 
-use std::fmt::Write;
+mod images;
+mod pool;
+mod snapshots;
+mod status;
+mod tasks;
+
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use api::{
-    Attachment, AttachmentCreate, ByteSize, CpuLatencyStatus, Method, Status, Volume, VolumeCreate,
-    VolumePatch,
+    Attachment, AttachmentCreate, ByteSize, Method, Status, Volume, VolumeCreate, VolumePatch,
 };
 use clap::CommandFactory;
 use serde::Serialize;
@@ -26,9 +30,16 @@ const BENCH_PROGRAM: &str = "memlane-bench";
 
 /// Does what the command line asks for.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
+    let form = arguments.form();
     let client = Client { address: address(&arguments)? };
     match arguments.command {
         Command::Volume(command) => run_volume(&client, command),
+        Command::Snapshot(command) => snapshots::run(&client, command),
+        Command::Clone { source, name } => snapshots::clone(&client, &source, name),
+        Command::Image(command) => images::run(&client, command, form),
+        Command::Task(command) => tasks::run(&client, command, form),
+        Command::Pool(command) => pool::run(&client, command),
+        Command::Events { after } => pool::events(&client, after),
         Command::Attach { name, attach_as } => {
             let request = AttachmentCreate { volume: name, attach_as };
             let attachment: Attachment =
@@ -42,7 +53,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         }
         Command::Status => {
             let status: Status = client.get(api::STATUS_PATH)?;
-            Ok(Report { text: status_text(&status), json: to_json(&status) })
+            Ok(Report { text: status::text(&status), json: to_json(&status) })
         }
         Command::Bench { arguments: rest } => Err(bench(rest, arguments.json)),
         Command::Completions { shell } => Ok(completions(shell)),
@@ -120,6 +131,8 @@ fn list_text(volumes: &[Volume]) -> String {
         ("RAM", Side::Right),
         ("RATIO", Side::Right),
         ("REDUCTION", Side::Left),
+        ("DURABILITY", Side::Left),
+        ("CAPACITY", Side::Left),
         ("DEVICE", Side::Left),
     ]);
     for volume in volumes {
@@ -130,14 +143,15 @@ fn list_text(volumes: &[Volume]) -> String {
             ByteSize(volume.ram_bytes).rounded(),
             ratio_text(volume.ratio),
             word_of(&volume.reduction),
-            volume.device.clone().unwrap_or_else(|| "-".to_owned()),
+            word_of(&volume.durability),
+            word_of(&volume.capacity),
+            or_dash(volume.device.clone()),
         ]);
     }
     table.to_text()
 }
 
 fn volume_text(volume: &Volume) -> String {
-    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     lines(&[
         ("name", volume.name.clone()),
         ("id", volume.id.to_string()),
@@ -150,58 +164,25 @@ fn volume_text(volume: &Volume) -> String {
         ("of it fill", ByteSize(volume.fill_bytes).rounded()),
         ("RAM", ByteSize(volume.ram_bytes).rounded()),
         ("ratio", ratio_text(volume.ratio)),
-        ("device", or_none(&volume.device)),
-        ("NBD", or_none(&volume.nbd_uri)),
+        ("device", or_dash(volume.device.clone())),
+        ("NBD", or_dash(volume.nbd_uri.clone())),
         ("NBD connections", volume.nbd_connections.to_string()),
     ])
-}
-
-fn status_text(status: &Status) -> String {
-    let pool = &status.pool;
-    let percent = pool.used_bytes.saturating_mul(100) / pool.size_bytes.max(1);
-    let size = |bytes| ByteSize(bytes).rounded();
-    let nbd = status.exports.nbd.as_ref().map_or_else(
-        || "off".to_owned(),
-        |nbd| {
-            let tcp = nbd.tcp.as_ref().map(|tcp| format!(", {tcp}")).unwrap_or_default();
-            format!("{}{tcp}, {} connections", nbd.socket, nbd.connections)
-        },
-    );
-    let devices = status.exports.fuse.as_ref();
-    let mut text = lines(&[
-        ("daemon", format!("{}, pid {}", status.version, status.pid)),
-        ("up", format!("{} s, run {}", status.uptime_seconds, status.run_epoch)),
-        ("recovery", word_of(&status.recovery)),
-        ("volumes", format!("{}, {} attached", status.volume_count, status.attachment_count)),
-        ("pool", format!("{} in {}", size(pool.size_bytes), pool.path)),
-        ("used", format!("{} ({percent} %)", size(pool.used_bytes))),
-        ("  pages", format!("{} in {}", pool.page_count, size(pool.page_bytes))),
-        ("  maps", size(pool.map_bytes)),
-        ("  index", size(pool.index_bytes)),
-        ("  tables", size(pool.table_bytes)),
-        ("  slack", size(pool.slack_bytes)),
-        ("free", size(pool.free_bytes)),
-        ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
-        ("to be compressed", size(pool.pending_bytes)),
-        ("ratio", ratio_text(pool.ratio)),
-        ("NBD", nbd),
-        ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
-        ("CPU latency", cpu_latency_text(&status.cpu_latency)),
-    ]);
-    for warning in &status.warnings {
-        write!(text, "\nwarning: {}", warning.message).expect("text can always grow");
-    }
-    text
-}
-
-fn cpu_latency_text(status: &CpuLatencyStatus) -> String {
-    let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
-    word_of(&status.state) + &reason.unwrap_or_default()
 }
 
 /// The word that stands for a value in the interface.
 fn word_of(value: &impl Serialize) -> String {
     to_json(value).as_str().unwrap_or("?").to_owned()
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// A moment for people, in universal time.
+fn time_text(unix_seconds: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_seconds);
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 fn ratio_text(ratio: Option<f64>) -> String {

@@ -1,0 +1,94 @@
+//! What a loss of power would take, and what stands against it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The state of journal and images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DurabilityStatus {
+    pub at_risk: AtRisk,
+    /// How long it takes to save what an image would have to hold; null while the store's speed was
+    /// never measured.
+    #[schema(required)]
+    pub hold_up: Option<HoldUp>,
+    /// Null while there is no volume of the class `journal`.
+    #[schema(required)]
+    pub journal: Option<JournalStatus>,
+    /// Null while there is no store for images.
+    #[schema(required)]
+    pub images: Option<ImagesStatus>,
+}
+
+/// Bytes that would be lost if power failed now, before reduction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AtRisk {
+    /// Everything in volumes of the class `ram`.
+    pub ram_bytes: u64,
+    /// What was written to volumes of the class `image` since their last image.
+    pub image_bytes: u64,
+    /// What was written to volumes of the class `journal` and not flushed yet.
+    pub journal_bytes: u64,
+}
+
+/// How long power has to hold so that nothing of the class `image` is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HoldUp {
+    /// What would have to be saved.
+    pub bytes: u64,
+    /// As it was last measured, by a save or a rehearsal.
+    pub bytes_per_second: u64,
+    pub seconds: f64,
+    /// When the speed was measured, in seconds since 1970.
+    pub measured_unix_seconds: u64,
+}
+
+/// What the journal does with flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JournalState {
+    /// It takes them.
+    Ok,
+    /// They wait until the disk takes them again; `cause` says why.
+    Waiting,
+    /// They fail, and volumes of the class `journal` take no writes; `cause` says why.
+    ReadOnly,
+}
+
+/// The log on disk that makes flushes durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JournalStatus {
+    pub dir: String,
+    pub state: JournalState,
+    /// What is wrong with the disk; null when nothing is.
+    #[schema(required)]
+    pub cause: Option<String>,
+    /// What the journal takes on the disk.
+    pub used_bytes: u64,
+    /// What it may take. A checkpoint makes room long before.
+    pub max_bytes: u64,
+    /// Transactions since the start: each serves all flushes that waited for it.
+    pub transactions: u64,
+    /// Flushes since the start.
+    pub flushes: u64,
+}
+
+/// The store that images are saved to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImagesStatus {
+    /// A directory, or the URL of an object store.
+    pub store: String,
+    /// The newest image.
+    #[schema(required)]
+    pub last_image: Option<u64>,
+    /// When that was saved, in seconds since 1970.
+    #[schema(required)]
+    pub last_saved_unix_seconds: Option<u64>,
+    /// How often one is saved; null for only when asked.
+    #[schema(required)]
+    pub every_seconds: Option<u64>,
+    /// Why the last save failed; null when it did not.
+    #[schema(required)]
+    pub failure: Option<String>,
+    /// Bytes of restored volumes that are still to be fetched; they are served meanwhile.
+    pub to_fetch_bytes: u64,
+}

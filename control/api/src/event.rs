@@ -1,0 +1,31 @@
+//! Events: what happened lately that somebody may want to know.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EventLevel {
+    Info,
+    /// Somebody should look at it.
+    Warning,
+    /// Data is lost or not as safe as it should be.
+    Error,
+}
+
+/// Something that happened. The daemon remembers the last 1000 of its run; the log has them all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Rises with every event of this run of the daemon.
+    pub id: u64,
+    /// In seconds since 1970.
+    pub unix_seconds: u64,
+    pub level: EventLevel,
+    /// A stable word to match on, such as `pool_filling` or `image_saved`.
+    pub kind: String,
+    pub message: String,
+    /// The volume or snapshot that it is about.
+    #[schema(required)]
+    pub volume: Option<String>,
+}

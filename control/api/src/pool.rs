@@ -1,0 +1,60 @@
+//! The pool as a thing with settings: how much memory it may take, and for how long that lasts.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::size::ByteSize;
+
+/// The limits of the pool, and where it is heading.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    /// What the pool may grow to.
+    pub max_memory_bytes: u64,
+    /// What the pool has now.
+    pub size_bytes: u64,
+    pub used_bytes: u64,
+    /// Set aside for volumes of the capacity class `guaranteed` and not used by them yet.
+    pub guaranteed_bytes: u64,
+    /// Kept back so that overwrites and housekeeping go on in a full pool.
+    pub reserve_bytes: u64,
+    /// Memory of the daemon itself, without the pool.
+    pub daemon_bytes: u64,
+    /// How full the pool is when warnings and events come, in percent.
+    pub thresholds_percent: Vec<u64>,
+    /// The highest threshold that is passed.
+    #[schema(required)]
+    pub passed_percent: Option<u64>,
+    /// Null while the pool does not fill.
+    #[schema(required)]
+    pub forecast: Option<Forecast>,
+}
+
+/// When the pool will be full if it goes on filling as it did lately.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Forecast {
+    pub full_in_seconds: u64,
+    /// How fast the pool fills.
+    pub bytes_per_second: u64,
+    /// The span of time that this was seen over.
+    pub window_seconds: u64,
+    /// The volumes that grow, the fastest first, three at most.
+    pub volumes: Vec<Growth>,
+}
+
+/// A volume that grows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Growth {
+    pub volume: String,
+    /// Of what is written to it, before reduction.
+    pub bytes_per_second: u64,
+}
+
+/// Changes of the pool. What is left out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolPatch {
+    /// What the pool may grow to. Less than it has now makes it smaller, as far as its contents
+    /// allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<ByteSize>,
+}

@@ -1,0 +1,76 @@
+//! Snapshots and clones: copies that share memory with what they were made of.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::volume::SectorBytes;
+
+/// Snapshots to take, of one volume or of several at the same instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotCreate {
+    /// The volumes, each named once. All of their snapshots show one instant.
+    #[schema(example = json!(["db", "wal"]))]
+    pub volumes: Vec<String>,
+    /// What is behind the `@` in the names of the snapshots; the rules of names of volumes hold.
+    #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    pub snapshot: String,
+}
+
+/// A snapshot: read-only, and unchanged by whatever happens to its volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// `VOLUME@SNAPSHOT`: the name in paths, of the NBD export, and for `attach` and `clone`.
+    #[schema(example = "db@before-upgrade")]
+    pub name: String,
+    /// The volume that it was taken of, by its name now.
+    pub volume: String,
+    pub snapshot: String,
+    /// Never given to another volume or snapshot of the pool.
+    pub id: u64,
+    /// When it was taken, in seconds since 1970.
+    pub created_unix_seconds: u64,
+    pub size_bytes: u64,
+    pub sector_bytes: SectorBytes,
+    /// Readable bytes that were written before it was taken.
+    pub written_bytes: u64,
+    /// The kernel block device that the snapshot is attached as.
+    #[schema(required)]
+    pub device: Option<String>,
+    /// Where NBD clients find the snapshot.
+    #[schema(required)]
+    pub nbd_uri: Option<String>,
+    /// NBD clients that have the snapshot open.
+    pub nbd_connections: u64,
+}
+
+/// A clone to make of a volume or a snapshot: a volume of its own that shares memory with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloneCreate {
+    /// The name of the new volume.
+    #[schema(example = "db-test", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    pub name: String,
+}
+
+/// A range of bytes that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangedRange {
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// What changed between two states of a volume, in whole blocks of 4096 bytes. A block that was
+/// written with what it held before may count as changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Diff {
+    /// The snapshot that is compared.
+    pub from: String,
+    /// What it is compared with: another snapshot, or a volume as it is now.
+    pub to: String,
+    /// Ascending, and none next to another.
+    pub changed: Vec<ChangedRange>,
+    /// Where to go on, when the answer has reached its limit; null when it is complete.
+    #[schema(required)]
+    pub next_offset: Option<u64>,
+}

@@ -1,0 +1,75 @@
+//! Tasks: operations that take longer than anybody should wait for an answer. A task goes on when
+//! the client that started it has gone.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// What a task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    ImageSave,
+    ImageRestore,
+    ImageVerify,
+    /// Measures how fast the store takes an image, and saves none.
+    ImageRehearse,
+    /// Makes the pool smaller.
+    PoolShrink,
+}
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskState {
+    Running,
+    Done,
+    Failed,
+    /// Somebody cancelled it; nothing half-done is left behind.
+    Cancelled,
+}
+
+impl TaskState {
+    pub fn is_over(self) -> bool {
+        self != Self::Running
+    }
+}
+
+/// A long operation. The daemon remembers the last 100 that are over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Task {
+    /// Rises with every task of this run of the daemon.
+    pub id: u64,
+    pub kind: TaskKind,
+    /// What it is about, as `image 7`.
+    pub subject: String,
+    pub state: TaskState,
+    pub done_bytes: u64,
+    /// Zero while it is not known yet.
+    pub total_bytes: u64,
+    /// When it began, in seconds since 1970.
+    pub begun_unix_seconds: u64,
+    /// How long it has run, or ran.
+    pub elapsed_seconds: f64,
+    /// What it came to; null until it is done.
+    #[schema(required)]
+    pub result: Option<TaskResult>,
+    /// Why it failed; null unless it has.
+    #[schema(required)]
+    pub problem: Option<Problem>,
+}
+
+/// What a task came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TaskResult {
+    /// The image that was saved, restored or verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<u64>,
+    /// Bytes that went to the store or came from it.
+    pub moved_bytes: u64,
+    /// `moved_bytes` for each second that they took.
+    pub bytes_per_second: u64,
+    /// What was found wrong, one line each; empty when all is well.
+    pub complaints: Vec<String>,
+}

@@ -1,0 +1,77 @@
+//! Images.
+
+use api::{ByteSize, Image, ImageRestore, ImageSave, Method, Task};
+use serde_json::json;
+
+use super::tasks::follow;
+use super::{time_text, to_json};
+use crate::arguments::ImageCommand;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{Form, Report};
+use crate::table::{Side, Table};
+
+pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<Report, Failure> {
+    let begin = |path: &str, body: serde_json::Value, background: bool| {
+        let task: Task = client.ask(Method::Post, path, &body)?;
+        follow(client, task, background, form)
+    };
+    match command {
+        ImageCommand::Save { volumes, background } => {
+            let volumes = (!volumes.is_empty()).then_some(volumes);
+            begin(api::IMAGES_PATH, to_json(&ImageSave { volumes }), background)
+        }
+        ImageCommand::Restore { image, volumes, name, background } => {
+            let number = number_of(client, image)?;
+            let volumes = (!volumes.is_empty()).then_some(volumes);
+            let path = api::path_of(api::IMAGE_RESTORE_PATH, &number.to_string());
+            begin(&path, to_json(&ImageRestore { volumes, name }), background)
+        }
+        ImageCommand::Verify { image, background } => {
+            let number = number_of(client, image)?;
+            let path = api::path_of(api::IMAGE_VERIFY_PATH, &number.to_string());
+            begin(&path, json!(null), background)
+        }
+        ImageCommand::Rehearse { background } => {
+            begin(api::IMAGE_REHEARSE_PATH, json!(null), background)
+        }
+        ImageCommand::List => {
+            let images: Vec<Image> = client.get(api::IMAGES_PATH)?;
+            Ok(Report { text: list_text(&images), json: to_json(&images) })
+        }
+        ImageCommand::Delete { image } => {
+            client.delete(&api::path_of(api::IMAGE_PATH, &image.to_string()))?;
+            Ok(Report { text: String::new(), json: json!({"deleted": image}) })
+        }
+    }
+}
+
+/// The image that was named, or the newest.
+fn number_of(client: &Client, image: Option<u64>) -> Result<u64, Failure> {
+    if let Some(number) = image {
+        return Ok(number);
+    }
+    let images: Vec<Image> = client.get(api::IMAGES_PATH)?;
+    let newest = images.iter().map(|image| image.number).max();
+    newest.ok_or_else(|| Failure::not_found("there is no image in the store yet"))
+}
+
+fn list_text(images: &[Image]) -> String {
+    let mut table = Table::new(&[
+        ("IMAGE", Side::Right),
+        ("SAVED", Side::Left),
+        ("VOLUMES", Side::Right),
+        ("WRITTEN", Side::Right),
+        ("ADDED", Side::Right),
+    ]);
+    for image in images {
+        table.row(vec![
+            image.number.to_string(),
+            time_text(image.saved_unix_seconds),
+            image.volumes.len().to_string(),
+            ByteSize(image.written_bytes).rounded(),
+            ByteSize(image.saved_bytes).rounded(),
+        ]);
+    }
+    table.to_text()
+}

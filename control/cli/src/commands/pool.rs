@@ -1,0 +1,80 @@
+//! The pool's limits, and events.
+
+use api::{ByteSize, Event, Method, Pool, PoolPatch};
+
+use super::{lines, time_text, to_json, word_of};
+use crate::arguments::PoolCommand;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::Report;
+use crate::table::{Side, Table};
+
+pub(super) fn run(client: &Client, command: PoolCommand) -> Result<Report, Failure> {
+    match command {
+        PoolCommand::Show => {
+            let pool: Pool = client.get(api::POOL_PATH)?;
+            Ok(Report { text: text(&pool), json: to_json(&pool) })
+        }
+        PoolCommand::Set { settings } => {
+            let mut patch = PoolPatch::default();
+            settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
+            let pool: Pool = client.ask(Method::Patch, api::POOL_PATH, &patch)?;
+            Ok(Report { text: String::new(), json: to_json(&pool) })
+        }
+    }
+}
+
+/// What happened lately.
+pub(super) fn events(client: &Client, after: u64) -> Result<Report, Failure> {
+    let path = api::with_query(api::EVENTS_PATH, &[("after", &after.to_string())]);
+    let events: Vec<Event> = client.get(&path)?;
+    let mut table = Table::new(&[
+        ("ID", Side::Right),
+        ("TIME", Side::Left),
+        ("LEVEL", Side::Left),
+        ("EVENT", Side::Left),
+        ("MESSAGE", Side::Left),
+    ]);
+    for event in &events {
+        table.row(vec![
+            event.id.to_string(),
+            time_text(event.unix_seconds),
+            word_of(&event.level),
+            event.kind.clone(),
+            event.message.clone(),
+        ]);
+    }
+    Ok(Report { text: table.to_text(), json: to_json(&events) })
+}
+
+fn text(pool: &Pool) -> String {
+    let size = |bytes| ByteSize(bytes).rounded();
+    let thresholds: Vec<String> = pool.thresholds_percent.iter().map(u64::to_string).collect();
+    lines(&[
+        ("may grow to", size(pool.max_memory_bytes)),
+        ("has", size(pool.size_bytes)),
+        ("used", size(pool.used_bytes)),
+        ("set aside", format!("{} for guaranteed volumes", size(pool.guaranteed_bytes))),
+        ("reserve", size(pool.reserve_bytes)),
+        ("the daemon", size(pool.daemon_bytes)),
+        ("thresholds", format!("{} %", thresholds.join(", "))),
+        ("full in", forecast_text(pool)),
+    ])
+}
+
+fn forecast_text(pool: &Pool) -> String {
+    let Some(forecast) = &pool.forecast else { return "- (it does not fill)".to_owned() };
+    let rate = |bytes| format!("{}/s", ByteSize(bytes).rounded());
+    let volumes: Vec<String> = forecast
+        .volumes
+        .iter()
+        .map(|it| format!("{} {}", it.volume, rate(it.bytes_per_second)))
+        .collect();
+    let seconds = forecast.full_in_seconds;
+    let (hours, minutes) = (seconds / 3600, seconds % 3600 / 60);
+    format!(
+        "{hours} h {minutes} min at {}: {}",
+        rate(forecast.bytes_per_second),
+        volumes.join(", ")
+    )
+}

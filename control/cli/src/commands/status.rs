@@ -1,0 +1,107 @@
+//! The state of the daemon as text.
+
+use std::fmt::Write;
+
+use api::{ByteSize, CpuLatencyStatus, DurabilityStatus, ImagesStatus, JournalStatus, Status};
+
+use super::{lines, or_dash, ratio_text, time_text, word_of};
+
+const CANNOT_FAIL: &str = "text can always grow";
+
+/// The state of the daemon for people.
+pub(super) fn text(status: &Status) -> String {
+    let pool = &status.pool;
+    let percent = pool.used_bytes.saturating_mul(100) / pool.size_bytes.max(1);
+    let size = |bytes| ByteSize(bytes).rounded();
+    let nbd = status.exports.nbd.as_ref().map_or_else(
+        || "off".to_owned(),
+        |nbd| {
+            let tcp = nbd.tcp.as_ref().map(|tcp| format!(", {tcp}")).unwrap_or_default();
+            format!("{}{tcp}, {} connections", nbd.socket, nbd.connections)
+        },
+    );
+    let devices = status.exports.fuse.as_ref();
+    let mut text = lines(&[
+        ("daemon", format!("{}, pid {}", status.version, status.pid)),
+        ("up", format!("{} s, run {}", status.uptime_seconds, status.run_epoch)),
+        ("recovery", word_of(&status.recovery)),
+        ("volumes", format!("{}, {} attached", status.volume_count, status.attachment_count)),
+        ("snapshots", status.snapshot_count.to_string()),
+        ("pool", format!("{} in {}", size(pool.size_bytes), pool.path)),
+        ("used", format!("{} ({percent} %)", size(pool.used_bytes))),
+        ("  pages", format!("{} in {}", pool.page_count, size(pool.page_bytes))),
+        ("  maps", size(pool.map_bytes)),
+        ("  index", size(pool.index_bytes)),
+        ("  tables", size(pool.table_bytes)),
+        ("  slack", size(pool.slack_bytes)),
+        ("free", size(pool.free_bytes)),
+        ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
+        ("to be compressed", size(pool.pending_bytes)),
+        ("ratio", ratio_text(pool.ratio)),
+        ("NBD", nbd),
+        ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
+        ("CPU latency", cpu_latency_text(&status.cpu_latency)),
+    ]);
+    write!(text, "\n{}", durability_text(&status.durability)).expect(CANNOT_FAIL);
+    for warning in &status.warnings {
+        write!(text, "\nwarning: {}", warning.message).expect(CANNOT_FAIL);
+    }
+    text
+}
+
+fn cpu_latency_text(status: &CpuLatencyStatus) -> String {
+    let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
+    word_of(&status.state) + &reason.unwrap_or_default()
+}
+
+/// What a loss of power would take, and what stands against it.
+fn durability_text(status: &DurabilityStatus) -> String {
+    let size = |bytes| ByteSize(bytes).rounded();
+    let at_risk = status.at_risk;
+    let mut fields = vec![
+        ("a power loss takes", String::new()),
+        ("  of class ram", size(at_risk.ram_bytes)),
+        ("  of class image", size(at_risk.image_bytes)),
+        ("  of class journal", size(at_risk.journal_bytes)),
+    ];
+    if let Some(hold_up) = &status.hold_up {
+        let seconds = hold_up.seconds;
+        let rate = size(hold_up.bytes_per_second);
+        let text = format!("{seconds:.1} s for {} at {rate}/s", size(hold_up.bytes));
+        fields.push(("to save an image", text));
+    }
+    if let Some(journal) = &status.journal {
+        fields.push(("journal", journal_text(journal)));
+    }
+    if let Some(images) = &status.images {
+        fields.push(("images", images_text(images)));
+    }
+    lines(&fields)
+}
+
+fn journal_text(journal: &JournalStatus) -> String {
+    let cause = journal.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+    format!(
+        "{}{cause}, {} of {} in {}",
+        word_of(&journal.state),
+        ByteSize(journal.used_bytes).rounded(),
+        ByteSize(journal.max_bytes).rounded(),
+        journal.dir
+    )
+}
+
+fn images_text(images: &ImagesStatus) -> String {
+    let last = images.last_image.map(|number| {
+        let saved = images.last_saved_unix_seconds.map_or_else(|| "-".to_owned(), time_text);
+        format!("image {number} of {saved}")
+    });
+    let mut text = format!("{} in {}", or_dash(last), images.store);
+    if images.to_fetch_bytes > 0 {
+        write!(text, ", {} to fetch", ByteSize(images.to_fetch_bytes).rounded())
+            .expect(CANNOT_FAIL);
+    }
+    if let Some(failure) = &images.failure {
+        write!(text, "; the last save failed: {failure}").expect(CANNOT_FAIL);
+    }
+    text
+}

@@ -1,0 +1,125 @@
+//! Tasks: watched to their end, listed and cancelled.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use api::{ByteSize, Task, TaskState};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use super::{to_json, word_of};
+use crate::arguments::TaskCommand;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{Form, Report};
+use crate::table::{Side, Table};
+
+/// How often a task is asked how far it is.
+const ASK_INTERVAL: Duration = Duration::from_millis(100);
+
+const BAR: &str = "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta}";
+
+pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<Report, Failure> {
+    match command {
+        TaskCommand::List => {
+            let tasks: Vec<Task> = client.get(api::TASKS_PATH)?;
+            Ok(Report { text: list_text(&tasks), json: to_json(&tasks) })
+        }
+        TaskCommand::Wait { id } => {
+            let task: Task = client.get(&path_of(id))?;
+            follow(client, task, false, form)
+        }
+        TaskCommand::Cancel { id } => {
+            client.delete(&path_of(id))?;
+            Ok(Report { text: String::new(), json: json!({"cancelled": id}) })
+        }
+    }
+}
+
+/// Shows how far the task is until it is over, unless it was to go on in the background. It goes
+/// on without this program, too.
+pub(super) fn follow(
+    client: &Client,
+    task: Task,
+    background: bool,
+    form: Form,
+) -> Result<Report, Failure> {
+    if background {
+        return Ok(Report { text: format!("task {}", task.id), json: to_json(&task) });
+    }
+    let bar = bar(&task, form);
+    let mut task = task;
+    while !task.state.is_over() {
+        bar.set_length(task.total_bytes.max(task.done_bytes));
+        bar.set_position(task.done_bytes);
+        std::thread::sleep(ASK_INTERVAL);
+        task = client.get(&path_of(task.id))?;
+    }
+    bar.finish_and_clear();
+    match task.state {
+        TaskState::Failed => Err(match task.problem {
+            Some(problem) => problem.into(),
+            None => Failure::other(format!("task {} failed; the log says why", task.id)),
+        }),
+        TaskState::Cancelled => Err(Failure::other(format!("task {} was cancelled", task.id))),
+        TaskState::Running | TaskState::Done => report_of(&task),
+    }
+}
+
+/// A task that found something wrong has done its work, and the command has failed all the same.
+fn report_of(task: &Task) -> Result<Report, Failure> {
+    let complaints = task.result.as_ref().map_or(&[][..], |result| &result.complaints);
+    if !complaints.is_empty() {
+        return Err(Failure::other(format!("{}: {}", task.subject, complaints.join("; "))));
+    }
+    Ok(Report { text: done_text(task), json: to_json(task) })
+}
+
+fn bar(task: &Task, form: Form) -> ProgressBar {
+    if form == Form::Json || !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template(BAR).expect("the template is well-formed");
+    ProgressBar::new(task.total_bytes).with_style(style).with_message(task.subject.clone())
+}
+
+fn done_text(task: &Task) -> String {
+    let Some(result) = &task.result else { return task.subject.clone() };
+    let what = match result.image {
+        Some(number) => format!("image {number}"),
+        None => task.subject.clone(),
+    };
+    let size = |bytes| ByteSize(bytes).rounded();
+    format!(
+        "{what}: {} in {:.1} s, {}/s",
+        size(result.moved_bytes),
+        task.elapsed_seconds,
+        size(result.bytes_per_second)
+    )
+}
+
+fn list_text(tasks: &[Task]) -> String {
+    let mut table = Table::new(&[
+        ("TASK", Side::Right),
+        ("WHAT", Side::Left),
+        ("ABOUT", Side::Left),
+        ("STATE", Side::Left),
+        ("DONE", Side::Right),
+        ("OF", Side::Right),
+    ]);
+    for task in tasks {
+        table.row(vec![
+            task.id.to_string(),
+            word_of(&task.kind).replace('_', " "),
+            task.subject.clone(),
+            word_of(&task.state),
+            ByteSize(task.done_bytes).rounded(),
+            ByteSize(task.total_bytes).rounded(),
+        ]);
+    }
+    table.to_text()
+}
+
+fn path_of(id: u64) -> String {
+    api::path_of(api::TASK_PATH, &id.to_string())
+}

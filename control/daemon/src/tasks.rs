@@ -1,0 +1,315 @@
+//! Long operations on threads of their own: begun, watched, cancelled, and remembered for a while.
+//!
+//! Operations of one class take turns: a second one is refused, not queued, so that nobody waits
+//! for what was forgotten long ago.
+#![cfg_attr(not(test), expect(dead_code, reason = "the first tasks come with images"))]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use api::{Problem, ProblemKind, TaskKind, TaskResult, TaskState};
+
+use crate::events::unix_seconds;
+
+/// How many tasks that are over are remembered.
+const ENDED_COUNT_MAX: usize = 100;
+
+/// How far a task is. Shared by the one that works and those that watch.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    done_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    is_cancelled: AtomicBool,
+}
+
+// Relaxed throughout: the figures are for people, and nothing else hangs on them.
+impl Progress {
+    pub(crate) fn set(&self, done_bytes: u64, total_bytes: u64) {
+        self.done_bytes.store(done_bytes, Ordering::Relaxed);
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How a task ended that did not do what it was begun for.
+#[derive(Debug)]
+pub(crate) enum TaskEnd {
+    /// It was cancelled, and has undone what it had begun.
+    Cancelled,
+    Failed(Problem),
+}
+
+impl From<Problem> for TaskEnd {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(problem)
+    }
+}
+
+/// All tasks of this run.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    list: Mutex<List>,
+    something_ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    last_id: u64,
+    is_closed: bool,
+    /// In the order in which they began.
+    entries: VecDeque<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    kind: TaskKind,
+    subject: String,
+    begun: Instant,
+    begun_unix_seconds: u64,
+    progress: Arc<Progress>,
+    ended: Option<(Duration, Result<TaskResult, TaskEnd>)>,
+}
+
+impl Tasks {
+    /// Begins `work` on a thread of its own, unless a task of the same class runs.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        kind: TaskKind,
+        subject: impl Into<String>,
+        work: impl FnOnce(&Progress) -> Result<TaskResult, TaskEnd> + Send + 'static,
+    ) -> Result<api::Task, Problem> {
+        let (id, progress) = self.enlist(kind, subject.into())?;
+        let tasks = Arc::clone(self);
+        let run = move || tasks.end(id, work(&progress));
+        let started = std::thread::Builder::new().name("task".to_owned()).spawn(run);
+        if let Err(error) = started {
+            let detail = format!("cannot start a thread for a task: {error}");
+            let problem = Problem::new(ProblemKind::HostFailed, detail);
+            self.end(id, Err(TaskEnd::Failed(problem.clone())));
+            return Err(problem);
+        }
+        self.show(id)
+    }
+
+    pub(crate) fn list(&self) -> Vec<api::Task> {
+        self.lock().entries.iter().map(describe).collect()
+    }
+
+    pub(crate) fn show(&self, id: u64) -> Result<api::Task, Problem> {
+        self.lock().find(id).map(describe)
+    }
+
+    pub(crate) fn running_count(&self) -> usize {
+        self.lock().running().count()
+    }
+
+    /// Asks a task to end. One that is over stays as it is.
+    pub(crate) fn cancel(&self, id: u64) -> Result<(), Problem> {
+        self.lock().find(id).map(|entry| entry.progress.cancel())
+    }
+
+    /// Waits until no task of the class of `kind` runs, for `time_max` at most. Returns whether
+    /// that came about.
+    pub(crate) fn wait_for_class(&self, kind: TaskKind, time_max: Duration) -> bool {
+        let runs = |list: &mut List| list.running().any(|entry| class(entry.kind) == class(kind));
+        let waited = self.something_ended.wait_timeout_while(self.lock(), time_max, runs);
+        !waited.expect(NO_PANIC).1.timed_out()
+    }
+
+    /// Refuses new tasks, cancels those that run and waits for them, for `time_max` at most.
+    pub(crate) fn close(&self, time_max: Duration) {
+        let mut list = self.lock();
+        list.is_closed = true;
+        list.running().for_each(|entry| entry.progress.cancel());
+        let runs = |list: &mut List| list.running().next().is_some();
+        let waited = self.something_ended.wait_timeout_while(list, time_max, runs);
+        if waited.expect(NO_PANIC).1.timed_out() {
+            tracing::warn!("a task did not end when asked to; the next start cleans up after it");
+        }
+    }
+
+    fn enlist(&self, kind: TaskKind, subject: String) -> Result<(u64, Arc<Progress>), Problem> {
+        let mut list = self.lock();
+        if list.is_closed {
+            let detail = "the daemon is shutting down; try again when it is back";
+            return Err(Problem::new(ProblemKind::ShuttingDown, detail));
+        }
+        if let Some(entry) = list.running().find(|entry| class(entry.kind) == class(kind)) {
+            let detail = format!(
+                "task {} ({}) runs; wait for it, or cancel it with memlane task cancel {}",
+                entry.id, entry.subject, entry.id
+            );
+            return Err(Problem::new(ProblemKind::Busy, detail));
+        }
+        list.last_id += 1;
+        let (id, progress) = (list.last_id, Arc::<Progress>::default());
+        list.entries.push_back(Entry {
+            id,
+            kind,
+            subject,
+            begun: Instant::now(),
+            begun_unix_seconds: unix_seconds(),
+            progress: Arc::clone(&progress),
+            ended: None,
+        });
+        Ok((id, progress))
+    }
+
+    fn end(&self, id: u64, outcome: Result<TaskResult, TaskEnd>) {
+        let mut list = self.lock();
+        if let Some(entry) = list.entries.iter_mut().find(|entry| entry.id == id) {
+            if let Err(TaskEnd::Failed(problem)) = &outcome {
+                tracing::error!(task = id, subject = entry.subject, %problem, "task failed");
+            }
+            entry.ended = Some((entry.begun.elapsed(), outcome));
+        }
+        let ended_count = list.entries.iter().filter(|entry| entry.ended.is_some()).count();
+        if ended_count > ENDED_COUNT_MAX {
+            let oldest = list.entries.iter().position(|entry| entry.ended.is_some());
+            oldest.and_then(|oldest| list.entries.remove(oldest));
+        }
+        self.something_ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.list.lock().expect(NO_PANIC)
+    }
+}
+
+impl List {
+    fn running(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.ended.is_none())
+    }
+
+    fn find(&self, id: u64) -> Result<&Entry, Problem> {
+        self.entries.iter().find(|entry| entry.id == id).ok_or_else(|| {
+            let detail = format!("there is no task {id}, or it was over long ago");
+            Problem::new(ProblemKind::NotFound, detail)
+        })
+    }
+}
+
+/// Operations of one class cannot run at once: they work on the same store, or the same memory.
+fn class(kind: TaskKind) -> u8 {
+    match kind {
+        TaskKind::ImageSave
+        | TaskKind::ImageRestore
+        | TaskKind::ImageVerify
+        | TaskKind::ImageRehearse => 0,
+        TaskKind::PoolShrink => 1,
+    }
+}
+
+fn describe(entry: &Entry) -> api::Task {
+    let (state, result, problem) = match &entry.ended {
+        None => (TaskState::Running, None, None),
+        Some((_, Ok(result))) => (TaskState::Done, Some(result.clone()), None),
+        Some((_, Err(TaskEnd::Cancelled))) => (TaskState::Cancelled, None, None),
+        Some((_, Err(TaskEnd::Failed(problem)))) => {
+            (TaskState::Failed, None, Some(problem.clone()))
+        }
+    };
+    let elapsed = entry.ended.as_ref().map_or_else(|| entry.begun.elapsed(), |&(took, _)| took);
+    api::Task {
+        id: entry.id,
+        kind: entry.kind,
+        subject: entry.subject.clone(),
+        state,
+        done_bytes: entry.progress.done_bytes.load(Ordering::Relaxed),
+        total_bytes: entry.progress.total_bytes.load(Ordering::Relaxed),
+        begun_unix_seconds: entry.begun_unix_seconds,
+        elapsed_seconds: elapsed.as_secs_f64(),
+        result,
+        problem,
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A task that goes on until the sender is dropped or told how to end, or it is cancelled.
+    fn begin(tasks: &Arc<Tasks>, kind: TaskKind) -> (u64, mpsc::Sender<Result<(), TaskEnd>>) {
+        let (sender, receiver) = mpsc::channel::<Result<(), TaskEnd>>();
+        let work = move |progress: &Progress| {
+            progress.set(1, 2);
+            loop {
+                match receiver.recv_timeout(Duration::from_millis(1)) {
+                    Ok(end) => return end.map(|()| TaskResult::default()),
+                    Err(_) if progress.is_cancelled() => return Err(TaskEnd::Cancelled),
+                    Err(_) => {}
+                }
+            }
+        };
+        (tasks.begin(kind, "a test", work).expect("nothing else runs").id, sender)
+    }
+
+    #[track_caller]
+    fn check_end(end: Result<(), TaskEnd>, expected: TaskState) -> api::Task {
+        let tasks = Arc::<Tasks>::default();
+        let (id, sender) = begin(&tasks, TaskKind::ImageSave);
+        assert_eq!(tasks.show(id).expect("it runs").state, TaskState::Running);
+        sender.send(end).expect("it listens");
+        assert!(tasks.wait_for_class(TaskKind::ImageSave, PATIENCE));
+        let task = tasks.show(id).expect("it is remembered");
+        assert_eq!(task.state, expected);
+        task
+    }
+
+    #[test]
+    fn a_task_ends_as_its_work_does() {
+        assert!(check_end(Ok(()), TaskState::Done).result.is_some());
+        let problem = Problem::new(ProblemKind::HostFailed, "no disk");
+        let failed = check_end(Err(TaskEnd::Failed(problem.clone())), TaskState::Failed);
+        assert_eq!(failed.problem, Some(problem));
+        check_end(Err(TaskEnd::Cancelled), TaskState::Cancelled);
+    }
+
+    #[test]
+    fn operations_of_one_class_take_turns() {
+        let tasks = Arc::<Tasks>::default();
+        let (_, _sender) = begin(&tasks, TaskKind::ImageSave);
+        let refused = tasks.begin(TaskKind::ImageVerify, "", |_| Ok(TaskResult::default()));
+        assert_eq!(refused.expect_err("a save runs").kind, ProblemKind::Busy);
+        begin(&tasks, TaskKind::PoolShrink);
+        assert_eq!(tasks.running_count(), 2);
+        tasks.close(PATIENCE);
+    }
+
+    #[test]
+    fn a_closed_list_has_ended_its_tasks_and_takes_no_more() {
+        let tasks = Arc::<Tasks>::default();
+        let (id, _sender) = begin(&tasks, TaskKind::ImageSave);
+        tasks.close(PATIENCE);
+        assert_eq!(tasks.show(id).expect("remembered").state, TaskState::Cancelled);
+        let refused = tasks.begin(TaskKind::ImageSave, "", |_| Ok(TaskResult::default()));
+        assert_eq!(refused.expect_err("closed").kind, ProblemKind::ShuttingDown);
+    }
+
+    #[test]
+    fn tasks_that_are_over_are_forgotten_in_the_end() {
+        let tasks = Arc::<Tasks>::default();
+        for _ in 0..=ENDED_COUNT_MAX {
+            tasks.begin(TaskKind::ImageSave, "", |_| Ok(TaskResult::default())).expect("it begins");
+            assert!(tasks.wait_for_class(TaskKind::ImageSave, PATIENCE));
+        }
+        assert_eq!(tasks.show(1).expect_err("too long ago").kind, ProblemKind::NotFound);
+        assert_eq!(tasks.list().len(), ENDED_COUNT_MAX);
+    }
+}
