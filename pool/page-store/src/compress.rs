@@ -17,9 +17,7 @@ use sync::{Pinned, counted};
 use crate::core::PageBytes;
 use crate::entry::{Entry, NodeRef};
 use crate::error::NoSpace;
-use crate::fingerprint::{
-    describe, described_as_tried, described_fingerprint, is_described_untried,
-};
+use crate::fingerprint::{Check, described_as_tried, described_check, is_described_untried};
 use crate::lane::{Lane, NewPage, Purpose};
 use crate::layout::{Class, Slot, packed_bytes_max};
 use crate::store::PageStore;
@@ -49,7 +47,7 @@ pub enum Attempt {
 #[derive(Debug)]
 pub struct Shrunk {
     raw: Slot,
-    fingerprint: u32,
+    check: Check,
     form: Form,
 }
 
@@ -85,9 +83,9 @@ impl Compressor {
             return Attempt::Keep;
         };
         self.held.push(NewPage(entry));
-        let fingerprint = described_fingerprint(description);
-        match self.form(store, pinned, contents, fingerprint) {
-            Some(form) => Attempt::Shrink(Shrunk { raw: at, fingerprint, form }),
+        let check = described_check(description);
+        match self.form(store, pinned, contents, check) {
+            Some(form) => Attempt::Shrink(Shrunk { raw: at, check, form }),
             None => {
                 counted::redescribe(word, described_as_tried);
                 Attempt::Keep
@@ -100,12 +98,12 @@ impl Compressor {
         store: &PageStore,
         pinned: &Pinned<'_>,
         contents: &Block,
-        fingerprint: u32,
+        check: Check,
     ) -> Option<Form> {
         if !codec::is_worth_encoding(contents) {
             return None;
         }
-        if fingerprint != 0 {
+        if let Some(fingerprint) = check.hint() {
             let room = (&mut *self.scratch, &mut self.held);
             let known = store.core.share_compressed(pinned, contents, fingerprint, room);
             if let Some(entry) = known {
@@ -141,13 +139,16 @@ impl Lane<'_> {
         compressor: &Compressor,
         shrunk: Shrunk,
     ) -> Result<NewPage, NoSpace> {
-        let Shrunk { raw, fingerprint, form } = shrunk;
+        let Shrunk { raw, check, form } = shrunk;
         let range = match form {
             Form::Stored(page) => return Ok(page),
             Form::Encoded(range) => range,
         };
-        let page = self.store_packed(&compressor.encodings[range], fingerprint)?;
-        if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
+        let encoded = &compressor.encodings[range];
+        // In a slot of a packed class: one of the raw class would win nothing.
+        let is_packed = |class| class != Class::RAW;
+        let page = self.store_encoded(encoded, Purpose::Housekeeping, check, is_packed)?;
+        if let (Some(at), Some(fingerprint)) = (page.0.slot(), check.hint()) {
             self.core.index.remove(&self.core.memory, pinned, fingerprint, raw);
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
@@ -166,18 +167,5 @@ impl Lane<'_> {
     /// before and after. The caller keeps other writers of the entry away.
     pub fn settle_tried(&mut self, leaf: NodeRef, index: usize) -> (Entry, Entry) {
         self.reword(leaf, index, Entry::as_tried)
-    }
-
-    /// In a slot of a packed class: one of the raw class would win nothing.
-    fn store_packed(&mut self, encoded: &[u8], fingerprint: u32) -> Result<NewPage, NoSpace> {
-        let best = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
-        let larger = best.larger().filter(|&class| class != Class::RAW);
-        let at = std::iter::once(best)
-            .chain(larger)
-            .find_map(|class| self.take_slot(class, Purpose::Housekeeping).ok())
-            .ok_or(NoSpace)?;
-        self.core.memory.fill_slot(at, encoded);
-        self.publish(at, describe(encoded.len(), fingerprint));
-        Ok(NewPage(Entry::page(at, encoded.len())))
     }
 }

@@ -5,7 +5,7 @@ use sync::atomic::Ordering;
 use sync::{Striped, counted};
 
 use crate::entry::Entry;
-use crate::fingerprint::{Fingerprinter, described_fingerprint};
+use crate::fingerprint::{Fingerprinter, described_hint};
 use crate::index::DedupIndex;
 use crate::layout::{Class, Slot};
 use crate::memory::{Keeps, Memory};
@@ -73,8 +73,9 @@ impl Core {
     pub(crate) fn prefetch_hint(&self, at: Slot) {
         let word =
             self.memory.region.word(self.memory.layout.slot_word(at)).load(Ordering::Relaxed);
-        let fingerprint = described_fingerprint(counted::description_of(word));
-        if counted::count_of(word) == 1 && fingerprint != 0 {
+        if counted::count_of(word) == 1
+            && let Some(fingerprint) = described_hint(counted::description_of(word))
+        {
             self.index.prefetch(&self.memory, fingerprint);
         }
     }
@@ -91,8 +92,7 @@ impl Core {
         }
         let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
         if let Some(description) = counted::drop_many(word, references) {
-            let fingerprint = described_fingerprint(description);
-            if fingerprint != 0 {
+            if let Some(fingerprint) = described_hint(description) {
                 self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
             }
             self.live[at.class.index()].add(lane, -1);

@@ -5,7 +5,7 @@ use sync::{Pinned, counted};
 
 use crate::core::Core;
 use crate::entry::Entry;
-use crate::fingerprint::described_fingerprint;
+use crate::fingerprint::described_hint;
 use crate::lane::NewPage;
 use crate::layout::{Class, Slot};
 
@@ -46,7 +46,7 @@ impl Core {
             return None;
         }
         let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
-        let is_wanted = |description| described_fingerprint(description) == fingerprint;
+        let is_wanted = |description| described_hint(description) == Some(fingerprint);
         let description = counted::try_share(word, is_wanted)?;
         Some(Entry::described(at, description))
     }

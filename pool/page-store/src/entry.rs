@@ -236,7 +236,7 @@ pub(crate) const PACKED_BITS: u32 = LENGTH_SHIFT;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fingerprint::{describe, describe_untried};
+    use crate::fingerprint::{Check, describe, describe_untried};
 
     #[test]
     fn a_page_entry_says_where_and_how_long() {
@@ -250,11 +250,11 @@ mod tests {
     #[test]
     fn an_entry_repeats_the_mark_in_its_slots_word() {
         let slot = Slot { slab: 7, slot: 3, class: Class::RAW };
-        let untried = Entry::described(slot, describe_untried(9));
+        let untried = Entry::described(slot, describe_untried(Check::unindexed(9)));
         assert!(untried.is_untried());
         assert_eq!((untried.slot(), untried.length_bytes()), (Some(slot), 0));
         assert_eq!(untried.name(), Entry::page(slot, 0));
-        assert!(!Entry::described(slot, describe(0, 9)).is_untried());
+        assert!(!Entry::described(slot, describe(0, Check::unindexed(9))).is_untried());
         assert_eq!(Entry::filled(5).name(), Entry::filled(5));
     }
 

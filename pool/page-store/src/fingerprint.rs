@@ -43,21 +43,60 @@ pub(crate) const UNTRIED_LENGTH: u64 = 1 << 15;
 /// Beside a length: the journal has the page.
 const JOURNALED_LENGTH: u64 = 1 << 14;
 
+/// Beside a length: the dedup index does not lead to the page.
+const UNINDEXED_LENGTH: u64 = 1 << 13;
+
 /// The bits of a description that are a length.
 const LENGTH_MASK: u64 = (1 << 12) - 1;
 
-/// A slot's description, in its word: the length of the encoding (0 for none) and a fingerprint.
-pub(crate) fn describe(length_bytes: usize, fingerprint: u32) -> u64 {
-    length_bytes as u64 | (u64::from(fingerprint) << 16)
+/// What a description says of the contents, however they are stored: their fingerprint, and
+/// whether the dedup index leads to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Check(u64);
+
+impl Check {
+    /// Contents that writers may find by their fingerprint.
+    #[inline]
+    pub(crate) const fn indexed(fingerprint: u32) -> Self {
+        Self((fingerprint as u64) << 16)
+    }
+
+    /// Contents whose fingerprint is there to tell damage.
+    #[inline]
+    pub(crate) const fn unindexed(fingerprint: u32) -> Self {
+        Self(Self::indexed(fingerprint).0 | UNINDEXED_LENGTH)
+    }
+
+    /// The fingerprint under which the index leads to the contents, if it does.
+    #[inline]
+    pub(crate) fn hint(self) -> Option<u32> {
+        let fingerprint = described_fingerprint(self.0);
+        (fingerprint != 0 && self.0 & UNINDEXED_LENGTH == 0).then_some(fingerprint)
+    }
+}
+
+/// A slot's description, in its word: the length of the encoding (0 for none) and of what.
+pub(crate) fn describe(length_bytes: usize, check: Check) -> u64 {
+    length_bytes as u64 | check.0
 }
 
 pub(crate) fn described_length(description: u64) -> usize {
     usize::try_from(description & LENGTH_MASK).expect("twelve bits")
 }
 
+pub(crate) fn described_check(description: u64) -> Check {
+    Check(description & !(LENGTH_MASK | UNTRIED_LENGTH | JOURNALED_LENGTH))
+}
+
+/// The fingerprint under which the dedup index leads to what is described, if it does.
+#[inline]
+pub(crate) fn described_hint(description: u64) -> Option<u32> {
+    described_check(description).hint()
+}
+
 /// The description of a page that is stored as it is and not tried yet.
-pub(crate) fn describe_untried(fingerprint: u32) -> u64 {
-    describe(0, fingerprint) | UNTRIED_LENGTH
+pub(crate) fn describe_untried(check: Check) -> u64 {
+    describe(0, check) | UNTRIED_LENGTH
 }
 
 pub(crate) fn is_described_untried(description: u64) -> bool {
@@ -79,6 +118,12 @@ pub(crate) fn described_as_journaled(description: u64) -> u64 {
     description | JOURNALED_LENGTH
 }
 
+/// The description of a copy of the page in another slot.
+pub(crate) fn described_as_copy(description: u64) -> u64 {
+    description & !JOURNALED_LENGTH
+}
+
+/// The fingerprint of the contents; 0 when none was taken.
 pub(crate) fn described_fingerprint(description: u64) -> u32 {
     u32::try_from(description >> 16).expect("descriptions have 48 bits")
 }
@@ -86,6 +131,8 @@ pub(crate) fn described_fingerprint(description: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CHECK: Check = Check::indexed(0xDEAD_BEEF);
 
     #[test]
     fn fingerprints_depend_on_the_secret() {
@@ -97,25 +144,34 @@ mod tests {
 
     #[test]
     fn a_description_holds_length_and_fingerprint() {
-        let description = describe(3632, 0xDEAD_BEEF);
+        let description = describe(3632, CHECK);
         assert_eq!(described_length(description), 3632);
         assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
         assert!(!is_described_untried(description));
     }
 
     #[test]
+    fn only_what_is_indexed_has_a_hint() {
+        assert_eq!(described_hint(describe(9, CHECK)), Some(0xDEAD_BEEF));
+        assert_eq!(described_hint(describe(9, Check::indexed(0))), None);
+        let unindexed = describe(9, Check::unindexed(7));
+        assert_eq!(described_hint(unindexed), None);
+        assert_eq!((described_fingerprint(unindexed), described_length(unindexed)), (7, 9));
+    }
+
+    #[test]
     fn a_page_is_untried_until_its_description_says_otherwise() {
-        let untried = describe_untried(0xDEAD_BEEF);
+        let untried = describe_untried(CHECK);
         assert!(is_described_untried(untried));
         assert_eq!(described_length(untried), 0);
-        assert_eq!(described_as_tried(untried), describe(0, 0xDEAD_BEEF));
+        assert_eq!(described_as_tried(untried), describe(0, CHECK));
     }
 
     #[test]
     fn that_the_journal_has_a_page_changes_nothing_else_of_it() {
-        let description = described_as_journaled(describe(3632, 0xDEAD_BEEF));
+        let description = described_as_journaled(describe(3632, CHECK));
         assert!(is_described_journaled(description));
-        assert!(!is_described_journaled(describe(3632, 0xDEAD_BEEF)));
+        assert!(!is_described_journaled(describe(3632, CHECK)));
         assert_eq!(described_length(description), 3632);
         assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
         assert!(!is_described_untried(description));

@@ -11,7 +11,9 @@ use sync::{Pinned, counted};
 use crate::core::{Core, PageBytes};
 use crate::entry::{Entry, Marks, NodeRef, pack};
 use crate::error::{LinkError, NoSpace};
-use crate::fingerprint::{describe, describe_untried, described_fingerprint, is_described_untried};
+use crate::fingerprint::{
+    Check, describe, describe_untried, described_as_copy, described_hint, described_length,
+};
 use crate::lane_cell::LaneGuard;
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
@@ -115,9 +117,11 @@ impl<'store> Lane<'store> {
             return Ok(NewPage::fill(pattern));
         }
         if !policy.shares_duplicates {
-            return self.store_unshared(contents, policy.compression, purpose(), 0);
+            let check = Check::unindexed(self.core.fingerprinter.of(contents));
+            return self.store_unshared(contents, policy.compression, purpose(), check);
         }
         let fingerprint = self.core.fingerprinter.of(contents);
+        let check = Check::indexed(fingerprint);
         self.core.index.prefetch(&self.core.memory, fingerprint);
         // Between asking for the index's lines and looking at them.
         let ahead = match policy.compression {
@@ -135,10 +139,10 @@ impl<'store> Lane<'store> {
             return Ok(NewPage(entry));
         }
         let page = match ahead {
-            Some(at) => self.publish_raw(at, describe_untried(fingerprint)),
-            None => self.store_unshared(contents, policy.compression, purpose(), fingerprint)?,
+            Some(at) => self.publish_raw(at, describe_untried(check)),
+            None => self.store_unshared(contents, policy.compression, purpose(), check)?,
         };
-        if let Some(at) = page.0.slot().filter(|_| fingerprint != 0) {
+        if let Some(at) = page.0.slot() {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
         Ok(page)
@@ -230,20 +234,21 @@ impl<'store> Lane<'store> {
             PageBytes::Fill(_) => return None,
         };
         let to = self.take_slot(from.class, Purpose::Housekeeping).ok()?;
-        self.core.memory.fill_slot(to, bytes);
         let word = self
             .core
             .memory
             .region
             .word(self.core.memory.layout.slot_word(from))
             .load(Ordering::Relaxed);
-        let fingerprint = described_fingerprint(counted::description_of(word));
-        let length = entry.length_bytes();
-        let is_untried = length == 0 && is_described_untried(counted::description_of(word));
-        let description =
-            if is_untried { describe_untried(fingerprint) } else { describe(length, fingerprint) };
+        let description = described_as_copy(counted::description_of(word));
+        // A damaged entry may say otherwise than the word: it stays where it is.
+        if described_length(description) != entry.length_bytes() {
+            self.put_slot_back(to);
+            return None;
+        }
+        self.core.memory.fill_slot(to, bytes);
         self.publish(to, description);
-        if fingerprint != 0 {
+        if let Some(fingerprint) = described_hint(description) {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, to);
         }
         Some(NewPage(Entry::described(to, description)))
@@ -321,13 +326,14 @@ impl<'store> Lane<'store> {
         contents: &Block,
         compression: Compression,
         purpose: Purpose,
-        fingerprint: u32,
+        check: Check,
     ) -> Result<NewPage, NoSpace> {
         if compression == Compression::Now && codec::is_worth_encoding(contents) {
             let mut encoder = self.state.encoder.take().expect("it is put back below");
             let stored = encoder
                 .encode(contents, packed_bytes_max())
-                .map(|encoded| self.store_encoded(encoded, purpose, fingerprint));
+                // When no slab can be had for the best class, a slot that is too large will do.
+                .map(|encoded| self.store_encoded(encoded, purpose, check, |_| true));
             self.state.encoder = Some(encoder);
             if let Some(Ok(page)) = stored {
                 return Ok(page);
@@ -337,8 +343,8 @@ impl<'store> Lane<'store> {
         Ok(self.publish_raw(
             at,
             match compression {
-                Compression::Later => describe_untried(fingerprint),
-                Compression::Now | Compression::Never => describe(0, fingerprint),
+                Compression::Later => describe_untried(check),
+                Compression::Now | Compression::Never => describe(0, check),
             },
         ))
     }
@@ -365,19 +371,21 @@ impl<'store> Lane<'store> {
         self.put_slot_back(at);
     }
 
-    fn store_encoded(
+    /// Stores an encoding in the best slot that can be had, of a class that will do.
+    pub(crate) fn store_encoded(
         &mut self,
         encoded: &[u8],
         purpose: Purpose,
-        fingerprint: u32,
+        check: Check,
+        will_do: impl Fn(Class) -> bool,
     ) -> Result<NewPage, NoSpace> {
-        let class = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
-        // When no slab can be had for the best class, a slot that is too large will do.
-        let at = self.take_slot(class, purpose).or_else(|NoSpace| {
-            class.larger().find_map(|larger| self.take_slot(larger, purpose).ok()).ok_or(NoSpace)
-        })?;
+        let best = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
+        let at = std::iter::once(best)
+            .chain(best.larger().filter(|&class| will_do(class)))
+            .find_map(|class| self.take_slot(class, purpose).ok())
+            .ok_or(NoSpace)?;
         self.core.memory.fill_slot(at, encoded);
-        self.publish(at, describe(encoded.len(), fingerprint));
+        self.publish(at, describe(encoded.len(), check));
         Ok(NewPage(Entry::page(at, encoded.len())))
     }
 

@@ -39,6 +39,7 @@ mod store;
 mod superblock;
 mod sweep;
 mod usage;
+mod verify;
 
 pub use crate::core::PageBytes;
 pub use census::Excess;
@@ -54,3 +55,4 @@ pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
 pub use store::{PageStore, StoreOptions};
 pub use usage::{StoreUsage, Victims};
+pub use verify::Verified;

@@ -4,7 +4,7 @@ use region::Region;
 use sync::atomic::Ordering;
 use sync::{Grace, Pinned, counted};
 
-use crate::fingerprint::described_fingerprint;
+use crate::fingerprint::described_hint;
 use crate::lane::NewPage;
 use crate::layout::{Class, Layout, Slot};
 use crate::slabs::{BookContext, SlabBook};
@@ -101,8 +101,9 @@ impl Memory {
             return false;
         }
         let word = self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed);
-        let fingerprint = described_fingerprint(counted::description_of(word));
-        (1..counted::COUNT_MAX).contains(&counted::count_of(word)) && tag(fingerprint) == wanted
+        let hint = described_hint(counted::description_of(word));
+        (1..counted::COUNT_MAX).contains(&counted::count_of(word))
+            && hint.is_some_and(|fingerprint| tag(fingerprint) == wanted)
     }
 
     /// Whether the slab still has the class that a hint says. Slabs change their class a grace

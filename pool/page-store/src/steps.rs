@@ -6,7 +6,7 @@ use codec::Block;
 use sync::Pinned;
 
 use crate::error::NoSpace;
-use crate::fingerprint::describe;
+use crate::fingerprint::{Check, describe};
 use crate::lane::{Lane, Purpose};
 use crate::layout::Class;
 use crate::store::PageStore;
@@ -35,7 +35,7 @@ impl Lane<'_> {
     pub fn step_store(&mut self, contents: &Block) -> Result<(), NoSpace> {
         let at = self.take_slot(Class::RAW, Purpose::NewData)?;
         self.core.memory.fill_slot(at, contents);
-        self.publish(at, describe(0, 0));
+        self.publish(at, describe(0, Check::indexed(0)));
         self.core.release(at, self.index());
         Ok(())
     }

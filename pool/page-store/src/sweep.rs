@@ -4,7 +4,7 @@ use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::census::Excess;
-use crate::fingerprint::described_fingerprint;
+use crate::fingerprint::described_hint;
 use crate::layout::{Class, Slot};
 use crate::store::PageStore;
 
@@ -45,8 +45,9 @@ impl PageStore {
                     .region
                     .word(core.memory.layout.slot_word(at))
                     .load(Ordering::Relaxed);
-                let fingerprint = described_fingerprint(counted::description_of(word));
-                if counted::count_of(word) > 0 && fingerprint != 0 {
+                if counted::count_of(word) > 0
+                    && let Some(fingerprint) = described_hint(counted::description_of(word))
+                {
                     core.index.insert(&core.memory, pinned, fingerprint, at);
                 }
             }

@@ -1,0 +1,115 @@
+//! Whether pages in memory still are what was stored: by the fingerprints in their slots' words.
+
+use codec::{Block, DecodeError};
+use sync::atomic::Ordering;
+use sync::{Pinned, counted};
+
+use crate::core::PageBytes;
+use crate::entry::{Entry, EntryKind};
+use crate::fingerprint::described_fingerprint;
+use crate::lane::NewPage;
+use crate::layout::{Class, Slot};
+use crate::store::PageStore;
+
+/// What a look at some slabs brought.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// Pages found intact, and the bytes read for that.
+    pub page_count: u64,
+    pub bytes: u64,
+    /// Pages whose contents are not what was stored, with a reference each: to be given back, or
+    /// kept so that nobody gets the memory again.
+    pub damaged: Vec<NewPage>,
+    /// There are slabs behind those.
+    pub has_more: bool,
+}
+
+impl PageStore {
+    /// Verifies the pages in slabs `first..first + count`. Not to be called while pinned or with a
+    /// lane.
+    pub fn verify_slabs(&self, first: u32, count: u32) -> Verified {
+        let slab_count = self.core.memory.layout.slab_count;
+        let end = slab_count.min(first.saturating_add(count));
+        let mut verified = Verified { has_more: end < slab_count, ..Verified::default() };
+        for slab in first..end {
+            let class = self.core.memory.slab_class(slab);
+            if let Some(class) = class.filter(|class| class.has_slots() && *class != Class::NODE) {
+                self.verify_slab(slab, class, &mut verified);
+            }
+        }
+        verified
+    }
+
+    fn verify_slab(&self, slab: u32, class: Class, verified: &mut Verified) {
+        let mut lane = self.lane();
+        let mut scratch = [0; codec::BLOCK_BYTES];
+        for slot in 0..class.shape().slot_count {
+            let Some(page) = self.hold_slot(Slot { slab, slot, class }) else { continue };
+            verified.bytes += class.shape().slot_bytes;
+            if self.is_intact(&page, &mut scratch) {
+                verified.page_count += 1;
+                lane.give_back(page);
+            } else {
+                verified.damaged.push(page);
+            }
+        }
+    }
+
+    /// A reference to the page in a slot; `None` if there is none, or none can be had.
+    fn hold_slot(&self, at: Slot) -> Option<NewPage> {
+        let memory = &self.core.memory;
+        // Slabs change their class a grace period after the table stops naming the old one.
+        let _pinned = memory.grace.pin();
+        if !memory.is_named(at) {
+            return None;
+        }
+        let word = memory.region.word_to_store(memory.layout.slot_word(at));
+        let description = counted::try_share(word, |_| true)?;
+        Some(NewPage(Entry::described(at, description)))
+    }
+
+    /// Whether a page still has the contents that were stored. `scratch` is overwritten.
+    pub fn is_intact(&self, page: &NewPage, scratch: &mut Block) -> bool {
+        let Some(at) = page.entry().slot() else { return true };
+        let contents = match self.held_page(page) {
+            Ok(PageBytes::Raw(bytes)) => bytes,
+            Ok(PageBytes::Encoded(bytes)) if codec::decode(bytes, scratch).is_ok() => scratch,
+            Ok(PageBytes::Fill(_)) => return true,
+            Ok(PageBytes::Encoded(_)) | Err(_) => return false,
+        };
+        self.has_fingerprint(at, contents)
+    }
+
+    /// Whether these are the contents that were stored under the page's name.
+    pub fn is_of_page(&self, page: &NewPage, contents: &Block) -> bool {
+        page.entry().slot().is_some_and(|at| self.has_fingerprint(at, contents))
+    }
+
+    /// As `read_page`, and verifies what it read.
+    pub fn read_verified(
+        &self,
+        pinned: &Pinned<'_>,
+        entry: Entry,
+        into: &mut Block,
+    ) -> Result<(), DecodeError> {
+        self.read_page(pinned, entry, into)?;
+        self.verify(entry, into)
+    }
+
+    /// Whether contents that were read through an entry, under a pin that still holds, are those
+    /// that were stored.
+    pub fn verify(&self, entry: Entry, contents: &Block) -> Result<(), DecodeError> {
+        match (entry.kind(), entry.slot()) {
+            (EntryKind::Page, Some(at)) if !self.has_fingerprint(at, contents) => Err(DecodeError),
+            _ => Ok(()),
+        }
+    }
+
+    fn has_fingerprint(&self, at: Slot, contents: &Block) -> bool {
+        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
+        let description = counted::description_of(word.load(Ordering::Relaxed));
+        let stored = described_fingerprint(description);
+        // Pages of earlier releases may have none.
+        stored == 0 || stored == self.core.fingerprinter.of(contents)
+    }
+}
