@@ -10,10 +10,11 @@ use waiting::Waiter;
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::exports::Exports;
+use crate::flushing::{End, FlushQueue, Flusher};
 use crate::registry::Registration;
 use crate::session::Session;
-use crate::socket::Socket;
-use crate::transport::Transport;
+use crate::socket::{self, Socket};
+use crate::transport::{MessageEnd, Transport};
 
 /// What a connection is made of.
 pub(crate) struct Connection {
@@ -24,25 +25,40 @@ pub(crate) struct Connection {
     pub(crate) waiter: Waiter,
     pub(crate) handshake_time_max: Duration,
     pub(crate) registration: Registration,
+    /// Runs first on the thread that flushes, if there comes to be one.
+    pub(crate) thread_start: fn(),
 }
 
 impl Connection {
-    /// Serves the client until it goes, breaks the protocol, or is ended through its socket.
+    /// Serves the client until it goes, breaks the protocol, or is ended through its socket. When
+    /// this returns, flushes may still be under way; whoever does them then ends the connection.
     pub(crate) fn serve(self) {
-        let Self { socket, exports, tls, waiter, handshake_time_max, registration } = self;
-        let policy = if tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Absent };
-        let deadline = Instant::now() + handshake_time_max;
+        let policy = if self.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Absent };
+        let deadline = Instant::now() + self.handshake_time_max;
+        let queue = Arc::new(FlushQueue::default());
+        let session =
+            Session::leaving_flushes_to(Arc::clone(&queue), Arc::clone(&self.exports), policy);
         let mut line = Line {
-            transport: Transport::new(socket, waiter, deadline),
-            session: Session::new(exports, policy),
+            transport: Transport::new(Arc::clone(&self.socket), self.waiter, deadline),
+            session,
             input: Input::new(),
             output: Output::new(),
-            registration,
+            registration: Arc::new(self.registration),
             begun_before: 0,
+            flush_queue: queue,
+            flush_thread_start: self.thread_start,
+            has_flush_thread: false,
         };
-        match line.run(tls) {
+        let ran = line.run(self.tls);
+        match &ran {
             Ok(()) => tracing::debug!("an NBD client has gone"),
             Err(error) => tracing::debug!(%error, "an NBD connection was lost"),
+        }
+        let in_order = ran.is_ok() && line.session.message_end() == MessageEnd::BetweenReplies;
+        line.end(if in_order { End::InOrder } else { End::Lost });
+        if !in_order {
+            // Whoever still flushes for it would keep it open.
+            self.socket.end(socket::End::Both);
         }
     }
 }
@@ -52,18 +68,26 @@ struct Line {
     session: Session,
     input: Input,
     output: Output,
-    registration: Registration,
+    registration: Arc<Registration>,
     /// Requests that were begun before the last batch.
     begun_before: u64,
+    /// Flushes that this thread leaves to another one, which it starts for the first of them.
+    flush_queue: Arc<FlushQueue>,
+    flush_thread_start: fn(),
+    has_flush_thread: bool,
 }
 
 impl Line {
     fn run(&mut self, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
         loop {
             let progress = self.session.advance(&mut self.input, &mut self.output);
+            if !self.has_flush_thread {
+                self.start_flusher_if_needed()?;
+            }
             self.tell_registry()?;
             if !self.output.is_empty() {
-                self.transport.send(self.output.data())?;
+                let end = self.session.message_end();
+                self.transport.sender().send(self.output.data(), end)?;
                 self.output.clear();
             }
             match progress {
@@ -82,9 +106,40 @@ impl Line {
                     self.transport.start_tls(config)?;
                     self.session.tls_started();
                 }
-                Progress::Close => return self.transport.close(),
+                Progress::Close => return Ok(()),
             }
         }
+    }
+
+    /// Ends the connection, or leaves that to the thread that still has flushes to answer.
+    fn end(&self, end: End) {
+        let sender = self.transport.sender();
+        if end == End::Lost {
+            sender.give_up();
+        }
+        self.flush_queue.close(end);
+        if end == End::InOrder
+            && !self.has_flush_thread
+            && let Err(error) = sender.close()
+        {
+            tracing::debug!(%error, "an NBD connection was lost at its end");
+        }
+    }
+
+    /// Fails when the system has no thread for a client that flushes.
+    fn start_flusher_if_needed(&mut self) -> io::Result<()> {
+        let Some(order) = self.session.flush_order() else {
+            return Ok(());
+        };
+        let flusher = Flusher {
+            queue: Arc::clone(&self.flush_queue),
+            order,
+            sender: Arc::clone(self.transport.sender()),
+            registration: Arc::clone(&self.registration),
+        };
+        flusher.start(self.flush_thread_start)?;
+        self.has_flush_thread = true;
+        Ok(())
     }
 
     /// Requests that were begun since this was last asked.

@@ -16,6 +16,7 @@ use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Replies};
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::exports::{Export, ExportInfo, Exports};
+use crate::flushing::Flushes;
 use crate::options::{self, ALLOCATION_CONTEXT, ContextQuery, ExportQuery, Wants};
 use crate::replies::ALLOCATION_CONTEXT_ID;
 use crate::transmission::Transmission;
@@ -40,6 +41,7 @@ pub(crate) struct Handshake {
     state: State,
     option_count: u32,
     no_zeroes: bool,
+    flushes: Flushes,
     replies: Replies,
     /// The export for which the client chose `base:allocation`, by the name that it used.
     status_export: Option<String>,
@@ -74,7 +76,7 @@ pub(crate) enum Next {
 }
 
 impl Handshake {
-    pub(crate) fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
+    pub(crate) fn new(exports: Arc<dyn Exports>, tls: TlsPolicy, flushes: Flushes) -> Self {
         let channel = match tls {
             TlsPolicy::Absent => Channel::Plain,
             TlsPolicy::Required => Channel::PlainUntilTls,
@@ -85,6 +87,7 @@ impl Handshake {
             state: State::Greeting,
             option_count: 0,
             no_zeroes: false,
+            flushes,
             replies: Replies::Simple,
             status_export: None,
         }
@@ -337,7 +340,7 @@ impl Handshake {
     fn enter(&self, asked_name: &str, export: Export) -> Next {
         let block_status = self.status_export.as_deref() == Some(asked_name);
         let agreement = Agreement { replies: self.replies, block_status };
-        Next::Enter(Box::new(Transmission::new(export, agreement)))
+        Next::Enter(Box::new(Transmission::new(export, agreement, self.flushes.clone())))
     }
 
     fn skip(&mut self, option: u32, left: u32, input: &mut Input, output: &mut Output) -> Next {

@@ -8,12 +8,12 @@
 //! - [`Server`] listens on a Unix socket and, if told so, on TCP. Its owner hands in the devices as
 //!   [`Exports`].
 //! - A connection is one thread that receives many requests with one system call, serves them one
-//!   after the other and sends their replies with another one. A flush that waits for a disk
-//!   therefore holds up its own connection, and no other; clients that mind open several.
+//!   after the other and sends their replies with another one. Flushes that may wait for a disk are
+//!   left to a second thread, which flushes once for all that have come and answers them.
 //! - [`Session`] is the protocol itself, over two buffers and without I/O.
 //!
-//! A client costs one thread and the two buffers, about 1.5 MiB that are only touched as far as
-//! they are used. Whatever it sends, or does not take, it can at worst lose its own connection.
+//! A client costs one thread, or two, and the two buffers, about 1.5 MiB that are only touched as
+//! far as they are used. Whatever it sends, or does not take, it can at worst lose its own connection.
 //! This crate never looks at what it carries, and keeps no lock while it serves a request.
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod connection;
 mod error;
 mod exports;
 mod failure;
+mod flushing;
 mod handshake;
 mod listener;
 mod options;

@@ -32,7 +32,22 @@ struct Entry {
     listener: ListenerKind,
     socket: Arc<Socket>,
     export_name: Option<String>,
-    meter: Arc<Mutex<Traffic>>,
+    meter: Arc<Mutex<Meter>>,
+}
+
+/// What one connection did.
+#[derive(Default)]
+struct Meter {
+    /// By its own thread, as last reported.
+    served: Traffic,
+    /// Errors that other threads answered with.
+    late_errors: u64,
+}
+
+impl Meter {
+    fn traffic(&self) -> Traffic {
+        Traffic { errors: self.served.errors + self.late_errors, ..self.served }
+    }
 }
 
 /// What a server is doing.
@@ -54,7 +69,7 @@ pub struct Status {
 pub(crate) struct Registration {
     registry: Arc<Registry>,
     id: u64,
-    meter: Arc<Mutex<Traffic>>,
+    meter: Arc<Mutex<Meter>>,
 }
 
 impl Registry {
@@ -92,7 +107,7 @@ impl Registry {
             ..Status::default()
         };
         for entry in book.open.values() {
-            status.traffic += *lock(&entry.meter);
+            status.traffic += lock(&entry.meter).traffic();
             match &entry.export_name {
                 Some(name) => *status.connections.entry(name.clone()).or_default() += 1,
                 None => status.handshakes += 1,
@@ -138,7 +153,12 @@ impl Registration {
     }
 
     pub(crate) fn report(&self, traffic: Traffic) {
-        *lock(&self.meter) = traffic;
+        lock(&self.meter).served = traffic;
+    }
+
+    /// Errors that are not in what [`Registration::report`] tells.
+    pub(crate) fn count_late_errors(&self, count: u64) {
+        lock(&self.meter).late_errors += count;
     }
 }
 
@@ -146,7 +166,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut book = self.registry.book();
         book.open.remove(&self.id);
-        let traffic = *lock(&self.meter);
+        let traffic = lock(&self.meter).traffic();
         book.traffic += traffic;
         if book.open.is_empty() {
             self.registry.all_gone.notify_all();

@@ -1,10 +1,11 @@
-//! Chunks of structured replies, as bytes in the output.
+//! Replies, simple or in chunks, as bytes in the output.
 
 use block_device::{ByteRange, Extent, ExtentKind};
 
+use crate::agreement::Replies;
 use crate::buffer::Output;
 use crate::failure::{Failure, MESSAGE_BYTES_MAX};
-use crate::wire::{CHUNK_HEADER_BYTES, chunk, chunk_header, state};
+use crate::wire::{self, CHUNK_HEADER_BYTES, chunk, chunk_header, state};
 
 /// The metadata context `base:allocation`, the only one there is.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
@@ -37,6 +38,22 @@ impl Place {
     }
 }
 
+/// The whole reply to a request that has no data in it, or that failed.
+pub(crate) fn put_outcome(
+    cookie: u64,
+    replies: Replies,
+    failure: Option<&Failure>,
+    output: &mut Output,
+) {
+    match (failure, replies) {
+        (None, _) => output.put(&wire::simple_reply(cookie, 0)),
+        (Some(failure), Replies::Simple) => {
+            output.put(&wire::simple_reply(cookie, failure.errno.number()));
+        }
+        (Some(failure), Replies::Structured) => put_error_chunk(cookie, failure, output),
+    }
+}
+
 /// The whole reply to a read of nothing.
 pub(crate) fn put_success_chunk(cookie: u64, output: &mut Output) {
     output.put(&chunk_header(cookie, chunk::FLAG_DONE, chunk::NONE, 0));
@@ -62,7 +79,7 @@ pub(crate) fn put_hole_chunk(cookie: u64, place: Place, hole: ByteRange, output:
 }
 
 /// The request failed as a whole, whatever chunks were sent before.
-pub(crate) fn put_error_chunk(cookie: u64, failure: &Failure, output: &mut Output) {
+fn put_error_chunk(cookie: u64, failure: &Failure, output: &mut Output) {
     let message = failure.message().as_bytes();
     let message_bytes = u16::try_from(message.len()).expect("messages are cut");
     let payload_bytes = 6 + u32::from(message_bytes);

@@ -113,8 +113,9 @@ impl Server {
     /// Accepts nobody any more, answers every request that has arrived, closes the connections,
     /// removes the socket and joins all threads.
     ///
-    /// Connections that are not done after `drain` are cut; returns how many. Waits longer than
-    /// that only if a device does.
+    /// Connections that are not done after `drain` are cut; returns how many. A flush that has not
+    /// ended by then is left alone with its thread, which also keeps the device. Waits longer than
+    /// `drain` only if a device does in a call other than a flush.
     pub fn stop(mut self, drain: Duration) -> usize {
         self.stop_within(drain)
     }
@@ -217,6 +218,7 @@ impl Acceptor {
                 waiter: Waiter::new(Arc::clone(&self.config.spin_permits), self.config.spin_max),
                 handshake_time_max: self.config.handshake_time_max,
                 registration,
+                thread_start: self.config.thread_start,
             };
             let thread_start = self.config.thread_start;
             let serve = move || {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::exports::Exports;
+use crate::flushing::{FlushOrder, FlushQueue, Flushes};
 use crate::handshake::{Handshake, Next};
 use crate::traffic::Traffic;
 use crate::transmission::Transmission;
+use crate::transport::MessageEnd;
 
 /// Turns what a client sends into calls of a device and replies.
 ///
@@ -24,8 +26,22 @@ enum Phase {
 }
 
 impl Session {
+    /// A session that flushes devices itself, and waits for them.
     pub fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
-        Self { phase: Phase::Handshake(Box::new(Handshake::new(exports, tls))) }
+        Self::with(exports, tls, Flushes::Awaited)
+    }
+
+    /// A session that leaves flushes which may wait for a disk to others, who answer them.
+    pub(crate) fn leaving_flushes_to(
+        queue: Arc<FlushQueue>,
+        exports: Arc<dyn Exports>,
+        tls: TlsPolicy,
+    ) -> Self {
+        Self::with(exports, tls, Flushes::LeftTo(queue))
+    }
+
+    fn with(exports: Arc<dyn Exports>, tls: TlsPolicy, flushes: Flushes) -> Self {
+        Self { phase: Phase::Handshake(Box::new(Handshake::new(exports, tls, flushes))) }
     }
 
     /// Does as much as the buffers allow. Blocks only as long as calls of the device do.
@@ -56,6 +72,22 @@ impl Session {
         match &self.phase {
             Phase::Transmission(transmission) => Some(transmission.export_name()),
             Phase::Handshake(_) => None,
+        }
+    }
+
+    /// How to do the flushes that are left to others, once there has been one.
+    pub(crate) fn flush_order(&self) -> Option<FlushOrder> {
+        match &self.phase {
+            Phase::Transmission(transmission) => transmission.flush_order(),
+            Phase::Handshake(_) => None,
+        }
+    }
+
+    /// Where in the stream of replies the output ends.
+    pub(crate) fn message_end(&self) -> MessageEnd {
+        match &self.phase {
+            Phase::Transmission(transmission) => transmission.message_end(),
+            Phase::Handshake(_) => MessageEnd::BetweenReplies,
         }
     }
 

@@ -1,7 +1,8 @@
 //! The transmission phase: requests in, device calls, replies out.
 //!
 //! A state machine over two buffers, without I/O of its own. Requests are served one after the
-//! other, in the order in which they came. A request that is longer than the buffers is served in
+//! other, in the order in which they came; only flushes that may wait for a disk can be left to
+//! others, who answer them later. A request that is longer than the buffers is served in
 //! pieces: a write takes effect while its payload still arrives, a read is answered in several
 //! chunks. So the memory of a connection does not depend on the length of its requests.
 //!
@@ -9,16 +10,18 @@
 
 use std::sync::Arc;
 
-use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, Zeroes};
+use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, WriteCache, Zeroes};
 
 use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Progress, Replies};
 use crate::buffer::{Input, OUTPUT_STEP_BYTES_MAX, Output};
 use crate::exports::Export;
 use crate::failure::{Failure, past_the_end};
+use crate::flushing::{FlushOrder, Flushes};
 use crate::reading::{LongRead, READ_STAGED_BYTES_MAX, Step};
 use crate::replies;
 use crate::traffic::Traffic;
-use crate::wire::{self, Errno, REQUEST_BYTES, Request, command, command_flag};
+use crate::transport::MessageEnd;
+use crate::wire::{Errno, REQUEST_BYTES, Request, command, command_flag};
 
 // A step begins when the output is not due, and so has room for any reply.
 const _: () = assert!(replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
@@ -33,6 +36,9 @@ pub(crate) struct Transmission {
     is_read_only: bool,
     agreement: Agreement,
     work: Work,
+    flushes: Flushes,
+    left_flushes: bool,
+    is_broken: bool,
     traffic: Traffic,
 }
 
@@ -53,13 +59,16 @@ struct LongWrite {
 }
 
 impl Transmission {
-    pub(crate) fn new(export: Export, agreement: Agreement) -> Self {
+    pub(crate) fn new(export: Export, agreement: Agreement, flushes: Flushes) -> Self {
         Self {
             export_name: export.name,
             is_read_only: export.device.is_read_only(),
             device: export.device,
             agreement,
             work: Work::None,
+            flushes,
+            left_flushes: false,
+            is_broken: false,
             traffic: Traffic::default(),
         }
     }
@@ -70,6 +79,22 @@ impl Transmission {
 
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    /// How to do the flushes that were left to others, once there has been one.
+    pub(crate) fn flush_order(&self) -> Option<FlushOrder> {
+        let order =
+            || FlushOrder { device: Arc::clone(&self.device), replies: self.agreement.replies };
+        self.left_flushes.then(order)
+    }
+
+    /// Only chunks of different replies may mingle.
+    pub(crate) fn message_end(&self) -> MessageEnd {
+        match (&self.work, self.agreement.replies) {
+            _ if self.is_broken => MessageEnd::InsideReply,
+            (Work::Read(_), Replies::Simple) => MessageEnd::InsideReply,
+            _ => MessageEnd::BetweenReplies,
+        }
     }
 
     /// Serves as many requests as the buffers allow.
@@ -108,7 +133,7 @@ impl Transmission {
             command::DISCONNECT => Next::Wait(Work::None, Progress::Close),
             command::BLOCK_STATUS => match self.block_status(request, output) {
                 Ok(()) => Next::Done,
-                failed @ Err(_) => self.finish(request, failed, output),
+                Err(failure) => self.finish(request, Err(failure), output),
             },
             _ => {
                 let outcome = self.execute(request);
@@ -118,7 +143,7 @@ impl Transmission {
     }
 
     /// Requests that are nothing but a header, and are answered by nothing but success.
-    fn execute(&mut self, request: Request) -> Result<(), Failure> {
+    fn execute(&mut self, request: Request) -> Result<Answer, Failure> {
         match request.command {
             command::FLUSH => self.flush(request),
             command::TRIM => self.trim(request),
@@ -128,16 +153,16 @@ impl Transmission {
         }
     }
 
-    fn flush(&mut self, request: Request) -> Result<(), Failure> {
+    fn flush(&mut self, request: Request) -> Result<Answer, Failure> {
         self.traffic.flushes += 1;
         check_flags(request, command_flag::FUA)?;
         if request.offset != 0 || request.length != 0 {
             return Err(Failure::invalid("a flush has neither offset nor length"));
         }
-        Ok(self.device.flush()?)
+        self.flush_device(request)
     }
 
-    fn trim(&mut self, request: Request) -> Result<(), Failure> {
+    fn trim(&mut self, request: Request) -> Result<Answer, Failure> {
         self.traffic.trims += 1;
         check_flags(request, command_flag::FUA)?;
         self.check_change()?;
@@ -147,12 +172,12 @@ impl Transmission {
     }
 
     /// Everything is in memory already, so there is nothing to warm up.
-    fn cache(&mut self, request: Request) -> Result<(), Failure> {
+    fn cache(&mut self, request: Request) -> Result<Answer, Failure> {
         check_flags(request, command_flag::FUA)?;
-        self.range(request, Action::Read).map(|_| ())
+        self.range(request, Action::Read).map(|_| Answer::Now)
     }
 
-    fn write_zeroes(&mut self, request: Request) -> Result<(), Failure> {
+    fn write_zeroes(&mut self, request: Request) -> Result<Answer, Failure> {
         self.traffic.zeroes += 1;
         // Zeroing never writes zeros, so it is always fast enough for FAST_ZERO.
         let flags = command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO;
@@ -275,6 +300,7 @@ impl Transmission {
             Step::Failed(failure) => self.finish(request, Err(failure), output),
             Step::Broken => {
                 self.traffic.errors += 1;
+                self.is_broken = true;
                 Next::Wait(Work::None, Progress::Close)
             }
         }
@@ -284,23 +310,18 @@ impl Transmission {
     fn finish(
         &mut self,
         request: Request,
-        outcome: Result<(), Failure>,
+        outcome: Result<Answer, Failure>,
         output: &mut Output,
     ) -> Next {
-        match outcome {
-            Ok(()) => output.put(&wire::simple_reply(request.cookie, 0)),
+        let failure = match outcome {
+            Ok(Answer::Later) => return Next::Done,
+            Ok(Answer::Now) => None,
             Err(failure) => {
                 self.traffic.errors += 1;
-                match self.agreement.replies {
-                    Replies::Simple => {
-                        output.put(&wire::simple_reply(request.cookie, failure.errno.number()));
-                    }
-                    Replies::Structured => {
-                        replies::put_error_chunk(request.cookie, &failure, output);
-                    }
-                }
+                Some(failure)
             }
-        }
+        };
+        replies::put_outcome(request.cookie, self.agreement.replies, failure.as_ref(), output);
         Next::Done
     }
 
@@ -322,11 +343,26 @@ impl Transmission {
         Ok(())
     }
 
-    fn flush_if_forced(&self, request: Request) -> Result<(), Failure> {
-        if request.flags & command_flag::FUA != 0 {
-            self.device.flush()?;
+    fn flush_if_forced(&mut self, request: Request) -> Result<Answer, Failure> {
+        if request.flags & command_flag::FUA == 0 {
+            return Ok(Answer::Now);
         }
-        Ok(())
+        self.flush_device(request)
+    }
+
+    /// A flush of a device without a write cache waits for nothing, and is done at once.
+    fn flush_device(&mut self, request: Request) -> Result<Answer, Failure> {
+        match (&self.flushes, self.device.write_cache()) {
+            (Flushes::LeftTo(queue), WriteCache::Volatile) => {
+                queue.push(request.cookie)?;
+                self.left_flushes = true;
+                Ok(Answer::Later)
+            }
+            _ => {
+                self.device.flush()?;
+                Ok(Answer::Now)
+            }
+        }
     }
 }
 
@@ -350,6 +386,13 @@ impl LongWrite {
         self.next = self.next.wrapping_add(count as u64);
         self.left -= u32::try_from(count).expect("a piece is not longer than what is left");
     }
+}
+
+/// Who answers a request that was done.
+enum Answer {
+    Now,
+    /// Whoever does the flush that was left to others.
+    Later,
 }
 
 /// What follows a step of the machine.

@@ -117,6 +117,7 @@ pub(crate) mod state {
 pub(crate) enum Errno {
     NotPermitted = 1,
     Io = 5,
+    NoMemory = 12,
     Invalid = 22,
     NoSpace = 28,
     Overflow = 75,

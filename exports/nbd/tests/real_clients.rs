@@ -250,6 +250,45 @@ assert all(h.pread(4096, i * 4096) == bytes([i % 256]) * 4096 for i in range(100
     succeed("nbdsh", &["-c", &format!("uri = {:?}\n{script}", served.uri("disk"))]);
 }
 
+/// Forced writes, flushes and reads, many at once, with every byte compared.
+const FLUSHES: &str = r#"
+h.connect_uri(uri)
+h.set_strict_mode(0)
+def settle(cookies):
+    while h.aio_in_flight() > 0:
+        h.poll(-1)
+    assert all(h.aio_command_completed(cookie) for cookie in cookies)
+fill = lambda i: bytearray([i % 256]) * 4096
+buffers = [nbd.Buffer.from_bytearray(fill(i)) for i in range(200)]
+cookies = []
+for i, buffer in enumerate(buffers):
+    cookies.append(h.aio_pwrite(buffer, i * 4096, flags=nbd.CMD_FLAG_FUA))
+    if i % 3 == 0:
+        cookies.append(h.aio_flush())
+settle(cookies)
+long = nbd.Buffer(8 << 20)
+read = [nbd.Buffer(4096) for i in range(200)]
+cookies = []
+for i, buffer in enumerate(read):
+    cookies.append(h.aio_pread(buffer, i * 4096))
+    if i % 20 == 0:
+        cookies.append(h.aio_pread(long, 0))
+        cookies.append(h.aio_flush())
+settle(cookies)
+assert all(buffer.to_bytearray() == fill(i) for i, buffer in enumerate(read))
+assert long.to_bytearray()[:200 * 4096] == b"".join(map(fill, range(200)))
+h.shutdown()
+"#;
+
+#[test]
+fn nbdsh_has_flushes_in_flight_among_other_requests() {
+    let served = Served::new();
+    for replies in ["h.set_request_structured_replies(False)", ""] {
+        let script = format!("uri = {:?}\n{replies}\n{FLUSHES}", served.uri("disk"));
+        succeed("nbdsh", &["-c", &script]);
+    }
+}
+
 #[test]
 fn nbdcopy_copies_both_ways() {
     let served = Served::new();
@@ -436,6 +475,19 @@ fn nbdinfo_shows_its_certificate_where_one_is_wanted() {
         let Some(output) = guarded.nbdinfo(files.path()) else { return };
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), welcome, "{complaint}");
+    }
+}
+
+#[test]
+fn nbdsh_has_flushes_in_flight_over_tls() {
+    let guarded = Guarded::new(None);
+    let files = client_files(&guarded.authority, None);
+    let port = guarded.served.running.server.tcp_address().expect("TCP was asked for").port();
+    let uri = format!("nbds://localhost:{port}/disk?tls-certificates={}", files.path().display());
+    for replies in ["h.set_request_structured_replies(False)", ""] {
+        let script =
+            format!("uri = {uri:?}\nh.set_uri_allow_local_file(True)\n{replies}\n{FLUSHES}");
+        succeed("nbdsh", &["-c", &script]);
     }
 }
 

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::io::IoSlice;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, Zeroes,
@@ -23,6 +23,9 @@ pub(crate) struct FaultyDevice {
     inner: SparseDevice,
     fault: Mutex<Option<Fault>>,
     flush_count: AtomicUsize,
+    /// Whether flushes wait.
+    is_held: Mutex<bool>,
+    released: Condvar,
     writes: Mutex<Vec<ByteRange>>,
 }
 
@@ -32,6 +35,8 @@ impl FaultyDevice {
             inner: SparseDevice::new(size_bytes),
             fault: Mutex::default(),
             flush_count: AtomicUsize::new(0),
+            is_held: Mutex::new(false),
+            released: Condvar::new(),
             writes: Mutex::default(),
         }
     }
@@ -40,6 +45,21 @@ impl FaultyDevice {
         *self.fault.lock().expect("nothing panics") = Some(fault);
     }
 
+    pub(crate) fn clear_fault(&self) {
+        *self.fault.lock().expect("nothing panics") = None;
+    }
+
+    /// Lets no flush end until [`FaultyDevice::release_flushes`].
+    pub(crate) fn hold_flushes(&self) {
+        *self.is_held.lock().expect("nothing panics") = true;
+    }
+
+    pub(crate) fn release_flushes(&self) {
+        *self.is_held.lock().expect("nothing panics") = false;
+        self.released.notify_all();
+    }
+
+    /// Flushes that have begun.
     pub(crate) fn flush_count(&self) -> usize {
         self.flush_count.load(Ordering::Relaxed)
     }
@@ -101,6 +121,8 @@ impl BlockDevice for FaultyDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.flush_count.fetch_add(1, Ordering::Relaxed);
+        let held = self.is_held.lock().expect("nothing panics");
+        drop(self.released.wait_while(held, |held| *held).expect("nothing panics"));
         self.check(Action::Flush, ByteRange::new(0, 1))?;
         self.inner.flush()
     }

@@ -52,6 +52,7 @@ pub(crate) mod flag {
 pub(crate) mod errno {
     pub(crate) const EPERM: u32 = 1;
     pub(crate) const EIO: u32 = 5;
+    pub(crate) const ENOMEM: u32 = 12;
     pub(crate) const EINVAL: u32 = 22;
     pub(crate) const ENOSPC: u32 = 28;
     pub(crate) const EOVERFLOW: u32 = 75;
