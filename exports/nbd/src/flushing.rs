@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The protocol lets replies come in any order, and has a flush cover what was answered before it
-//! was sent. So one thread takes everything that waits, flushes once for all of it, and answers each
-//! request; what comes meanwhile is for its next round. A connection has one such thread from its
-//! first flush of a device with a write cache on, and none without. It is nobody's child: a flush
-//! that never ends keeps it, its entry among the connections, and nothing else.
+//! was sent. So one thread takes everything that waits, flushes once for all of it, and answers
+//! each request; what comes meanwhile is for its next round. A connection has one such thread from
+//! its first flush of a device with a write cache on, and none without. It is nobody's child: a
+//! flush that never ends keeps it, its entry among the connections, and nothing else.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
