@@ -124,7 +124,8 @@ impl Volume {
         next.filter(|_| !self.is_gone()).map(|(leaf, _)| leaf)
     }
 
-    fn absent_number(&self, block: u64) -> Option<u64> {
+    /// The number under which an image has what the block holds, if it is absent.
+    pub fn absent_number(&self, block: u64) -> Option<u64> {
         let pinned = self.shared.store.pin();
         if self.is_gone() {
             return None;
@@ -153,7 +154,15 @@ impl Volume {
         Ok(kept)
     }
 
-    /// Stores a page for a block that is still absent under this number.
+    /// Stores the contents of a block, if it is still absent under this number.
+    pub fn bring_in(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceError> {
+        let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
+        self.shared.find_space(|| {
+            self.keep_page(block, number, contents)
+                .map_err(|kind| DeviceError::new(kind, Action::Write, range))
+        })
+    }
+
     fn keep_page(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceErrorKind> {
         let store = &self.shared.store;
         let mut lane = store.lane();
@@ -176,8 +185,9 @@ impl Volume {
         Ok(())
     }
 
-    /// The block's contents cannot be had any more.
-    fn lose_block(&self, block: u64, number: u64) {
+    /// The contents of a block that is absent under this number cannot be had any more: reads of it
+    /// fail until it is overwritten.
+    pub fn lose_block(&self, block: u64, number: u64) {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();

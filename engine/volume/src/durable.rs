@@ -57,6 +57,24 @@ impl Engine {
         table::set_set_id(&self.shared.store, id);
     }
 
+    /// The pool is about to be filled with what stable storage has. Until
+    /// [`Engine::end_restoring`], also after a kill, nothing in it is worth more than that.
+    pub fn begin_restoring(&self) {
+        let _administration = self.administrate();
+        table::set_restoring(&self.shared.store, true);
+    }
+
+    /// The pool has what stable storage has.
+    pub fn end_restoring(&self) {
+        let _administration = self.administrate();
+        table::set_restoring(&self.shared.store, false);
+    }
+
+    /// Whether a kill came while the pool was being filled.
+    pub fn is_restoring(&self) -> bool {
+        table::is_restoring(&self.shared.store)
+    }
+
     /// Rises with every change of what volumes there are and what they are.
     pub fn table_version(&self) -> u64 {
         self.table_version.load(Ordering::Acquire)

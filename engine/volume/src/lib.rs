@@ -30,6 +30,7 @@ mod sweep;
 mod table;
 mod unmark;
 mod usage;
+mod view;
 mod volume;
 mod write;
 
@@ -49,4 +50,5 @@ pub use spec::{
 };
 pub use table::{ImageBase, SetId};
 pub use usage::{PoolUsage, Recovery, VolumeUsage};
+pub use view::BlockView;
 pub use volume::Volume;

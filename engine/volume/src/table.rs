@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Record 0 is no volume: its word 0 is the next id, words 2 and 3 the id of the durable set, word
-//! 4 the image that absent entries are in. Each change commits by one store of word 0
-//! or of the word changed.
+//! 4 the image that absent entries are in, word 5 whether the pool is being restored. Each change
+//! commits by one store of word 0 or of the word changed.
 
 use block_device::SectorSize;
 use page_store::{PageStore, ROOT_WORD_COUNT};
@@ -43,6 +43,7 @@ const ANCHORED: usize = 28;
 /// Words of record 0.
 const SET_ID: [usize; 2] = [2, 3];
 const ABSENT_IMAGE: usize = 4;
+const RESTORING: usize = 5;
 
 const FREE: u64 = 0;
 const LIVE: u64 = 1;
@@ -138,6 +139,15 @@ pub(crate) fn set_set_id(store: &PageStore, id: SetId) {
 /// The image that absent entries are in.
 pub(crate) fn absent_image(store: &PageStore) -> Option<u64> {
     Some(store.root_word(ABSENT_IMAGE)).filter(|&image| image != 0)
+}
+
+/// Whether the pool is being filled with what stable storage has.
+pub(crate) fn is_restoring(store: &PageStore) -> bool {
+    store.root_word(RESTORING) == 1
+}
+
+pub(crate) fn set_restoring(store: &PageStore, is_restoring: bool) {
+    store.set_root_word(RESTORING, u64::from(is_restoring));
 }
 
 pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {

@@ -51,7 +51,9 @@ impl Volume {
         }
         if now.name() != entry.name() {
             // Overwritten, and so marked anew, or the same contents in another page.
-            self.unjournaled_leaves.mark(block / LEAF_BLOCKS);
+            if marks == Marks::UNJOURNALED {
+                self.unjournaled_leaves.mark(block / LEAF_BLOCKS);
+            }
             return false;
         }
         self.unmark_entry(lane, pinned, (node, index_in_leaf(block)), marks) == Entry::HOLE

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Extent, ExtentKind, Zeroes};
 use support::Pool;
 use volume::{
-    CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found, HookError,
-    PageSource, SourceError, SourceErrorKind, StoredBytes, Volume, VolumeSpec,
+    BlockView, CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found,
+    HookError, PageSource, SourceError, SourceErrorKind, StoredBytes, Volume, VolumeSpec,
 };
 
 const BLOCK: u64 = 4096;
@@ -373,4 +373,44 @@ fn a_volume_that_was_being_filled_goes_with_a_kill() {
     while engine.maintain() {}
     assert!(engine.volume("one").is_err());
     engine.create_volume(spec("one", Durability::Ram)).expect("the name is free");
+}
+
+#[test]
+fn what_an_image_has_is_not_unsaved_until_it_changes() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("one", Durability::Image)).expect("there is room");
+    volume.write(0, &[noise(1), noise(2), vec![3; 4096]].concat()).expect("there is room");
+    assert_eq!(volume.unsaved_blocks(), 3);
+    let mut views = [BlockView::Hole; 512];
+    volume.view_leaf(0, &mut views);
+    let page = |is_unsaved| BlockView::Page { is_unsaved, is_shared: false };
+    assert_eq!(views[..4], [page(true), page(true), BlockView::Fill(0x0303_0303), BlockView::Hole]);
+    let mut shown = Vec::new();
+    volume.show_leaf(0, &[0, 1, 2, 9], &mut |index, bytes| {
+        let StoredBytes::Raw(bytes) = bytes else { panic!("noise is stored as it is") };
+        shown.push((index, bytes.to_vec()));
+    });
+    assert!(shown == [(0, noise(1)), (1, noise(2))]);
+    // What is saved here is the volume itself, which does not change between.
+    volume.note_saved(&volume, 0);
+    assert_eq!(volume.unsaved_blocks(), 0);
+    volume.write(BLOCK, &noise(4)).expect("there is room");
+    volume.view_leaf(0, &mut views);
+    assert_eq!(views[..2], [page(false), page(true)]);
+    assert_eq!(volume.unjournaled_blocks(), 3);
+}
+
+#[test]
+fn a_kill_does_not_hide_that_a_pool_was_being_restored() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    assert!(!engine.is_restoring());
+    engine.begin_restoring();
+    engine.join_set([9; 16]);
+    drop(engine);
+    let engine = pool.open();
+    assert!(engine.is_restoring());
+    engine.end_restoring();
+    assert_eq!((engine.is_restoring(), engine.set_id()), (false, Some([9; 16])));
 }

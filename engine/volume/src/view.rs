@@ -1,0 +1,89 @@
+//! Looking at the blocks of a leaf together: for saving them.
+
+use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, PageBytes};
+
+use crate::capture::StoredBytes;
+use crate::map::LEAF_BLOCKS;
+use crate::volume::Volume;
+
+/// What a block holds, without the contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockView {
+    Hole,
+    Fill(u32),
+    Page {
+        /// The image that [`Volume::image_base`] names does not have it at this place.
+        is_unsaved: bool,
+        /// Other blocks, of any volume, have the same page.
+        is_shared: bool,
+    },
+    /// In the image that [`crate::Engine::absent_image`] names, under this number.
+    Absent(u64),
+    Damaged,
+}
+
+impl Volume {
+    /// What the 512 blocks of a leaf hold. For a volume that does not change.
+    pub fn view_leaf(&self, leaf: u64, into: &mut [BlockView; NODE_ENTRY_COUNT]) {
+        let store = &self.shared.store;
+        let pinned = store.pin();
+        let node = self.map.find_leaf(store, &pinned, leaf);
+        for (index, view) in into.iter_mut().enumerate() {
+            let entry = node.map_or(Entry::HOLE, |node| store.entry(&pinned, node, index));
+            *view = match entry.kind() {
+                EntryKind::Hole => BlockView::Hole,
+                EntryKind::Fill(pattern) => BlockView::Fill(pattern),
+                EntryKind::Absent(number) => BlockView::Absent(number),
+                EntryKind::Damaged => BlockView::Damaged,
+                EntryKind::Page => BlockView::Page {
+                    is_unsaved: entry.has(Marks::UNSAVED),
+                    is_shared: store.is_shared(entry),
+                },
+            };
+        }
+    }
+
+    /// Shows the pages of some blocks of a leaf (ascending places in it), in that order, each with
+    /// its place. Blocks without a page, and damaged ones, are left out. `give` must not take long:
+    /// what is deleted meanwhile waits for it.
+    pub fn show_leaf(&self, leaf: u64, wanted: &[u16], give: &mut dyn FnMut(u16, StoredBytes<'_>)) {
+        let store = &self.shared.store;
+        let pinned = store.pin();
+        let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return };
+        let entry = |index: u16| store.entry(&pinned, node, usize::from(index));
+        if let Some(&first) = wanted.first() {
+            store.prefetch_page(entry(first));
+        }
+        for (place, &index) in wanted.iter().enumerate() {
+            if let Some(&next) = wanted.get(place + 1) {
+                store.prefetch_page(entry(next));
+            }
+            match store.page(&pinned, entry(index)) {
+                Ok(PageBytes::Raw(bytes)) => give(index, StoredBytes::Raw(bytes)),
+                Ok(PageBytes::Encoded(bytes)) => give(index, StoredBytes::Encoded(bytes)),
+                Ok(PageBytes::Fill(_)) | Err(_) => {}
+            }
+        }
+    }
+
+    /// The image that [`Volume::image_base`] names now has what `saved`, a copy of the volume,
+    /// holds in this leaf: blocks that still hold the same are not marked as unsaved any more.
+    pub fn note_saved(&self, saved: &Self, leaf: u64) {
+        let store = &self.shared.store;
+        let entries: Vec<(u64, Entry)> = {
+            let pinned = store.pin();
+            let Some(node) = saved.map.find_leaf(store, &pinned, leaf) else { return };
+            let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
+            (leaf * LEAF_BLOCKS..)
+                .zip(entries)
+                .filter(|(_, entry)| entry.has(Marks::UNSAVED))
+                .collect()
+        };
+        self.unmark_blocks(leaf, entries.into_iter(), Marks::UNSAVED);
+    }
+
+    /// Blocks whose contents are not in the image that [`Volume::image_base`] names.
+    pub fn unsaved_blocks(&self) -> u64 {
+        self.counts.unsaved.sum()
+    }
+}
