@@ -79,7 +79,7 @@ impl Daemon {
             .open(self.log_path())
             .context("cannot open the daemon's log")?;
         let pool_path = self.shared_memory.as_ref().map(|folder| folder.path().join("region"));
-        let child = Command::new(program("memlaned"))
+        let child = Command::new(product_path("memlaned"))
             .args(pool_path.iter().flat_map(|path| [OsStr::new("--pool-path"), path.as_ref()]))
             .arg("--state-dir")
             .arg(self.folder.path().join("state"))
@@ -289,11 +289,12 @@ pub fn wait_for(
 
 /// One of the product's programs, to be run: `memlaned`, `memlane`.
 pub fn product(name: &str) -> Tool {
-    Tool::new(&program(name).to_string_lossy())
+    Tool::new(&product_path(name).to_string_lossy())
 }
 
-/// One of the product's programs: in the folder that `MEMLANE_BIN_DIR` names, else beside this one.
-fn program(name: &str) -> PathBuf {
+/// Where a program of the product is: in the folder that `MEMLANE_BIN_DIR` names, else beside this
+/// one.
+pub fn product_path(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os("MEMLANE_BIN_DIR") {
         return Path::new(&folder).join(name);
     }

@@ -19,7 +19,7 @@ mod stripe;
 mod tool;
 
 pub use attached::{attach, device_size_bytes, written_sector_count};
-pub use daemon::{Daemon, DaemonOptions, product, wait_for};
+pub use daemon::{Daemon, DaemonOptions, product, product_path, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing};
 pub use interruption::{CleaningUp, Interruption};

@@ -1,0 +1,62 @@
+//! The daemon inside a guest.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+
+use crate::machine::Guest;
+use crate::process::GuestProcess;
+
+/// Emulated processors take their time.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+const STOP_TIME_MAX: Duration = Duration::from_secs(60);
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+
+const LOG: &str = "/run/memlaned.log";
+
+/// A daemon in a guest, and the command line that talks to it.
+pub struct GuestDaemon<'guest> {
+    guest: &'guest Guest,
+    process: GuestProcess,
+}
+
+impl<'guest> GuestDaemon<'guest> {
+    /// Starts the daemon with `flags` and waits until it answers.
+    pub fn start(guest: &'guest Guest, flags: &str) -> Result<Self> {
+        let process = guest.start(&format!("exec memlaned {flags} >>{LOG} 2>&1"))?;
+        let daemon = Self { guest, process };
+        let answered = guest.check(
+            "until memlane status >/dev/null 2>&1 || ! pidof memlaned >/dev/null; do
+                 usleep 50000
+             done
+             memlane status",
+            START_TIME_MAX,
+        );
+        answered.with_context(|| {
+            format!("the guest's daemon does not answer:\n{}", daemon.log_end())
+        })?;
+        Ok(daemon)
+    }
+
+    /// Runs the command line, which must succeed, and returns what it printed.
+    pub fn memlane(&self, words: &str) -> Result<String> {
+        self.guest.check(&format!("memlane {words}"), COMMAND_TIME_MAX)
+    }
+
+    /// Asks the daemon to end and waits until it has.
+    pub fn stop(self) -> Result<()> {
+        let log_end = self.log_end();
+        self.process.signal(Signal::TERM)?;
+        let output = self.process.wait(STOP_TIME_MAX)?;
+        let code = output.exit_code;
+        anyhow::ensure!(code == Some(0), "the guest's daemon ended with {code:?}:\n{log_end}");
+        Ok(())
+    }
+
+    /// The end of the daemon's log, for messages.
+    pub fn log_end(&self) -> String {
+        let log = self.guest.run(&format!("tail -n 40 {LOG}"), COMMAND_TIME_MAX);
+        log.map_or_else(|error| format!("{error:#}"), |output| output.stdout)
+    }
+}

@@ -1,0 +1,64 @@
+//! Lends a disk of ours to QEMU, through NBD.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use block_device::BlockDevice;
+use nbd::{Config, Export, ExportInfo, Exports, Server};
+use waiting::SpinPermits;
+
+use crate::volatile_disk::VolatileDisk;
+
+/// The name under which QEMU asks for the disk.
+pub(crate) const EXPORT: &str = "disk";
+
+const CONNECTIONS_MAX: usize = 4;
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(60);
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+struct OneDisk(Arc<VolatileDisk>);
+
+impl Exports for OneDisk {
+    fn find(&self, name: &str) -> Option<Export> {
+        let device: Arc<dyn BlockDevice> = Arc::clone(&self.0) as _;
+        (name == EXPORT).then(|| Export {
+            name: EXPORT.to_owned(),
+            description: String::new(),
+            device,
+        })
+    }
+
+    fn list(&self) -> Vec<ExportInfo> {
+        vec![ExportInfo { name: EXPORT.to_owned(), description: String::new() }]
+    }
+}
+
+/// Serves a disk until it is stopped or dropped.
+pub(crate) struct DiskServer {
+    server: Server,
+}
+
+impl DiskServer {
+    pub(crate) fn start(disk: Arc<VolatileDisk>, path: PathBuf) -> Result<Self> {
+        let config = Config {
+            unix_path: path.clone(),
+            tcp: None,
+            tls: None,
+            connection_count_max: CONNECTIONS_MAX,
+            handshake_time_max: HANDSHAKE_TIME_MAX,
+            spin_permits: Arc::new(SpinPermits::new(0)),
+            spin_max: Duration::ZERO,
+            thread_start: || {},
+        };
+        let server = Server::start(config, Arc::new(OneDisk(disk)))
+            .with_context(|| format!("cannot serve a disk on {}", path.display()))?;
+        Ok(Self { server })
+    }
+
+    /// Serves what has arrived and ends; from then on nobody uses the disk.
+    pub(crate) fn stop(self) {
+        self.server.stop(DRAIN_TIME_MAX);
+    }
+}

@@ -1,0 +1,136 @@
+//! The guests' kernel: Debian's, downloaded as a package and unpacked, never installed.
+//!
+//! It lies in `target/guest` once it was fetched. `MEMLANE_GUEST_KERNEL` names a folder with
+//! `boot/vmlinuz…` and `lib/modules/…` instead, for hosts that are no Debian.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use system::Tool;
+
+/// Depends on the newest 6.12 for virtual machines: a third of the size of the one for real ones,
+/// with ext4, FUSE and virtio built in, and loop, nbd and ublk as modules.
+const PACKAGE: &str = "linux-image-6.12-cloud-amd64";
+
+const FOLDER_VARIABLE: &str = "MEMLANE_GUEST_KERNEL";
+const KEPT_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest");
+
+/// A kernel and its modules.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    image: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel that is there, or else fetched now.
+    pub fn fetched() -> Result<Self> {
+        if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
+            return Self::in_folder(Path::new(&folder)).with_context(|| FOLDER_VARIABLE);
+        }
+        fs::create_dir_all(KEPT_IN).with_context(|| format!("cannot create {KEPT_IN}"))?;
+        let kept_in = Path::new(KEPT_IN);
+        // Other tests may look for it at the same time.
+        let lock = File::create(kept_in.join("lock")).context("cannot create a lock file")?;
+        lock.lock().context("cannot lock the folder of the kernel")?;
+        let folder = kept_in.join(PACKAGE);
+        if !folder.exists() {
+            fetch(kept_in, &folder).with_context(|| {
+                format!(
+                    "guests need the kernel of Debian's package {PACKAGE}; where apt has none, \
+                     unpack one into a folder and name that in {FOLDER_VARIABLE}"
+                )
+            })?;
+        }
+        Self::in_folder(&folder)
+    }
+
+    fn in_folder(folder: &Path) -> Result<Self> {
+        let image = only_one(&folder.join("boot"), "vmlinuz-")?;
+        let modules = only_one(&folder.join("lib/modules"), "")?;
+        Ok(Self { image, modules })
+    }
+
+    pub(crate) fn image(&self) -> &Path {
+        &self.image
+    }
+
+    pub(crate) fn modules(&self) -> &Path {
+        &self.modules
+    }
+}
+
+/// Downloads the package that [`PACKAGE`] depends on and unpacks it, whole or not at all.
+fn fetch(kept_in: &Path, to: &Path) -> Result<()> {
+    let folder = tempfile::tempdir_in(kept_in).context("cannot make a folder to download to")?;
+    if download(folder.path()).is_err() {
+        // The lists of packages may be old or missing.
+        update_lists()?;
+        download(folder.path())?;
+    }
+    let package = only_one(folder.path(), "linux-image-")?;
+    let unpacked = folder.path().join("unpacked");
+    Tool::new("dpkg-deb --extract").arg(package).arg(&unpacked).check()?;
+    let version = only_one(&unpacked.join("lib/modules"), "")?;
+    let version = version.file_name().context("a folder has a name")?;
+    Tool::new("depmod --basedir").arg(&unpacked).arg(version).check()?;
+    fs::rename(&unpacked, to).with_context(|| format!("cannot create {}", to.display()))
+}
+
+fn download(folder: &Path) -> Result<()> {
+    let shown = Tool::new("apt-cache show --no-all-versions").arg(PACKAGE).check()?;
+    let package = dependency_in(&shown).with_context(|| format!("{PACKAGE} depends on nothing"))?;
+    Tool::new("apt-get --quiet download").arg(package).current_dir(folder).check()?;
+    Ok(())
+}
+
+fn update_lists() -> Result<()> {
+    let as_root = if rustix::process::geteuid().is_root() { "" } else { "sudo --non-interactive " };
+    Tool::new(&format!("{as_root}apt-get --quiet update")).check()?;
+    Ok(())
+}
+
+/// The first package that the shown one depends on.
+fn dependency_in(shown: &str) -> Option<&str> {
+    let line = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
+    line.split([',', ' ']).find(|word| !word.is_empty())
+}
+
+/// The entry of `folder` whose name begins with `beginning`.
+fn only_one(folder: &Path, beginning: &str) -> Result<PathBuf> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let begins = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning))
+    };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|it| it.path()).filter(begins).collect();
+    ensure!(found.len() <= 1, "{found:?}: there should be one of them");
+    match found.pop() {
+        Some(path) => Ok(path),
+        None => bail!("{} holds no {beginning}…", folder.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_tells_what_it_depends_on() {
+        let shown = "Package: linux\nDepends: linux-1.2 (= 1.2-3), other\nDescription: x\n";
+        assert_eq!(dependency_in(shown), Some("linux-1.2"));
+        assert_eq!(dependency_in("Package: linux\n"), None);
+    }
+
+    #[test]
+    fn one_of_a_name_is_found_and_several_are_refused() {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        only_one(folder.path(), "a").expect_err("there is none");
+        for name in ["a1", "b1", "b2"] {
+            fs::write(folder.path().join(name), "").expect("the folder is there");
+        }
+        assert_eq!(only_one(folder.path(), "a").ok(), Some(folder.path().join("a1")));
+        only_one(folder.path(), "b").expect_err("there are two");
+    }
+}

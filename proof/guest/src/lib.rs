@@ -1,0 +1,41 @@
+//! Virtual machines that run the real programs, and lose their power when a test says so.
+//!
+//! ```text
+//! host                                             guest: Debian's kernel, busybox, our programs
+//! test ── Guest ── Channel ── socket ── QEMU ── serial port ── agent ── any program
+//!           │         run, start, forward                        │
+//!           └── disks: File, or VolatileDisk behind NBD        /dev/vda …
+//! ```
+//!
+//! - [`Image`] is what guests are made of: a kernel of Debian, unpacked and not installed, and an
+//!   archive of programs with the libraries they need. One image serves many guests.
+//! - [`Guest`] is one run of it under QEMU without KVM: it shows what is correct, not what is fast.
+//!   Commands have time limits, and dropping a guest ends it.
+//! - [`VolatileDisk`] is the fault model of a power cut; its module tells what each kind of disk
+//!   proves.
+//!
+//! Everything here looks at the product from outside. A host without QEMU is an error, never a
+//! reason to skip.
+#![forbid(unsafe_code)]
+
+mod archive;
+mod channel;
+mod daemon;
+mod disk_server;
+mod forward;
+mod frame;
+mod image;
+mod kernel;
+mod libraries;
+mod machine;
+mod modules;
+mod process;
+mod volatile_disk;
+
+pub use daemon::GuestDaemon;
+pub use frame::{FRAME_BYTES_MAX, Frame, FrameKind};
+pub use image::{Image, ImageContents};
+pub use kernel::Kernel;
+pub use machine::{Disk, Guest, GuestOptions};
+pub use process::GuestProcess;
+pub use volatile_disk::{Cut, VolatileDisk};

@@ -1,0 +1,250 @@
+//! One run of a guest under QEMU, from power on to power off or a power cut.
+
+use std::fs::{self, File};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use system::{Background, Interruption, Tool, ToolOutput};
+use tempfile::TempDir;
+
+use crate::channel::Channel;
+use crate::disk_server::{DiskServer, EXPORT};
+use crate::forward::Forward;
+use crate::image::Image;
+use crate::process::GuestProcess;
+use crate::volatile_disk::VolatileDisk;
+
+/// How long a guest may take until its agent listens, also on a machine with other work.
+const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
+const OFF_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How much of the console is shown when a guest does not do as it should.
+const CONSOLE_BYTES_SHOWN_MAX: usize = 4000;
+
+const QEMU: &str = "qemu-system-x86_64";
+
+/// The serial port that the agent listens on.
+const PORT_NAME: &str = "memlane";
+
+const KERNEL_WORDS: &str =
+    "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on tsc=reliable";
+
+/// A disk of a guest; they are called `/dev/vda`, `/dev/vdb` and so on.
+#[derive(Clone)]
+pub enum Disk {
+    /// A file. It keeps every write that the guest was told is done.
+    File(PathBuf),
+    /// A disk whose cache can be lost.
+    Volatile(Arc<VolatileDisk>),
+}
+
+/// How a guest is started.
+pub struct GuestOptions {
+    pub memory_mib: u32,
+    pub processor_count: u32,
+    pub disks: Vec<Disk>,
+    /// More words for QEMU, for devices that this crate does not know.
+    pub qemu_words: Vec<String>,
+}
+
+impl GuestOptions {
+    /// Enough for the daemon with a pool of some hundred MiB.
+    pub fn small(disks: Vec<Disk>) -> Self {
+        Self { memory_mib: 1024, processor_count: 2, disks, qemu_words: Vec::new() }
+    }
+}
+
+/// A running guest. Dropping it ends it at once, as a power cut does.
+pub struct Guest {
+    // The order is that of dropping: first the machine, then what it uses.
+    qemu: Background,
+    channel: Arc<Channel>,
+    forwards: Vec<Forward>,
+    disk_servers: Vec<DiskServer>,
+    folder: TempDir,
+    is_well: bool,
+}
+
+impl Guest {
+    /// Starts a guest and waits until commands can be run in it.
+    pub fn boot(image: &Image, options: &GuestOptions) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("memlane-guest-")
+            .tempdir()
+            .context("cannot make a folder for a guest")?;
+        let mut disk_servers = Vec::new();
+        let mut tool = base(image, options, folder.path());
+        for (index, disk) in options.disks.iter().enumerate() {
+            let words = match disk {
+                Disk::File(path) => file_words(index, path),
+                Disk::Volatile(disk) => {
+                    let socket = folder.path().join(format!("disk{index}.sock"));
+                    disk_servers.push(DiskServer::start(Arc::clone(disk), socket.clone())?);
+                    volatile_words(index, &socket)
+                }
+            };
+            tool = tool.args(words);
+        }
+        let listener = UnixListener::bind(folder.path().join("agent.sock"))
+            .context("cannot listen for a guest's agent")?;
+        let log = File::create(folder.path().join("qemu.log")).context("cannot create a log")?;
+        let mut qemu =
+            Background::start(tool.args(&options.qemu_words).output_to(log)?.own_group())
+                .with_context(|| format!("guests need the program {QEMU}"))?;
+        let deadline = Instant::now() + BOOT_TIME_MAX;
+        let channel = match accept(&listener, &mut qemu, deadline) {
+            Ok(socket) => Channel::open(socket)?,
+            Err(error) => {
+                let said = fs::read_to_string(folder.path().join("qemu.log")).unwrap_or_default();
+                return Err(error.context(format!("QEMU said: {said}")));
+            }
+        };
+        let forwards = Vec::new();
+        let mut guest = Self { qemu, channel, forwards, disk_servers, folder, is_well: false };
+        let is_ready = guest.channel.wait_until_ready(deadline)?;
+        ensure!(is_ready, "the guest's agent was not ready within {BOOT_TIME_MAX:?}");
+        guest.is_well = true;
+        Ok(guest)
+    }
+
+    /// Runs a line of shell in the guest to its end, whatever that is.
+    pub fn run(&self, line: &str, time_limit: Duration) -> Result<ToolOutput> {
+        self.start(line)?.wait(time_limit)
+    }
+
+    /// Runs a line of shell, which must succeed, and returns what it wrote to standard output.
+    pub fn check(&self, line: &str, time_limit: Duration) -> Result<String> {
+        let output = self.run(line, time_limit)?;
+        if output.exit_code != Some(0) {
+            let (code, stdout, stderr) = (output.exit_code, output.stdout, output.stderr);
+            bail!("in the guest, {line} failed ({code:?}): {stdout}{stderr}");
+        }
+        Ok(output.stdout)
+    }
+
+    /// Starts a line of shell in the guest.
+    pub fn start(&self, line: &str) -> Result<GuestProcess> {
+        GuestProcess::start(&self.channel, &["/bin/sh", "-c", line])
+    }
+
+    /// A socket of this host behind which the one at `in_guest` answers.
+    pub fn forward(&mut self, in_guest: &Path) -> Result<PathBuf> {
+        let path = self.folder.path().join(format!("forward{}.sock", self.forwards.len()));
+        let forward = Forward::start(&self.channel, path, in_guest)?;
+        self.forwards.push(forward);
+        Ok(self.forwards.last().context("one was just added")?.path().to_owned())
+    }
+
+    /// Cuts the power: nothing in the guest is told, nothing is written any more. Its disks can be
+    /// used again.
+    pub fn cut_power(mut self) -> Result<()> {
+        self.is_well = false;
+        self.qemu.end(rustix::process::Signal::KILL, OFF_TIME_MAX)?;
+        self.disk_servers.drain(..).for_each(DiskServer::stop);
+        self.is_well = true;
+        Ok(())
+    }
+
+    /// Turns the guest off. File systems that it mounted should be unmounted by now.
+    pub fn power_off(mut self) -> Result<()> {
+        self.is_well = false;
+        self.channel.close();
+        let deadline = Instant::now() + OFF_TIME_MAX;
+        while self.qemu.has_ended()?.is_none() {
+            ensure!(Instant::now() < deadline, "the guest is not off within {OFF_TIME_MAX:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.disk_servers.drain(..).for_each(DiskServer::stop);
+        self.is_well = true;
+        Ok(())
+    }
+
+    /// What the guest's kernel said on the console, as far as messages show it.
+    pub fn console_end(&self) -> String {
+        let console = fs::read(self.folder.path().join("console.log")).unwrap_or_default();
+        let start = console.len().saturating_sub(CONSOLE_BYTES_SHOWN_MAX);
+        String::from_utf8_lossy(&console[start..]).into_owned()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _cleaning_up = Interruption::begin_to_clean_up();
+        if (!self.is_well || std::thread::panicking()) && !Interruption::was_asked_for() {
+            eprintln!("the guest's console:\n{}", self.console_end());
+        }
+        self.channel.close();
+    }
+}
+
+/// QEMU with everything but disks.
+fn base(image: &Image, options: &GuestOptions, folder: &Path) -> Tool {
+    let socket = folder.join("agent.sock");
+    Tool::new(QEMU)
+        .args("-nodefaults -no-user-config -display none -no-reboot".split(' '))
+        // TCG is named, so that a host that could do more runs the same.
+        .args("-machine q35,accel=tcg -cpu max".split(' '))
+        .arg("-smp")
+        .arg(options.processor_count.to_string())
+        .arg("-m")
+        .arg(options.memory_mib.to_string())
+        .arg("-kernel")
+        .arg(image.kernel())
+        .arg("-initrd")
+        .arg(image.archive())
+        .arg("-append")
+        .arg(KERNEL_WORDS)
+        .arg("-serial")
+        .arg(format!("file:{}", folder.join("console.log").display()))
+        .arg("-device")
+        .arg("virtio-serial-pci")
+        .arg("-chardev")
+        .arg(format!("socket,id=agent,path={}", socket.display()))
+        .arg("-device")
+        .arg(format!("virtserialport,chardev=agent,name={PORT_NAME}"))
+}
+
+/// The guest is told that there is a cache, so that it flushes.
+fn device_words(index: usize) -> [String; 2] {
+    ["-device".to_owned(), format!("virtio-blk-pci,drive=disk{index},write-cache=on")]
+}
+
+fn file_words(index: usize, path: &Path) -> Vec<String> {
+    let drive = format!("if=none,id=disk{index},format=raw,file={}", path.display());
+    let drive = ["-drive".to_owned(), drive];
+    drive.into_iter().chain(device_words(index)).collect()
+}
+
+fn volatile_words(index: usize, socket: &Path) -> Vec<String> {
+    let path = socket.display();
+    let drive = format!(
+        "if=none,id=disk{index},format=raw,discard=unmap,file.driver=nbd,file.export={EXPORT},\
+         file.server.type=unix,file.server.path={path}"
+    );
+    let drive = ["-drive".to_owned(), drive];
+    drive.into_iter().chain(device_words(index)).collect()
+}
+
+/// The connection that QEMU makes when it starts.
+fn accept(listener: &UnixListener, qemu: &mut Background, deadline: Instant) -> Result<UnixStream> {
+    listener.set_nonblocking(true).context("cannot wait for QEMU")?;
+    loop {
+        match listener.accept() {
+            Ok((socket, _)) => {
+                socket.set_nonblocking(false).context("cannot wait for a guest's agent")?;
+                return Ok(socket);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("cannot accept QEMU"),
+        }
+        if let Some(status) = qemu.has_ended()? {
+            bail!("QEMU ended with {status}");
+        }
+        ensure!(!Interruption::is_asked_for(), "interrupted while a guest starts");
+        ensure!(Instant::now() < deadline, "QEMU did not connect within {BOOT_TIME_MAX:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

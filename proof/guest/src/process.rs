@@ -1,0 +1,131 @@
+//! A program that runs in a guest, as the host sees it.
+
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use rustix::process::Signal;
+use system::{Interruption, ToolOutput};
+
+use crate::channel::{Channel, Event, Events};
+use crate::frame::{FRAME_BYTES_MAX, FrameKind};
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A program in a guest. Dropping it does not end it; the guest's end does.
+pub struct GuestProcess {
+    id: u32,
+    name: String,
+    channel: Arc<Channel>,
+    events: Events,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    exit_code: Option<i32>,
+    /// Whether nothing more will be heard of it, and why it ended may be unknown.
+    is_lost: bool,
+}
+
+impl GuestProcess {
+    pub(crate) fn start(channel: &Arc<Channel>, words: &[&str]) -> Result<Self> {
+        let (id, events) = channel.run(words)?;
+        Ok(Self {
+            id,
+            name: words.join(" "),
+            channel: Arc::clone(channel),
+            events,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            exit_code: None,
+            is_lost: false,
+        })
+    }
+
+    /// Sends bytes to the standard input.
+    pub fn feed(&self, bytes: &[u8]) -> Result<()> {
+        bytes
+            .chunks(FRAME_BYTES_MAX)
+            .try_for_each(|part| self.channel.send(FrameKind::Input, self.id, part))
+    }
+
+    /// Ends the standard input.
+    pub fn end_input(&self) -> Result<()> {
+        self.channel.send(FrameKind::Input, self.id, &[])
+    }
+
+    /// Sends a signal to the program and all that it started.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let number = u8::try_from(signal.as_raw())?;
+        self.channel.send(FrameKind::Signal, self.id, &[number])
+    }
+
+    /// What came out of the standard output since this was last asked. Does not wait.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        while let Ok(event) = self.events.receiver.try_recv() {
+            self.take(event);
+        }
+        std::mem::take(&mut self.stdout)
+    }
+
+    /// The exit code once the program has ended, negative for a signal. Does not wait.
+    pub fn has_ended(&mut self) -> Option<i32> {
+        let mut stdout = self.take_output();
+        stdout.append(&mut self.stdout);
+        self.stdout = stdout;
+        self.exit_code
+    }
+
+    /// What came out of the standard error so far.
+    pub fn complaints(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Waits for the program's end. One that takes longer is killed.
+    pub fn wait(mut self, time_limit: Duration) -> Result<ToolOutput> {
+        let deadline = Instant::now() + time_limit;
+        while self.exit_code.is_none() {
+            ensure!(!self.is_lost, "the guest went away during {}, or it said too much", self.name);
+            let is_late = Instant::now() >= deadline;
+            if is_late || Interruption::is_asked_for() {
+                // A guest that is gone has no process left to end.
+                let _ = self.signal(Signal::KILL);
+                ensure!(is_late, "interrupted during {}", self.name);
+                let said = format!("{}{}", text(&self.stdout), text(&self.stderr));
+                bail!("{} did not end within {time_limit:?} in the guest: {said}", self.name);
+            }
+            self.listen_a_little();
+        }
+        Ok(ToolOutput {
+            exit_code: self.exit_code,
+            stdout: text(&self.stdout),
+            stderr: text(&self.stderr),
+        })
+    }
+
+    fn listen_a_little(&mut self) {
+        match self.events.receiver.recv_timeout(LOOK_INTERVAL) {
+            Ok(event) => self.take(event),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.is_lost = true,
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        self.events.taken(&event);
+        match event {
+            Event::Output(bytes) => self.stdout.extend(bytes),
+            Event::Complaint(bytes) => self.stderr.extend(bytes),
+            Event::Ended(code) => self.exit_code = Some(code),
+        }
+    }
+}
+
+impl Drop for GuestProcess {
+    fn drop(&mut self) {
+        self.channel.forget(self.id);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
