@@ -168,6 +168,7 @@ impl Volume {
         let mut lane = store.lane();
         let pinned = store.pin();
         let _held = self.shared.locks.lock_block(self.id(), block);
+        let _moves = self.hold_moves();
         let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return Ok(()) };
         let index = index_in_leaf(block);
         let still = store.entry(&pinned, node, index).kind() == EntryKind::Absent(number);
@@ -177,7 +178,7 @@ impl Volume {
         let page = lane.store_page(&pinned, contents, self.policy(), || Purpose::NewData);
         let page = page.map_err(|_| DeviceErrorKind::NoSpace)?;
         let is_untried = page.entry().is_untried();
-        self.shared.sweep.before_change(store, &self.counts, &pinned, node);
+        self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
         self.move_to(&mut lane, (node, index), page);
         if is_untried {
             self.untried_leaves.mark(leaf_of(block));
@@ -192,11 +193,12 @@ impl Volume {
         let mut lane = store.lane();
         let pinned = store.pin();
         let _held = self.shared.locks.lock_block(self.id(), block);
+        let _moves = self.hold_moves();
         let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return };
         let index = index_in_leaf(block);
         let still = store.entry(&pinned, node, index).kind() == EntryKind::Absent(number);
         if still && !self.is_gone() {
-            self.shared.sweep.before_change(store, &self.counts, &pinned, node);
+            self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
             let old = lane.clear(node, index, Entry::damaged());
             self.counts.change(lane.index(), old, Entry::damaged());
         }

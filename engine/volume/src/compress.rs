@@ -283,11 +283,12 @@ impl Exchange<'_, '_> {
         }
         let block = place.leaf * LEAF_BLOCKS + place.index as u64;
         let _held = shared.locks.lock_block(volume.id(), block);
+        let _moves = volume.hold_moves();
         let Some(node) = volume.map.find_leaf(&shared.store, pinned, place.leaf) else { return };
         // Marks of what stable storage lacks may come and go meanwhile.
         let now = shared.store.entry(pinned, node, place.index);
         if now.without(Marks::ALL) == entry.without(Marks::ALL) {
-            shared.sweep.before_change(&shared.store, &volume.counts, pinned, node);
+            shared.sweep.before_change(volume, pinned, place.leaf, node);
             change(self, (node, place.index));
             self.settled += 1;
         }

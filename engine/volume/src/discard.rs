@@ -1,11 +1,16 @@
 //! Taking contents away: discards, zeroes, and the end of a volume.
 
+use std::ops::Range;
+
 use block_device::{Action, ByteRange, DeviceError, Zeroes};
 use codec::BLOCK_BYTES;
-use page_store::{Entry, Lane, Marks, NODE_ENTRY_COUNT, NewPage, NodeRef};
+use page_store::{
+    Entry, Lane, LinkError, Marks, NODE_ENTRY_COUNT, NewPage, NodeRef, Parent, Purpose,
+};
 use sync::Pinned;
 
 use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::own::refusal;
 use crate::read::EntryCursor;
 use crate::volume::{Piece, Volume, pieces};
 use crate::write::PartError;
@@ -48,13 +53,14 @@ impl Volume {
             }
             return self.change_part(&mut lane, &pinned, piece, |part| part.fill(0));
         }
-        let _held = self.shared.locks.lock_block(self.id(), piece.block);
+        let _held = self.hold_own_block(&mut lane, &pinned, piece.block).map_err(refusal)?;
         Ok(self.publish_page(&mut lane, &pinned, piece.block, NewPage::fill(0))?)
     }
 
     /// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their
-    /// memory is free when this returns, unless a reader still looks at it. Stops where the volume
-    /// is cut or deleted meanwhile: its place in the table may soon be another's.
+    /// memory is free when this returns, unless a reader still looks at it or a copy of the map has
+    /// them too. Stops where the volume is cut or deleted meanwhile: its place in the table may
+    /// soon be another's.
     pub(crate) fn discard_for_request(
         &self,
         action: Action,
@@ -66,22 +72,24 @@ impl Volume {
             true => Entry::HOLE.with(Marks::UNJOURNALED),
             false => Entry::HOLE,
         };
-        self.discard_leaves(range, hole, |pinned| self.admit(pinned, action, range))
+        self.discard_leaves((action, range), hole, |pinned| self.admit(pinned, action, range))
     }
 
     /// Makes holes of the whole blocks in `range`, for the administration, which keeps requests
-    /// away: the range lies behind the volume's end, or the volume is on its way out.
-    pub(crate) fn discard_whole_blocks(&self, range: ByteRange) {
-        self.discard_leaves(range, Entry::HOLE, |_| Ok(())).expect("nothing is refused");
+    /// away: the range lies behind the volume's end. Fails only where copies of shared nodes find
+    /// no memory.
+    pub(crate) fn discard_whole_blocks(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.discard_leaves((Action::Discard, range), Entry::HOLE, |_| Ok(()))
     }
 
     fn discard_leaves(
         &self,
-        range: ByteRange,
+        (action, range): (Action, ByteRange),
         hole: Entry,
         admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let blocks = whole_blocks(range);
+        let fail = |error| DeviceError::new(refusal(error), action, range);
         let mut from = blocks.start;
         while from < blocks.end {
             let next = {
@@ -92,38 +100,75 @@ impl Volume {
             let first = from.max(leaf * LEAF_BLOCKS);
             let last = blocks.end.min((leaf + 1) * LEAF_BLOCKS);
             if first < last {
-                self.discard_in_leaf((leaf, first..last), hole, &admit)?;
+                self.shared.find_space(|| {
+                    let mut lane = self.shared.store.lane();
+                    {
+                        let pinned = self.shared.store.pin();
+                        admit(&pinned)?;
+                        let done = self.discard_in_leaf(&mut lane, &pinned, first..last, hole);
+                        done.map_err(fail)?;
+                    }
+                    lane.drain();
+                    Ok(())
+                })?;
             }
             from = last.max((leaf + 1) * LEAF_BLOCKS);
         }
         Ok(())
     }
 
+    /// Makes holes of blocks of one leaf.
     fn discard_in_leaf(
         &self,
-        (leaf, blocks): (u64, std::ops::Range<u64>),
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        blocks: Range<u64>,
         hole: Entry,
-        admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), LinkError> {
         let store = &self.shared.store;
-        let mut lane = store.lane();
-        {
-            let pinned = store.pin();
-            admit(&pinned)?;
-            let _held = self.shared.locks.lock_leaf(self.id(), leaf);
-            // Looked up again: others may have taken the leaf out before it was ours.
-            let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return Ok(()) };
-            self.shared.sweep.before_change(store, &self.counts, &pinned, node);
+        let leaf = leaf_of(blocks.start);
+        let _held = self.shared.locks.lock_leaf(self.id(), leaf);
+        // Looked up again: others may have taken the leaf out before it was ours.
+        let Some(node) = self.map.find_leaf(store, pinned, leaf) else { return Ok(()) };
+        let holds = |block| is_cleared_by(store.entry(pinned, node, index_in_leaf(block)), hole);
+        if blocks.clone().any(holds) {
+            self.shared.sweep.before_change(self, pinned, leaf, node);
+            if blocks.end - blocks.start == LEAF_BLOCKS
+                && hole == Entry::HOLE
+                && self.leave_leaf(lane, pinned, (leaf, node))?
+            {
+                return Ok(());
+            }
+            let owned = self.own_leaf(lane, pinned, leaf, Purpose::Removal)?;
+            let node = owned.expect("the leaf is held");
             for block in blocks {
-                self.clear_entry(&mut lane, &pinned, (node, index_in_leaf(block)), hole);
+                self.clear_entry(lane, pinned, (node, index_in_leaf(block)), hole);
             }
             if hole.has(Marks::UNJOURNALED) {
                 self.unjournaled_leaves.mark(leaf);
             }
-            self.unlink_if_empty(&mut lane, &pinned, (leaf, node));
         }
-        lane.drain();
-        Ok(())
+        self.unlink_if_empty(lane, pinned, leaf)
+    }
+
+    /// Takes a leaf out of the map with all that it names, if others share it. The caller holds the
+    /// whole leaf.
+    fn leave_leaf(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (leaf, node): (u64, NodeRef),
+    ) -> Result<bool, LinkError> {
+        let parent = self.own_leaf_parent(lane, pinned, leaf)?;
+        let Some(parent) = parent.filter(|_| self.is_shared(pinned, node)) else {
+            return Ok(false);
+        };
+        for index in 0..NODE_ENTRY_COUNT {
+            let entry = self.shared.store.entry(pinned, node, index);
+            self.counts.change(lane.index(), entry, Entry::HOLE);
+        }
+        self.unlink_leaf(lane, pinned, leaf, parent);
+        Ok(true)
     }
 
     /// Takes a leaf out of the map in which nothing is left to say.
@@ -135,9 +180,8 @@ impl Volume {
             return;
         }
         let _held = self.shared.locks.lock_leaf(self.id(), leaf);
-        if let Some(node) = self.map.find_leaf(store, &pinned, leaf) {
-            self.unlink_if_empty(&mut lane, &pinned, (leaf, node));
-        }
+        // Without memory for copies of the nodes above it stays, and does no harm.
+        let _stays = self.unlink_if_empty(&mut lane, &pinned, leaf);
     }
 
     /// The caller holds the whole leaf.
@@ -145,16 +189,22 @@ impl Volume {
         &self,
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
-        (leaf, node): (u64, NodeRef),
-    ) {
-        let store = &self.shared.store;
-        if is_empty(self, pinned, node)
-            && let Some(parent) = self.map.leaf_parent(store, pinned, leaf)
-        {
-            self.shared.sweep.before_change(store, &self.counts, pinned, node);
-            self.leaves.forget(leaf);
-            lane.unlink(parent);
+        leaf: u64,
+    ) -> Result<(), LinkError> {
+        let node = self.map.find_leaf(&self.shared.store, pinned, leaf);
+        let Some(node) = node.filter(|&node| is_empty(self, pinned, node)) else { return Ok(()) };
+        self.shared.sweep.before_change(self, pinned, leaf, node);
+        if let Some(parent) = self.own_leaf_parent(lane, pinned, leaf)? {
+            self.unlink_leaf(lane, pinned, leaf, parent);
         }
+        Ok(())
+    }
+
+    /// The caller holds the whole leaf, below nodes of the volume's own.
+    fn unlink_leaf(&self, lane: &mut Lane<'_>, pinned: &Pinned<'_>, leaf: u64, parent: Parent) {
+        self.shared.sweep.before_inner_change(&self.shared.store, pinned, parent);
+        self.leaves.forget(leaf);
+        lane.unlink(parent);
     }
 
     fn clear_entry(
@@ -164,8 +214,7 @@ impl Volume {
         (node, index): (NodeRef, usize),
         hole: Entry,
     ) {
-        let now = self.shared.store.entry(pinned, node, index);
-        if !now.is_hole() || now != hole && hole == Entry::HOLE {
+        if is_cleared_by(self.shared.store.entry(pinned, node, index), hole) {
             let old = lane.clear(node, index, hole);
             self.counts.change(lane.index(), old, hole);
         }
@@ -194,7 +243,7 @@ impl Volume {
 }
 
 /// The blocks that lie whole in a range.
-fn whole_blocks(range: ByteRange) -> std::ops::Range<u64> {
+fn whole_blocks(range: ByteRange) -> Range<u64> {
     let block_bytes = BLOCK_BYTES as u64;
     let first = range.start.div_ceil(block_bytes);
     let end = range.start.saturating_add(range.length) / block_bytes;
@@ -210,6 +259,11 @@ fn cut_pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
     let head = ByteRange::new(range.start, head_end - range.start);
     let tail = ByteRange::new(tail_start, end - tail_start);
     pieces(head).chain(pieces(tail))
+}
+
+/// Whether an entry is to become this hole.
+fn is_cleared_by(entry: Entry, hole: Entry) -> bool {
+    !entry.is_hole() || entry != hole && hole == Entry::HOLE
 }
 
 fn is_empty(volume: &Volume, pinned: &Pinned<'_>, node: NodeRef) -> bool {

@@ -171,7 +171,7 @@ impl Volume {
     ) -> Result<(), LinkError> {
         let store = &self.shared.store;
         let _held = self.shared.locks.lock_leaf(self.id(), leaf);
-        let node = self.map.make_leaf(store, pinned, lane, leaf)?;
+        let node = self.make_leaf(lane, pinned, leaf)?;
         for (block, filled) in (leaf * LEAF_BLOCKS..).zip(blocks) {
             let index = index_in_leaf(block);
             let entry = match *filled {

@@ -20,6 +20,9 @@ use crate::table::{self, Shape, Stored};
 use crate::usage::{PoolUsage, Recovery};
 use crate::volume::Volume;
 
+/// Nodes of a map that its deletion takes apart: 512 MiB of blocks. Maintenance does the rest.
+const NODES_DROPPED_AT_ONCE: usize = 256;
+
 type Volumes = BTreeMap<String, Arc<Volume>>;
 
 /// The volumes of one pool. Shared by reference between threads; every method may be called from
@@ -118,8 +121,8 @@ impl Engine {
         volumes.values().cloned().collect()
     }
 
-    /// Deletes a volume and gives its memory back. Requests through handles that exports still
-    /// hold fail with `Gone`.
+    /// Deletes a volume and gives its memory back, that of a large one bit by bit in
+    /// [`Engine::maintain`]. Requests through handles that exports still hold fail with `Gone`.
     pub fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.volume(name)?;
@@ -135,10 +138,15 @@ impl Engine {
         self.shared.store.wait_for_readers();
         // The search for leaks must see the map before it goes.
         self.end_sweep();
-        volume.discard_whole_blocks(ByteRange::new(0, SIZE_BYTES_MAX));
-        volume.map.unlink_inner_nodes(&self.shared.store);
-        self.shared.store.reclaim();
-        volume.record.end_deleting(&self.shared.store);
+        let store = &self.shared.store;
+        let root = volume.map.root(store, &store.pin());
+        volume.record.end_deleting(store);
+        if let Some(root) = root {
+            store.retire_tree(root);
+        }
+        if !store.drop_dying(NODES_DROPPED_AT_ONCE) {
+            store.reclaim();
+        }
     }
 
     pub fn rename_volume(&self, name: &str, new_name: VolumeName) -> Result<(), VolumeError> {
@@ -168,6 +176,7 @@ impl Engine {
         let _administration = self.administrate();
         let volume = self.volume(name)?;
         check_size(name, size_bytes)?;
+        self.end_trimming(&volume)?;
         let store = &self.shared.store;
         let old_bytes = volume.size_bytes();
         if size_bytes >= old_bytes {
@@ -191,10 +200,26 @@ impl Engine {
         }
         volume.record.begin_trimming(store);
         volume.record.set_size(store, size_bytes);
-        volume.discard_whole_blocks(behind);
-        volume.record.end_trimming(store);
+        // Without memory for copies of what other maps share, the next resize goes on.
+        if volume.discard_whole_blocks(behind).is_ok() {
+            volume.record.end_trimming(store);
+        }
         self.note_table_change();
         store.reclaim();
+        Ok(())
+    }
+
+    /// Drops what an earlier resize had to leave behind the volume's end.
+    fn end_trimming(&self, volume: &Volume) -> Result<(), VolumeError> {
+        let store = &self.shared.store;
+        if volume.record.is_trimming(store) {
+            let trimmed = volume.discard_whole_blocks(behind(volume.size_bytes()));
+            trimmed.map_err(|source| VolumeError {
+                source: Some(source.into()),
+                ..VolumeError::new(VolumeErrorKind::NoSpace, volume.name())
+            })?;
+            volume.record.end_trimming(store);
+        }
         Ok(())
     }
 
@@ -319,6 +344,8 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
             shared.sweep.note_damage(u64::from(record.is_live(&shared.store)));
             continue;
         };
+        shared.sweep.admit(&shared.store, &shared.store.pin(), record.root_word());
+        shared.sweep.begin_counting(stored.id);
         let volume = Volume::new(Arc::clone(shared), record, &stored);
         if was_clean {
             // Counts that no volume of this size can have are damaged.
@@ -335,8 +362,10 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
             volume.unjournaled_leaves.mark_all();
         }
         if stored.is_trimming {
-            volume.discard_whole_blocks(behind(stored.size_bytes));
-            record.end_trimming(&shared.store);
+            let trimmed = volume.discard_whole_blocks(behind(stored.size_bytes));
+            if trimmed.is_ok() {
+                record.end_trimming(&shared.store);
+            }
         }
         shared.compression.watch(&volume);
         volumes.insert(stored.name.to_string(), volume);

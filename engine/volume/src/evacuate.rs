@@ -91,6 +91,7 @@ impl Evacuation {
             }
             let block = leaf * LEAF_BLOCKS + index as u64;
             let _held = shared.locks.lock_block(volume.id(), block);
+            let _moves = volume.hold_moves();
             let Some(node) = volume.map.find_leaf(&shared.store, &pinned, leaf) else { return };
             self.move_page(volume, &mut lane, &pinned, (node, index));
         }

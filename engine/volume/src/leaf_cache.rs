@@ -4,10 +4,13 @@
 //!
 //! ```text
 //!  63           37 36  32 31                  0
-//! ┌───────────────┬──────┬─────────────────────┐
-//! │ leaf + 1      │ 0    │ number of the node  │     0: nothing remembered
-//! └───────────────┴──────┴─────────────────────┘
+//! ┌───────────────┬────┬─┬─────────────────────┐
+//! │ leaf + 1      │ 0  │o│ number of the node  │     0: nothing remembered
+//! └───────────────┴────┴─┴─────────────────────┘
 //! ```
+//!
+//! Bit o: the leaf is the volume's own, so its entries may be changed. Only a copy of the whole map
+//! ends that, with every block held.
 //!
 //! Words are set with a block of the leaf held and cleared with the whole leaf held, before the
 //! leaf is unlinked. So a node that is found here was linked when the word was read, and a pin
@@ -20,6 +23,8 @@ use sync::atomic::{AtomicU64, Ordering};
 const LEAVES_MAX: u64 = 1 << 13;
 
 const NODE_BITS: u32 = 37;
+
+const OWN: u64 = 1 << 32;
 
 /// The nodes of one volume's leaves, as far as they are remembered.
 #[derive(Debug)]
@@ -42,13 +47,40 @@ impl LeafCache {
         (word >> NODE_BITS == leaf + 1).then(|| NodeRef::from_number(node))
     }
 
+    /// The leaf, if it is remembered as the volume's own. The caller holds a block of the leaf.
+    #[inline]
+    pub(crate) fn find_own(&self, leaf: u64) -> Option<NodeRef> {
+        let word = self.word(leaf).load(Ordering::Acquire);
+        let node = u32::try_from(word & u64::from(u32::MAX)).expect("32 bits were kept");
+        (word >> NODE_BITS == leaf + 1 && word & OWN != 0).then(|| NodeRef::from_number(node))
+    }
+
     /// Remembers a leaf's node, unless the place is another's: what was first stays, so that
     /// volumes with more leaves than places do not fight over them. The caller holds a block of
     /// the leaf.
     pub(crate) fn remember(&self, leaf: u64, node: NodeRef) {
-        let word = ((leaf + 1) << NODE_BITS) | u64::from(node.number());
-        // PAIRS-WITH: LeafCache::find, "the node that a place of the cache names".
-        let _kept = self.word(leaf).compare_exchange(0, word, Ordering::Release, Ordering::Relaxed);
+        self.put(leaf, node, 0);
+    }
+
+    /// The same for a leaf that is the volume's own.
+    pub(crate) fn remember_own(&self, leaf: u64, node: NodeRef) {
+        self.put(leaf, node, OWN);
+    }
+
+    fn put(&self, leaf: u64, node: NodeRef, own: u64) {
+        let shared = ((leaf + 1) << NODE_BITS) | u64::from(node.number());
+        for now in [0, shared] {
+            // PAIRS-WITH: LeafCache::find, "the node that a place of the cache names".
+            let put = self.word(leaf).compare_exchange(
+                now,
+                shared | own,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            if put.is_ok() || own == 0 {
+                return;
+            }
+        }
     }
 
     /// Whether a leaf that was not found could be remembered.
@@ -89,6 +121,18 @@ mod tests {
         assert_eq!(cache.find(3), Some(node));
         cache.forget(3);
         assert_eq!(cache.find(3), None);
+    }
+
+    #[test]
+    fn a_leaf_is_the_volumes_own_once_that_is_known() {
+        let cache = LeafCache::new(4);
+        let node = NodeRef::from_number(77);
+        cache.remember(3, node);
+        assert_eq!(cache.find_own(3), None);
+        cache.remember_own(3, node);
+        cache.remember_own(7, NodeRef::from_number(5));
+        assert_eq!((cache.find(3), cache.find_own(3)), (Some(node), Some(node)));
+        assert_eq!(cache.find_own(7), None);
     }
 
     #[test]

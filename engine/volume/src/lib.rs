@@ -3,8 +3,8 @@
 //! An [`Engine`] owns a pool in a region and the volumes in it. It reads no clock, draws no
 //! randomness and starts no thread: its owner calls [`Engine::maintain`] now and then.
 //!
-//! Lock order: administration, maintenance, shortage, compression, lane, block, sweep; the pool's
-//! own come after them. Readers take none.
+//! Lock order: administration, maintenance, shortage, compression, lane, block, path, moves, sweep;
+//! the pool's own come after them. Readers take none.
 #![forbid(unsafe_code)]
 
 mod absent;
@@ -23,6 +23,7 @@ mod locks;
 mod maintain;
 mod map;
 mod measure;
+mod own;
 mod read;
 mod shared;
 mod spec;

@@ -20,6 +20,9 @@ use crate::volume::Volume;
 /// Leaves shown in one step.
 const LEAVES_A_STEP: usize = 256;
 
+/// Nodes taken apart in one step, of maps that are gone.
+const NODES_A_STEP: usize = 64;
+
 /// Slabs looked through in one step.
 const SLABS_A_STEP: u32 = 256;
 
@@ -41,6 +44,8 @@ pub(crate) struct Maintenance {
     /// Idle calls until an evacuation is thought of again, and how many to wait next time.
     rest: u32,
     rest_next: u32,
+    /// Maps were taken apart: slabs may be empty but for slots that lanes keep.
+    has_dropped: bool,
 }
 
 #[derive(Debug)]
@@ -59,7 +64,7 @@ impl Maintenance {
             Some(volumes) => Task::Show { volumes, next_leaf: 0 },
             None => Task::FillIndex { next_slab: 0 },
         };
-        Self { task, rest: 0, rest_next: 1 }
+        Self { task, rest: 0, rest_next: 1, has_dropped: false }
     }
 
     pub(crate) fn is_sweeping(&self) -> bool {
@@ -73,6 +78,12 @@ impl Maintenance {
         work: Work,
         volumes: impl FnOnce() -> Vec<Arc<Volume>>,
     ) -> bool {
+        if shared.store.dying_count() > 0 {
+            self.has_dropped = true;
+            if shared.store.drop_dying(NODES_A_STEP) {
+                return true;
+            }
+        }
         let was_idle = matches!(self.task, Task::Idle);
         let may_compress = was_idle && work == Work::All;
         if may_compress && shared.compression.step(shared) == Progress::Made {
@@ -105,7 +116,10 @@ impl Maintenance {
         shared: &Shared,
         volumes: impl FnOnce() -> Vec<Arc<Volume>>,
     ) -> Task {
-        shared.store.drain_idle_lanes();
+        match std::mem::take(&mut self.has_dropped) {
+            true => shared.store.empty_idle_lanes(),
+            false => shared.store.drain_idle_lanes(),
+        }
         if shared.store.shrink_index() {
             return Task::FillIndex { next_slab: 0 };
         }
@@ -144,16 +158,16 @@ fn show(shared: &Shared, mut volumes: Vec<Arc<Volume>>, mut next_leaf: u64) -> T
         };
         let pinned = shared.store.pin();
         if next_leaf == 0 {
-            let mut show = |node| shared.sweep.show_inner(node);
+            let mut show = |node| shared.sweep.show_inner(&shared.store, &pinned, node);
             volume.map.for_each_inner_node(&shared.store, &pinned, &mut show);
-            shared.sweep.note_damage(volume.map.count_damage(&shared.store, &pinned));
         }
         match volume.map.next_leaf(&shared.store, &pinned, next_leaf) {
             Some((leaf, node)) => {
-                shared.sweep.show_leaf(&shared.store, &volume.counts, &pinned, node);
+                shared.sweep.show_leaf(volume, &pinned, leaf, node);
                 next_leaf = leaf + 1;
             }
             None => {
+                shared.sweep.end_counting(volume.id());
                 drop(pinned);
                 volumes.pop();
                 next_leaf = 0;

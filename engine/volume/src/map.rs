@@ -10,15 +10,17 @@
 //!
 //! Nodes appear when a block below them is first written; leaves go when their last block is
 //! discarded, inner nodes with their volume.
+//!
+//! Maps may share nodes, and with them all that is below: see `own`.
 
-use page_store::{Lane, LinkError, NODE_ENTRY_COUNT, NodeRef, PageStore, Parent, Purpose};
+use page_store::{NODE_ENTRY_COUNT, NodeRef, PageStore, Parent};
 use sync::Pinned;
 
 /// Bits of a block's index that choose an entry of one node.
 const NODE_BITS: u32 = NODE_ENTRY_COUNT.trailing_zeros();
 
 /// Levels of nodes above the leaves.
-const INNER_LEVELS: u32 = 3;
+pub(crate) const INNER_LEVELS: u32 = 3;
 
 /// Blocks that one leaf maps.
 pub(crate) const LEAF_BLOCKS: u64 = NODE_ENTRY_COUNT as u64;
@@ -43,6 +45,11 @@ pub(crate) struct Map {
 }
 
 impl Map {
+    #[inline]
+    pub(crate) fn root(self, store: &PageStore, pinned: &Pinned<'_>) -> Option<NodeRef> {
+        store.child(pinned, Parent::Root(self.root_word))
+    }
+
     /// The leaf, if it is there. Any number may be asked for.
     #[inline]
     pub(crate) fn find_leaf(
@@ -54,47 +61,11 @@ impl Map {
         if leaf >= LEAVES_MAX {
             return None;
         }
-        let mut node = store.child(pinned, Parent::Root(self.root_word))?;
+        let mut node = self.root(store, pinned)?;
         for level in (1..=INNER_LEVELS).rev() {
             node = store.child(pinned, Parent::Node(node, index_at(level, leaf)))?;
         }
         Some(node)
-    }
-
-    /// The leaf, made with the nodes above it where they are missing: for new data.
-    pub(crate) fn make_leaf(
-        self,
-        store: &PageStore,
-        pinned: &Pinned<'_>,
-        lane: &mut Lane<'_>,
-        leaf: u64,
-    ) -> Result<NodeRef, LinkError> {
-        let mut parent = Parent::Root(self.root_word);
-        for level in (0..=INNER_LEVELS).rev() {
-            let node = match store.child(pinned, parent) {
-                Some(node) => node,
-                None => lane.link(parent, Purpose::NewData)?,
-            };
-            if level == 0 {
-                return Ok(node);
-            }
-            parent = Parent::Node(node, index_at(level, leaf));
-        }
-        unreachable!("level 0 returns")
-    }
-
-    /// Where the leaf's name is written, if the nodes above it are there.
-    pub(crate) fn leaf_parent(
-        self,
-        store: &PageStore,
-        pinned: &Pinned<'_>,
-        leaf: u64,
-    ) -> Option<Parent> {
-        let mut node = store.child(pinned, Parent::Root(self.root_word))?;
-        for level in (2..=INNER_LEVELS).rev() {
-            node = store.child(pinned, Parent::Node(node, index_at(level, leaf)))?;
-        }
-        Some(Parent::Node(node, index_at(1, leaf)))
     }
 
     /// The first leaf that is there from number `from` on, skipping missing subtrees whole.
@@ -104,7 +75,7 @@ impl Map {
         pinned: &Pinned<'_>,
         from: u64,
     ) -> Option<(u64, NodeRef)> {
-        let root = store.child(pinned, Parent::Root(self.root_word))?;
+        let root = self.root(store, pinned)?;
         next_below(store, pinned, (root, INNER_LEVELS), from)
     }
 
@@ -115,42 +86,8 @@ impl Map {
         pinned: &Pinned<'_>,
         visit: &mut dyn FnMut(NodeRef),
     ) {
-        if let Some(root) = store.child(pinned, Parent::Root(self.root_word)) {
+        if let Some(root) = self.root(store, pinned) {
             visit_inner(store, pinned, (root, INNER_LEVELS), visit);
-        }
-    }
-
-    /// Counts words of inner nodes that name something which is no node.
-    pub(crate) fn count_damage(self, store: &PageStore, pinned: &Pinned<'_>) -> u64 {
-        let is_damaged = |parent| u64::from(store.has_damaged_child(pinned, parent));
-        let mut damage = is_damaged(Parent::Root(self.root_word));
-        self.for_each_inner_node(store, pinned, &mut |node| {
-            let parents = (0..NODE_ENTRY_COUNT).map(|index| Parent::Node(node, index));
-            damage += parents.map(is_damaged).sum::<u64>();
-        });
-        damage
-    }
-
-    /// Takes the inner nodes out of the map, once every leaf is gone. Nobody else uses the map.
-    pub(crate) fn unlink_inner_nodes(self, store: &PageStore) {
-        let root = Parent::Root(self.root_word);
-        let child = store.child(&store.pin(), root);
-        if let Some(node) = child {
-            unlink_below(store, node, INNER_LEVELS);
-            store.lane().unlink(root);
-        }
-    }
-}
-
-fn unlink_below(store: &PageStore, node: NodeRef, level: u32) {
-    for index in 0..NODE_ENTRY_COUNT {
-        let parent = Parent::Node(node, index);
-        let child = store.child(&store.pin(), parent);
-        if let Some(child) = child {
-            if level > 1 {
-                unlink_below(store, child, level - 1);
-            }
-            store.lane().unlink(parent);
         }
     }
 }
@@ -197,6 +134,6 @@ fn next_below(
 }
 
 /// Which entry of a node at `level` leads to the leaf.
-fn index_at(level: u32, leaf: u64) -> usize {
+pub(crate) fn index_at(level: u32, leaf: u64) -> usize {
     index_in_leaf(leaf >> (NODE_BITS * (level - 1)))
 }

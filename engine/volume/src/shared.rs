@@ -17,6 +17,12 @@ use crate::volume::Volume;
 /// freed.
 const SPACE_TRIES_MAX: usize = 2;
 
+/// Nodes that such a request takes apart at a time, of those that nobody names any more.
+const NODES_FOR_SPACE: usize = 256;
+
+/// How often it does so and tries again.
+const DROPS_MAX: usize = 1 << 16;
+
 /// How often it then compresses some pages and tries again.
 const COMPRESSIONS_MAX: usize = 64;
 
@@ -30,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) locks: BlockLocks,
     pub(crate) sweep: Sweep,
     pub(crate) compression: Compression,
+    /// Held while contents move to other pages in leaves that volumes may share.
+    pub(crate) moves: Mutex<()>,
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
@@ -44,6 +52,7 @@ impl Shared {
             locks: BlockLocks::new(),
             sweep,
             compression: Compression::new(),
+            moves: Mutex::new(()),
             shortage: Mutex::new(()),
             flush_target: OnceLock::new(),
             page_source: RwLock::new(None),
@@ -90,6 +99,17 @@ impl Shared {
         }
         let _turn = self.shortage.lock().expect("a panic in a request ends the process");
         for _ in 0..SPACE_TRIES_MAX {
+            self.store.reclaim();
+            result = attempt();
+            if !is_short(&result) {
+                return result;
+            }
+        }
+        for _ in 0..DROPS_MAX {
+            if self.store.dying_count() == 0 {
+                break;
+            }
+            self.store.drop_dying(NODES_FOR_SPACE);
             self.store.reclaim();
             result = attempt();
             if !is_short(&result) {

@@ -272,6 +272,10 @@ impl Record {
         self.set(store, STATE, state);
     }
 
+    pub(crate) fn is_trimming(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & TRIMMING != 0
+    }
+
     pub(crate) fn begin_trimming(self, store: &PageStore) {
         self.set(store, STATE, self.get(store, STATE) | TRIMMING);
     }

@@ -1,6 +1,6 @@
 //! Taking marks off entries once stable storage has what they name.
 
-use page_store::{Entry, Lane, Marks, NodeRef};
+use page_store::{Entry, Lane, Marks};
 use sync::Pinned;
 
 use crate::leaf_marks::LeafSet;
@@ -43,8 +43,15 @@ impl Volume {
         if self.is_gone() {
             return false;
         }
-        let _held = self.shared.locks.lock_block(self.id(), block);
-        let Some(node) = self.find_leaf(pinned, block / LEAF_BLOCKS) else { return false };
+        let leaf = block / LEAF_BLOCKS;
+        let Ok(_held) = self.hold_own_block(lane, pinned, block) else {
+            // Without memory for a copy of a leaf that others share, the next walk finds it.
+            if marks == Marks::UNJOURNALED {
+                self.unjournaled_leaves.mark(leaf);
+            }
+            return false;
+        };
+        let Some(node) = self.find_leaf(pinned, leaf) else { return false };
         let now = store.entry(pinned, node, index_in_leaf(block));
         if !now.has(marks) {
             return now == Entry::HOLE;
@@ -52,24 +59,14 @@ impl Volume {
         if now.name() != entry.name() {
             // Overwritten, and so marked anew, or the same contents in another page.
             if marks == Marks::UNJOURNALED {
-                self.unjournaled_leaves.mark(block / LEAF_BLOCKS);
+                self.unjournaled_leaves.mark(leaf);
             }
             return false;
         }
-        self.unmark_entry(lane, pinned, (node, index_in_leaf(block)), marks) == Entry::HOLE
-    }
-
-    fn unmark_entry(
-        &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        (node, index): (NodeRef, usize),
-        marks: Marks,
-    ) -> Entry {
-        self.shared.sweep.before_change(&self.shared.store, &self.counts, pinned, node);
-        let (old, new) = lane.unmark(node, index, marks);
+        self.shared.sweep.before_change(self, pinned, leaf, node);
+        let (old, new) = lane.unmark(node, index_in_leaf(block), marks);
         self.counts.change(lane.index(), old, new);
-        new
+        new == Entry::HOLE
     }
 
     /// The next leaf that is there and in a set.

@@ -16,6 +16,7 @@ use crate::counts::Counts;
 use crate::leaf_cache::LeafCache;
 use crate::leaf_marks::LeafMarks;
 use crate::map::{LEAF_BLOCKS, Map};
+use crate::own::Sharing;
 use crate::shared::Shared;
 use crate::spec::{Durability, Reduction, VolumeName};
 use crate::table::{ImageBase, Record, Shape, Stored};
@@ -29,6 +30,7 @@ pub struct Volume {
     pub(crate) record: Record,
     pub(crate) map: Map,
     pub(crate) leaves: LeafCache,
+    pub(crate) sharing: Sharing,
     id: u64,
     pub(crate) sector: SectorSize,
     name: Mutex<VolumeName>,
@@ -54,6 +56,7 @@ impl Volume {
             record,
             map: Map { root_word: record.root_word() },
             leaves: LeafCache::new(leaf_count),
+            sharing: Sharing::new(false),
             id: stored.id,
             sector: shape.sector,
             name: Mutex::new(stored.name.clone()),

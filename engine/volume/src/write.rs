@@ -2,10 +2,11 @@
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, EntryKind, Lane, LinkError, Marks, NewPage, NoSpace, NodeRef, Purpose};
+use page_store::{Entry, EntryKind, Lane, Marks, NewPage, NoSpace, NodeRef, Purpose};
 use sync::Pinned;
 
 use crate::map::{index_in_leaf, leaf_of};
+use crate::own::refusal;
 use crate::read::EntryCursor;
 use crate::volume::{Piece, Volume, data_range, pieces};
 
@@ -90,7 +91,7 @@ impl Volume {
         cursor.prefetch_entry(pinned, block);
         // Held before the contents are streamed: a locked instruction behind them would wait until
         // they have reached memory.
-        let _held = self.shared.locks.lock_block(self.id(), block);
+        let _held = self.hold_own_block(lane, pinned, block).map_err(refusal)?;
         let purpose = || purpose_of(cursor.entry(pinned, block));
         let page = lane.store_page(pinned, contents, self.policy(), purpose).map_err(no_space)?;
         self.publish_page(lane, pinned, block, page)
@@ -104,7 +105,7 @@ impl Volume {
         piece: Piece,
         change: impl FnOnce(&mut [u8]),
     ) -> Result<(), PartError> {
-        let _held = self.shared.locks.lock_block(self.id(), piece.block);
+        let _held = self.hold_own_block(lane, pinned, piece.block).map_err(refusal)?;
         let old = EntryCursor::new(self).entry(pinned, piece.block);
         if let EntryKind::Absent(_) = old.kind() {
             return Err(PartError::Absent);
@@ -118,7 +119,8 @@ impl Volume {
         Ok(self.publish_page(lane, pinned, piece.block, page)?)
     }
 
-    /// Makes a page what the block holds. The caller holds the block.
+    /// Makes a page what the block holds. The caller holds the block as
+    /// [`Volume::hold_own_block`] does.
     pub(crate) fn publish_page(
         &self,
         lane: &mut Lane<'_>,
@@ -126,17 +128,14 @@ impl Volume {
         block: u64,
         page: NewPage,
     ) -> Result<(), DeviceErrorKind> {
-        let node = match self.make_leaf(pinned, lane, leaf_of(block)) {
+        let node = match self.make_leaf(lane, pinned, leaf_of(block)) {
             Ok(node) => node,
             Err(error) => {
                 lane.give_back(page);
-                return Err(match error {
-                    LinkError::NoSpace(error) => no_space(error),
-                    LinkError::Damaged => DeviceErrorKind::Corrupt,
-                });
+                return Err(refusal(error));
             }
         };
-        self.shared.sweep.before_change(&self.shared.store, &self.counts, pinned, node);
+        self.shared.sweep.before_change(self, pinned, leaf_of(block), node);
         let is_untried = page.entry().is_untried();
         let index = index_in_leaf(block);
         let new = page.entry().with(Marks::ALL);
@@ -149,22 +148,6 @@ impl Volume {
             self.unjournaled_leaves.mark(leaf_of(block));
         }
         Ok(())
-    }
-
-    /// The node of a leaf, made if it is not there. The caller holds a block of the leaf.
-    #[inline]
-    fn make_leaf(
-        &self,
-        pinned: &Pinned<'_>,
-        lane: &mut Lane<'_>,
-        leaf: u64,
-    ) -> Result<NodeRef, LinkError> {
-        if let Some(node) = self.leaves.find(leaf) {
-            return Ok(node);
-        }
-        let node = self.map.make_leaf(&self.shared.store, pinned, lane, leaf)?;
-        self.leaves.remember(leaf, node);
-        Ok(node)
     }
 
     /// Gives an entry another page of the same contents: what it lacks stays so. The caller holds

@@ -2,16 +2,18 @@
 //!
 //! A kill leaves counts that are too high, never too low: references that were raised and not
 //! published, or unpublished and not lowered. [`Excess`] starts as all counts at the moment of
-//! opening. The engine shows it every entry that maps held at that moment; what is left over then
-//! is leaked, whatever has happened to the counts since.
+//! opening. The engine shows it every node that maps held at that moment, once however many parents
+//! share it, and with the node all that it names; what is left over then is leaked, whatever has
+//! happened to the counts since.
 
 use codec::DecodeError;
 use sync::atomic::Ordering;
-use sync::counted;
+use sync::{Pinned, counted};
 
 use crate::core::Core;
 use crate::entry::{Entry, NodeRef};
 use crate::layout::{Class, Slot};
+use crate::store::PageStore;
 
 /// References, by slot, that the pool held when it was opened and no map has been seen to hold.
 #[derive(Debug)]
@@ -24,33 +26,54 @@ pub struct Excess {
 pub(crate) struct SlabExcess {
     pub(crate) class: Class,
     pub(crate) counts: Box<[u16]>,
-    /// Slots that were live at the opening.
+    /// Slots that were live at the opening, but for nodes that have been shown.
     was_live: Box<[bool]>,
 }
 
+impl SlabExcess {
+    /// Whether what was in a slot, if it was a node, has been shown.
+    pub(crate) fn is_shown(&self, at: Slot) -> bool {
+        !self.was_live[slot_index(at)]
+    }
+}
+
 impl Excess {
-    /// A map held this entry when the pool was opened. An error says that the entry names a page
-    /// that was not there: the region is damaged.
-    pub fn see_entry(&mut self, entry: Entry) -> Result<(), DecodeError> {
-        match entry.slot() {
-            Some(at) => self.see(at),
-            None => Ok(()),
-        }
+    /// A root word held this node when the pool was opened. An error says that the node was not
+    /// there: the region is damaged.
+    pub fn see_root(&mut self, root: NodeRef) -> Result<(), DecodeError> {
+        self.see(root.0)
     }
 
-    /// A map held this node when the pool was opened.
-    pub fn see_node(&mut self, node: NodeRef) -> Result<(), DecodeError> {
-        self.see(node.0)
-    }
-
-    /// Whether the node was there when the pool was opened: younger ones hold nothing to see.
-    pub fn had_node(&self, node: NodeRef) -> bool {
+    /// Whether the node was there when the pool was opened and has not been shown: younger ones
+    /// hold nothing to see.
+    pub fn awaits(&self, node: NodeRef) -> bool {
         self.slab(node.0).is_some_and(|slab| slab.was_live[slot_index(node.0)])
     }
 
-    /// The node held nothing from before the opening, or all of it has been seen: its slot may
-    /// become another node.
-    pub fn forget_node(&mut self, node: NodeRef) {
+    /// Shows an inner node and the nodes that it names. Returns how many of its words name
+    /// something else, or what was not there.
+    pub fn show_inner(&mut self, store: &PageStore, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
+        let words = store.core.words_of(node);
+        let damage = words.filter(|entry| entry.0 != 0).map(|entry| {
+            let child = NodeRef::from_word(entry.0).ok_or(DecodeError);
+            u64::from(child.and_then(|child| self.see(child.0)).is_err())
+        });
+        let damage = damage.sum();
+        self.forget(node);
+        damage
+    }
+
+    /// Shows a leaf and the pages that it names. Returns how many of its words name what was not
+    /// there.
+    pub fn show_leaf(&mut self, store: &PageStore, _pinned: &Pinned<'_>, leaf: NodeRef) -> u64 {
+        let pages = store.core.words_of(leaf).filter_map(Entry::slot);
+        let damage = pages.map(|at| u64::from(self.see(at).is_err())).sum();
+        self.forget(leaf);
+        damage
+    }
+
+    /// What the node held from before the opening has been seen: its slot may become another node.
+    fn forget(&mut self, node: NodeRef) {
         if let Some(slab) = self.slab_mut(node.0) {
             slab.was_live[slot_index(node.0)] = false;
         }

@@ -4,6 +4,7 @@ use codec::DecodeError;
 use sync::atomic::Ordering;
 use sync::{Striped, counted};
 
+use crate::dying::Dying;
 use crate::entry::Entry;
 use crate::fingerprint::{Fingerprinter, described_hint};
 use crate::index::DedupIndex;
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) fingerprinter: Fingerprinter,
     /// Live slots by class, in a part for each lane.
     pub(crate) live: Box<[Striped]>,
+    pub(crate) dying: Dying,
 }
 
 impl Core {
@@ -85,18 +87,42 @@ impl Core {
         self.release_many(at, 1, lane);
     }
 
-    /// Entries in a damaged region may name what is not there: that is left alone.
+    /// Gives `references` back at once. With the last of a node go those that it names: later, if
+    /// there are any.
     pub(crate) fn release_many(&self, at: Slot, references: u64, lane: usize) {
-        if !self.memory.is_named(at) {
+        if !self.drop_references(at, references) {
             return;
         }
-        let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
-        if let Some(description) = counted::drop_many(word, references) {
-            if let Some(fingerprint) = described_hint(description) {
-                self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
-            }
-            self.live[at.class.index()].add(lane, -1);
-            self.memory.book.credit(at.slab, at.class, self.memory.book_context());
+        match at.class == Class::NODE && self.has_children(at) {
+            true => self.dying.push(at),
+            false => self.free_slot(at, lane),
         }
+    }
+
+    /// The same for a node whose own references are given back by somebody else.
+    pub(crate) fn release_alone(&self, at: Slot, references: u64, lane: usize) {
+        if self.drop_references(at, references) {
+            self.free_slot(at, lane);
+        }
+    }
+
+    /// Returns whether they were the last. Entries in a damaged region may name what is not there:
+    /// that is left alone.
+    fn drop_references(&self, at: Slot, references: u64) -> bool {
+        if !self.memory.is_named(at) {
+            return false;
+        }
+        let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
+        let Some(description) = counted::drop_many(word, references) else { return false };
+        if let Some(fingerprint) = described_hint(description) {
+            self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
+        }
+        true
+    }
+
+    /// A slot without references can be used again.
+    pub(crate) fn free_slot(&self, at: Slot, lane: usize) {
+        self.live[at.class.index()].add(lane, -1);
+        self.memory.book.credit(at.slab, at.class, self.memory.book_context());
     }
 }

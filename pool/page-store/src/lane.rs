@@ -227,13 +227,23 @@ impl<'store> Lane<'store> {
     /// Copies a page of a victim slab to another slab. The caller owns the new reference. `None`
     /// when there is no room for it, or the entry is damaged: the page stays where it is.
     pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+        self.copy_page(pinned, entry, Purpose::Housekeeping)
+    }
+
+    /// Stores what a page holds once more, in the same form.
+    pub(crate) fn copy_page(
+        &mut self,
+        pinned: &Pinned<'_>,
+        entry: Entry,
+        purpose: Purpose,
+    ) -> Option<NewPage> {
         let from = entry.slot()?;
         let bytes = match self.core.stored_page(pinned, entry).ok()? {
             PageBytes::Raw(block) => &block[..],
             PageBytes::Encoded(bytes) => bytes,
             PageBytes::Fill(_) => return None,
         };
-        let to = self.take_slot(from.class, Purpose::Housekeeping).ok()?;
+        let to = self.take_slot(from.class, purpose).ok()?;
         let word = self
             .core
             .memory
@@ -316,9 +326,14 @@ impl<'store> Lane<'store> {
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
         word.store(new.0, Ordering::Release);
         if let Some(at) = old.slot().filter(|&at| self.core.memory.layout.has(at)) {
-            self.state.retired.push(at);
+            self.retire(at);
         }
         old
+    }
+
+    /// Lowers a reference that was unpublished, once its readers are gone.
+    pub(crate) fn retire(&mut self, at: Slot) {
+        self.state.retired.push(at);
     }
 
     fn store_unshared(

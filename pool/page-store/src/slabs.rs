@@ -27,6 +27,9 @@ use crate::layout::{CLASS_COUNT, Class, Layout};
 /// Slabs looked at in one search for free slots that are not listed.
 const SEARCHED_SLABS_MAX: u32 = 16 << 10;
 
+/// Slabs that new data leaves at least: one more for each purpose that may go further down.
+const RESERVE_MIN: usize = 3;
+
 /// What a slot is wanted for decides how far down the free slabs may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -36,6 +39,8 @@ pub enum Purpose {
     Overwrite,
     /// The pool's own work, which gives back more than it takes.
     Housekeeping,
+    /// Copies of what maps share, for one that gives contents up: down to the last slab.
+    Removal,
 }
 
 /// What a slab is doing. Every change from or to a use of a class is made with the list of that
@@ -138,7 +143,7 @@ impl SlabBook {
             listed: (0..CLASS_COUNT).map(|_| Mutex::default()).collect(),
             free: Mutex::new(free),
             free_soon: AtomicUsize::new(0),
-            reserve: (count / 64).max(2),
+            reserve: (count / 64).max(RESERVE_MIN),
             is_scarce: AtomicBool::new(false),
             search: Mutex::default(),
         }
@@ -170,8 +175,9 @@ impl SlabBook {
         let mut free = self.lock_free();
         let floor = match purpose {
             Purpose::NewData => self.reserve,
-            Purpose::Overwrite => self.reserve / 2,
-            Purpose::Housekeeping => self.reserve / 4,
+            Purpose::Overwrite => self.reserve.div_ceil(2),
+            Purpose::Housekeeping => self.reserve.div_ceil(4),
+            Purpose::Removal => 0,
         };
         if free.ready.len() <= floor {
             free.collect(grace);

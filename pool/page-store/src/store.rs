@@ -9,6 +9,7 @@ use sync::{Grace, Pinned, Striped, counted, thread_number};
 
 use crate::census::{self, Excess};
 use crate::core::{Core, PageBytes};
+use crate::dying::Dying;
 use crate::entry::{Entry, EntryKind};
 use crate::error::OpenError;
 use crate::fingerprint::{Fingerprinter, described_as_journaled, is_described_journaled};
@@ -29,6 +30,9 @@ const BATCH_REFERENCES_MAX: usize = 2048;
 
 /// How often closing a pool tries to lower what is retired before it leaves that to a sweep.
 const CLOSE_TRIES_MAX: usize = 16;
+
+/// Nodes that each try takes apart, of trees that nobody names any more.
+const CLOSE_NODES_MAX: usize = 16 << 10;
 
 /// What the owner of a pool decides.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +72,7 @@ impl PageStore {
             index: DedupIndex::new(layout.slab_count),
             fingerprinter: Fingerprinter::new(&superblock.secret),
             live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),
+            dying: Dying::default(),
         };
         let excess = census::take_census(&core, !was_closed_cleanly);
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
@@ -81,7 +86,7 @@ impl PageStore {
         // A reader that came in between may hold references back once more.
         let is_settled = (0..CLOSE_TRIES_MAX).any(|_| {
             self.reclaim();
-            self.retired_count() == 0
+            !self.drop_dying(CLOSE_NODES_MAX) && self.retired_count() == 0
         });
         if !is_settled {
             return;
@@ -159,6 +164,17 @@ impl PageStore {
         for state in &self.lanes {
             if let Some(state) = state.try_lock() {
                 Lane::new(&self.core, state).drain();
+            }
+        }
+    }
+
+    /// The same, and gives back the slots that these lanes keep.
+    pub fn empty_idle_lanes(&self) {
+        for state in &self.lanes {
+            if let Some(state) = state.try_lock() {
+                let mut lane = Lane::new(&self.core, state);
+                lane.drain();
+                lane.close_slabs();
             }
         }
     }

@@ -20,7 +20,12 @@ impl PageStore {
                 if leaked > 0 {
                     let slab_number = u32::try_from(index).expect("slab counts fit 24 bits");
                     let at = Slot { slab: slab_number, slot, class: slab.class };
-                    self.core.release_many(at, u64::from(leaked), lane.index());
+                    let (leaked, lane) = (u64::from(leaked), lane.index());
+                    // What a node names that was not shown is leaked too, and counted as such.
+                    match slab.is_shown(at) {
+                        true => self.core.release_many(at, leaked, lane),
+                        false => self.core.release_alone(at, leaked, lane),
+                    }
                 }
             }
         }

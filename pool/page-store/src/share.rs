@@ -1,0 +1,128 @@
+//! Nodes that several maps share, and copies of them for one that is to change.
+//!
+//! A node counts the parents that name it, as a page counts its entries. Who changes a map that
+//! shares a node makes a copy first: the copy's references are raised before the copy is published,
+//! and the one to the old node is lowered after a grace period, as with pages.
+
+use codec::BLOCK_BYTES;
+use sync::atomic::Ordering;
+use sync::{Pinned, counted};
+
+use crate::core::PageBytes;
+use crate::entry::{Entry, NodeRef};
+use crate::error::{LinkError, NoSpace};
+use crate::lane::{Lane, Purpose};
+use crate::layout::{Class, NODE_ENTRY_COUNT};
+use crate::node::Parent;
+use crate::store::PageStore;
+
+/// How many entries ahead the word of a slot is asked for.
+const AHEAD: usize = 16;
+
+impl PageStore {
+    /// How many parents name a node, read under this pin.
+    #[inline]
+    pub fn parent_count(&self, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
+        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(node.0));
+        // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
+        counted::count_of(word.load(Ordering::Acquire))
+    }
+
+    /// Adds a reference to a node for another parent. Fails when it has as many as can be counted.
+    pub fn share_node(&self, _pinned: &Pinned<'_>, node: NodeRef) -> Result<(), NoSpace> {
+        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(node.0));
+        counted::try_share(word, |_| true).map(drop).ok_or(NoSpace)
+    }
+
+    /// Makes a root word name a tree to which the caller owns a reference, or nothing. What it
+    /// named before is the caller's.
+    pub fn set_root(&self, root_word: usize, tree: Option<NodeRef>) {
+        // PAIRS-WITH: PageStore::child, "the node that the parent names".
+        self.set_root_word(root_word, tree.map_or(0, NodeRef::to_word));
+    }
+}
+
+impl Lane<'_> {
+    /// Makes a copy of a node the child of `parent` in its place, and retires the parent's
+    /// reference to it. Fails without a trace when there is no memory. The caller keeps other
+    /// writers of the parent's word away; the node itself changes at most in ways that keep its
+    /// meaning.
+    pub fn copy_node(
+        &mut self,
+        pinned: &Pinned<'_>,
+        (parent, node): (Parent, NodeRef),
+        purpose: Purpose,
+    ) -> Result<NodeRef, LinkError> {
+        let at = self.take_slot(Class::NODE, purpose)?;
+        let mut words = [Entry::HOLE; NODE_ENTRY_COUNT];
+        for (to, from) in words.iter_mut().zip(self.core.words_of(node)) {
+            *to = from;
+        }
+        for index in 0..NODE_ENTRY_COUNT {
+            if let Some(far) = words.get(index + AHEAD).and_then(|entry| entry.slot()) {
+                self.core.prefetch_word(far);
+            }
+            match self.share_or_copy(pinned, words[index], purpose) {
+                Ok(entry) => words[index] = entry,
+                Err(error) => {
+                    self.give_back_entries(&words[..index]);
+                    self.put_slot_back(at);
+                    return Err(error.into());
+                }
+            }
+        }
+        self.core.memory.fill_slot(at, &to_bytes(&words));
+        self.publish(at, 0);
+        let copy = NodeRef(at);
+        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
+        // PAIRS-WITH: PageStore::child, "the node that the parent names".
+        word.store(copy.to_word(), Ordering::Release);
+        self.retire(node.0);
+        Ok(copy)
+    }
+
+    /// A reference of its own to what an entry names. Contents whose page has as many references as
+    /// can be counted are stored again. What a damaged entry names is not there: it stays as it is.
+    fn share_or_copy(
+        &mut self,
+        pinned: &Pinned<'_>,
+        entry: Entry,
+        purpose: Purpose,
+    ) -> Result<Entry, NoSpace> {
+        let core = self.core;
+        let Some(at) = entry.slot().filter(|&at| core.memory.layout.has(at)) else {
+            return Ok(entry);
+        };
+        let word = core.memory.region.word_to_store(core.memory.layout.slot_word(at));
+        if counted::try_share(word, |_| true).is_some() {
+            return Ok(entry);
+        }
+        if counted::count_of(word.load(Ordering::Relaxed)) == 0 || !core.memory.is_named(at) {
+            return Ok(entry);
+        }
+        let is_page = matches!(
+            core.stored_page(pinned, entry),
+            Ok(PageBytes::Raw(_) | PageBytes::Encoded(_))
+        );
+        if at.class == Class::NODE || !is_page {
+            return Err(NoSpace);
+        }
+        self.copy_page(pinned, entry, purpose).map(|page| page.0).ok_or(NoSpace)
+    }
+
+    fn give_back_entries(&mut self, entries: &[Entry]) {
+        for at in entries.iter().filter_map(|entry| entry.slot()) {
+            if self.core.memory.layout.has(at) {
+                self.core.release(at, self.state.index);
+            }
+        }
+    }
+}
+
+fn to_bytes(words: &[Entry; NODE_ENTRY_COUNT]) -> codec::Block {
+    let mut bytes = [0; BLOCK_BYTES];
+    for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.0.to_ne_bytes();
+    }
+    bytes
+}
