@@ -179,6 +179,11 @@ impl Capture {
         &self.volume
     }
 
+    /// How many blocks were captured.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// The blocks by rising index, and what they hold. A page that cannot be read is left out: it
     /// was damaged in memory.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, CapturedContents<'_>)> {

@@ -1,0 +1,160 @@
+//! Which segments make up the journal, and where each of them ends.
+//!
+//! Each header names the segment before and where that one ended. Followed back from the newest
+//! one that is whole, they are the journal; every other file is left from an attempt that failed,
+//! or was made ready and not used.
+
+use storage::Folder;
+
+use crate::error::{JournalError, JournalErrorKind};
+use crate::format::{FormatErrorKind, PreviousEnd, SegmentHeader, SetId};
+use crate::reader::{SegmentReader, holds_transactions};
+use crate::segment_file::{self, Found, name_of};
+
+/// A segment of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) header: SegmentHeader,
+    pub(crate) file_bytes: u64,
+    /// Where it ends and which sequence comes behind it.
+    pub(crate) end: End,
+}
+
+/// The end of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) offset: u32,
+    pub(crate) next_sequence: u64,
+}
+
+/// The journal as it was found.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    /// By sequence; the last one is the newest.
+    pub(crate) links: Vec<Link>,
+    /// Files that are not part of the journal.
+    pub(crate) unused: Vec<(u32, u64)>,
+    pub(crate) next_number: u32,
+}
+
+impl Chain {
+    /// Finds the segments from sequence `from` on. Fails when one of them is missing or damaged;
+    /// a torn end of the newest one is where the journal ends.
+    pub(crate) fn find(
+        folder: &dyn Folder,
+        set_id: SetId,
+        from: u64,
+    ) -> Result<Self, JournalError> {
+        let found = segment_file::find_all(folder)?;
+        found.iter().try_for_each(|found| refuse_others(folder, found, set_id))?;
+        let next_number = found.last().map_or(0, |found| found.number.saturating_add(1));
+        let mut chain = Self { next_number, ..Self::default() };
+        let newest = found.iter().rev().find_map(|found| Some((found, found.header.ok()?)));
+        if let Some((newest, header)) = newest {
+            let end = SegmentReader::open(folder, header)?.find_end()?;
+            chain.links.push(Link { header, file_bytes: newest.file_bytes, end });
+            chain.follow_back(&found, from)?;
+        }
+        let is_unused =
+            |it: &&Found| chain.links.iter().all(|link| link.header.number != it.number);
+        chain.unused =
+            found.iter().filter(is_unused).map(|it| (it.number, it.file_bytes)).collect();
+        Ok(chain)
+    }
+
+    /// Adds the segments before the first one, until one begins at `from` or before.
+    fn follow_back(&mut self, found: &[Found], from: u64) -> Result<(), JournalError> {
+        loop {
+            let first = self.links[0].header;
+            let is_enough = first.first_sequence <= from;
+            let Some(PreviousEnd { number, end }) = first.previous else {
+                return if is_enough { Ok(()) } else { Err(begins_late(&first, from)) };
+            };
+            let previous = found.iter().find(|found| found.number == number);
+            let Some(previous) = previous else {
+                return if is_enough { Ok(()) } else { Err(missing(number, &first)) };
+            };
+            let header = match previous.header {
+                Ok(header) => header,
+                Err(_) if is_enough => return Ok(()),
+                Err(error) => return Err(damaged_header(number, error)),
+            };
+            if header.first_sequence > first.first_sequence || number >= first.number {
+                return Err(contradiction(&header, &first));
+            }
+            let end = End { offset: end, next_sequence: first.first_sequence };
+            self.links.insert(0, Link { header, file_bytes: previous.file_bytes, end });
+        }
+    }
+
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.links.last().map_or(1, |link| link.end.next_sequence)
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.links.last().map_or(0, |link| link.header.epoch)
+    }
+
+    /// Where a segment that continues the journal says that the one before ended.
+    pub(crate) fn end(&self) -> Option<PreviousEnd> {
+        let Link { header, end, .. } = self.links.last()?;
+        Some(PreviousEnd { number: header.number, end: end.offset })
+    }
+}
+
+/// Fails for a file that no attempt of this journal can have left.
+fn refuse_others(folder: &dyn Folder, found: &Found, set_id: SetId) -> Result<(), JournalError> {
+    let name = name_of(found.number);
+    match found.header {
+        Ok(header) if header.set_id == set_id => Ok(()),
+        Ok(header) => {
+            let (other, this) = (hexadecimal(header.set_id), hexadecimal(set_id));
+            let what = format!("segment {name} is of set {other} and this pool is of {this}");
+            Err(JournalError::new(JournalErrorKind::Foreign, what))
+        }
+        Err(error) if matches!(error.kind, FormatErrorKind::Newer(_)) => {
+            Err(JournalError::format(format!("cannot read segment {name}"), error))
+        }
+        // A header is durable before anything is written behind it.
+        Err(error) if holds_transactions(folder, found, set_id)? => {
+            Err(damaged_header(found.number, error))
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+fn hexadecimal(set_id: SetId) -> String {
+    set_id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn damaged_header(number: u32, error: crate::format::FormatError) -> JournalError {
+    let what = format!("cannot read the beginning of segment {}", name_of(number));
+    JournalError { kind: JournalErrorKind::Damaged, what, source: Some(Box::new(error)) }
+}
+
+fn begins_late(first: &SegmentHeader, from: u64) -> JournalError {
+    let what = format!(
+        "the journal begins with transaction {} in segment {} and is needed from {from} on",
+        first.first_sequence,
+        name_of(first.number)
+    );
+    JournalError::new(JournalErrorKind::Missing, what)
+}
+
+fn missing(number: u32, next: &SegmentHeader) -> JournalError {
+    let what = format!(
+        "segment {} is not there, and {} continues it",
+        name_of(number),
+        name_of(next.number)
+    );
+    JournalError::new(JournalErrorKind::Missing, what)
+}
+
+fn contradiction(previous: &SegmentHeader, next: &SegmentHeader) -> JournalError {
+    let what = format!(
+        "segment {} says that it continues {}, which is newer",
+        name_of(next.number),
+        name_of(previous.number)
+    );
+    JournalError::new(JournalErrorKind::Damaged, what)
+}

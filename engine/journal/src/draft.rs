@@ -1,0 +1,330 @@
+//! A transaction while it is put together.
+//!
+//! Whole pages stay where they are and are written from there; packed ones are copied into the
+//! head. A page that the journal has, or that is in the draft already, becomes a reference.
+
+use std::collections::HashMap;
+
+use codec::BLOCK_BYTES;
+use storage::AlignedBuffer;
+
+use crate::format::{
+    Address, Entry, Location, PageCheck, Place, Seal, Sizes, TABLE_RECORD_BYTES,
+    TRANSACTION_HEADER_BYTES, seal_head,
+};
+use crate::known::{Known, KnownPages};
+
+/// Blocks in a draft, at most: with the head they are as many pieces as a system call takes.
+pub(crate) const DRAFT_BLOCKS_MAX: usize = 1000;
+
+/// What a block of a volume holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents<'bytes> {
+    Hole,
+    Fill(u32),
+    Page(Page<'bytes>),
+}
+
+/// A page as the pool stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page<'bytes> {
+    /// What tells it from every other page of the pool as long as it lives, if anything does.
+    pub(crate) name: Option<u64>,
+    /// Whether the journal had the page that has this name now.
+    pub(crate) is_journaled: bool,
+    /// 4096 bytes as they are, or fewer: encoded.
+    pub(crate) stored: &'bytes [u8],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Added {
+    place: Place,
+    length: u16,
+    check: PageCheck,
+}
+
+/// What the next transaction is to say.
+#[derive(Debug, Default)]
+pub(crate) struct Draft<'bytes> {
+    table: Option<&'bytes [u8]>,
+    entries: Vec<Entry>,
+    packed: Vec<u8>,
+    whole: Vec<&'bytes [u8]>,
+    /// Pages that are in the journal once the draft is.
+    added: HashMap<u64, Added>,
+    volume: Option<u64>,
+    block_count: usize,
+    reference_count: usize,
+}
+
+impl<'bytes> Draft<'bytes> {
+    /// Puts the encoded volume table in.
+    pub(crate) fn set_table(&mut self, table: &'bytes [u8]) {
+        self.table = Some(table);
+    }
+
+    pub(crate) fn has_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_none() && self.entries.is_empty()
+    }
+
+    pub(crate) fn block_count(&self) -> usize {
+        self.block_count
+    }
+
+    /// Blocks whose page is somewhere else in the journal.
+    pub(crate) fn reference_count(&self) -> usize {
+        self.reference_count
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        known: &KnownPages,
+        volume_id: u64,
+        block: u64,
+        contents: Contents<'bytes>,
+    ) {
+        if self.volume != Some(volume_id) {
+            self.entries.push(Entry::Volume(volume_id));
+            self.volume = Some(volume_id);
+        }
+        self.block_count += 1;
+        let page = match contents {
+            Contents::Hole => return self.add_run(Entry::Hole { block, count: 1 }),
+            Contents::Fill(pattern) => {
+                return self.add_run(Entry::Fill { block, count: 1, pattern });
+            }
+            Contents::Page(page) => page,
+        };
+        let Added { place, length, check } = self.place(known, &page);
+        self.entries.push(Entry::Page { block, place, length, check });
+    }
+
+    /// Adds a run of one block, to the run before if it continues that.
+    fn add_run(&mut self, run: Entry) {
+        let is_added = match (self.entries.last_mut(), run) {
+            (Some(Entry::Hole { block, count }), Entry::Hole { block: next, .. }) => {
+                extend(*block, count, next)
+            }
+            (
+                Some(Entry::Fill { block, count, pattern }),
+                Entry::Fill { block: next, pattern: other, .. },
+            ) if *pattern == other => extend(*block, count, next),
+            _ => false,
+        };
+        if !is_added {
+            self.entries.push(run);
+        }
+    }
+
+    fn place(&mut self, known: &KnownPages, page: &Page<'bytes>) -> Added {
+        if let Some(added) = page.name.and_then(|name| self.find(known, name, page.is_journaled)) {
+            self.reference_count += 1;
+            return added;
+        }
+        let place = self.store(page.stored);
+        let length = u16::try_from(page.stored.len()).expect("a page has 4096 bytes at most");
+        let added = Added { place, length, check: PageCheck::of(page.stored) };
+        if let Some(name) = page.name {
+            self.added.insert(name, added);
+        }
+        added
+    }
+
+    /// Where the journal has a page, or will have it with this draft.
+    fn find(&self, known: &KnownPages, name: u64, is_journaled: bool) -> Option<Added> {
+        if let Some(&added) = self.added.get(&name) {
+            return Some(added);
+        }
+        let Known { at, length, check } = known.find(name).filter(|_| is_journaled)?;
+        Some(Added { place: Place::Elsewhere(at), length, check })
+    }
+
+    fn store(&mut self, stored: &'bytes [u8]) -> Place {
+        assert!((1..=BLOCK_BYTES).contains(&stored.len()), "a page has 1 to 4096 bytes");
+        if stored.len() == BLOCK_BYTES {
+            self.whole.push(stored);
+            return Place::Whole(count(self.whole.len() - 1));
+        }
+        let offset = count(self.packed.len());
+        self.packed.extend_from_slice(stored);
+        Place::Packed(offset)
+    }
+
+    pub(crate) fn sizes(&self) -> Sizes {
+        Sizes {
+            table_count: self.table.map(|table| count(table.len() / TABLE_RECORD_BYTES)),
+            entry_count: count(self.entries.len()),
+            packed_bytes: count(self.packed.len()),
+            whole_count: count(self.whole.len()),
+        }
+    }
+
+    /// Puts the head into `head`, sealed for its address.
+    pub(crate) fn write_head(&self, head: &mut AlignedBuffer, seal: Seal, address: Address) {
+        head.clear();
+        head.resize(TRANSACTION_HEADER_BYTES, 0);
+        head.extend_from_slice(self.table.unwrap_or_default());
+        for entry in &self.entries {
+            head.extend_from_slice(&entry.encode());
+        }
+        head.extend_from_slice(&self.packed);
+        head.pad_to_block();
+        seal_head(head, seal, address, self.sizes());
+    }
+
+    /// The pages that are written behind the head, from where they lie.
+    pub(crate) fn whole_pages(&self) -> &[&'bytes [u8]] {
+        &self.whole
+    }
+
+    /// Notes where the draft's pages are, now that it is durable at `address`.
+    pub(crate) fn note_pages(&self, known: &mut KnownPages, address: Address) {
+        let sizes = self.sizes();
+        let packed = address.offset + count(sizes.packed_start());
+        let whole = address.offset + count(sizes.head_bytes());
+        for (&name, &Added { place, length, check }) in &self.added {
+            let offset = match place {
+                Place::Packed(offset) => packed + offset,
+                Place::Whole(index) => whole + index * count(BLOCK_BYTES),
+                Place::Elsewhere(_) => continue,
+            };
+            let at = Location { segment: address.segment, offset };
+            known.note(name, Known { at, length, check });
+        }
+    }
+}
+
+/// Adds block `next` to a run, if it is the one behind it.
+fn extend(block: u64, count: &mut u32, next: u64) -> bool {
+    let continues = next == block + u64::from(*count) && *count < u32::MAX;
+    *count += u32::from(continues);
+    continues
+}
+
+fn count(value: usize) -> u32 {
+    u32::try_from(value).expect("a draft is within the format's limits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Transaction;
+
+    const ADDRESS: Address = Address { sequence: 1, epoch: 1, segment: 3, offset: 4096 };
+
+    fn page(name: u64, stored: &[u8]) -> Contents<'_> {
+        Contents::Page(Page { name: Some(name), is_journaled: true, stored })
+    }
+
+    fn sealed(draft: &Draft<'_>) -> Vec<u8> {
+        let mut head = AlignedBuffer::new();
+        draft.write_head(&mut head, Seal::new([1; 16], 1), ADDRESS);
+        let mut bytes = head.to_vec();
+        draft.whole_pages().iter().for_each(|page| bytes.extend_from_slice(page));
+        bytes
+    }
+
+    #[track_caller]
+    fn check(blocks: &[(u64, u64, Contents<'_>)], expected: &[Entry]) {
+        let mut draft = Draft::default();
+        let known = KnownPages::new(16);
+        for &(volume, block, contents) in blocks {
+            draft.add(&known, volume, block, contents);
+        }
+        let bytes = sealed(&draft);
+        let seal = Seal::new([1; 16], 1);
+        let transaction = Transaction::decode(&bytes, seal, ADDRESS).expect("it is whole");
+        assert!(transaction.has_whole_pages());
+        assert_eq!(transaction.entries(), expected);
+    }
+
+    #[test]
+    fn neighbours_of_equal_contents_are_one_run() {
+        use Contents::{Fill, Hole};
+        check(
+            &[(1, 5, Hole), (1, 6, Hole), (1, 8, Hole), (1, 9, Fill(3)), (1, 10, Fill(3))],
+            &[
+                Entry::Volume(1),
+                Entry::Hole { block: 5, count: 2 },
+                Entry::Hole { block: 8, count: 1 },
+                Entry::Fill { block: 9, count: 2, pattern: 3 },
+            ],
+        );
+        check(
+            &[(1, 5, Fill(1)), (1, 6, Fill(2)), (2, 7, Fill(2))],
+            &[
+                Entry::Volume(1),
+                Entry::Fill { block: 5, count: 1, pattern: 1 },
+                Entry::Fill { block: 6, count: 1, pattern: 2 },
+                Entry::Volume(2),
+                Entry::Fill { block: 7, count: 1, pattern: 2 },
+            ],
+        );
+    }
+
+    #[test]
+    fn a_page_of_several_blocks_is_written_once() {
+        let (packed, whole) = ([1; 90], [2; BLOCK_BYTES]);
+        let entry = |block, stored: &[u8], place| {
+            let length = u16::try_from(stored.len()).expect("a page");
+            Entry::Page { block, place, length, check: PageCheck::of(stored) }
+        };
+        check(
+            &[
+                (1, 5, page(70, &packed)),
+                (1, 6, page(71, &whole)),
+                (1, 7, page(70, &packed)),
+                (1, 8, page(71, &whole)),
+            ],
+            &[
+                Entry::Volume(1),
+                entry(5, &packed, Place::Packed(0)),
+                entry(6, &whole, Place::Whole(0)),
+                entry(7, &packed, Place::Packed(0)),
+                entry(8, &whole, Place::Whole(0)),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_page_that_the_journal_has_is_referred_to() {
+        let (packed, whole) = ([1; 90], [2; BLOCK_BYTES]);
+        let mut known = KnownPages::new(16);
+        let mut first = Draft::default();
+        first.add(&known, 1, 5, page(70, &packed));
+        first.add(&known, 1, 6, page(71, &whole));
+        let bytes = sealed(&first);
+        first.note_pages(&mut known, ADDRESS);
+
+        let mut second = Draft::default();
+        second.add(&known, 1, 7, page(70, &packed));
+        second.add(&known, 1, 8, page(71, &whole));
+        assert_eq!((second.reference_count(), second.sizes().total_bytes()), (2, 4096));
+        let (found, locations): (Vec<_>, Vec<_>) = [70, 71]
+            .map(|name| known.find(name).expect("it was noted"))
+            .iter()
+            .map(|known| (known.length, known.at.offset - ADDRESS.offset))
+            .unzip();
+        assert_eq!(found, [90, 4096]);
+        let start = usize::try_from(locations[0]).expect("small");
+        assert_eq!(bytes[start..start + 90], packed);
+        let start = usize::try_from(locations[1]).expect("small");
+        assert_eq!(bytes[start..start + BLOCK_BYTES], whole);
+    }
+
+    #[test]
+    fn a_page_whose_slot_lost_its_mark_is_written_again() {
+        let stored = [1; 90];
+        let mut known = KnownPages::new(16);
+        let at = Location { segment: 3, offset: 8192 };
+        known.note(70, Known { at, length: 500, check: PageCheck(1) });
+        let mut draft = Draft::default();
+        let page = Page { name: Some(70), is_journaled: false, stored: &stored };
+        draft.add(&known, 1, 5, Contents::Page(page));
+        assert_eq!((draft.reference_count(), draft.sizes().packed_bytes), (0, 90));
+    }
+}

@@ -1,0 +1,90 @@
+//! A volume in the journal's volume table.
+//!
+//! ```text
+//! 0 id   8 size in bytes   16 shape   20 length of the name   21 zeros   24 name (64 bytes)
+//! 88 zeros to 96
+//! ```
+
+use crate::format::error::FormatError;
+use crate::format::field::{is_zero, read_u32, read_u64, write};
+
+/// Bytes of a volume in the table.
+pub const TABLE_RECORD_BYTES: usize = 96;
+
+/// Volumes in a table, at most.
+pub const TABLE_COUNT_MAX: usize = 4096;
+
+const NAME: usize = 24;
+const NAME_BYTES: usize = 64;
+
+/// A volume of class `journal`, as it was when the transaction was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    pub id: u64,
+    pub size_bytes: u64,
+    /// One byte each, from the lowest: sector, reduction, durability and capacity class, in the
+    /// codes of the region's volume table.
+    pub shape: u32,
+    /// 1 to 63 bytes.
+    pub name: String,
+}
+
+impl VolumeRecord {
+    /// Adds the record to `into`. Names longer than the format takes are a bug of the caller.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        assert!(is_name(self.name.as_bytes()), "a name has 1 to 63 bytes and no zero");
+        let mut bytes = [0; TABLE_RECORD_BYTES];
+        write(&mut bytes, 0, self.id.to_le_bytes());
+        write(&mut bytes, 8, self.size_bytes.to_le_bytes());
+        write(&mut bytes, 16, self.shape.to_le_bytes());
+        bytes[20] = u8::try_from(self.name.len()).expect("63 at most");
+        write(&mut bytes, NAME, self.name.as_bytes());
+        into.extend_from_slice(&bytes);
+    }
+
+    pub fn decode(bytes: &[u8; TABLE_RECORD_BYTES]) -> Result<Self, FormatError> {
+        let damaged = || FormatError::damaged("a volume's record");
+        let length = usize::from(bytes[20]);
+        if length >= NAME_BYTES {
+            return Err(damaged());
+        }
+        let (name, rest) = bytes[NAME..].split_at(length);
+        if !is_name(name) || !is_zero(rest) || !is_zero(&bytes[21..NAME]) {
+            return Err(damaged());
+        }
+        let name = String::from_utf8(name.to_vec()).map_err(|_| damaged())?;
+        let (id, size_bytes) = (read_u64(bytes, 0), read_u64(bytes, 8));
+        Ok(Self { id, size_bytes, shape: read_u32(bytes, 16), name })
+    }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    (1..NAME_BYTES).contains(&name.len()) && !name.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_decoded_as_it_was_encoded() {
+        for name in ["a", &"x".repeat(63)] {
+            let record =
+                VolumeRecord { id: 5, size_bytes: 1 << 30, shape: 0x0102_0001, name: name.into() };
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            let bytes = bytes.try_into().expect("one record");
+            assert_eq!(VolumeRecord::decode(&bytes), Ok(record));
+        }
+    }
+
+    #[test]
+    fn names_of_impossible_length_are_refused() {
+        for length in [0, 64, 65, 255] {
+            let mut bytes = [0; TABLE_RECORD_BYTES];
+            bytes[NAME..NAME + NAME_BYTES].fill(b'x');
+            bytes[20] = length;
+            assert!(VolumeRecord::decode(&bytes).is_err(), "{length}");
+        }
+    }
+}

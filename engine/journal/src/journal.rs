@@ -1,0 +1,339 @@
+//! The journal of a pool, as the engine and its owner see it.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
+
+use storage::Folder;
+use sync::atomic::{AtomicBool, Ordering};
+use volume::{Engine, FlushTarget, HookError, Volume};
+
+use crate::chain::Chain;
+use crate::error::{JournalError, JournalErrorKind};
+use crate::format::SetId;
+use crate::log::Log;
+use crate::meter::{JournalStatus, Lengths, Meter, Outcome};
+use crate::options::{Clock, FailurePolicy, JournalOptions};
+use crate::replay::Position;
+use crate::rounds::{Lead, Rounds, Turn};
+use crate::shelf::Shelf;
+use crate::writer::Writer;
+
+/// What a journal is made on.
+#[derive(Clone, Debug)]
+pub struct JournalSpec {
+    /// Holds the journal's files and may hold others.
+    pub folder: Arc<dyn Folder>,
+    /// The durable set of the pool.
+    pub set_id: SetId,
+    /// An image has everything before this position; [`Position::START`] when there is no image.
+    pub covered: Position,
+    pub options: JournalOptions,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Makes flushes durable. Shared between threads; every method may be called from any of them.
+#[derive(Debug)]
+pub struct Journal {
+    options: JournalOptions,
+    clock: Arc<dyn Clock>,
+    engine: Arc<OnceLock<Weak<Engine>>>,
+    shelf: Arc<Shelf>,
+    meter: Arc<Meter>,
+    rounds: Rounds<Writer, Option<u64>, Outcome>,
+    checkpoints: Mutex<Checkpoints>,
+    /// A checkpoint has ended, or the journal was stopped.
+    checkpoint_ended: Condvar,
+    is_stopped: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Checkpoints {
+    begun: Option<Position>,
+    /// Flushes that wait for an image to have what their volume held before it was journaled.
+    unanchored_flushes: usize,
+}
+
+impl Journal {
+    /// Makes the journal of a new set. Fails when the folder has one.
+    pub fn create(spec: JournalSpec) -> Result<Self, JournalError> {
+        let chain = Chain::find(&*spec.folder, spec.set_id, spec.covered.0)?;
+        if !chain.links.is_empty() {
+            let what = "cannot make a new journal";
+            return Err(JournalError::new(JournalErrorKind::Exists, what));
+        }
+        Self::continue_chain(spec, &chain)
+    }
+
+    /// Continues the journal in the folder, or begins one there. Restores nothing: either the
+    /// pool's memory is as it was, or the caller has called [`crate::recover`] before.
+    pub fn open(spec: JournalSpec) -> Result<Self, JournalError> {
+        let chain = Chain::find(&*spec.folder, spec.set_id, spec.covered.0)?;
+        Self::continue_chain(spec, &chain)
+    }
+
+    fn continue_chain(spec: JournalSpec, chain: &Chain) -> Result<Self, JournalError> {
+        let JournalSpec { folder, set_id, covered, options, clock } = spec;
+        options.check()?;
+        let shelf = Arc::new(Shelf::new(folder, chain, &options));
+        let log = Log::new(Arc::clone(&shelf), set_id, chain, covered, &options);
+        let (engine, meter) = (Arc::new(OnceLock::new()), Arc::new(Meter::default()));
+        meter.note_position(log.position());
+        let writer = Writer::new(log, Arc::clone(&engine), Arc::clone(&meter), Arc::clone(&clock));
+        Ok(Self {
+            options,
+            clock,
+            engine,
+            shelf,
+            meter,
+            rounds: Rounds::new(writer),
+            checkpoints: Mutex::default(),
+            checkpoint_ended: Condvar::new(),
+            is_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes flushes of the engine's volumes go through this journal. Once, before they are served.
+    pub fn serve(self: &Arc<Self>, engine: &Arc<Engine>) {
+        let was_set = self.engine.set(Arc::downgrade(engine));
+        assert!(was_set.is_ok(), "a journal serves one pool");
+        let target: Arc<dyn FlushTarget> = Arc::clone(self) as Arc<dyn FlushTarget>;
+        engine.set_flush_target(target);
+    }
+
+    /// Returns when everything that was acknowledged on the volume before is on stable storage.
+    pub fn flush(&self, volume: &Volume) -> Result<(), FlushError> {
+        self.meter.note_flush();
+        self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
+        self.commit(Some(volume.id()))
+    }
+
+    /// Returns when the journal says what volumes of class `journal` there are now. For operations
+    /// that make, change or delete one.
+    pub fn commit_table(&self) -> Result<(), FlushError> {
+        self.commit(None)
+    }
+
+    /// Does what can be done before somebody waits for it: makes a segment ready, removes those
+    /// of no use, and tries a disk that failed again. The owner calls this about once a second, and
+    /// soon after [`Journal::wants_tending`] says so. Waits for the disk.
+    pub fn tend(&self) -> Result<(), JournalError> {
+        if self.is_stopped() {
+            return Ok(());
+        }
+        if self.meter.is_failing() && self.options.policy == FailurePolicy::ReadOnly {
+            let prepared = self.rounds.borrow(|writer| writer.log.prepare());
+            match prepared {
+                Ok(()) => self.meter.note_resumed(),
+                Err(error) => {
+                    self.meter.note_failure(&error, self.clock.now());
+                    return Err(error);
+                }
+            }
+        }
+        self.shelf.remove_unused()?;
+        if self.shelf.wants_spare() {
+            return self.shelf.make_ready();
+        }
+        Ok(())
+    }
+
+    /// Whether a call of [`Journal::tend`] would save a flush from waiting.
+    pub fn wants_tending(&self) -> bool {
+        self.shelf.wants_spare()
+    }
+
+    /// Whether the owner should save an image now, between [`Journal::begin_checkpoint`] and
+    /// [`Journal::end_checkpoint`]: the journal has grown to half of what it may be, or a flush
+    /// waits until an image has its volume.
+    pub fn needs_checkpoint(&self) -> bool {
+        let checkpoints = self.lock_checkpoints();
+        let (_, length_bytes) = self.shelf.bytes();
+        let is_long = length_bytes >= self.options.length_bytes_max / 2;
+        checkpoints.begun.is_none() && (is_long || checkpoints.unanchored_flushes > 0)
+    }
+
+    /// Begins a checkpoint. What was durable before lies before the position that is returned: an
+    /// image of what the volumes hold when this returns, or later, makes that part of the journal
+    /// superfluous. Waits for the round that is being written, and writes nothing itself.
+    pub fn begin_checkpoint(&self) -> Position {
+        let position = self.rounds.borrow(|writer| writer.log.begin_checkpoint());
+        self.lock_checkpoints().begun = Some(position);
+        position
+    }
+
+    /// The image of a checkpoint is on stable storage, and says `position`: drops what lies before.
+    /// When this fails the journal is right and longer than it need be; [`Journal::tend`] tries
+    /// again.
+    pub fn end_checkpoint(&self, position: Position) -> Result<(), JournalError> {
+        self.forget_checkpoint(position);
+        let dropped = self.shelf.drop_before(position.0);
+        self.rounds.nudge();
+        dropped
+    }
+
+    /// The image of a checkpoint could not be saved: nothing is dropped.
+    pub fn cancel_checkpoint(&self, position: Position) {
+        self.forget_checkpoint(position);
+    }
+
+    /// Whether volumes of class `journal` should take writes: not while the policy is to be
+    /// read-only and the journal fails.
+    pub fn takes_writes(&self) -> bool {
+        self.options.policy == FailurePolicy::Wait || !self.meter.is_failing()
+    }
+
+    /// Flushes that wait for the transaction that is being written, to share the next one.
+    pub fn waiting_flushes(&self) -> usize {
+        self.rounds.gathered_count()
+    }
+
+    pub fn status(&self) -> JournalStatus {
+        let (file_bytes, length_bytes) = self.shelf.bytes();
+        let lengths = Lengths {
+            length_bytes,
+            file_bytes,
+            length_bytes_max: self.options.length_bytes_max,
+            checkpoint_begun: self.lock_checkpoints().begun,
+        };
+        self.meter.status(lengths, self.clock.now())
+    }
+
+    /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. What
+    /// they were for stays marked in the pool's memory.
+    pub fn stop(&self) {
+        // PAIRS-WITH: Journal::is_stopped, "the journal is stopped".
+        self.is_stopped.store(true, Ordering::Release);
+        self.rounds.nudge();
+        drop(self.lock_checkpoints());
+        self.checkpoint_ended.notify_all();
+    }
+
+    fn is_stopped(&self) -> bool {
+        // PAIRS-WITH: Journal::stop, "the journal is stopped".
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    fn commit(&self, wish: Option<u64>) -> Result<(), FlushError> {
+        let outcome = match self.rounds.join(wish) {
+            Turn::Done(outcome) => outcome,
+            Turn::Lead(lead) => self.lead(lead),
+        };
+        outcome.map_err(FlushError)
+    }
+
+    /// Leads a round until it is durable, or for as long as the policy says.
+    fn lead(&self, mut lead: Lead<Writer, Option<u64>, Outcome>) -> Outcome {
+        let volume_ids: Vec<_> = lead.wishes.iter().copied().flatten().collect();
+        let mut attempts = Attempts::new(&self.options, self.clock.now());
+        loop {
+            let committed = match self.is_stopped() {
+                true => Err(JournalError::new(JournalErrorKind::Stopped, "cannot flush")),
+                false => lead.tool.commit(&volume_ids),
+            };
+            let Err(error) = committed else { return self.rounds.end(lead, Ok(())) };
+            let now = self.clock.now();
+            if error.kind != JournalErrorKind::Stopped {
+                self.meter.note_failure(&error, now);
+            }
+            match attempts.next(&error, now) {
+                Some(rest) => lead = self.rounds.rest(lead, rest),
+                None => return self.rounds.end(lead, Err(Arc::new(error))),
+            }
+        }
+    }
+
+    /// Waits until an image has what the volume held before it was of class `journal`.
+    fn wait_until_anchored(&self, volume: &Volume) -> Result<(), JournalError> {
+        if volume.is_anchored() {
+            return Ok(());
+        }
+        let start = self.clock.now();
+        let mut checkpoints = self.lock_checkpoints();
+        checkpoints.unanchored_flushes += 1;
+        let answer = loop {
+            if volume.is_anchored() {
+                break Ok(());
+            }
+            let waited = self.clock.now().saturating_sub(start);
+            let is_patient =
+                self.options.policy == FailurePolicy::Wait || waited < self.options.patience;
+            if self.is_stopped() || !is_patient {
+                break Err(unanchored(volume, self.is_stopped()));
+            }
+            // The end of a checkpoint wakes; what else anchors a volume is looked for.
+            let time = self.options.retry_after_max;
+            let (woken, _) = self
+                .checkpoint_ended
+                .wait_timeout(checkpoints, time)
+                .expect("nobody panics with the checkpoints locked");
+            checkpoints = woken;
+        };
+        checkpoints.unanchored_flushes -= 1;
+        answer
+    }
+
+    fn forget_checkpoint(&self, position: Position) {
+        let mut checkpoints = self.lock_checkpoints();
+        checkpoints.begun = checkpoints.begun.filter(|&begun| begun != position);
+        drop(checkpoints);
+        self.checkpoint_ended.notify_all();
+    }
+
+    fn lock_checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
+        self.checkpoints.lock().expect("nobody panics with the checkpoints locked")
+    }
+}
+
+impl FlushTarget for Journal {
+    fn flush(&self, volume: &Volume) -> Result<(), HookError> {
+        Ok(Journal::flush(self, volume)?)
+    }
+}
+
+/// A flush that was not made durable. All who shared its round are told the same.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the flush is not on stable storage")]
+pub struct FlushError(#[source] pub Arc<JournalError>);
+
+/// How often and how long the leader of a round tries.
+struct Attempts {
+    options: JournalOptions,
+    start: Duration,
+    rest: Duration,
+    failures: u32,
+}
+
+/// Failures of the disk that a flush survives when the policy is not to wait: the first may be one
+/// of a segment, and the second attempt is made on another.
+const FAILURES_SURVIVED: u32 = 1;
+
+impl Attempts {
+    fn new(options: &JournalOptions, start: Duration) -> Self {
+        Self { options: *options, start, rest: options.retry_after, failures: 0 }
+    }
+
+    /// How long to rest before the next attempt; `None` when there is to be none.
+    fn next(&mut self, error: &JournalError, now: Duration) -> Option<Duration> {
+        let is_patient = now.saturating_sub(self.start) < self.options.patience;
+        let tries_again = match (error.kind, self.options.policy) {
+            (JournalErrorKind::Stopped | JournalErrorKind::Invalid, _) => false,
+            (_, FailurePolicy::Wait) => true,
+            (JournalErrorKind::Limit, FailurePolicy::ReadOnly) => is_patient,
+            (_, FailurePolicy::ReadOnly) => self.failures < FAILURES_SURVIVED,
+        };
+        self.failures += 1;
+        let rest = self.rest;
+        self.rest = (rest * 2).min(self.options.retry_after_max);
+        tries_again.then_some(rest)
+    }
+}
+
+fn unanchored(volume: &Volume, is_stopped: bool) -> JournalError {
+    let what = format!(
+        "cannot flush volume {:?}, whose older contents are in no image yet",
+        volume.name()
+    );
+    let kind = if is_stopped { JournalErrorKind::Stopped } else { JournalErrorKind::Unanchored };
+    JournalError::new(kind, what)
+}

@@ -1,0 +1,85 @@
+//! Which pages the journal has, and where.
+//!
+//! A table of a fixed size in private memory. It forgets: a page whose place is taken by another is
+//! written once more when it is wanted again. It is asked only about pages whose slot says that the
+//! journal has them, so that a page which took another's slot is never mistaken for it.
+
+use crate::format::{Location, PageCheck};
+
+/// A page in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) at: Location,
+    pub(crate) length: u16,
+    pub(crate) check: PageCheck,
+}
+
+#[derive(Debug)]
+pub(crate) struct KnownPages {
+    /// Names of pages and what is known of them; a length of 0 says that a place is free.
+    places: Box<[(u64, Known)]>,
+    /// Pages in segments below this number may not be referred to.
+    floor: u32,
+}
+
+impl KnownPages {
+    pub(crate) fn new(count_max: usize) -> Self {
+        let nowhere = Location { segment: 0, offset: 0 };
+        let free = (0, Known { at: nowhere, length: 0, check: PageCheck(0) });
+        let count = count_max.next_power_of_two();
+        Self { places: vec![free; count].into_boxed_slice(), floor: 0 }
+    }
+
+    pub(crate) fn find(&self, name: u64) -> Option<Known> {
+        let (found, known) = self.places[self.place(name)];
+        let is_it = found == name && known.length != 0 && known.at.segment >= self.floor;
+        is_it.then_some(known)
+    }
+
+    pub(crate) fn note(&mut self, name: u64, known: Known) {
+        let place = self.place(name);
+        self.places[place] = (name, known);
+    }
+
+    /// From now on only segments from this number on may be referred to.
+    pub(crate) fn raise_floor(&mut self, segment: u32) {
+        self.floor = self.floor.max(segment);
+    }
+
+    fn place(&self, name: u64) -> usize {
+        // Spreads names that differ in a few bits only (the multiplier is 2^64 over the golden
+        // ratio).
+        let spread = name.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let count = self.places.len() as u64;
+        usize::try_from(spread % count).expect("below the count of places")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(segment: u32) -> Known {
+        Known { at: Location { segment, offset: 4096 }, length: 100, check: PageCheck(5) }
+    }
+
+    #[test]
+    fn a_noted_page_is_found_until_another_takes_its_place() {
+        let mut pages = KnownPages::new(1);
+        assert_eq!(pages.find(0), None, "nothing is known at first");
+        pages.note(0, known(1));
+        assert_eq!(pages.find(0), Some(known(1)));
+        pages.note(7, known(2));
+        assert_eq!((pages.find(0), pages.find(7)), (None, Some(known(2))));
+    }
+
+    #[test]
+    fn pages_below_the_floor_are_not_found() {
+        let mut pages = KnownPages::new(1000);
+        pages.note(1, known(4));
+        pages.note(2, known(5));
+        pages.raise_floor(5);
+        pages.raise_floor(3);
+        assert_eq!((pages.find(1), pages.find(2)), (None, Some(known(5))));
+    }
+}

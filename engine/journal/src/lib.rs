@@ -1,0 +1,40 @@
+//! The log on disk that makes a flush durable.
+//!
+//! A [`Journal`] remembers what blocks of volumes hold, not what was written to them: a flush
+//! captures the blocks that changed since they were last captured, and writes their pages as the
+//! pool stores them, once each. Blocks are whole after every loss of power. A flush that takes
+//! several transactions is acknowledged after the last; without the acknowledgement any of them may
+//! be there, from the first one on.
+//!
+//! It starts no thread: those who flush do the writing, and the owner calls [`Journal::tend`] now
+//! and then for what can be done ahead.
+//!
+//! Lock order: rounds, shelf, meter; none is held while the disk is waited for.
+#![forbid(unsafe_code)]
+
+mod chain;
+mod draft;
+mod error;
+pub mod format;
+mod journal;
+mod known;
+mod log;
+mod meter;
+mod options;
+mod reader;
+mod replay;
+mod rounds;
+mod segment_file;
+mod shelf;
+mod table;
+mod writer;
+
+pub use error::{JournalError, JournalErrorKind};
+pub use format::{SetId, VolumeRecord};
+pub use journal::{FlushError, Journal, JournalSpec};
+pub use meter::{Failure, JournalState, JournalStatus};
+pub use options::{
+    Clock, FailurePolicy, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_COUNT_MIN,
+    SystemClock,
+};
+pub use replay::{Change, Position, Recovered, Refusal, Replay, recover};

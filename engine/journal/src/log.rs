@@ -1,0 +1,199 @@
+//! Writing: one transaction after the other, each durable before the next one begins.
+//!
+//! After an error nothing of that write is believed. The segment is left as it is, and what is next
+//! goes to a new segment, whose header says where the journal ended before the error. So a
+//! transaction that failed and reached the disk all the same is never part of the journal once
+//! another has taken its place.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use storage::AlignedBuffer;
+
+use crate::chain::Chain;
+use crate::draft::{DRAFT_BLOCKS_MAX, Draft};
+use crate::error::{JournalError, JournalErrorKind};
+use crate::format::{
+    Address, ENTRY_BYTES, PreviousEnd, SEGMENT_HEADER_BYTES, Seal, SegmentHeader, SetId,
+    TABLE_COUNT_MAX, TABLE_RECORD_BYTES, TRANSACTION_HEADER_BYTES,
+};
+use crate::known::KnownPages;
+use crate::options::JournalOptions;
+use crate::replay::Position;
+use crate::segment_file::name_of;
+use crate::shelf::{Segment, Shelf};
+
+const BLOCK_BYTES: usize = 4096;
+
+/// What one run of a journal appends to.
+#[derive(Debug)]
+pub(crate) struct Log {
+    shelf: Arc<Shelf>,
+    set_id: SetId,
+    epoch: u64,
+    seal: Seal,
+    segment_bytes: u32,
+    /// The segment that is written; `None` before the first one and after an error.
+    current: Option<Current>,
+    /// Where the journal ends.
+    end: Option<PreviousEnd>,
+    next_sequence: u64,
+    /// What is next goes to a new segment.
+    wants_segment: bool,
+    known: KnownPages,
+    head: AlignedBuffer,
+}
+
+#[derive(Debug)]
+struct Current {
+    segment: Segment,
+    first_sequence: u64,
+    /// Behind the last transaction.
+    offset: u32,
+}
+
+impl Log {
+    /// Continues the journal that was found, in a run of its own.
+    pub(crate) fn new(
+        shelf: Arc<Shelf>,
+        set_id: SetId,
+        chain: &Chain,
+        covered: Position,
+        options: &JournalOptions,
+    ) -> Self {
+        let epoch = chain.epoch() + 1;
+        Self {
+            shelf,
+            set_id,
+            epoch,
+            seal: Seal::new(set_id, epoch),
+            segment_bytes: options.segment_bytes,
+            current: None,
+            end: chain.end(),
+            next_sequence: chain.next_sequence().max(covered.0),
+            wants_segment: true,
+            known: KnownPages::new(options.known_pages_max),
+            head: AlignedBuffer::new(),
+        }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position(self.next_sequence)
+    }
+
+    pub(crate) fn known(&self) -> &KnownPages {
+        &self.known
+    }
+
+    /// How many blocks fit into a transaction whatever they hold, beside a volume table.
+    pub(crate) fn blocks_max(&self, table: &[u8]) -> Result<usize, JournalError> {
+        let volume_count = table.len() / TABLE_RECORD_BYTES;
+        let fixed = SEGMENT_HEADER_BYTES + TRANSACTION_HEADER_BYTES + table.len() + BLOCK_BYTES;
+        // The block's entry, and that of its volume.
+        let each = BLOCK_BYTES + 2 * ENTRY_BYTES;
+        let room = (self.segment_bytes as usize).saturating_sub(fixed) / each;
+        if room == 0 || volume_count > TABLE_COUNT_MAX {
+            let what = format!("cannot journal a table of {volume_count} volumes");
+            return Err(JournalError::new(JournalErrorKind::Invalid, what));
+        }
+        Ok(room.min(DRAFT_BLOCKS_MAX))
+    }
+
+    /// Makes sure that there is a segment to write to, without writing a transaction.
+    pub(crate) fn prepare(&mut self) -> Result<(), JournalError> {
+        match self.current {
+            Some(_) if !self.wants_segment => Ok(()),
+            _ => self.begin_segment(),
+        }
+    }
+
+    /// Writes a draft that holds no more than [`Log::blocks_max`] blocks. It is durable when this
+    /// returns its length. The first of a segment gets the volume table, which is what readers
+    /// begin with.
+    pub(crate) fn append<'bytes>(
+        &mut self,
+        draft: &mut Draft<'bytes>,
+        table: &'bytes [u8],
+    ) -> Result<usize, JournalError> {
+        let is_first = |current: &Current| current.first_sequence == self.next_sequence;
+        if self.current.as_ref().is_some_and(is_first) {
+            draft.set_table(table);
+        }
+        let length = draft.sizes().total_bytes();
+        let fits = |it: &Current| it.offset as usize + length <= self.segment_bytes as usize;
+        if self.wants_segment || !self.current.as_ref().is_some_and(fits) {
+            self.begin_segment()?;
+            draft.set_table(table);
+        }
+        self.write(draft)
+    }
+
+    /// What is written from now on lies behind the position that is returned, in segments of its
+    /// own, and refers to nothing before it.
+    pub(crate) fn begin_checkpoint(&mut self) -> Position {
+        let is_fresh =
+            self.current.as_ref().is_some_and(|it| it.first_sequence == self.next_sequence);
+        if !is_fresh {
+            self.wants_segment = true;
+        }
+        if let Some(end) = self.end {
+            self.known.raise_floor(end.number + u32::from(!is_fresh));
+        }
+        self.position()
+    }
+
+    fn write(&mut self, draft: &Draft<'_>) -> Result<usize, JournalError> {
+        let current = self.current.as_mut().expect("a segment was begun");
+        let Current { segment, offset, .. } = current;
+        let address = Address {
+            sequence: self.next_sequence,
+            epoch: self.epoch,
+            segment: segment.number,
+            offset: *offset,
+        };
+        draft.write_head(&mut self.head, self.seal, address);
+        let mut parts = vec![IoSlice::new(&self.head)];
+        parts.extend(draft.whole_pages().iter().map(|page| IoSlice::new(page)));
+        let length = draft.sizes().total_bytes();
+        if let Err(error) = segment.file.write_durably(u64::from(*offset), &parts) {
+            let what = format!("cannot write to segment {}", name_of(segment.number));
+            self.current = None;
+            self.shelf.close_last(self.next_sequence);
+            return Err(JournalError::storage(what, error));
+        }
+        *offset += u32::try_from(length).expect("a segment's length has 32 bits");
+        self.end = Some(PreviousEnd { number: segment.number, end: *offset });
+        self.next_sequence += 1;
+        draft.note_pages(&mut self.known, address);
+        Ok(length)
+    }
+
+    /// Begins a segment. From the attempt on nothing is added to the one before: the new header may
+    /// be on the disk even if that could not be told.
+    fn begin_segment(&mut self) -> Result<(), JournalError> {
+        self.current = None;
+        self.shelf.close_last(self.next_sequence);
+        let segment = self.shelf.take()?;
+        let header = SegmentHeader {
+            set_id: self.set_id,
+            epoch: self.epoch,
+            number: segment.number,
+            segment_bytes: self.segment_bytes,
+            first_sequence: self.next_sequence,
+            previous: self.end,
+        };
+        self.head.clear();
+        self.head.extend_from_slice(&header.encode());
+        if let Err(error) = segment.file.write_durably(0, &[IoSlice::new(&self.head)]) {
+            self.shelf.give_up(&segment);
+            let what = format!("cannot begin segment {}", name_of(segment.number));
+            return Err(JournalError::storage(what, error));
+        }
+        self.shelf.keep(&segment);
+        let offset = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
+        self.end = Some(PreviousEnd { number: segment.number, end: offset });
+        self.current = Some(Current { segment, first_sequence: self.next_sequence, offset });
+        self.wants_segment = false;
+        Ok(())
+    }
+}

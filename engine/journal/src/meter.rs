@@ -1,0 +1,258 @@
+//! What a journal knows of its own work.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::error::{JournalError, JournalErrorKind};
+use crate::replay::Position;
+
+/// Transactions whose times are kept.
+const TIMES_MAX: usize = 1024;
+
+/// Writes of so many bytes tell the speed of the disk and not that of one request.
+const STREAM_BYTES_MIN: u64 = 256 << 10;
+
+/// How a journal is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalStatus {
+    pub state: JournalState,
+    /// Behind the last durable transaction.
+    pub position: Position,
+    /// Bytes of the files that hold the journal, and of all its files.
+    pub length_bytes: u64,
+    pub file_bytes: u64,
+    pub length_bytes_max: u64,
+    pub checkpoint_begun: Option<Position>,
+    /// Flushes that were asked for, and transactions that served them.
+    pub flushes: u64,
+    pub transactions: u64,
+    /// Blocks in these transactions, and those of them that named a page the journal had.
+    pub blocks: u64,
+    pub references: u64,
+    pub written_bytes: u64,
+    /// How long the transaction that is being written has taken so far.
+    pub writing_for: Option<Duration>,
+    /// Of the last 1024 transactions: from the call to stable storage.
+    pub write_time_mean: Duration,
+    pub write_time_p99: Duration,
+    /// At which the disk takes long writes; `None` before there was any.
+    pub stream_bytes_per_second: Option<u64>,
+    /// The last failure, also when it is over.
+    pub last_failure: Option<Failure>,
+}
+
+/// Whether a journal can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalState {
+    Working,
+    /// Nothing has become durable since `since`, and flushes wait or fail as the policy says.
+    Failing {
+        since: Duration,
+        failure: Failure,
+    },
+}
+
+/// A failure to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: JournalErrorKind,
+    /// What failed on what and why.
+    pub cause: String,
+    /// By the journal's clock.
+    pub at: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    position: u64,
+    flushes: u64,
+    transactions: u64,
+    blocks: u64,
+    references: u64,
+    written_bytes: u64,
+    writing_since: Option<Duration>,
+    /// A ring of the last write times.
+    times: Vec<Duration>,
+    time_next: usize,
+    stream_bytes: u64,
+    stream_time: Duration,
+    failing_since: Option<Duration>,
+    last_failure: Option<Failure>,
+}
+
+/// A transaction that became durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) blocks: usize,
+    pub(crate) references: usize,
+    pub(crate) bytes: usize,
+    pub(crate) position: Position,
+}
+
+/// What the rest of a status is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    pub(crate) length_bytes: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) length_bytes_max: u64,
+    pub(crate) checkpoint_begun: Option<Position>,
+}
+
+impl Meter {
+    pub(crate) fn note_position(&self, position: Position) {
+        self.lock().position = position.0;
+    }
+
+    pub(crate) fn note_flush(&self) {
+        self.lock().flushes += 1;
+    }
+
+    pub(crate) fn note_writing(&self, now: Duration) {
+        self.lock().writing_since = Some(now);
+    }
+
+    /// What was being written is durable.
+    pub(crate) fn note_written(&self, written: Written, now: Duration) {
+        let mut state = self.lock();
+        let time = now.saturating_sub(state.writing_since.take().unwrap_or(now));
+        state.position = written.position.0;
+        state.transactions += 1;
+        state.blocks += written.blocks as u64;
+        state.references += written.references as u64;
+        let bytes = written.bytes as u64;
+        state.written_bytes += bytes;
+        if bytes >= STREAM_BYTES_MIN {
+            state.stream_bytes += bytes;
+            state.stream_time += time;
+        }
+        if state.times.len() < TIMES_MAX {
+            state.times.push(time);
+        } else {
+            let next = state.time_next;
+            state.times[next] = time;
+        }
+        state.time_next = (state.time_next + 1) % TIMES_MAX;
+        state.failing_since = None;
+    }
+
+    /// The disk took something again.
+    pub(crate) fn note_resumed(&self) {
+        self.lock().failing_since = None;
+    }
+
+    pub(crate) fn note_failure(&self, error: &JournalError, now: Duration) {
+        let mut state = self.lock();
+        state.writing_since = None;
+        state.failing_since.get_or_insert(now);
+        state.last_failure = Some(Failure { kind: error.kind, cause: error.chain(), at: now });
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.lock().failing_since.is_some()
+    }
+
+    pub(crate) fn status(&self, lengths: Lengths, now: Duration) -> JournalStatus {
+        let state = self.lock();
+        let failing = state.failing_since.zip(state.last_failure.clone());
+        let mut times = state.times.clone();
+        times.sort_unstable();
+        let count = u32::try_from(times.len()).expect("as many as are kept");
+        let total: Duration = times.iter().sum();
+        JournalStatus {
+            state: failing.map_or(JournalState::Working, |(since, failure)| {
+                JournalState::Failing { since, failure }
+            }),
+            position: Position(state.position),
+            length_bytes: lengths.length_bytes,
+            file_bytes: lengths.file_bytes,
+            length_bytes_max: lengths.length_bytes_max,
+            checkpoint_begun: lengths.checkpoint_begun,
+            flushes: state.flushes,
+            transactions: state.transactions,
+            blocks: state.blocks,
+            references: state.references,
+            written_bytes: state.written_bytes,
+            writing_for: state.writing_since.map(|since| now.saturating_sub(since)),
+            write_time_mean: total.checked_div(count).unwrap_or_default(),
+            write_time_p99: times.get(times.len() * 99 / 100).copied().unwrap_or_default(),
+            stream_bytes_per_second: speed(state.stream_bytes, state.stream_time),
+            last_failure: state.last_failure.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics with the meter locked")
+    }
+}
+
+fn speed(bytes: u64, time: Duration) -> Option<u64> {
+    let nanoseconds = Some(time.as_nanos()).filter(|&it| it > 0)?;
+    let speed = u128::from(bytes) * 1_000_000_000 / nanoseconds;
+    (bytes > 0).then(|| u64::try_from(speed).unwrap_or(u64::MAX))
+}
+
+/// What all who shared a round are told.
+pub(crate) type Outcome = Result<(), Arc<JournalError>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTHS: Lengths =
+        Lengths { length_bytes: 1, file_bytes: 2, length_bytes_max: 3, checkpoint_begun: None };
+
+    fn write(meter: &Meter, start_us: u64, end_us: u64, bytes: usize) {
+        meter.note_writing(Duration::from_micros(start_us));
+        let written = Written { blocks: 3, references: 1, bytes, position: Position(7) };
+        meter.note_written(written, Duration::from_micros(end_us));
+    }
+
+    #[test]
+    fn times_of_writes_are_summed_up() {
+        let meter = Meter::default();
+        (0..98).for_each(|_| write(&meter, 100, 200, 4096));
+        (0..2).for_each(|_| write(&meter, 1000, 6100, 4096));
+        let status = meter.status(LENGTHS, Duration::from_millis(7));
+        assert_eq!(status.write_time_mean, Duration::from_micros(200));
+        assert_eq!(status.write_time_p99, Duration::from_micros(5100));
+        assert_eq!((status.transactions, status.blocks, status.references), (100, 300, 100));
+        assert_eq!(status.stream_bytes_per_second, None, "short writes tell no speed");
+    }
+
+    #[test]
+    fn long_writes_tell_the_speed_of_the_disk() {
+        let meter = Meter::default();
+        write(&meter, 0, 1000, 1 << 20);
+        let status = meter.status(LENGTHS, Duration::ZERO);
+        assert_eq!(status.stream_bytes_per_second, Some(1_048_576_000));
+    }
+
+    #[test]
+    fn a_failure_is_told_from_its_beginning_and_remembered_when_it_is_over() {
+        let meter = Meter::default();
+        let error = JournalError::new(JournalErrorKind::NoSpace, "cannot write");
+        meter.note_failure(&error, Duration::from_secs(5));
+        meter.note_failure(&error, Duration::from_secs(6));
+        let status = meter.status(LENGTHS, Duration::from_secs(7));
+        let JournalState::Failing { since, failure } = status.state else { panic!("{status:?}") };
+        assert_eq!((since, failure.at), (Duration::from_secs(5), Duration::from_secs(6)));
+        assert!(failure.cause.contains("cannot write") && failure.cause.contains("room"));
+        meter.note_writing(Duration::from_secs(8));
+        write(&meter, 1, 2, 4096);
+        let status = meter.status(LENGTHS, Duration::from_secs(9));
+        assert_eq!((status.state, status.last_failure), (JournalState::Working, Some(failure)));
+    }
+
+    #[test]
+    fn a_write_that_hangs_shows() {
+        let meter = Meter::default();
+        meter.note_writing(Duration::from_secs(1));
+        let status = meter.status(LENGTHS, Duration::from_secs(31));
+        assert_eq!(status.writing_for, Some(Duration::from_secs(30)));
+    }
+}

@@ -1,0 +1,128 @@
+//! What the owner of a journal decides.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use crate::error::{JournalError, JournalErrorKind};
+
+/// What flushes do while the journal cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// They wait until it can.
+    Wait,
+    /// They fail, and their volumes are read-only until it can.
+    ReadOnly,
+}
+
+/// Limits and policies of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// All files of the journal together. Above a half of it a checkpoint is asked for.
+    pub length_bytes_max: u64,
+    /// A file of the journal: from 256 KiB to 1 GiB, a multiple of 4096.
+    pub segment_bytes: u32,
+    /// Pages whose place in the journal is remembered, 32 bytes each.
+    pub known_pages_max: usize,
+    pub policy: FailurePolicy,
+    /// How long to wait before the disk is tried again, at first; then twice as long each time.
+    pub retry_after: Duration,
+    /// The longest wait between two attempts.
+    pub retry_after_max: Duration,
+    /// How long a flush waits for a checkpoint when the journal has reached its length and the
+    /// policy is not to wait.
+    pub patience: Duration,
+}
+
+/// The shortest and longest segments.
+pub const SEGMENT_BYTES_MIN: u32 = 256 << 10;
+pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
+
+/// A journal has at least room for so many segments: one that is written, one made ready, one
+/// that a checkpoint is about to drop, and one to move to when the disk fails.
+pub const SEGMENT_COUNT_MIN: u64 = 4;
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            length_bytes_max: 4 << 30,
+            segment_bytes: 64 << 20,
+            known_pages_max: 128 << 10,
+            policy: FailurePolicy::Wait,
+            retry_after: Duration::from_millis(10),
+            retry_after_max: Duration::from_secs(1),
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+impl JournalOptions {
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        let invalid = |what: String| Err(JournalError::new(JournalErrorKind::Invalid, what));
+        let segment_bytes = self.segment_bytes;
+        let is_length = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
+        if !is_length || !segment_bytes.is_multiple_of(4096) {
+            return invalid(format!(
+                "a segment of {segment_bytes} bytes; it has 256 KiB to 1 GiB in steps of 4 KiB"
+            ));
+        }
+        let bytes_min = SEGMENT_COUNT_MIN * u64::from(segment_bytes);
+        if self.length_bytes_max < bytes_min {
+            let length = self.length_bytes_max;
+            return invalid(format!(
+                "a journal of {length} bytes; its segments need {bytes_min} at least"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Where a journal has the time from.
+pub trait Clock: Debug + Send + Sync {
+    /// Time since some instant that is the same for all calls. Never goes back.
+    fn now(&self) -> Duration;
+}
+
+/// The machine's monotonic clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(options: JournalOptions, text: &str) {
+        let error = options.check().expect_err("it is not possible");
+        assert_eq!(error.kind, JournalErrorKind::Invalid);
+        assert!(error.to_string().contains(text), "{error}");
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused_with_what_is_possible() {
+        let good = JournalOptions::default();
+        good.check().expect("the default is possible");
+        check_refused(JournalOptions { segment_bytes: 128 << 10, ..good }, "256 KiB to 1 GiB");
+        check_refused(JournalOptions { segment_bytes: (1 << 20) + 1, ..good }, "steps of 4 KiB");
+        check_refused(JournalOptions { length_bytes_max: 1 << 20, ..good }, "268435456 at least");
+    }
+}

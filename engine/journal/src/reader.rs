@@ -1,0 +1,187 @@
+//! Reading one segment's transactions in order.
+//!
+//! A transaction is written only when everything before it is durable. So at a loss of power at
+//! most one was under way: what is not whole at the end is torn and was never acknowledged, while
+//! something that is not whole *before* another transaction has been damaged.
+
+use std::sync::Arc;
+
+use storage::{AlignedBuffer, Folder, StableFile};
+
+use crate::chain::End;
+use crate::error::{JournalError, JournalErrorKind};
+use crate::format::{
+    Address, FormatError, SEGMENT_HEADER_BYTES, Seal, SegmentHeader, SetId,
+    TRANSACTION_HEADER_BYTES, Transaction, TransactionHead,
+};
+use crate::segment_file::{Found, cannot_read, name_of};
+
+const BLOCK_BYTES: u32 = 4096;
+
+/// Bytes that are read at a time.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A segment that is read from its beginning to its end.
+#[derive(Debug)]
+pub(crate) struct SegmentReader {
+    file: Arc<dyn StableFile>,
+    header: SegmentHeader,
+    seal: Seal,
+    /// Where the file ends, or its transactions may at most.
+    limit: u32,
+    window: AlignedBuffer,
+    window_start: u32,
+}
+
+/// What is at a place of a segment.
+#[derive(Debug)]
+pub(crate) enum Step<'bytes> {
+    /// A transaction. Its pages may be damaged.
+    Transaction(Transaction<'bytes>),
+    /// Nothing that was written there as a transaction of this journal is whole.
+    Nothing(FormatError),
+}
+
+impl SegmentReader {
+    /// Makes what is read durable first: what another process wrote and did not sync would else be
+    /// relied on now and could be gone later.
+    pub(crate) fn open(folder: &dyn Folder, header: SegmentHeader) -> Result<Self, JournalError> {
+        let number = header.number;
+        let failed = |error| cannot_read(number, error);
+        let file = folder.open(&name_of(number)).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        let limit = file.size_bytes().min(u64::from(header.segment_bytes));
+        let limit = u32::try_from(limit).expect("a segment's length has 32 bits");
+        let window = AlignedBuffer::new();
+        Ok(Self { file, header, seal: header.seal(), limit, window, window_start: 0 })
+    }
+
+    pub(crate) fn first_offset() -> u32 {
+        u32::try_from(SEGMENT_HEADER_BYTES).expect("a block")
+    }
+
+    /// Looks for transaction `sequence` at `offset`.
+    pub(crate) fn read(&mut self, offset: u32, sequence: u64) -> Result<Step<'_>, JournalError> {
+        let address = self.address(offset, sequence);
+        let head = TransactionHead::decode(self.bytes(offset, TRANSACTION_HEADER_BYTES)?);
+        let head = match head {
+            Ok(head) if head.address == address => head,
+            Ok(_) => return Ok(Step::Nothing(FormatError::misplaced("a transaction"))),
+            Err(error) => return Ok(Step::Nothing(error)),
+        };
+        let seal = self.seal;
+        let bytes = self.bytes(offset, head.sizes.total_bytes())?;
+        Ok(match Transaction::decode(bytes, seal, address) {
+            Ok(transaction) => Step::Transaction(transaction),
+            Err(error) => Step::Nothing(error),
+        })
+    }
+
+    /// Finds the end of the newest segment. What is torn there is left out.
+    pub(crate) fn find_end(&mut self) -> Result<End, JournalError> {
+        let mut offset = Self::first_offset();
+        let mut next_sequence = self.header.first_sequence;
+        loop {
+            let (length, error) = match self.read(offset, next_sequence)? {
+                Step::Transaction(it) if it.has_whole_pages() => (Some(length_of(&it)), None),
+                Step::Transaction(it) => (Some(length_of(&it)), Some(torn_pages())),
+                Step::Nothing(error) => (None, Some(error)),
+            };
+            if let Some(error) = error {
+                let is_last = !self.has_later_transaction(offset, next_sequence)?;
+                match length {
+                    _ if is_last => return Ok(End { offset, next_sequence }),
+                    None => return Err(self.damaged(offset, next_sequence, error)),
+                    // Only some of its pages are damaged, and the reader will say which.
+                    Some(_) => {}
+                }
+            }
+            offset += length.expect("a transaction is there");
+            next_sequence += 1;
+        }
+    }
+
+    /// Whether a transaction later than `sequence` begins behind `offset`.
+    fn has_later_transaction(&mut self, offset: u32, sequence: u64) -> Result<bool, JournalError> {
+        let mut at = offset + BLOCK_BYTES;
+        while at < self.limit {
+            let head = TransactionHead::decode(self.bytes(at, TRANSACTION_HEADER_BYTES)?);
+            if let Ok(TransactionHead { address, .. }) = head
+                && address.sequence > sequence
+                && matches!(self.read(at, address.sequence)?, Step::Transaction(_))
+            {
+                return Ok(true);
+            }
+            at += BLOCK_BYTES;
+        }
+        Ok(false)
+    }
+
+    /// What to say of a transaction that must be there and is not whole.
+    pub(crate) fn damaged(&self, offset: u32, sequence: u64, error: FormatError) -> JournalError {
+        let name = name_of(self.header.number);
+        let what = format!("cannot read transaction {sequence} at byte {offset} of segment {name}");
+        JournalError { kind: JournalErrorKind::Damaged, what, source: Some(Box::new(error)) }
+    }
+
+    fn address(&self, offset: u32, sequence: u64) -> Address {
+        let SegmentHeader { epoch, number, .. } = self.header;
+        Address { sequence, epoch, segment: number, offset }
+    }
+
+    /// `length` bytes from `offset` on, or fewer at the end.
+    fn bytes(&mut self, offset: u32, length: usize) -> Result<&[u8], JournalError> {
+        let left = self.limit.saturating_sub(offset);
+        let left = usize::try_from(left).expect("a segment fits memory");
+        let length = length.min(left);
+        let is_there = |start: u32, window: &[u8]| {
+            let skipped = offset.checked_sub(start).map(|skipped| skipped as usize);
+            skipped.is_some_and(|skipped| skipped + length <= window.len())
+        };
+        if !is_there(self.window_start, &self.window) {
+            self.window.clear();
+            self.window.resize(length.max(WINDOW_BYTES).min(left), 0);
+            self.window_start = offset;
+            let read = self.file.read(u64::from(offset), &mut self.window);
+            if let Err(error) = read {
+                self.window.clear();
+                return Err(cannot_read(self.header.number, error));
+            }
+        }
+        let start = (offset - self.window_start) as usize;
+        Ok(&self.window[start..start + length])
+    }
+}
+
+/// The length of a transaction in its segment.
+pub(crate) fn length_of(transaction: &Transaction<'_>) -> u32 {
+    u32::try_from(transaction.sizes.total_bytes()).expect("within the format's limits")
+}
+
+fn torn_pages() -> FormatError {
+    FormatError::damaged("a page")
+}
+
+/// Whether a transaction stands where a segment's first one would, though its header is not whole.
+pub(crate) fn holds_transactions(
+    folder: &dyn Folder,
+    found: &Found,
+    set_id: SetId,
+) -> Result<bool, JournalError> {
+    let offset = SegmentReader::first_offset();
+    let failed = |error| cannot_read(found.number, error);
+    if found.file_bytes <= u64::from(offset + BLOCK_BYTES) {
+        return Ok(false);
+    }
+    let file = folder.open(&name_of(found.number)).map_err(failed)?;
+    let mut bytes = AlignedBuffer::zeroed(TRANSACTION_HEADER_BYTES);
+    file.read(u64::from(offset), &mut bytes).map_err(failed)?;
+    let Ok(head) = TransactionHead::decode(&bytes) else { return Ok(false) };
+    let Address { epoch, segment, .. } = head.address;
+    let left = found.file_bytes - u64::from(offset);
+    let length = left.min(head.sizes.total_bytes() as u64);
+    bytes.resize(usize::try_from(length).expect("within the format's limits"), 0);
+    file.read(u64::from(offset), &mut bytes).map_err(failed)?;
+    let transaction = Transaction::decode(&bytes, Seal::new(set_id, epoch), head.address);
+    Ok(transaction.is_ok() && segment == found.number)
+}

@@ -1,0 +1,331 @@
+//! Reading a journal back: the whole of it in order, into whoever restores volumes from it.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use codec::{BLOCK_BYTES, Block};
+use storage::{AlignedBuffer, Folder, StableFile};
+
+use crate::chain::{Chain, Link};
+use crate::error::{JournalError, JournalErrorKind};
+use crate::format::{
+    Entry, Location, PageCheck, Place, SEGMENT_HEADER_BYTES, SetId, Transaction, VolumeRecord,
+};
+use crate::reader::{SegmentReader, Step, length_of};
+use crate::segment_file::{cannot_read, name_of};
+
+/// A place between two transactions: everything that was durable when a checkpoint began lies
+/// before it. Images remember it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Before the first transaction of a journal.
+    pub const START: Self = Self(1);
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Why a change was refused.
+pub type Refusal = Box<dyn Error + Send + Sync>;
+
+/// Takes what a journal says, in the order in which it was committed.
+pub trait Replay {
+    /// From here on these are the volumes of class `journal`, and no others: each is as its record
+    /// says, and one that was there before under another name or with another size is the same
+    /// volume.
+    fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal>;
+
+    /// What blocks of a volume of the last table hold from here on. A volume that is not in the
+    /// table, or has no such block any more, is none of the reader's business: nothing is to be
+    /// done then.
+    fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal>;
+}
+
+/// What blocks hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'bytes> {
+    /// So many blocks hold nothing.
+    Holes(u32),
+    /// So many blocks are filled with the pattern.
+    Fill { count: u32, pattern: u32 },
+    /// One block holds this.
+    Contents(&'bytes Block),
+    /// What one block held is damaged in the journal.
+    Damaged,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The sequence behind the last transaction.
+    pub next_sequence: u64,
+    pub transactions: u64,
+    pub blocks: u64,
+    /// Blocks whose contents are damaged in the journal, and the segments that they should be in.
+    pub damaged_blocks: u64,
+    pub damaged_segments: Vec<String>,
+}
+
+/// Reads the journal in `folder` from `from` on: behind the last image, or [`Position::START`].
+/// Changes nothing, and can be repeated. Fails when a part that must be there is not, or is not as
+/// it was written; single pages that are damaged are told to `replay`.
+pub fn recover(
+    folder: &dyn Folder,
+    set_id: SetId,
+    from: Position,
+    replay: &mut dyn Replay,
+) -> Result<Recovered, JournalError> {
+    let chain = Chain::find(folder, set_id, from.0)?;
+    let next_sequence = chain.next_sequence().max(from.0);
+    let report = Recovered { next_sequence, ..Recovered::default() };
+    let pages = PageFetcher::new(folder, &chain);
+    let contents = Box::new([0; BLOCK_BYTES]);
+    let mut recovery = Recovery { replay, pages, report, contents };
+    let mut expected = None;
+    for link in &chain.links {
+        if link.end.next_sequence <= from.0 {
+            continue;
+        }
+        expected = Some(recovery.read_segment(folder, link, from.0, expected)?);
+    }
+    Ok(recovery.report)
+}
+
+struct Recovery<'it> {
+    replay: &'it mut dyn Replay,
+    pages: PageFetcher<'it>,
+    report: Recovered,
+    contents: Box<Block>,
+}
+
+impl Recovery<'_> {
+    /// Replays a segment's transactions from sequence `from` on. Returns the sequence behind it.
+    fn read_segment(
+        &mut self,
+        folder: &dyn Folder,
+        link: &Link,
+        from: u64,
+        expected: Option<u64>,
+    ) -> Result<u64, JournalError> {
+        let mut reader = SegmentReader::open(folder, link.header)?;
+        let mut offset = SegmentReader::first_offset();
+        let mut sequence = link.header.first_sequence;
+        check_sequence(link, expected.unwrap_or(sequence.min(from)), from)?;
+        while offset < link.end.offset {
+            let step = reader.read(offset, sequence)?;
+            let length = match step {
+                Step::Transaction(transaction) => {
+                    if sequence >= from {
+                        self.apply(&transaction, link.header.number)?;
+                    }
+                    length_of(&transaction)
+                }
+                Step::Nothing(error) => return Err(reader.damaged(offset, sequence, error)),
+            };
+            offset = offset.saturating_add(length);
+            sequence += 1;
+        }
+        if offset != link.end.offset {
+            return Err(ends_wrongly(link, offset));
+        }
+        Ok(sequence)
+    }
+
+    fn apply(&mut self, transaction: &Transaction<'_>, segment: u32) -> Result<(), JournalError> {
+        self.report.transactions += 1;
+        if let Some(table) = transaction.table() {
+            self.replay.volumes(table).map_err(refused)?;
+        }
+        let mut volume_id = 0;
+        for entry in transaction.entries() {
+            match *entry {
+                Entry::Volume(id) => volume_id = id,
+                Entry::Hole { block, count } => {
+                    self.change(volume_id, block, Change::Holes(count))?
+                }
+                Entry::Fill { block, count, pattern } => {
+                    self.change(volume_id, block, Change::Fill { count, pattern })?;
+                }
+                Entry::Page { block, place, length, check } => {
+                    let stored = transaction.stored_bytes(place, length);
+                    let found = match place {
+                        Place::Elsewhere(at) => self.fetch(at, length, check)?,
+                        _ => decode(stored, check, &mut self.contents).then_some(()).ok_or(segment),
+                    };
+                    self.change_page(volume_id, block, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        volume_id: u64,
+        block: u64,
+        change: Change<'_>,
+    ) -> Result<(), JournalError> {
+        self.report.blocks += match change {
+            Change::Holes(count) | Change::Fill { count, .. } => u64::from(count),
+            Change::Contents(_) | Change::Damaged => 1,
+        };
+        self.replay.blocks(volume_id, block, change).map_err(refused)
+    }
+
+    /// Tells of the page whose contents were found, or of the segment that should have had it.
+    fn change_page(
+        &mut self,
+        volume_id: u64,
+        block: u64,
+        found: Result<(), u32>,
+    ) -> Result<(), JournalError> {
+        self.report.blocks += 1;
+        let change = match found {
+            Ok(()) => Change::Contents(&self.contents),
+            Err(segment) => {
+                self.report.damaged_blocks += 1;
+                let name = name_of(segment);
+                if !self.report.damaged_segments.contains(&name) {
+                    self.report.damaged_segments.push(name);
+                }
+                Change::Damaged
+            }
+        };
+        self.replay.blocks(volume_id, block, change).map_err(refused)
+    }
+
+    fn fetch(
+        &mut self,
+        at: Location,
+        length: u16,
+        check: PageCheck,
+    ) -> Result<Result<(), u32>, JournalError> {
+        let stored = self.pages.fetch(at, length)?;
+        let is_good = decode(stored, check, &mut self.contents);
+        Ok(is_good.then_some(()).ok_or(at.segment))
+    }
+}
+
+/// Whether the stored bytes are those that were written, decoded into `contents`.
+fn decode(stored: Option<&[u8]>, check: PageCheck, contents: &mut Block) -> bool {
+    let Some(stored) = stored.filter(|stored| PageCheck::of(stored) == check) else { return false };
+    if stored.len() == BLOCK_BYTES {
+        contents.copy_from_slice(stored);
+        return true;
+    }
+    codec::decode(stored, contents).is_ok()
+}
+
+/// A segment begins where the one before ended. After an image that knew more than the journal the
+/// two may be apart, and what lies between is in the image.
+fn check_sequence(link: &Link, expected: u64, from: u64) -> Result<(), JournalError> {
+    let first = link.header.first_sequence;
+    if first == expected || (first > expected && first <= from) {
+        return Ok(());
+    }
+    let what = format!(
+        "segment {} begins with transaction {first}, and {expected} should come next",
+        name_of(link.header.number)
+    );
+    Err(JournalError::new(JournalErrorKind::Missing, what))
+}
+
+fn ends_wrongly(link: &Link, offset: u32) -> JournalError {
+    let (end, name) = (link.end.offset, name_of(link.header.number));
+    let what =
+        format!("segment {name} should end at byte {end}, and a transaction ends at {offset}");
+    JournalError::new(JournalErrorKind::Damaged, what)
+}
+
+fn refused(refusal: Refusal) -> JournalError {
+    let what = "cannot restore a change that the journal has".to_owned();
+    JournalError { kind: JournalErrorKind::Refused, what, source: Some(refusal) }
+}
+
+/// Bytes that are read at a time around a page, and how many such pieces are kept.
+const PIECE_BYTES: u32 = 128 << 10;
+const PIECE_COUNT_MAX: usize = 128;
+
+/// Fetches pages from anywhere in the journal.
+struct PageFetcher<'it> {
+    folder: &'it dyn Folder,
+    /// Where each segment ends, and its file once it was wanted.
+    segments: BTreeMap<u32, (u32, Option<Arc<dyn StableFile>>)>,
+    pieces: BTreeMap<(u32, u32), Piece>,
+    /// Counts fetches: which piece was used last.
+    time: u64,
+    page: Vec<u8>,
+}
+
+struct Piece {
+    bytes: AlignedBuffer,
+    used_at: u64,
+}
+
+impl<'it> PageFetcher<'it> {
+    fn new(folder: &'it dyn Folder, chain: &Chain) -> Self {
+        let ends = chain.links.iter().map(|link| (link.header.number, (link.end.offset, None)));
+        let (segments, pieces) = (ends.collect(), BTreeMap::new());
+        Self { folder, segments, pieces, time: 0, page: Vec::new() }
+    }
+
+    /// The bytes at a place, if the journal has the place.
+    fn fetch(&mut self, at: Location, length: u16) -> Result<Option<&[u8]>, JournalError> {
+        let Some(&(end, _)) = self.segments.get(&at.segment) else { return Ok(None) };
+        let header_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
+        let page_end = at.offset.saturating_add(u32::from(length));
+        if at.offset < header_bytes || page_end > end {
+            return Ok(None);
+        }
+        self.page.clear();
+        let mut offset = at.offset;
+        while offset < page_end {
+            let start = offset / PIECE_BYTES * PIECE_BYTES;
+            let piece_end = start.saturating_add(PIECE_BYTES).min(end);
+            let until = page_end.min(piece_end);
+            self.bring(at.segment, start, piece_end - start)?;
+            let piece = &self.pieces[&(at.segment, start)];
+            let range = (offset - start) as usize..(until - start) as usize;
+            self.page.extend_from_slice(&piece.bytes[range]);
+            offset = until;
+        }
+        Ok(Some(&self.page))
+    }
+
+    /// Makes sure that a piece is there.
+    fn bring(&mut self, segment: u32, start: u32, length: u32) -> Result<(), JournalError> {
+        self.time += 1;
+        let used_at = self.time;
+        if let Some(piece) = self.pieces.get_mut(&(segment, start)) {
+            piece.used_at = used_at;
+            return Ok(());
+        }
+        if self.pieces.len() >= PIECE_COUNT_MAX {
+            let oldest = self.pieces.iter().min_by_key(|(_, piece)| piece.used_at);
+            let &oldest = oldest.expect("there are some").0;
+            self.pieces.remove(&oldest);
+        }
+        let mut bytes = AlignedBuffer::zeroed(length as usize);
+        let file = self.file(segment)?;
+        file.read(u64::from(start), &mut bytes).map_err(|error| cannot_read(segment, error))?;
+        self.pieces.insert((segment, start), Piece { bytes, used_at });
+        Ok(())
+    }
+
+    fn file(&mut self, segment: u32) -> Result<Arc<dyn StableFile>, JournalError> {
+        let (_, file) = self.segments.get_mut(&segment).expect("the caller found it");
+        if let Some(file) = file {
+            return Ok(Arc::clone(file));
+        }
+        let opened = self.folder.open(&name_of(segment));
+        let opened = opened.map_err(|error| cannot_read(segment, error))?;
+        Ok(Arc::clone(file.insert(opened)))
+    }
+}

@@ -1,0 +1,65 @@
+//! The files of a journal: their names, and what their headers say.
+
+use storage::{AlignedBuffer, FileInfo, Folder};
+
+use crate::error::JournalError;
+use crate::format::{FormatError, SEGMENT_HEADER_BYTES, SegmentHeader};
+
+const PREFIX: &str = "journal-";
+
+/// A file of the journal.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) number: u32,
+    pub(crate) file_bytes: u64,
+    pub(crate) header: Result<SegmentHeader, FormatError>,
+}
+
+pub(crate) fn name_of(number: u32) -> String {
+    format!("{PREFIX}{number:08}")
+}
+
+/// The number in a file's name, if it is one of the journal's.
+fn number_of(name: &str) -> Option<u32> {
+    let number = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name_of(number) == name).then_some(number)
+}
+
+/// All files of the journal in a folder, by number. Other files are left alone.
+pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> {
+    let failed = |error| JournalError::storage("cannot look for the journal", error);
+    let mut found = Vec::new();
+    for FileInfo { name, size_bytes } in folder.list().map_err(failed)? {
+        let Some(number) = number_of(&name) else { continue };
+        let file = folder.open(&name).map_err(|error| cannot_read(number, error))?;
+        let length = size_bytes.min(SEGMENT_HEADER_BYTES as u64);
+        let mut bytes = AlignedBuffer::zeroed(usize::try_from(length).expect("a block"));
+        file.read(0, &mut bytes).map_err(|error| cannot_read(number, error))?;
+        let header = SegmentHeader::decode(&bytes).and_then(|header| match header.number {
+            it if it == number => Ok(header),
+            _ => Err(FormatError::misplaced("the segment's header")),
+        });
+        found.push(Found { number, file_bytes: size_bytes, header });
+    }
+    found.sort_by_key(|found| found.number);
+    Ok(found)
+}
+
+pub(crate) fn cannot_read(number: u32, error: storage::StorageError) -> JournalError {
+    JournalError::storage(format!("cannot read segment {}", name_of(number)), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_in_names_as_they_are_written() {
+        for number in [0, 7, 99_999_999, 100_000_000, u32::MAX] {
+            assert_eq!(number_of(&name_of(number)), Some(number));
+        }
+        for name in ["journal-7", "journal-", "journal-0000000x", "journal-00000007.old", "other"] {
+            assert_eq!(number_of(name), None, "{name}");
+        }
+    }
+}

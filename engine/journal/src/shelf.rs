@@ -1,0 +1,211 @@
+//! The files of a journal that is being written: those in use, one made ready, those to be removed.
+//!
+//! All of them together are never longer than the journal may be. Files are made and removed
+//! without a lock held; whoever needs the one that another is making waits for it.
+
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use storage::{Folder, StableFile};
+
+use crate::chain::Chain;
+use crate::error::{JournalError, JournalErrorKind};
+use crate::options::JournalOptions;
+use crate::segment_file::name_of;
+
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    folder: Arc<dyn Folder>,
+    segment_bytes: u32,
+    length_bytes_max: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By sequence; the last one may still be written.
+    kept: Vec<Kept>,
+    spare: Spare,
+    /// Files to be removed, and their sizes.
+    unused: Vec<(u32, u64)>,
+    next_number: u32,
+}
+
+#[derive(Debug)]
+struct Kept {
+    number: u32,
+    file_bytes: u64,
+    /// The sequence behind its last transaction, once that is known.
+    end_sequence: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Spare {
+    None,
+    Making,
+    Ready(Segment),
+}
+
+/// A file of zeros, ready to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u32,
+    pub(crate) file: Arc<dyn StableFile>,
+}
+
+impl Shelf {
+    pub(crate) fn new(folder: Arc<dyn Folder>, chain: &Chain, options: &JournalOptions) -> Self {
+        let kept = chain.links.iter().map(|link| Kept {
+            number: link.header.number,
+            file_bytes: link.file_bytes,
+            end_sequence: Some(link.end.next_sequence),
+        });
+        let state = State {
+            kept: kept.collect(),
+            spare: Spare::None,
+            unused: chain.unused.clone(),
+            next_number: chain.next_number,
+        };
+        Self {
+            folder,
+            segment_bytes: options.segment_bytes,
+            length_bytes_max: options.length_bytes_max,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A new segment: the one that was made ready, or one that is made now.
+    pub(crate) fn take(&self) -> Result<Segment, JournalError> {
+        loop {
+            let mut state = self.lock();
+            match mem::replace(&mut state.spare, Spare::None) {
+                Spare::Ready(segment) => return Ok(segment),
+                Spare::Making => {
+                    state.spare = Spare::Making;
+                    let woken = self.changed.wait(state);
+                    drop(woken.expect("nobody panics with the shelf locked"));
+                }
+                Spare::None => {
+                    drop(state);
+                    self.make_ready()?;
+                }
+            }
+        }
+    }
+
+    /// Makes a segment ready, unless there is one or somebody is at it. Removes first what is of no
+    /// use any more. Fails when the journal is as long as it may be.
+    pub(crate) fn make_ready(&self) -> Result<(), JournalError> {
+        self.remove_unused()?;
+        let number = {
+            let mut state = self.lock();
+            if !matches!(state.spare, Spare::None) {
+                return Ok(());
+            }
+            if !self.has_room(&state) {
+                return Err(self.too_long());
+            }
+            state.spare = Spare::Making;
+            state.next_number = state.next_number.checked_add(1).expect("numbers last for ages");
+            state.next_number - 1
+        };
+        let created = self.folder.create(&name_of(number), u64::from(self.segment_bytes));
+        let mut state = self.lock();
+        let answer = match created {
+            Ok(file) => {
+                state.spare = Spare::Ready(Segment { number, file });
+                Ok(())
+            }
+            Err(error) => {
+                state.spare = Spare::None;
+                let what = format!("cannot make segment {}", name_of(number));
+                Err(JournalError::storage(what, error))
+            }
+        };
+        drop(state);
+        self.changed.notify_all();
+        answer
+    }
+
+    /// Whether a segment could be made ready now.
+    pub(crate) fn wants_spare(&self) -> bool {
+        let state = self.lock();
+        matches!(state.spare, Spare::None) && self.has_room(&state)
+    }
+
+    /// The segment is part of the journal from now on.
+    pub(crate) fn keep(&self, segment: &Segment) {
+        let file_bytes = u64::from(self.segment_bytes);
+        let kept = Kept { number: segment.number, file_bytes, end_sequence: None };
+        self.lock().kept.push(kept);
+    }
+
+    /// Nothing more is written to the last segment. Its end is known.
+    pub(crate) fn close_last(&self, end_sequence: u64) {
+        if let Some(last) = self.lock().kept.last_mut() {
+            last.end_sequence.get_or_insert(end_sequence);
+        }
+    }
+
+    /// The segment never became part of the journal.
+    pub(crate) fn give_up(&self, segment: &Segment) {
+        self.lock().unused.push((segment.number, u64::from(self.segment_bytes)));
+    }
+
+    /// Removes the segments whose transactions all lie before `sequence`. The last one stays: it
+    /// tells where the journal ends.
+    pub(crate) fn drop_before(&self, sequence: u64) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        let is_covered =
+            |kept: &Kept| kept.end_sequence.is_some_and(|end_sequence| end_sequence <= sequence);
+        let last = state.kept.len().saturating_sub(1);
+        let count = state.kept[..last].iter().take_while(|kept| is_covered(kept)).count();
+        let covered: Vec<_> = state.kept.drain(..count).collect();
+        state.unused.extend(covered.iter().map(|kept| (kept.number, kept.file_bytes)));
+        drop(state);
+        self.remove_unused()
+    }
+
+    /// Bytes of all files, and of those that hold the journal.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let state = self.lock();
+        (self.file_bytes(&state), state.kept.iter().map(|kept| kept.file_bytes).sum())
+    }
+
+    pub(crate) fn remove_unused(&self) -> Result<(), JournalError> {
+        loop {
+            let Some(&(number, _)) = self.lock().unused.first() else { return Ok(()) };
+            let removed = self.folder.remove(&name_of(number));
+            match removed {
+                Err(error) if error.kind != storage::StorageErrorKind::NotFound => {
+                    let what = format!("cannot remove segment {}", name_of(number));
+                    return Err(JournalError::storage(what, error));
+                }
+                // It is gone, by us or by another.
+                _ => self.lock().unused.retain(|&(unused, _)| unused != number),
+            }
+        }
+    }
+
+    fn has_room(&self, state: &State) -> bool {
+        self.file_bytes(state) + u64::from(self.segment_bytes) <= self.length_bytes_max
+    }
+
+    fn file_bytes(&self, state: &State) -> u64 {
+        let kept: u64 = state.kept.iter().map(|kept| kept.file_bytes).sum();
+        let unused: u64 = state.unused.iter().map(|&(_, file_bytes)| file_bytes).sum();
+        let spare = if matches!(state.spare, Spare::None) { 0 } else { self.segment_bytes };
+        kept + unused + u64::from(spare)
+    }
+
+    fn too_long(&self) -> JournalError {
+        let what = format!("cannot add a segment to a journal of {} bytes", self.length_bytes_max);
+        JournalError::new(JournalErrorKind::Limit, what)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics with the shelf locked")
+    }
+}

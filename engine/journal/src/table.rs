@@ -1,0 +1,47 @@
+//! What the journal's volume table says of a volume, in the codes of the region's table.
+
+use block_device::{BlockDevice, SectorSize};
+use volume::{Durability, Reduction, Volume};
+
+use crate::format::VolumeRecord;
+
+impl VolumeRecord {
+    pub(crate) fn of(volume: &Volume) -> Self {
+        let geometry = volume.geometry();
+        let sector = u32::from(geometry.sector == SectorSize::Bytes4096);
+        let reduction = place_of(&Reduction::ALL, volume.reduction());
+        let durability = place_of(&Durability::ALL, volume.durability());
+        Self {
+            id: volume.id(),
+            size_bytes: geometry.size_bytes,
+            shape: sector | (reduction << 8) | (durability << 16),
+            name: volume.name(),
+        }
+    }
+
+    pub fn sector(&self) -> SectorSize {
+        match self.shape & 0xFF {
+            0 => SectorSize::Bytes512,
+            _ => SectorSize::Bytes4096,
+        }
+    }
+
+    /// `None` for a policy that this program does not know.
+    pub fn reduction(&self) -> Option<Reduction> {
+        Reduction::ALL.get(self.byte(1)).copied()
+    }
+
+    /// `None` for a class that this program does not know.
+    pub fn durability(&self) -> Option<Durability> {
+        Durability::ALL.get(self.byte(2)).copied()
+    }
+
+    fn byte(&self, index: usize) -> usize {
+        usize::from(self.shape.to_le_bytes()[index])
+    }
+}
+
+fn place_of<T: PartialEq>(all: &[T], one: T) -> u32 {
+    let place = all.iter().position(|known| *known == one);
+    u32::try_from(place.expect("all are listed")).expect("there are few")
+}

@@ -1,0 +1,200 @@
+//! What the leader of a round does: it captures what changed in the volumes that are flushed, and
+//! appends it to the log.
+
+use std::mem;
+use std::sync::{Arc, OnceLock, Weak};
+
+use volume::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
+
+use crate::draft::{Contents, Draft, Page};
+use crate::error::{JournalError, JournalErrorKind};
+use crate::format::VolumeRecord;
+use crate::log::Log;
+use crate::meter::{Meter, Written};
+use crate::options::Clock;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// What one round after the other writes with.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) log: Log,
+    engine: Arc<OnceLock<Weak<Engine>>>,
+    table: Table,
+    /// The version of the table that the journal has.
+    written_version: Option<u64>,
+    meter: Arc<Meter>,
+    clock: Arc<dyn Clock>,
+}
+
+/// The volumes of class `journal` at one moment.
+#[derive(Debug, Default)]
+struct Table {
+    version: Option<u64>,
+    /// By id.
+    volumes: Vec<Member>,
+    encoded: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: u64,
+    block_count: u64,
+    volume: Weak<Volume>,
+}
+
+/// What is left of a round that has begun.
+struct Round {
+    walks: Vec<CaptureWalk>,
+    /// Walks whose blocks have all been captured.
+    done: usize,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        log: Log,
+        engine: Arc<OnceLock<Weak<Engine>>>,
+        meter: Arc<Meter>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { log, engine, table: Table::default(), written_version: None, meter, clock }
+    }
+
+    /// Makes durable what the volumes of these ids held when this was called, and the volume table.
+    pub(crate) fn commit(&mut self, volume_ids: &[u64]) -> Result<(), JournalError> {
+        let engine = self.engine()?;
+        self.table.refresh(&engine);
+        let mut round = Round::begin(&self.table, volume_ids);
+        loop {
+            let blocks_max = self.log.blocks_max(&self.table.encoded)?;
+            let captures = round.capture(blocks_max);
+            let is_table_new = self.table.version != self.written_version;
+            if captures.is_empty() && !is_table_new {
+                break;
+            }
+            if self.table.refresh(&engine) {
+                // What was captured may be of volumes that the old table did not know so. What the
+                // walks took goes back first, so that it is found again.
+                drop(captures);
+                round.walks.clear();
+                round = Round::begin(&self.table, volume_ids);
+                continue;
+            }
+            self.write(&captures)?;
+            captures.into_iter().for_each(Capture::settle);
+        }
+        round.walks.into_iter().for_each(CaptureWalk::end);
+        Ok(())
+    }
+
+    fn write(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
+        let mut draft = Draft::default();
+        if self.table.version != self.written_version {
+            draft.set_table(&self.table.encoded);
+        }
+        for capture in captures {
+            let id = capture.volume().id();
+            let block_count = self.table.find(id).map_or(0, |member| member.block_count);
+            for (block, contents) in capture.blocks() {
+                // Behind the end there is nothing any more.
+                if block < block_count {
+                    draft.add(self.log.known(), id, block, to_draft(contents));
+                }
+            }
+        }
+        if draft.is_empty() {
+            return Ok(());
+        }
+        self.meter.note_writing(self.clock.now());
+        let bytes = self.log.append(&mut draft, &self.table.encoded)?;
+        let written = Written {
+            blocks: draft.block_count(),
+            references: draft.reference_count(),
+            bytes,
+            position: self.log.position(),
+        };
+        if draft.has_table() {
+            self.written_version = self.table.version;
+        }
+        self.meter.note_written(written, self.clock.now());
+        Ok(())
+    }
+
+    fn engine(&self) -> Result<Arc<Engine>, JournalError> {
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        engine.ok_or_else(|| {
+            JournalError::new(JournalErrorKind::Stopped, "cannot journal a pool that was closed")
+        })
+    }
+}
+
+impl Table {
+    /// Looks at the engine's table if that has changed. Returns whether it had.
+    fn refresh(&mut self, engine: &Engine) -> bool {
+        let version = Some(engine.table_version());
+        if mem::replace(&mut self.version, version) == version {
+            return false;
+        }
+        let is_journaled = |volume: &Arc<Volume>| volume.durability() == Durability::Journal;
+        let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_journaled).collect();
+        volumes.sort_by_key(|volume| volume.id());
+        self.volumes.clear();
+        self.encoded.clear();
+        for volume in &volumes {
+            let record = VolumeRecord::of(volume);
+            record.encode(&mut self.encoded);
+            let block_count = record.size_bytes / BLOCK_BYTES;
+            let volume = Arc::downgrade(volume);
+            self.volumes.push(Member { id: record.id, block_count, volume });
+        }
+        true
+    }
+
+    fn find(&self, id: u64) -> Option<&Member> {
+        let place = self.volumes.binary_search_by_key(&id, |member| member.id).ok()?;
+        Some(&self.volumes[place])
+    }
+}
+
+impl Round {
+    /// Volumes that are not in the table, or have nothing to be journaled, are left out.
+    fn begin(table: &Table, volume_ids: &[u64]) -> Self {
+        let mut ids = volume_ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let volumes = ids.iter().filter_map(|&id| table.find(id)?.volume.upgrade());
+        let walks = volumes.filter_map(|volume| volume.walk_unjournaled()).collect();
+        Self { walks, done: 0 }
+    }
+
+    /// Captures the next blocks of all volumes, `blocks_max` at most; nothing when all were.
+    fn capture(&mut self, blocks_max: usize) -> Vec<Capture> {
+        let mut captures = Vec::new();
+        let mut room = blocks_max;
+        while room > 0
+            && let Some(walk) = self.walks.get_mut(self.done)
+        {
+            match walk.capture(room) {
+                Some(capture) => {
+                    room -= capture.block_count();
+                    captures.push(capture);
+                }
+                None => self.done += 1,
+            }
+        }
+        captures
+    }
+}
+
+fn to_draft(contents: CapturedContents<'_>) -> Contents<'_> {
+    let page = match contents {
+        CapturedContents::Hole => return Contents::Hole,
+        CapturedContents::Fill(pattern) => return Contents::Fill(pattern),
+        CapturedContents::Page(page) => page,
+    };
+    let stored = match page.bytes {
+        StoredBytes::Raw(block) => &block[..],
+        StoredBytes::Encoded(bytes) => bytes,
+    };
+    Contents::Page(Page { name: page.number, is_journaled: page.is_journaled, stored })
+}

@@ -1,0 +1,147 @@
+//! Journals that are not as they were written: what is damaged is named, and never taken for truth.
+
+mod support;
+
+use block_device::BlockDevice;
+use journal::{JournalErrorKind, Position, recover};
+use model::for_each_seed;
+use powercut::Disk;
+use support::{Bed, SET, Shadow, noise, read, roomy, write};
+
+const HEADER: u64 = 4096;
+/// A head, and a page that does not shrink.
+const TRANSACTION: u64 = 8192;
+
+/// Ten flushes of one page each: ten transactions of one length in one segment.
+fn ten_transactions() -> (Bed, u64) {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    for block in 0..10 {
+        write(&volume, block, &noise(block));
+        volume.flush().expect("the disk works");
+    }
+    let volume_id = volume.id();
+    (bed, volume_id)
+}
+
+fn first_segment(disk: &Disk) -> String {
+    disk.files()[0].name.clone()
+}
+
+/// Flips a bit of a byte of the first segment and expects an error of this kind that names it.
+#[track_caller]
+fn check_error(byte: u64, kind: JournalErrorKind) {
+    let (bed, _) = ten_transactions();
+    let name = first_segment(&bed.disk);
+    bed.disk.flip_bit(&name, byte * 8 + 3);
+    let error = read(&bed.disk, Position::START).expect_err("it is damaged");
+    assert_eq!(error.kind, kind, "{error}");
+    assert!(error.to_string().contains(&name), "{error}");
+}
+
+#[test]
+fn a_damaged_head_before_the_end_is_an_error_that_names_its_segment() {
+    check_error(HEADER + 3 * TRANSACTION + 1, JournalErrorKind::Damaged);
+    check_error(HEADER + 3 * TRANSACTION + 70, JournalErrorKind::Damaged);
+    check_error(HEADER + 4000, JournalErrorKind::Damaged);
+}
+
+#[test]
+fn a_damaged_header_of_a_segment_in_use_is_an_error_that_names_it() {
+    check_error(0, JournalErrorKind::Damaged);
+    check_error(50, JournalErrorKind::Damaged);
+    check_error(4095, JournalErrorKind::Damaged);
+}
+
+#[test]
+fn a_damaged_page_takes_one_block_and_no_other() {
+    let (bed, volume_id) = ten_transactions();
+    let name = first_segment(&bed.disk);
+    bed.disk.flip_bit(&name, (HEADER + 3 * TRANSACTION + 4096 + 77) * 8);
+    let (shadow, recovered) = read(&bed.disk, Position::START).expect("the rest is whole");
+    assert_eq!((recovered.damaged_blocks, recovered.damaged_segments), (1, vec![name]));
+    for block in 0..10 {
+        let expected = (block != 3).then(|| noise(block));
+        assert_eq!(shadow.block(volume_id, block), expected);
+    }
+}
+
+#[test]
+fn what_is_torn_at_the_end_is_left_out() {
+    for byte in [1, 4090, 4096, 8191] {
+        let (bed, volume_id) = ten_transactions();
+        bed.disk.flip_bit(&first_segment(&bed.disk), (HEADER + 9 * TRANSACTION + byte) * 8);
+        let (shadow, recovered) = read(&bed.disk, Position::START).expect("the rest is whole");
+        assert_eq!((recovered.transactions, recovered.damaged_blocks), (9, 0));
+        assert_eq!(shadow.block(volume_id, 8), Some(noise(8)));
+        assert_eq!(shadow.block(volume_id, 9), Some(vec![0; 4096]));
+    }
+}
+
+#[test]
+fn an_end_that_the_next_segment_knows_is_not_a_torn_one() {
+    let (bed, volume_id) = ten_transactions();
+    let first = first_segment(&bed.disk);
+    // A checkpoint moves the journal to a new segment.
+    let position = bed.journal.begin_checkpoint();
+    let volume = bed.engine.volume("one").expect("it is there");
+    write(&volume, 20, &noise(20));
+    volume.flush().expect("the disk works");
+    bed.disk.flip_bit(&first, (HEADER + 9 * TRANSACTION) * 8);
+    let error = read(&bed.disk, Position::START).expect_err("it is damaged");
+    assert_eq!(error.kind, JournalErrorKind::Damaged);
+    assert!(error.to_string().contains(&first), "{error}");
+    let (shadow, _) = read(&bed.disk, position).expect("what an image lacks is whole");
+    assert_eq!(shadow.block(volume_id, 20), Some(noise(20)));
+}
+
+#[test]
+fn a_missing_segment_is_named() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    for block in 0..100 {
+        write(&volume, block, &noise(block));
+        volume.flush().expect("the disk works");
+    }
+    let files = bed.disk.files();
+    assert!(files.len() > 3);
+    bed.disk.folder().remove(&files[1].name).expect("it is there");
+    let error = read(&bed.disk, Position::START).expect_err("a part is missing");
+    assert_eq!(error.kind, JournalErrorKind::Missing);
+    assert!(error.to_string().contains(&files[1].name), "{error}");
+}
+
+#[test]
+fn a_journal_of_another_pool_is_refused() {
+    let (bed, _) = ten_transactions();
+    let folder = bed.disk.folder();
+    let other = *b"another pool's..";
+    let error = recover(&*folder, other, Position::START, &mut Shadow::default());
+    let error = error.expect_err("it is of another pool");
+    assert_eq!(error.kind, JournalErrorKind::Foreign);
+    assert!(error.to_string().contains("612073657420"), "it names both: {error}");
+    assert_ne!(SET, other);
+}
+
+/// Goal: no damage makes the journal say what was never written.
+/// Method: flip one random bit, and compare each block with what it may be.
+#[test]
+fn one_flipped_bit_never_gives_wrong_data() {
+    let (bed, volume_id) = ten_transactions();
+    let used_bytes = HEADER + 10 * TRANSACTION;
+    for_each_seed("cargo test -p journal --test damage", 300, |seed| {
+        let mut random = model::Random::new(seed);
+        let (name, bit) = (first_segment(&bed.disk), random.below(used_bytes * 8));
+        bed.disk.flip_bit(&name, bit);
+        if let Ok((shadow, recovered)) = read(&bed.disk, Position::START) {
+            for block in 0..10 {
+                let is_lost = block >= recovered.transactions;
+                let expected = if is_lost { vec![0; 4096] } else { noise(block) };
+                let found = shadow.block(volume_id, block);
+                assert!(found.is_none_or(|found| found == expected), "bit {bit}, block {block}");
+            }
+            assert!(recovered.transactions >= 9, "bit {bit}: only the last one can be torn");
+        }
+        bed.disk.flip_bit(&name, bit);
+    });
+}

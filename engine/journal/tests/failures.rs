@@ -1,0 +1,168 @@
+//! Disks that fail, fill up or hang: nothing is acknowledged that is not durable.
+
+mod support;
+
+use block_device::{BlockDevice, DeviceErrorKind};
+use journal::{FailurePolicy, JournalErrorKind, JournalOptions, JournalState};
+use powercut::{Effect, Fault, Gate};
+use storage::StorageAction::{Create, Remove, WriteDurably};
+use support::{Bed, noise, roomy, wait_until, write};
+
+fn read_only() -> JournalOptions {
+    JournalOptions { policy: FailurePolicy::ReadOnly, ..roomy() }
+}
+
+fn is_failing(bed: &Bed) -> bool {
+    matches!(bed.journal.status().state, JournalState::Failing { .. })
+}
+
+/// A disk that fails in this way holds a flush until it is well again.
+#[track_caller]
+fn check_waits(effect: Effect, kind: JournalErrorKind, cause: &str) {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    volume.flush().expect("the disk works");
+    bed.disk.inject(Fault::always(&[WriteDurably, Create], effect));
+    write(&volume, 0, &noise(2));
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| volume.flush().expect("the disk recovers"));
+        wait_until("the failure shows", || is_failing(&bed));
+        let JournalState::Failing { since, failure } = bed.journal.status().state else {
+            panic!("it failed a moment ago")
+        };
+        assert_eq!(failure.kind, kind);
+        assert!(failure.cause.contains("segment") && failure.cause.contains(cause), "{failure:?}");
+        assert!(failure.at >= since);
+        assert!(bed.journal.takes_writes(), "memory takes them");
+        assert!(!flusher.is_finished(), "nothing is acknowledged");
+        bed.disk.heal();
+    });
+    assert!(!is_failing(&bed));
+    assert!(bed.journal.status().last_failure.is_some(), "it is remembered");
+    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(2)));
+}
+
+#[test]
+fn a_flush_waits_for_a_disk_that_fails() {
+    check_waits(Effect::Io, JournalErrorKind::Disk, "the disk failed");
+}
+
+#[test]
+fn a_flush_waits_for_a_disk_that_is_full() {
+    check_waits(Effect::NoSpace, JournalErrorKind::NoSpace, "make room");
+}
+
+#[test]
+fn one_failed_write_is_repeated_in_another_segment() {
+    for policy in [roomy(), read_only()] {
+        let bed = Bed::new(policy);
+        let volume = bed.create("one");
+        for block in 0..10 {
+            write(&volume, block, &noise(block));
+            bed.disk.inject(Fault::once(&[WriteDurably], 0, Effect::Io));
+            volume.flush().expect("the second attempt succeeds");
+        }
+        let (shadow, recovered) =
+            support::read(&bed.disk, journal::Position::START).expect("it is whole");
+        assert!((0..10).all(|block| shadow.block(volume.id(), block) == Some(noise(block))));
+        assert_eq!((recovered.transactions, recovered.damaged_blocks), (10, 0));
+    }
+}
+
+#[test]
+fn what_a_failed_write_left_is_not_read_once_another_took_its_place() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    volume.flush().expect("the disk works");
+    for round in 0..20 {
+        write(&volume, 0, &noise(100 + round));
+        write(&volume, 1 + round, &noise(round));
+        bed.disk.inject(Fault::once(&[WriteDurably], round % 3, Effect::Io));
+        volume.flush().expect("a later attempt succeeds");
+        assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(100 + round)));
+    }
+}
+
+#[test]
+fn a_flush_that_may_not_wait_fails_and_the_journal_resumes_when_the_disk_does() {
+    let bed = Bed::new(read_only());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    bed.disk.inject(Fault::always(&[WriteDurably], Effect::Io));
+    let error = volume.flush().expect_err("the disk fails");
+    assert_eq!(error.kind, DeviceErrorKind::NotDurable);
+    assert!(!bed.journal.takes_writes());
+    bed.journal.tend().expect_err("the disk fails still");
+    assert!(!bed.journal.takes_writes());
+    bed.disk.heal();
+    bed.journal.tend().expect("the disk works");
+    assert!(bed.journal.takes_writes() && !is_failing(&bed));
+    volume.flush().expect("the disk works");
+    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)), "it was still marked");
+}
+
+#[test]
+fn a_failing_disk_does_not_fill_up_with_attempts() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    bed.disk.inject(Fault::always(&[WriteDurably, Remove], Effect::Io));
+    std::thread::scope(|scope| {
+        scope.spawn(|| volume.flush().expect("the disk recovers"));
+        let mut failures = std::collections::BTreeSet::new();
+        wait_until("it is tried many times", || {
+            let failure = bed.journal.status().last_failure;
+            failures.extend(failure.map(|it| it.at));
+            failures.len() > 20
+        });
+        let files = bed.disk.files();
+        assert!(files.len() <= 2, "{files:?}");
+        bed.disk.heal();
+    });
+}
+
+#[test]
+fn a_write_that_hangs_is_not_acknowledged_and_shows() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    let gate = Gate::new();
+    bed.disk.inject(Fault::once(&[WriteDurably], 1, Effect::Hold(gate.clone())));
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| volume.flush().expect("it takes its time"));
+        gate.wait_until_reached_by(1);
+        assert!(bed.journal.status().writing_for.is_some());
+        assert!(!flusher.is_finished());
+        gate.open();
+    });
+    assert_eq!(bed.journal.status().writing_for, None);
+}
+
+#[test]
+fn a_journal_that_is_stopped_lets_go_of_flushes_that_wait() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    bed.disk.inject(Fault::always(&[WriteDurably, Create], Effect::Io));
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| bed.journal.flush(&volume).expect_err("it was stopped"));
+        wait_until("the failure shows", || is_failing(&bed));
+        bed.journal.stop();
+        let error = flusher.join().expect("no panic");
+        assert_eq!(error.0.kind, JournalErrorKind::Stopped);
+    });
+    let error = bed.journal.flush(&volume).expect_err("it stays stopped");
+    assert_eq!(error.0.kind, JournalErrorKind::Stopped);
+    assert!(volume.unjournaled_blocks() > 0);
+}
+
+#[test]
+fn a_pool_that_is_closed_is_not_journaled() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    let support::Parts { journal, .. } = bed.close_engine();
+    let error = journal.flush(&volume).expect_err("the engine is gone");
+    assert_eq!(error.0.kind, JournalErrorKind::Stopped);
+}

@@ -1,0 +1,148 @@
+//! An engine whose flushes go through a journal on a simulated disk, and what can be read back.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+mod shadow;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block_device::BlockDevice;
+use journal::{
+    FailurePolicy, Journal, JournalError, JournalOptions, JournalSpec, Position, Recovered, SetId,
+    SystemClock, recover,
+};
+use powercut::Disk;
+use region::{Region, RegionSpec};
+use volume::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
+
+pub(crate) use shadow::Shadow;
+
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const SET: SetId = *b"a set of a test.";
+
+/// The longest that a test waits for something that is to happen.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Four short segments.
+pub(crate) fn small() -> JournalOptions {
+    JournalOptions {
+        length_bytes_max: MIB,
+        segment_bytes: 256 << 10,
+        known_pages_max: 1024,
+        policy: FailurePolicy::Wait,
+        retry_after: Duration::from_millis(1),
+        retry_after_max: Duration::from_millis(4),
+        patience: Duration::from_millis(50),
+    }
+}
+
+/// As many short segments as a test may want.
+pub(crate) fn roomy() -> JournalOptions {
+    JournalOptions { length_bytes_max: 64 * MIB, ..small() }
+}
+
+pub(crate) struct Bed {
+    memory: tempfile::TempDir,
+    pub(crate) disk: Disk,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) journal: Arc<Journal>,
+}
+
+/// What is left of a bed without an engine.
+pub(crate) struct Parts {
+    pub(crate) memory: tempfile::TempDir,
+    pub(crate) disk: Disk,
+    pub(crate) journal: Arc<Journal>,
+}
+
+impl Bed {
+    /// A fresh pool, and a journal on an empty disk.
+    pub(crate) fn new(options: JournalOptions) -> Self {
+        Self::on(Disk::new(1 << 30), Position::START, options)
+    }
+
+    /// A fresh pool, and the journal on this disk, which an image covers up to a position.
+    pub(crate) fn on(disk: Disk, covered: Position, options: JournalOptions) -> Self {
+        let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = Arc::new(open_engine(&memory));
+        let spec = JournalSpec { covered, ..spec(&disk, options) };
+        let journal = Arc::new(Journal::open(spec).expect("the journal is whole"));
+        journal.serve(&engine);
+        Self { memory, disk, engine, journal }
+    }
+
+    /// The daemon is killed and started again: memory and disk are as they were.
+    pub(crate) fn restart(self, options: JournalOptions) -> Self {
+        let Self { memory, disk, engine, journal } = self;
+        drop((engine, journal));
+        let engine = Arc::new(open_engine(&memory));
+        let journal = Arc::new(Journal::open(spec(&disk, options)).expect("the journal is whole"));
+        journal.serve(&engine);
+        Self { memory, disk, engine, journal }
+    }
+
+    /// The engine goes; handles to its volumes and the journal stay.
+    pub(crate) fn close_engine(self) -> Parts {
+        let Self { memory, disk, engine, journal } = self;
+        drop(engine);
+        Parts { memory, disk, journal }
+    }
+
+    pub(crate) fn create(&self, name: &str) -> Arc<Volume> {
+        self.create_as(name, Durability::Journal)
+    }
+
+    pub(crate) fn create_as(&self, name: &str, durability: Durability) -> Arc<Volume> {
+        let name = name.parse().expect("a good name");
+        let spec = VolumeSpec { durability, ..VolumeSpec::new(name, 64 * MIB) };
+        self.engine.create_volume(spec).expect("there is room")
+    }
+
+    /// What the journal says from its beginning.
+    pub(crate) fn recover(&self) -> Shadow {
+        read(&self.disk, Position::START).expect("the journal is whole").0
+    }
+}
+
+pub(crate) fn spec(disk: &Disk, options: JournalOptions) -> JournalSpec {
+    JournalSpec {
+        folder: disk.folder(),
+        set_id: SET,
+        covered: Position::START,
+        options,
+        clock: Arc::new(SystemClock::new()),
+    }
+}
+
+pub(crate) fn read(disk: &Disk, from: Position) -> Result<(Shadow, Recovered), JournalError> {
+    let mut shadow = Shadow::default();
+    let recovered = recover(&*disk.folder(), SET, from, &mut shadow)?;
+    Ok((shadow, recovered))
+}
+
+fn open_engine(memory: &tempfile::TempDir) -> Engine {
+    let path = memory.path().join("region");
+    let region = Region::open(&RegionSpec { path, size_bytes: 32 * MIB });
+    let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+    Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+}
+
+/// A block that does not shrink.
+pub(crate) fn noise(seed: u64) -> Vec<u8> {
+    let mut random = model::Random::new(seed);
+    (0..BLOCK / 8).flat_map(|_| random.number().to_le_bytes()).collect()
+}
+
+pub(crate) fn write(volume: &Volume, block: u64, contents: &[u8]) {
+    volume.write(block * BLOCK, contents).expect("there is room");
+}
+
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < WAIT_MAX, "{what}");
+        std::thread::yield_now();
+    }
+}
