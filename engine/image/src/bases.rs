@@ -1,0 +1,111 @@
+//! The images that a save builds on: what their maps say of blocks that did not change.
+
+use std::collections::HashMap;
+
+use storage::AlignedBuffer;
+
+use crate::catalog::Catalog;
+use crate::chunk_reader::read_chunk;
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::manifest::{Manifest, ManifestKind};
+use crate::format::part::Part;
+use crate::manifests::read_manifest;
+use crate::names::{ChunkNumber, ImageId};
+use crate::source::BaseVolume;
+use crate::store::ImageStore;
+
+/// Images by id, with their chunks in the catalog.
+#[derive(Debug, Default)]
+pub(crate) struct Bases {
+    images: HashMap<ImageId, Manifest>,
+    /// Those that could not be used.
+    pub(crate) missing: Vec<ImageId>,
+}
+
+impl Bases {
+    /// Loads an image, once. One that is gone, damaged or of another set is missing: then blocks
+    /// count as new. Other failures are errors.
+    pub(crate) fn load(
+        &mut self,
+        store: &dyn ImageStore,
+        catalog: &mut Catalog,
+        (id, set_id): (ImageId, u128),
+    ) -> Result<(), ImageError> {
+        if self.has(id) || self.missing.contains(&id) {
+            return Ok(());
+        }
+        match read_manifest(store, id.number()) {
+            Ok(mut manifest) if is_usable(&manifest, id, set_id) => {
+                catalog.add_image(&manifest);
+                // The catalog has them now.
+                manifest.chunks = Vec::new();
+                self.images.insert(id, manifest);
+            }
+            Err(error) if !is_lost(error.kind) => return Err(error),
+            _ => self.missing.push(id),
+        }
+        Ok(())
+    }
+
+    /// Adds the chunks of an image, of whatever set, so that they are not written again. That one
+    /// is lost costs room, no more.
+    pub(crate) fn load_chunks(
+        &mut self,
+        store: &dyn ImageStore,
+        catalog: &mut Catalog,
+        id: ImageId,
+    ) -> Result<(), ImageError> {
+        if self.has(id) {
+            return Ok(());
+        }
+        match read_manifest(store, id.number()) {
+            Ok(manifest) if manifest.id == id => catalog.add_image(&manifest),
+            Err(error) if !is_lost(error.kind) => return Err(error),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has(&self, id: ImageId) -> bool {
+        self.images.contains_key(&id)
+    }
+
+    /// The part of the map that the volume had in its base image. Empty when there is none, or
+    /// when it is damaged: what is in memory is written anew then, which heals it.
+    pub(crate) fn part(
+        &self,
+        (store, catalog): (&dyn ImageStore, &Catalog),
+        base: Option<BaseVolume>,
+        part: u64,
+    ) -> Result<Part, ImageError> {
+        let Some(number) = base.and_then(|base| self.find_part(base, part)) else {
+            return Ok(Part::default());
+        };
+        let Some(place) = catalog.place(number) else { return Ok(Part::default()) };
+        let read = read_chunk(store, &place, AlignedBuffer::new());
+        let chunk = match read {
+            Err(error) if is_lost(error.kind) => return Ok(Part::default()),
+            other => other?,
+        };
+        let bytes = chunk.index.map_part(&chunk.bytes);
+        Ok(Part::read(part, bytes, &|page| catalog.has_page(page)).unwrap_or_default())
+    }
+
+    fn find_part(&self, base: BaseVolume, part: u64) -> Option<ChunkNumber> {
+        let manifest = self.images.get(&base.image)?;
+        let volume = manifest.volumes.iter().position(|known| known.id == base.volume_id)?;
+        let key = (u32::try_from(volume).ok()?, u32::try_from(part).ok()?);
+        let parts = &manifest.parts;
+        let found = parts.binary_search_by_key(&key, |part| (part.volume, part.part)).ok()?;
+        Some(parts[found].chunk)
+    }
+}
+
+fn is_usable(manifest: &Manifest, id: ImageId, set_id: u128) -> bool {
+    manifest.kind == ManifestKind::Image && manifest.id == id && manifest.set_id == set_id
+}
+
+/// Whether what was asked for will not come back by trying again.
+fn is_lost(kind: ImageErrorKind) -> bool {
+    matches!(kind, ImageErrorKind::NotFound | ImageErrorKind::Damaged)
+}

@@ -1,0 +1,224 @@
+//! The chunks that a store is known to have: by number, and by digest.
+
+use std::collections::HashMap;
+
+use crate::chunk_reader::ChunkPlace;
+use crate::format::chunk::{Built, ChunkKind, Digest};
+use crate::format::manifest::{ChunkRecord, Manifest, PackRecord};
+use crate::names::{ChunkNumber, PackName, PageNumber};
+
+/// A pack of which less than this share is in use is not referred to by blocks that are in memory:
+/// they are written anew, so that it can go.
+const SPARSE_SHARE: u64 = 4;
+
+/// A chunk, wherever it was first written.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    kind: ChunkKind,
+    digest: Digest,
+    pack: PackName,
+    offset_bytes: u32,
+    length_bytes: u32,
+    page_count: u16,
+    /// How many blocks and map parts of the image in hand refer to it.
+    use_count: u64,
+    is_in_sparse_pack: bool,
+}
+
+/// All chunks that the image in hand may refer to.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    chunks: HashMap<ChunkNumber, Known>,
+    numbers: HashMap<Digest, ChunkNumber>,
+    packs: HashMap<PackName, u64>,
+}
+
+impl Catalog {
+    /// Adds the chunks of an image.
+    pub(crate) fn add_image(&mut self, manifest: &Manifest) {
+        let sparse = sparse_packs(manifest);
+        self.packs.extend(manifest.packs.iter().map(|pack| (pack.name, pack.length_bytes)));
+        for (chunk, pack) in with_packs(manifest) {
+            let known = Known {
+                kind: chunk.kind,
+                digest: chunk.digest,
+                pack,
+                offset_bytes: chunk.offset_bytes,
+                length_bytes: chunk.length_bytes,
+                page_count: chunk.page_count,
+                use_count: 0,
+                is_in_sparse_pack: sparse.contains(&pack),
+            };
+            self.chunks.entry(chunk.number).or_insert(known);
+            if !known.is_in_sparse_pack {
+                self.numbers.entry(chunk.digest).or_insert(chunk.number);
+            }
+        }
+    }
+
+    /// Adds a chunk that was just built, at its place.
+    pub(crate) fn add_built(
+        &mut self,
+        number: ChunkNumber,
+        built: &Built,
+        (pack, offset_bytes): (PackName, u64),
+    ) {
+        let short = |bytes: u64| u32::try_from(bytes).expect("packs are short");
+        let end = offset_bytes + built.length_bytes as u64;
+        let pack_bytes = self.packs.entry(pack).or_default();
+        *pack_bytes = end.max(*pack_bytes);
+        let known = Known {
+            kind: built.kind,
+            digest: built.digest,
+            pack,
+            offset_bytes: short(offset_bytes),
+            length_bytes: short(built.length_bytes as u64),
+            page_count: built.page_count,
+            use_count: 0,
+            is_in_sparse_pack: false,
+        };
+        self.chunks.insert(number, known);
+        self.numbers.insert(built.digest, number);
+    }
+
+    pub(crate) fn number_of(&self, digest: &Digest) -> Option<ChunkNumber> {
+        self.numbers.get(digest).copied()
+    }
+
+    fn get(&self, number: ChunkNumber) -> Option<&Known> {
+        self.chunks.get(&number)
+    }
+
+    pub(crate) fn place(&self, number: ChunkNumber) -> Option<ChunkPlace> {
+        let known = self.get(number)?;
+        Some(ChunkPlace {
+            number,
+            pack: known.pack,
+            offset_bytes: known.offset_bytes,
+            length_bytes: known.length_bytes,
+            kind: known.kind,
+            digest: known.digest,
+        })
+    }
+
+    pub(crate) fn has_page(&self, page: PageNumber) -> bool {
+        self.get(page.chunk()).is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
+    }
+
+    /// Whether a block in memory is better written anew than left in the chunk's pack.
+    pub(crate) fn is_in_sparse_pack(&self, page: PageNumber) -> bool {
+        self.get(page.chunk()).is_some_and(|chunk| chunk.is_in_sparse_pack)
+    }
+
+    /// Notes that the image in hand refers to the chunk so many times.
+    pub(crate) fn note_uses(&mut self, number: ChunkNumber, count: u64) {
+        let known = self.chunks.get_mut(&number);
+        known.expect("only known chunks are referred to").use_count += count;
+    }
+
+    /// The tables of the image in hand: what it refers to.
+    pub(crate) fn tables(&self) -> (Vec<PackRecord>, Vec<ChunkRecord>) {
+        let mut used: Vec<_> =
+            self.chunks.iter().filter(|(_, known)| known.use_count > 0).collect();
+        used.sort_unstable_by_key(|(number, _)| **number);
+        let mut names: Vec<PackName> = used.iter().map(|(_, known)| known.pack).collect();
+        names.sort_unstable();
+        names.dedup();
+        let record = |(number, known): (&ChunkNumber, &Known)| {
+            let pack = names.binary_search(&known.pack).expect("all packs of used chunks");
+            ChunkRecord {
+                number: *number,
+                kind: known.kind,
+                digest: known.digest,
+                pack: u32::try_from(pack).expect("packs are fewer than chunks"),
+                offset_bytes: known.offset_bytes,
+                length_bytes: known.length_bytes,
+                page_count: known.page_count,
+                use_count: u32::try_from(known.use_count).unwrap_or(u32::MAX),
+            }
+        };
+        let chunks = used.into_iter().map(record).collect();
+        let pack = |name: &PackName| PackRecord { name: *name, length_bytes: self.packs[name] };
+        (names.iter().map(pack).collect(), chunks)
+    }
+}
+
+fn with_packs(manifest: &Manifest) -> impl Iterator<Item = (&ChunkRecord, PackName)> {
+    manifest.chunks.iter().map(|chunk| (chunk, manifest.packs[chunk.pack as usize].name))
+}
+
+/// Packs of which the image uses only a small part.
+fn sparse_packs(manifest: &Manifest) -> Vec<PackName> {
+    let mut used = vec![0; manifest.packs.len()];
+    for chunk in &manifest.chunks {
+        used[chunk.pack as usize] += used_bytes(chunk);
+    }
+    let is_sparse = |(pack, used): (&PackRecord, u64)| {
+        (used < pack.length_bytes / SPARSE_SHARE).then_some(pack.name)
+    };
+    manifest.packs.iter().zip(used).filter_map(is_sparse).collect()
+}
+
+/// How many of the chunk's bytes belong to pages that blocks refer to, at most.
+fn used_bytes(chunk: &ChunkRecord) -> u64 {
+    let (pages, used) = (u64::from(chunk.page_count), u64::from(chunk.use_count));
+    let length = u64::from(chunk.length_bytes);
+    (length * used.min(pages)).checked_div(pages).unwrap_or(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::ImageId;
+
+    fn built(letter: u8, page_count: u16) -> Built {
+        Built { kind: ChunkKind::Pages, digest: [letter; 32], length_bytes: 40_960, page_count }
+    }
+
+    fn manifest(catalog: &Catalog) -> Manifest {
+        let (packs, chunks) = catalog.tables();
+        Manifest { packs, chunks, ..Manifest::fence(ImageId::new(1, 1), 100) }
+    }
+
+    const PACK: PackName = PackName { writer: 1, index: 0 };
+
+    #[test]
+    fn only_what_is_used_gets_into_the_tables() {
+        let mut catalog = Catalog::default();
+        catalog.add_built(ChunkNumber(1), &built(1, 9), (PACK, 0));
+        let other = PackName { index: 1, ..PACK };
+        catalog.add_built(ChunkNumber(2), &built(2, 9), (other, 0));
+        catalog.note_uses(ChunkNumber(2), 1);
+        let (packs, chunks) = catalog.tables();
+        assert_eq!(packs, [PackRecord { name: other, length_bytes: 40_960 }]);
+        assert_eq!(chunks.len(), 1);
+        assert_eq!((chunks[0].number, chunks[0].use_count), (ChunkNumber(2), 1));
+    }
+
+    #[test]
+    fn a_chunk_is_found_by_digest_in_the_next_image_too() {
+        let mut catalog = Catalog::default();
+        catalog.add_built(ChunkNumber(1), &built(1, 1), (PACK, 0));
+        catalog.note_uses(ChunkNumber(1), 1);
+        let mut next = Catalog::default();
+        next.add_image(&manifest(&catalog));
+        assert_eq!(next.number_of(&[1; 32]), Some(ChunkNumber(1)));
+        assert!(next.has_page(ChunkNumber(1).page(0)));
+        assert!(!next.has_page(ChunkNumber(1).page(1)));
+        assert!(!next.has_page(ChunkNumber(2).page(0)));
+    }
+
+    #[test]
+    fn a_pack_of_which_little_is_used_is_sparse() {
+        let page = ChunkNumber(1).page(0);
+        for (uses, is_sparse) in [(1, true), (2, true), (3, false), (9, false)] {
+            let mut catalog = Catalog::default();
+            catalog.add_built(ChunkNumber(1), &built(1, 9), (PACK, 0));
+            catalog.note_uses(ChunkNumber(1), uses);
+            let mut next = Catalog::default();
+            next.add_image(&manifest(&catalog));
+            assert_eq!(next.is_in_sparse_pack(page), is_sparse, "{uses} of 9 pages");
+            assert_eq!(next.number_of(&[1; 32]).is_some(), !is_sparse);
+        }
+    }
+}

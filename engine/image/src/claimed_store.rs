@@ -1,0 +1,300 @@
+//! The one writer of a store: saves images, lets old ones go, and removes what nobody refers to.
+//!
+//! Numbers fence writers. Every image takes the next number by being created under it, which only
+//! one can; claiming a store takes a number too. So whoever claimed it before finds its own next
+//! number taken, and fails without having changed an image. A number or the number of a chunk is
+//! never given twice in a store, as long as its newest manifest can be read.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::manifest::{Manifest, ManifestKind};
+use crate::manifests::{ManifestState, read_state};
+use crate::names::{ChunkNumber, ImageId, PackName};
+use crate::save::{Prepared, Save, SaveOptions, Saved};
+use crate::source::LeafSource;
+use crate::store::{ImageStore, ObjectName};
+use crate::watch::Watch;
+
+/// How often a claim looks for a free number while others take it.
+const CLAIM_TRIES_MAX: u32 = 16;
+
+/// Chunk numbers left out when a manifest cannot be read: it may have given some.
+const CHUNK_NUMBERS_LEFT_OUT: u64 = 1 << 24;
+
+/// How many claims are remembered. A writer that slept through more could take its old number.
+const FENCES_KEPT: usize = 16;
+
+/// Which images to keep.
+#[derive(Clone, Debug)]
+pub struct Retention<'a> {
+    /// How many of the newest, at least 1. Those with a label stay besides.
+    pub newest_count: usize,
+    /// Images that volumes still read from.
+    pub in_use: &'a [ImageId],
+}
+
+/// What was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    pub images: Vec<u32>,
+    pub pack_count: u64,
+    pub pack_bytes: u64,
+}
+
+/// A store that this process alone may write to.
+#[derive(Debug)]
+pub struct ClaimedStore {
+    store: Arc<dyn ImageStore>,
+    salt: u32,
+    next_number: u32,
+    next_chunk: u64,
+    next_pack: PackName,
+    head: Option<ImageId>,
+}
+
+/// A manifest that was found.
+struct Found {
+    number: u32,
+    state: ManifestState,
+}
+
+impl ClaimedStore {
+    /// Claims the store; whoever had claimed it before can save no more. `writer` is drawn at
+    /// random for each claim.
+    pub fn claim(store: Arc<dyn ImageStore>, writer: u128) -> Result<Self, ImageError> {
+        for _ in 0..CLAIM_TRIES_MAX {
+            let mut claimed = Self::prepare(Arc::clone(&store), writer)?;
+            match claimed.put_fence() {
+                Err(error) if error.kind == ImageErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(claimed),
+            }
+        }
+        Err(ImageError::new(ImageErrorKind::Fenced, "claim the store for writing images"))
+    }
+
+    pub fn store(&self) -> &Arc<dyn ImageStore> {
+        &self.store
+    }
+
+    /// The newest image that is whole.
+    pub fn head(&self) -> Option<ImageId> {
+        self.head
+    }
+
+    /// Saves an image. It is there, whole and durable, when this returns; when it fails, the store
+    /// has the images that it had.
+    pub fn save(
+        &mut self,
+        source: &dyn LeafSource,
+        options: &SaveOptions,
+        watch: &dyn Watch,
+    ) -> Result<Saved, ImageError> {
+        let save = Save {
+            store: &*self.store,
+            source,
+            options,
+            watch,
+            id: ImageId::new(self.salt, self.next_number),
+            head: self.head,
+            next_chunk: self.next_chunk,
+            first_pack: self.next_pack,
+        };
+        let (begun, packs) = channel();
+        let result = save.prepare(begun).and_then(|it| publish(&*self.store, it));
+        let packs: Vec<PackName> = packs.iter().collect();
+        self.next_pack.index += u32::try_from(packs.len()).expect("packs are long");
+        match result {
+            Ok((manifest, saved)) => {
+                self.next_chunk = manifest.next_chunk;
+                self.next_number += 1;
+                self.head = Some(manifest.id);
+                Ok(saved)
+            }
+            Err(error) => {
+                self.remove_packs(&packs);
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes an image. Its packs go with the next collection.
+    pub fn delete(&mut self, number: u32, in_use: &[ImageId]) -> Result<(), ImageError> {
+        let attempt = || format!("delete image {number}");
+        let images = self.store.images()?;
+        if !images.iter().any(|(known, _)| *known == number) {
+            return Err(ImageError::new(ImageErrorKind::NotFound, attempt()));
+        }
+        if in_use.contains(&ImageId::new(self.salt, number)) {
+            return Err(ImageError::new(ImageErrorKind::InUse, attempt()));
+        }
+        if images.last().is_some_and(|(newest, _)| *newest == number) {
+            // So that the number is not given again.
+            self.put_fence()?;
+        }
+        self.store.remove(ObjectName::Image(number))?;
+        if self.head.is_some_and(|head| head.number() == number) {
+            self.head = newest_image(&self.find()?).map(|manifest| manifest.id);
+        }
+        Ok(())
+    }
+
+    /// Deletes images that are not to be kept, then all packs that no image refers to.
+    pub fn retain(&mut self, retention: &Retention<'_>) -> Result<Removed, ImageError> {
+        let found = self.find()?;
+        let mut newer = 0;
+        let mut removed = Removed::default();
+        for found in found.iter().rev() {
+            let ManifestState::Whole(manifest) = &found.state else { continue };
+            if manifest.kind != ManifestKind::Image {
+                continue;
+            }
+            newer += 1;
+            let is_kept = newer <= retention.newest_count.max(1)
+                || !manifest.label.is_empty()
+                || retention.in_use.contains(&manifest.id);
+            if !is_kept {
+                self.store.remove(ObjectName::Image(found.number))?;
+                removed.images.push(found.number);
+            }
+        }
+        let collected = self.collect()?;
+        Ok(Removed { images: removed.images, ..collected })
+    }
+
+    /// Removes packs that no image refers to, and what was left of manifests by a kill. It may be
+    /// killed itself at any moment. Refuses while a manifest cannot be read: its packs would go.
+    pub fn collect(&mut self) -> Result<Removed, ImageError> {
+        for found in self.find()? {
+            if let ManifestState::Unfinished = found.state {
+                self.store.remove(ObjectName::Image(found.number))?;
+            }
+        }
+        // Looked at again: who was still writing one of those may have finished before it went.
+        let (mut used, mut fences) = (HashSet::new(), Vec::new());
+        for found in self.find()? {
+            match found.state {
+                ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Fence => {
+                    fences.push(found.number);
+                }
+                ManifestState::Whole(manifest) => {
+                    used.extend(manifest.packs.iter().map(|pack| pack.name));
+                }
+                ManifestState::Unfinished => {}
+                ManifestState::Unreadable(error) => {
+                    let attempt = format!("collect packs while image {} is there", found.number);
+                    return Err(ImageError::new(error.kind, attempt).with_source(error));
+                }
+            }
+        }
+        for number in fences.iter().rev().skip(FENCES_KEPT) {
+            self.store.remove(ObjectName::Image(*number))?;
+        }
+        let mut removed = Removed::default();
+        for (name, length_bytes) in self.store.packs()? {
+            if !used.contains(&name) {
+                self.store.remove(ObjectName::Pack(name))?;
+                removed.pack_count += 1;
+                removed.pack_bytes += length_bytes;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Looks at what is there.
+    fn prepare(store: Arc<dyn ImageStore>, writer: u128) -> Result<Self, ImageError> {
+        let found = find(&*store)?;
+        let newest = found.iter().rev().find_map(whole);
+        let is_unsure = found.iter().any(|found| unreadable(found).is_some());
+        let mut unread = found.iter().filter_map(unreadable);
+        if let Some(error) = unread.find(|error| error.kind == ImageErrorKind::Newer) {
+            let attempt = "claim a store with a manifest that cannot be read";
+            let source = error.attempt.clone();
+            return Err(ImageError::new(ImageErrorKind::Newer, attempt).with_source(source));
+        }
+        let known = newest.map_or(1, |manifest| manifest.next_chunk);
+        let left_out = if is_unsure { CHUNK_NUMBERS_LEFT_OUT } else { 0 };
+        // Any salt but 0 does; the bits of the writer's name are random.
+        let fresh_salt = u32::try_from(writer & 0xFFFF_FFFF).expect("32 bits were kept") | 1;
+        Ok(Self {
+            salt: newest.map_or(fresh_salt, |manifest| manifest.id.salt()),
+            next_number: found.last().map_or(0, |found| found.number) + 1,
+            next_chunk: (known + left_out).min(ChunkNumber::END),
+            next_pack: PackName { writer, index: 0 },
+            head: newest_image(&found).map(|manifest| manifest.id),
+            store,
+        })
+    }
+
+    /// Takes the next number without an image.
+    fn put_fence(&mut self) -> Result<(), ImageError> {
+        let fence = Manifest::fence(ImageId::new(self.salt, self.next_number), self.next_chunk);
+        self.store.create_image(self.next_number, &fence.encode())?;
+        self.next_number += 1;
+        Ok(())
+    }
+
+    fn find(&self) -> Result<Vec<Found>, ImageError> {
+        find(&*self.store)
+    }
+
+    /// Removes what a save that failed left. What cannot be removed is collected later.
+    fn remove_packs(&self, packs: &[PackName]) {
+        for name in packs {
+            let _ = self.store.remove(ObjectName::Pack(*name));
+        }
+    }
+}
+
+fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Saved), ImageError> {
+    let bytes = prepared.manifest.encode();
+    let number = prepared.manifest.id.number();
+    match store.create_image(number, &bytes) {
+        Err(error) if error.kind == ImageErrorKind::AlreadyExists => {
+            Err(ImageError::new(ImageErrorKind::Fenced, error.attempt.clone()).with_source(error))
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok((prepared.manifest.clone(), prepared.saved(bytes.len()))),
+    }
+}
+
+/// All manifests and what became of them, ascending. Without their long tables: there may be many.
+fn find(store: &dyn ImageStore) -> Result<Vec<Found>, ImageError> {
+    let mut found = Vec::new();
+    for (number, size_bytes) in store.images()? {
+        match read_state(store, number, size_bytes) {
+            Ok(mut state) => {
+                if let ManifestState::Whole(manifest) = &mut state {
+                    (manifest.chunks, manifest.parts) = (Vec::new(), Vec::new());
+                }
+                found.push(Found { number, state });
+            }
+            // It was removed since it was listed.
+            Err(error) if error.kind == ImageErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn whole(found: &Found) -> Option<&Manifest> {
+    match &found.state {
+        ManifestState::Whole(manifest) => Some(manifest),
+        _ => None,
+    }
+}
+
+fn unreadable(found: &Found) -> Option<&ImageError> {
+    match &found.state {
+        ManifestState::Unreadable(error) => Some(error),
+        _ => None,
+    }
+}
+
+fn newest_image(found: &[Found]) -> Option<&Manifest> {
+    let mut images = found.iter().rev().filter_map(whole);
+    images.find(|manifest| manifest.kind == ManifestKind::Image)
+}

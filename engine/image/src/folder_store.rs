@@ -1,0 +1,170 @@
+//! A store in a folder of files.
+
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+
+use storage::{AlignedBuffer, FileInfo, Folder, FolderLock, LinuxFolder, StableFile, StorageError};
+
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::ALIGNMENT_BYTES;
+use crate::names::PackName;
+use crate::store::{ImageStore, ObjectName, PackWriter};
+
+/// Images as files: `images/0000000007` and `packs/<writer>-<index>` within a folder.
+#[derive(Debug)]
+pub struct FolderStore {
+    images: Arc<dyn Folder>,
+    packs: Arc<dyn Folder>,
+    _lock: Option<FolderLock>,
+}
+
+impl FolderStore {
+    /// A store in `folder`, which is made ready where it is not.
+    pub fn new(folder: &dyn Folder) -> Result<Self, ImageError> {
+        let within = |name| {
+            let error = |error| ImageError::from_storage(error, format!("open the folder {name}"));
+            folder.folder(name).map_err(error)
+        };
+        Ok(Self { images: within("images")?, packs: within("packs")?, _lock: None })
+    }
+
+    /// The store in the directory at `path`, made if there is none. Its files can be read while
+    /// others write.
+    pub fn open(path: &Path) -> Result<Self, ImageError> {
+        Self::new(&open_folder(path)?)
+    }
+
+    /// As [`FolderStore::open`], and keeps other processes of this host from doing the same until
+    /// it is dropped: for those who write.
+    pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
+        let folder = open_folder(path)?;
+        let attempt = || format!("claim the folder {} for writing images", path.display());
+        let lock = folder.lock().map_err(|error| ImageError::from_storage(error, attempt()))?;
+        Ok(Self { _lock: Some(lock), ..Self::new(&folder)? })
+    }
+
+    fn folder_of(&self, object: ObjectName) -> (&dyn Folder, String) {
+        match object {
+            ObjectName::Image(number) => (&*self.images, image_file(number)),
+            ObjectName::Pack(name) => (&*self.packs, name.to_string()),
+        }
+    }
+
+    fn write_image(&self, number: u32, manifest: &[u8]) -> Result<(), StorageError> {
+        let file = self.images.create(&image_file(number), manifest.len() as u64)?;
+        let mut bytes = AlignedBuffer::with_capacity(manifest.len());
+        bytes.extend_from_slice(manifest);
+        let (header, body) = bytes.split_at(ALIGNMENT_BYTES.min(manifest.len()));
+        // The header comes last: a manifest without it was never finished.
+        let written = write_durably(&*file, ALIGNMENT_BYTES as u64, body)
+            .and_then(|()| write_durably(&*file, 0, header));
+        if written.is_err() {
+            // The number is free again. If that fails too, it stays taken by an unfinished one.
+            let _ = self.images.remove(&image_file(number));
+        }
+        written
+    }
+}
+
+impl ImageStore for FolderStore {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        let attempt = || format!("begin pack {name}");
+        let file = self.packs.create(&name.to_string(), 0);
+        let file = file.map_err(|error| ImageError::from_storage(error, attempt()))?;
+        Ok(Box::new(FilePack { name, file, length_bytes: 0 }))
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        let attempt = || format!("create the manifest of image {number}");
+        let written = self.write_image(number, manifest);
+        written.map_err(|error| ImageError::from_storage(error, attempt()))
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        let (folder, file) = self.folder_of(object);
+        let read = folder.open(&file).and_then(|file| {
+            // Beyond the end is damage to whoever reads, not a mistake of the caller.
+            let end = offset.checked_add(into.len() as u64);
+            match end.is_some_and(|end| end <= file.size_bytes()) {
+                true => file.read(offset, into).map(|()| true),
+                false => Ok(false),
+            }
+        });
+        let attempt = || format!("read {} bytes at {offset} of {object}", into.len());
+        match read {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ImageError::new(ImageErrorKind::Damaged, attempt())
+                .with_source("the file is shorter than it was")),
+            Err(error) => Err(ImageError::from_storage(error, attempt())),
+        }
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        let files = list(&*self.images, "images")?;
+        let number = |file: &FileInfo| {
+            let number = file.name.parse().ok()?;
+            (image_file(number) == file.name).then_some((number, file.size_bytes))
+        };
+        Ok(files.iter().filter_map(number).collect())
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        let files = list(&*self.packs, "packs")?;
+        let name = |file: &FileInfo| Some((file.name.parse().ok()?, file.size_bytes));
+        Ok(files.iter().filter_map(name).collect())
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        let (folder, file) = self.folder_of(object);
+        let removed = folder.remove(&file).and_then(|()| folder.sync_names());
+        match removed.map_err(|error| ImageError::from_storage(error, format!("remove {object}"))) {
+            Err(error) if error.kind == ImageErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FilePack {
+    name: PackName,
+    file: Arc<dyn StableFile>,
+    length_bytes: u64,
+}
+
+impl PackWriter for FilePack {
+    fn append(&mut self, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        let written = self.file.write(self.length_bytes, &[IoSlice::new(bytes)]);
+        let attempt = || {
+            format!("write {} bytes at {} of pack {}", bytes.len(), self.length_bytes, self.name)
+        };
+        written.map_err(|error| ImageError::from_storage(error, attempt()))?;
+        self.length_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), ImageError> {
+        let attempt = || format!("finish pack {}", self.name);
+        self.file.sync().map_err(|error| ImageError::from_storage(error, attempt()))
+    }
+}
+
+fn image_file(number: u32) -> String {
+    format!("{number:010}")
+}
+
+fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
+    let attempt = || format!("open the folder {} for images", path.display());
+    LinuxFolder::open_or_make(path).map_err(|error| ImageError::from_storage(error, attempt()))
+}
+
+fn list(folder: &dyn Folder, what: &str) -> Result<Vec<FileInfo>, ImageError> {
+    folder.list().map_err(|error| ImageError::from_storage(error, format!("list the {what}")))
+}
+
+fn write_durably(file: &dyn StableFile, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+    match bytes {
+        [] => Ok(()),
+        bytes => file.write_durably(offset, &[IoSlice::new(bytes)]),
+    }
+}

@@ -1,0 +1,506 @@
+//! Manifests: what one image consists of.
+//!
+//! ```text
+//! 0          4096
+//! ┌──────────┬───────────────┬─────────────┬──────────────┬─────────────┬───────┐
+//! │ header   │ volumes       │ packs       │ chunks       │ map parts   │ zeros │
+//! │ digests  │ 192 B each    │ 32 B each   │ 64 B each    │ 16 B each   │       │
+//! └──────────┴───────────────┴─────────────┴──────────────┴─────────────┴───────┘
+//! ```
+
+use crate::error::Disbelief;
+use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, Digest, HEADER_BYTES};
+use crate::format::fields::{Fields, PutFields};
+use crate::format::part::PART_LEAVES;
+use crate::format::{ALIGNMENT_BYTES, VERSION};
+use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName};
+use crate::volume_record::{Coded, IMAGE_NAME_BYTES_MAX, ImageVolume};
+
+/// The longest label of an image, in bytes.
+pub const LABEL_BYTES_MAX: usize = 63;
+
+/// The longest pack.
+pub(crate) const PACK_BYTES_MAX: u64 = 64 << 20;
+
+/// The longest manifest that is read: enough for some 16 million chunks.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+const MAGIC: &[u8; 8] = b"MEMIMAGE";
+const BODY_DIGEST_OFFSET: usize = 192;
+const HEADER_DIGEST_OFFSET: usize = 224;
+
+const VOLUME_BYTES: usize = 192;
+const PACK_BYTES: usize = 32;
+const CHUNK_BYTES: usize = 64;
+const PART_BYTES: usize = 16;
+
+/// Whether a manifest describes an image or only takes a number, so that nobody else gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManifestKind {
+    Image,
+    Fence,
+}
+
+/// Where the journal goes on behind an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalPosition {
+    pub epoch: u64,
+    pub sequence: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PackRecord {
+    pub(crate) name: PackName,
+    pub(crate) length_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkRecord {
+    pub(crate) number: ChunkNumber,
+    pub(crate) kind: ChunkKind,
+    pub(crate) digest: Digest,
+    /// Index among the manifest's packs.
+    pub(crate) pack: u32,
+    pub(crate) offset_bytes: u32,
+    pub(crate) length_bytes: u32,
+    pub(crate) page_count: u16,
+    /// How many blocks of the image refer to the chunk, at most 2³² − 1.
+    pub(crate) use_count: u32,
+}
+
+/// Which chunk has a part of a volume's map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartRecord {
+    /// Index among the manifest's volumes.
+    pub(crate) volume: u32,
+    pub(crate) part: u32,
+    pub(crate) chunk: ChunkNumber,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) kind: ManifestKind,
+    pub(crate) id: ImageId,
+    /// The durable set that region, journal and image belong to.
+    pub(crate) set_id: u128,
+    pub(crate) created_seconds: u64,
+    pub(crate) journal: JournalPosition,
+    /// The first chunk number that no image has used so far.
+    pub(crate) next_chunk: u64,
+    pub(crate) label: String,
+    pub(crate) volumes: Vec<ImageVolume>,
+    pub(crate) packs: Vec<PackRecord>,
+    /// Ascending by number.
+    pub(crate) chunks: Vec<ChunkRecord>,
+    /// Ascending by volume and part.
+    pub(crate) parts: Vec<PartRecord>,
+}
+
+impl Manifest {
+    /// A manifest that only takes its number.
+    pub(crate) fn fence(id: ImageId, next_chunk: u64) -> Self {
+        Self {
+            kind: ManifestKind::Fence,
+            id,
+            set_id: 0,
+            created_seconds: 0,
+            journal: JournalPosition::default(),
+            next_chunk,
+            label: String::new(),
+            volumes: Vec::new(),
+            packs: Vec::new(),
+            chunks: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn chunk(&self, number: ChunkNumber) -> Option<&ChunkRecord> {
+        let found = self.chunks.binary_search_by_key(&number, |chunk| chunk.number).ok()?;
+        Some(&self.chunks[found])
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.volumes.iter().for_each(|volume| put_volume(&mut body, volume));
+        self.packs.iter().for_each(|pack| put_pack(&mut body, pack));
+        self.chunks.iter().for_each(|chunk| put_chunk(&mut body, chunk));
+        self.parts.iter().for_each(|part| put_part(&mut body, part));
+        let padded = body.len().next_multiple_of(ALIGNMENT_BYTES);
+        let mut bytes = self.encode_header(&body);
+        bytes.extend_from_slice(&body);
+        bytes.resize(HEADER_BYTES + padded, 0);
+        bytes
+    }
+
+    fn encode_header(&self, body: &[u8]) -> Vec<u8> {
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.put(MAGIC);
+        header.put_u32(VERSION);
+        header.put_u32(match self.kind {
+            ManifestKind::Image => 1,
+            ManifestKind::Fence => 2,
+        });
+        header.put_u64(self.id.word());
+        header.put_u128(self.set_id);
+        header.put_u64(self.created_seconds);
+        header.put_u64(self.journal.epoch);
+        header.put_u64(self.journal.sequence);
+        header.put_u64(self.next_chunk);
+        let counts =
+            [self.volumes.len(), self.packs.len(), self.chunks.len(), self.parts.len(), body.len()];
+        counts.iter().for_each(|&count| header.put_u64(count as u64));
+        header.put_u8(u8::try_from(self.label.len()).expect("labels are short"));
+        header.put(self.label.as_bytes());
+        header.resize(BODY_DIGEST_OFFSET, 0);
+        header.put(blake3::hash(body).as_bytes());
+        header.resize(HEADER_BYTES, 0);
+        let digest = *blake3::hash(&header).as_bytes();
+        header[HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32].copy_from_slice(&digest);
+        header
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Disbelief> {
+        let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
+            return Err(Disbelief::Unfinished);
+        };
+        check_header(header)?;
+        let malformed = Disbelief::Damaged("the manifest's header contradicts itself");
+        let (mut manifest, counts) = read_header(header).ok_or(malformed)?;
+        let body_bytes = usize::try_from(counts[4]).ok().filter(|&length| length <= body.len());
+        let body = &body[..body_bytes.ok_or(malformed)?];
+        if blake3::hash(body).as_bytes()[..] != header[BODY_DIGEST_OFFSET..BODY_DIGEST_OFFSET + 32]
+        {
+            return Err(Disbelief::Damaged("the manifest's tables are damaged"));
+        }
+        let mut fields = Fields::new(body);
+        read_body(&mut manifest, &mut fields, counts).ok_or(malformed)?;
+        manifest.check().ok_or(malformed)?;
+        Ok(manifest)
+    }
+
+    /// Whether everything that is referred to is there.
+    fn check(&self) -> Option<()> {
+        let numbers_rise = self.chunks.is_sorted_by(|one, next| one.number < next.number);
+        let parts_rise =
+            self.parts.is_sorted_by(|one, next| (one.volume, one.part) < (next.volume, next.part));
+        let all_are_in_order = self.volumes.iter().all(ImageVolume::is_sound)
+            && self.chunks.iter().all(|chunk| self.is_chunk_in_order(chunk))
+            && self.parts.iter().all(|part| self.is_part_in_order(*part));
+        (numbers_rise && parts_rise && all_are_in_order).then_some(())
+    }
+
+    fn is_chunk_in_order(&self, chunk: &ChunkRecord) -> bool {
+        let Some(pack) = usize::try_from(chunk.pack).ok().and_then(|pack| self.packs.get(pack))
+        else {
+            return false;
+        };
+        let length = chunk.length_bytes as usize;
+        let end = u64::from(chunk.offset_bytes) + u64::from(chunk.length_bytes);
+        let page_count = usize::from(chunk.page_count);
+        chunk.number.0 < self.next_chunk
+            && (HEADER_BYTES..=CHUNK_BYTES_MAX).contains(&length)
+            && length.is_multiple_of(ALIGNMENT_BYTES)
+            && (chunk.offset_bytes as usize).is_multiple_of(ALIGNMENT_BYTES)
+            && end <= pack.length_bytes
+            && (chunk.kind == ChunkKind::Map) == (page_count == 0)
+            && page_count <= CHUNK_PAGES_MAX
+    }
+
+    fn is_part_in_order(&self, part: PartRecord) -> bool {
+        let volume = usize::try_from(part.volume).ok().and_then(|index| self.volumes.get(index));
+        let has_leaf =
+            volume.is_some_and(|volume| u64::from(part.part) * PART_LEAVES < volume.leaf_count());
+        has_leaf && self.chunk(part.chunk).is_some_and(|chunk| chunk.kind == ChunkKind::Map)
+    }
+}
+
+fn check_header(header: &[u8]) -> Result<(), Disbelief> {
+    if header.iter().all(|&byte| byte == 0) {
+        return Err(Disbelief::Unfinished);
+    }
+    let mut fields = Fields::new(header);
+    if fields.array() != Some(*MAGIC) {
+        return Err(Disbelief::Damaged("it does not begin as a manifest"));
+    }
+    let mut cleared = header.to_vec();
+    let digest = HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32;
+    cleared[digest.clone()].fill(0);
+    let is_whole = blake3::hash(&cleared).as_bytes()[..] == header[digest];
+    // All versions keep these two fields and the header's digest where they are.
+    match fields.u32() {
+        _ if !is_whole => Err(Disbelief::Damaged("the manifest's header is damaged")),
+        Some(VERSION) => Ok(()),
+        Some(version) if version > VERSION => Err(Disbelief::Newer(version)),
+        _ => Err(Disbelief::Damaged("the manifest is of no known version")),
+    }
+}
+
+/// All but the tables, whose sizes are given with it.
+fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
+    let mut fields = Fields::new(header);
+    fields.bytes(12)?;
+    let kind = match fields.u32()? {
+        1 => ManifestKind::Image,
+        2 => ManifestKind::Fence,
+        _ => return None,
+    };
+    let id = ImageId::from_word(fields.u64()?).filter(|id| id.number() > 0)?;
+    let mut manifest = Manifest::fence(id, 0);
+    manifest.kind = kind;
+    manifest.set_id = fields.u128()?;
+    manifest.created_seconds = fields.u64()?;
+    manifest.journal.epoch = fields.u64()?;
+    manifest.journal.sequence = fields.u64()?;
+    manifest.next_chunk = fields.u64().filter(|&next| next <= ChunkNumber::END)?;
+    let mut counts = [0; 5];
+    for count in &mut counts {
+        *count = fields.u64()?;
+    }
+    let label_bytes = usize::from(fields.u8()?);
+    let label = fields.bytes(label_bytes).filter(|_| label_bytes <= LABEL_BYTES_MAX)?;
+    manifest.label = std::str::from_utf8(label).ok()?.to_owned();
+    Some((manifest, counts))
+}
+
+fn read_body(manifest: &mut Manifest, fields: &mut Fields<'_>, counts: [u64; 5]) -> Option<()> {
+    manifest.volumes = table(fields, (counts[0], VOLUME_BYTES), read_volume)?;
+    manifest.packs = table(fields, (counts[1], PACK_BYTES), read_pack)?;
+    manifest.chunks = table(fields, (counts[2], CHUNK_BYTES), read_chunk)?;
+    manifest.parts = table(fields, (counts[3], PART_BYTES), read_part)?;
+    fields.is_empty().then_some(())
+}
+
+/// Reads `count` records of `record_bytes`; nothing is allocated before they are known to be there.
+fn table<T>(
+    fields: &mut Fields<'_>,
+    (count, record_bytes): (u64, usize),
+    read: fn(&mut Fields<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let bytes = fields.bytes(usize::try_from(count).ok()?.checked_mul(record_bytes)?)?;
+    bytes.chunks_exact(record_bytes).map(|record| read(&mut Fields::new(record))).collect()
+}
+
+fn put_volume(into: &mut Vec<u8>, volume: &ImageVolume) {
+    let end = into.len() + VOLUME_BYTES;
+    for word in [volume.id, volume.origin, volume.created_seconds, volume.size_bytes] {
+        into.put_u64(word);
+    }
+    into.put_u8(volume.sector.code());
+    into.put_u8(volume.reduction.code());
+    into.put_u8(volume.durability.code());
+    into.put_u8(volume.capacity.code());
+    into.put_u8(volume.kind.code());
+    into.put_u8(u8::try_from(volume.name.len()).expect("names are short"));
+    into.put_zeros(2);
+    into.put(volume.name.as_bytes());
+    into.resize(end, 0);
+}
+
+fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
+    let (id, origin) = (fields.u64()?, fields.u64()?);
+    let (created_seconds, size_bytes) = (fields.u64()?, fields.u64()?);
+    let sector = Coded::from_code(fields.u8()?)?;
+    let reduction = Coded::from_code(fields.u8()?)?;
+    let durability = Coded::from_code(fields.u8()?)?;
+    let capacity = Coded::from_code(fields.u8()?)?;
+    let kind = Coded::from_code(fields.u8()?)?;
+    let name_bytes = usize::from(fields.u8()?);
+    fields.zeros(2)?;
+    let name = fields.bytes(name_bytes).filter(|_| name_bytes <= IMAGE_NAME_BYTES_MAX)?;
+    let name = std::str::from_utf8(name).ok()?.to_owned();
+    Some(ImageVolume {
+        name,
+        id,
+        origin,
+        created_seconds,
+        size_bytes,
+        sector,
+        reduction,
+        durability,
+        capacity,
+        kind,
+    })
+}
+
+fn put_pack(into: &mut Vec<u8>, pack: &PackRecord) {
+    into.put_u128(pack.name.writer);
+    into.put_u32(pack.name.index);
+    into.put_u32(0);
+    into.put_u64(pack.length_bytes);
+}
+
+fn read_pack(fields: &mut Fields<'_>) -> Option<PackRecord> {
+    let name = PackName { writer: fields.u128()?, index: fields.u32()? };
+    fields.zeros(4)?;
+    let length_bytes = fields.u64().filter(|&length| length <= PACK_BYTES_MAX)?;
+    Some(PackRecord { name, length_bytes })
+}
+
+fn put_chunk(into: &mut Vec<u8>, chunk: &ChunkRecord) {
+    into.put_u64(chunk.number.0);
+    into.put_u32(chunk.pack);
+    into.put_u32(chunk.offset_bytes);
+    into.put_u32(chunk.length_bytes);
+    into.put_u32(chunk.use_count);
+    into.put_u16(chunk.page_count);
+    into.put_u16(u16::try_from(chunk.kind.code()).expect("codes are small"));
+    into.put_zeros(4);
+    into.put(&chunk.digest);
+}
+
+fn read_chunk(fields: &mut Fields<'_>) -> Option<ChunkRecord> {
+    let number = ChunkNumber(fields.u64()?);
+    let pack = fields.u32()?;
+    let (offset_bytes, length_bytes) = (fields.u32()?, fields.u32()?);
+    let use_count = fields.u32()?;
+    let page_count = fields.u16()?;
+    let kind = ChunkKind::from_code(u32::from(fields.u16()?))?;
+    fields.zeros(4)?;
+    let digest = fields.array()?;
+    Some(ChunkRecord {
+        number,
+        kind,
+        digest,
+        pack,
+        offset_bytes,
+        length_bytes,
+        page_count,
+        use_count,
+    })
+}
+
+fn put_part(into: &mut Vec<u8>, part: &PartRecord) {
+    into.put_u32(part.volume);
+    into.put_u32(part.part);
+    into.put_u64(part.chunk.0);
+}
+
+fn read_part(fields: &mut Fields<'_>) -> Option<PartRecord> {
+    let (volume, part) = (fields.u32()?, fields.u32()?);
+    Some(PartRecord { volume, part, chunk: ChunkNumber(fields.u64()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use block_device::SectorSize;
+    use volume::Reduction;
+
+    use super::*;
+    use crate::volume_record::{ImageCapacity, ImageDurability, ImageVolumeKind};
+
+    fn chunk(number: u64, kind: ChunkKind) -> ChunkRecord {
+        ChunkRecord {
+            number: ChunkNumber(number),
+            kind,
+            digest: [7; 32],
+            pack: 0,
+            offset_bytes: 8192,
+            length_bytes: 8192,
+            page_count: u16::from(kind == ChunkKind::Pages),
+            use_count: 1,
+        }
+    }
+
+    fn example() -> Manifest {
+        let volume = ImageVolume {
+            name: "data@monday".into(),
+            id: 3,
+            origin: 2,
+            created_seconds: 1_700_000_000,
+            size_bytes: 600 << 20,
+            sector: SectorSize::Bytes4096,
+            reduction: Reduction::Dedup,
+            durability: ImageDurability::Journal,
+            capacity: ImageCapacity::Guaranteed,
+            kind: ImageVolumeKind::Snapshot,
+        };
+        Manifest {
+            kind: ManifestKind::Image,
+            set_id: 1 << 100,
+            created_seconds: 1_700_000_001,
+            journal: JournalPosition { epoch: 4, sequence: 5 },
+            label: "before the upgrade".into(),
+            volumes: vec![volume],
+            packs: vec![PackRecord { name: PackName { writer: 8, index: 9 }, length_bytes: 16384 }],
+            chunks: vec![chunk(10, ChunkKind::Pages), chunk(12, ChunkKind::Map)],
+            parts: vec![PartRecord { volume: 0, part: 1, chunk: ChunkNumber(12) }],
+            ..Manifest::fence(ImageId::new(1, 2), 13)
+        }
+    }
+
+    #[test]
+    fn a_manifest_comes_back_as_it_was() {
+        assert_eq!(Manifest::decode(&example().encode()), Ok(example()));
+        let fence = Manifest::fence(ImageId::new(1, 1), 0);
+        assert_eq!(Manifest::decode(&fence.encode()), Ok(fence));
+    }
+
+    #[test]
+    fn a_flip_of_any_byte_is_noticed() {
+        let bytes = example().encode();
+        let body_bytes = VOLUME_BYTES + PACK_BYTES + 2 * CHUNK_BYTES + PART_BYTES;
+        for position in 0..HEADER_BYTES + body_bytes {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 1;
+            assert!(Manifest::decode(&flipped).is_err(), "byte {position}");
+        }
+    }
+
+    #[test]
+    fn what_was_never_finished_is_told_from_damage() {
+        let mut bytes = example().encode();
+        assert_eq!(Manifest::decode(&bytes[..100]), Err(Disbelief::Unfinished));
+        assert_eq!(Manifest::decode(&[]), Err(Disbelief::Unfinished));
+        bytes[..HEADER_BYTES].fill(0);
+        assert_eq!(Manifest::decode(&bytes), Err(Disbelief::Unfinished));
+    }
+
+    #[test]
+    fn a_manifest_cut_short_is_damaged() {
+        let bytes = example().encode();
+        let cut = &bytes[..HEADER_BYTES + 100];
+        assert!(matches!(Manifest::decode(cut), Err(Disbelief::Damaged(_))));
+    }
+
+    #[test]
+    fn a_later_version_is_refused_as_newer() {
+        let mut header = example().encode();
+        header[8] = 2;
+        header[HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32].fill(0);
+        let digest = *blake3::hash(&header[..HEADER_BYTES]).as_bytes();
+        header[HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32].copy_from_slice(&digest);
+        assert_eq!(Manifest::decode(&header), Err(Disbelief::Newer(2)));
+    }
+
+    /// Changes the manifest into one that contradicts itself.
+    #[track_caller]
+    fn check_refused(change: impl FnOnce(&mut Manifest)) {
+        let mut manifest = example();
+        change(&mut manifest);
+        let result = Manifest::decode(&manifest.encode());
+        assert!(matches!(result, Err(Disbelief::Damaged(_))), "{manifest:?}");
+    }
+
+    #[test]
+    fn manifests_that_contradict_themselves_are_refused() {
+        check_refused(|it| it.id = ImageId::new(7, 0));
+        check_refused(|it| it.next_chunk = 12);
+        check_refused(|it| it.next_chunk = ChunkNumber::END + 1);
+        check_refused(|it| it.volumes[0].size_bytes = 0);
+        check_refused(|it| it.volumes[0].size_bytes = 100 << 20);
+        check_refused(|it| it.volumes[0].name = "../etc".into());
+        check_refused(|it| it.volumes[0].id = 0);
+        check_refused(|it| it.packs[0].length_bytes = PACK_BYTES_MAX + 1);
+        check_refused(|it| it.packs[0].length_bytes = 8192);
+        check_refused(|it| it.chunks.swap(0, 1));
+        check_refused(|it| it.chunks[0].pack = 1);
+        check_refused(|it| it.chunks[0].offset_bytes = u32::MAX);
+        check_refused(|it| it.chunks[0].offset_bytes = 100);
+        check_refused(|it| it.chunks[0].length_bytes = 0);
+        check_refused(|it| it.chunks[0].page_count = 513);
+        check_refused(|it| it.chunks[0].page_count = 0);
+        check_refused(|it| it.parts[0].volume = 1);
+        check_refused(|it| it.parts[0].chunk = ChunkNumber(10));
+        check_refused(|it| it.parts[0].chunk = ChunkNumber(11));
+    }
+}

@@ -1,0 +1,16 @@
+//! Version 1 of the bytes of images: chunks, maps and manifests, to and from memory.
+//!
+//! Pure functions over slices; `docs/formats/image.md` draws them. What is read may be anything:
+//! every length is bounded and every offset checked before it is used, and nothing is allocated
+//! that the bytes themselves do not pay for.
+
+pub(crate) mod chunk;
+pub(crate) mod fields;
+pub(crate) mod manifest;
+pub(crate) mod part;
+
+/// The version that this code writes, and the highest that it reads.
+pub(crate) const VERSION: u32 = 1;
+
+/// What all lengths and offsets on disk are multiples of.
+pub(crate) const ALIGNMENT_BYTES: usize = 4096;

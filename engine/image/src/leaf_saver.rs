@@ -1,0 +1,267 @@
+//! One leaf into an image: what to refer to, what to write.
+
+use std::collections::HashMap;
+
+use crate::catalog::Catalog;
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::chunk::{Built, ChunkBuilder, Digest, Stored};
+use crate::format::part::{BlockRef, LEAF_BLOCKS, LeafRefs};
+use crate::names::{ChunkNumber, PackName, PageNumber};
+use crate::pipeline::Pipeline;
+use crate::shared_pages::SharedPages;
+use crate::source::{BlockState, Freshness, LeafSource, Sharing};
+
+/// A leaf that changes is written whole when it would refer to more chunks than this, so that
+/// reading it back does not become a search. Leaves reach the limit at different saves: it is
+/// lower by up to 7 for some.
+const LEAF_CHUNKS_MAX: usize = 16;
+
+/// What was written, and what was there already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) bytes_written: u64,
+    pub(crate) chunks_new: u64,
+    pub(crate) chunks_reused: u64,
+    pub(crate) pages_written: u64,
+    pub(crate) pages_reused: u64,
+}
+
+/// Which leaf of which volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeafPlace {
+    pub(crate) volume: usize,
+    pub(crate) leaf: u64,
+    /// Blocks that the volume has there: fewer in its last leaf.
+    pub(crate) block_count: usize,
+}
+
+/// What saving leaves takes, from the first to the last.
+#[derive(Debug)]
+pub(crate) struct LeafSaver<'a, 'scope> {
+    pub(crate) source: &'a dyn LeafSource,
+    pub(crate) catalog: &'a mut Catalog,
+    pub(crate) pipeline: Pipeline<'scope>,
+    pub(crate) next_chunk: u64,
+    pub(crate) tally: Tally,
+    builder: ChunkBuilder,
+    shared_pages: SharedPages,
+}
+
+/// Where the contents of a block that is written go.
+#[derive(Clone, Copy, Debug)]
+enum Written {
+    /// A place in the chunk being built.
+    Here(u16),
+    /// A page that was written before.
+    Before(PageNumber),
+}
+
+impl<'a, 'scope> LeafSaver<'a, 'scope> {
+    pub(crate) fn new(
+        source: &'a dyn LeafSource,
+        catalog: &'a mut Catalog,
+        pipeline: Pipeline<'scope>,
+        next_chunk: u64,
+    ) -> Self {
+        Self {
+            source,
+            catalog,
+            pipeline,
+            next_chunk,
+            tally: Tally::default(),
+            builder: ChunkBuilder::new(),
+            shared_pages: SharedPages::new(),
+        }
+    }
+
+    /// Writes what is new in the leaf. Returns what its blocks then refer to.
+    pub(crate) fn save(
+        &mut self,
+        place: LeafPlace,
+        base: &LeafRefs,
+    ) -> Result<LeafRefs, ImageError> {
+        let mut states = [BlockState::Hole; LEAF_BLOCKS];
+        self.source.states(place.volume, place.leaf, &mut states);
+        states[place.block_count..].fill(BlockState::Hole);
+        let mut refs = self.resolve(&states, base)?;
+        let mut wanted = wanted(&states, &refs);
+        if !wanted.is_empty() && self.is_scattered(place.leaf, &states, &refs) {
+            take_whole(&states, &mut refs);
+            wanted = self::wanted(&states, &refs);
+        }
+        self.tally.pages_reused +=
+            refs.iter().filter(|block| matches!(block, BlockRef::Page(_))).count() as u64;
+        if !wanted.is_empty() {
+            self.write(place, &states, (&wanted, &mut refs))?;
+        }
+        self.note_uses(&refs);
+        Ok(refs)
+    }
+
+    /// Writes a part of a map. Returns its chunk.
+    pub(crate) fn save_part(&mut self, part: &[u8]) -> Result<ChunkNumber, ImageError> {
+        let (buffer, at) = self.pipeline.room()?;
+        let built = self.builder.build_map(buffer, part);
+        let number = self.settle(&built, at)?;
+        self.catalog.note_uses(number, 1);
+        Ok(number)
+    }
+
+    /// What blocks refer to that need not be written; all others are [`BlockRef::Damaged`] so far.
+    fn resolve(
+        &self,
+        states: &[BlockState; LEAF_BLOCKS],
+        base: &LeafRefs,
+    ) -> Result<LeafRefs, ImageError> {
+        let mut refs = [BlockRef::Hole; LEAF_BLOCKS];
+        for ((state, base), slot) in states.iter().zip(base).zip(&mut refs) {
+            *slot = match (*state, *base) {
+                (BlockState::Hole, _) => BlockRef::Hole,
+                (BlockState::Fill(pattern), _) => BlockRef::Fill(pattern),
+                (BlockState::Absent(page), _) if self.catalog.has_page(page) => {
+                    BlockRef::Page(page)
+                }
+                (BlockState::Absent(_), _) => {
+                    return Err(ImageError::new(ImageErrorKind::InUse, "save an image")
+                        .with_source(
+                            "blocks were not fetched yet from an image that is not here",
+                        ));
+                }
+                (BlockState::Page { freshness: Freshness::InBase, .. }, BlockRef::Page(page))
+                    if !self.catalog.is_in_sparse_pack(page) =>
+                {
+                    BlockRef::Page(page)
+                }
+                (BlockState::Page { .. } | BlockState::Damaged, _) => BlockRef::Damaged,
+            };
+        }
+        Ok(refs)
+    }
+
+    /// Whether what stays of the leaf lies in too many chunks.
+    fn is_scattered(&self, leaf: u64, states: &[BlockState; LEAF_BLOCKS], refs: &LeafRefs) -> bool {
+        let own = states.iter().zip(refs).filter_map(|(state, block)| match block {
+            BlockRef::Page(page) if is_alone(*state) => Some(page.chunk()),
+            _ => None,
+        });
+        let mut chunks: Vec<ChunkNumber> = own.collect();
+        chunks.sort_unstable();
+        chunks.dedup();
+        let sooner = usize::try_from(leaf % 8).expect("less than 8");
+        chunks.len() + 1 > LEAF_CHUNKS_MAX - sooner
+    }
+
+    fn write(
+        &mut self,
+        place: LeafPlace,
+        states: &[BlockState; LEAF_BLOCKS],
+        (wanted, refs): (&[u16], &mut LeafRefs),
+    ) -> Result<(), ImageError> {
+        let (buffer, at) = self.pipeline.room()?;
+        let (builder, shared_pages) = (&mut self.builder, &self.shared_pages);
+        let mut written = Vec::with_capacity(wanted.len());
+        let mut shared_here: HashMap<Digest, u16> = HashMap::new();
+        builder.begin(buffer);
+        self.source.read(place.volume, place.leaf, wanted, &mut |block, page| {
+            let digest = is_shared(states[usize::from(block)]).then(|| digest_of(page));
+            let before = digest.as_ref().and_then(|digest| shared_pages.get(digest));
+            let here = digest.as_ref().and_then(|digest| shared_here.get(digest));
+            let place = match (before, here) {
+                (Some(number), _) => Written::Before(number),
+                (None, Some(&index)) => Written::Here(index),
+                (None, None) => Written::Here(builder.add(buffer, page)),
+            };
+            if let (Some(digest), Written::Here(index)) = (digest, place) {
+                shared_here.insert(digest, index);
+            }
+            written.push((block, place));
+        });
+        if builder.page_count() == 0 {
+            self.pipeline.take_back(at);
+            place_written(refs, &written, None);
+            return Ok(());
+        }
+        let built = builder.finish(buffer);
+        let number = self.settle(&built, at)?;
+        self.tally.pages_written += u64::from(built.page_count);
+        for (digest, index) in shared_here {
+            self.shared_pages.insert(digest, number.page(index));
+        }
+        place_written(refs, &written, Some(number));
+        Ok(())
+    }
+
+    /// Gives a chunk that was built its number; one that the store has is taken back.
+    fn settle(&mut self, built: &Built, at: (PackName, u64)) -> Result<ChunkNumber, ImageError> {
+        if let Some(number) = self.catalog.number_of(&built.digest) {
+            self.pipeline.take_back(at);
+            self.tally.chunks_reused += 1;
+            return Ok(number);
+        }
+        if self.next_chunk >= ChunkNumber::END {
+            return Err(ImageError::new(ImageErrorKind::Invalid, "save an image")
+                .with_source("the store has given all its chunk numbers; begin a new store"));
+        }
+        let number = ChunkNumber(self.next_chunk);
+        self.next_chunk += 1;
+        self.catalog.add_built(number, built, at);
+        self.tally.chunks_new += 1;
+        self.tally.bytes_written += built.length_bytes as u64;
+        Ok(number)
+    }
+
+    fn note_uses(&mut self, refs: &LeafRefs) {
+        let chunk_of = |block: &BlockRef| match block {
+            BlockRef::Page(page) => Some(page.chunk()),
+            _ => None,
+        };
+        for run in refs.chunk_by(|one, next| chunk_of(one) == chunk_of(next)) {
+            if let Some(chunk) = chunk_of(&run[0]) {
+                self.catalog.note_uses(chunk, run.len() as u64);
+            }
+        }
+    }
+}
+
+/// The blocks whose contents have to be written.
+fn wanted(states: &[BlockState; LEAF_BLOCKS], refs: &LeafRefs) -> Vec<u16> {
+    let is_wanted = |(block, (state, found)): (u16, (&BlockState, &BlockRef))| {
+        let is_page = matches!(state, BlockState::Page { .. });
+        (is_page && *found == BlockRef::Damaged).then_some(block)
+    };
+    (0..).zip(states.iter().zip(refs)).filter_map(is_wanted).collect()
+}
+
+/// Refers to nothing for pages that no other block has.
+fn take_whole(states: &[BlockState; LEAF_BLOCKS], refs: &mut LeafRefs) {
+    for (state, block) in states.iter().zip(refs) {
+        if is_alone(*state) {
+            *block = BlockRef::Damaged;
+        }
+    }
+}
+
+fn place_written(refs: &mut LeafRefs, written: &[(u16, Written)], chunk: Option<ChunkNumber>) {
+    for (block, place) in written {
+        let page = match place {
+            Written::Before(page) => *page,
+            Written::Here(index) => chunk.expect("the page was added to it").page(*index),
+        };
+        refs[usize::from(*block)] = BlockRef::Page(page);
+    }
+}
+
+fn is_alone(state: BlockState) -> bool {
+    matches!(state, BlockState::Page { sharing: Sharing::Alone, .. })
+}
+
+fn is_shared(state: BlockState) -> bool {
+    matches!(state, BlockState::Page { sharing: Sharing::Shared, .. })
+}
+
+fn digest_of(page: Stored<'_>) -> Digest {
+    match page {
+        Stored::Raw(bytes) => *blake3::hash(bytes).as_bytes(),
+        Stored::Encoded(bytes) => *blake3::hash(bytes).as_bytes(),
+    }
+}

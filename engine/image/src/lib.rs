@@ -1,0 +1,64 @@
+//! Consistent copies of volumes, in a folder or an object store: saved, kept, verified, restored.
+//!
+//! A store holds two kinds of objects that never change. A pack is a run of chunks: the new pages
+//! of one leaf each, or a part of a map, under the digest of their bytes. A manifest names the
+//! volumes of one image and all chunks that it refers to, wherever they lie. An image is there
+//! when its manifest is, and gone when that is; packs that no manifest names are removed later.
+//!
+//! Invariants:
+//! - Nothing that was read is used before its digest was compared, and no offset before it was
+//!   checked: damage is an error, never other contents.
+//! - A manifest is made after everything that it refers to is durable, and under a number that
+//!   only one writer can have.
+//! - The memory of a save or restore is bounded by buffers of less than 32 MiB, besides the tables
+//!   of chunks: some 200 bytes for each chunk of up to 2 MiB.
+//!
+//! It draws no randomness, and knows of volumes what [`LeafSource`] and [`RestoreTarget`] say. A
+//! save, a verification or a restore runs on the thread that calls it and a second one that is
+//! ahead of or behind it.
+#![forbid(unsafe_code)]
+
+mod bases;
+mod catalog;
+mod chunk_cache;
+mod chunk_reader;
+mod chunk_stream;
+mod claimed_store;
+mod error;
+mod folder_store;
+mod format;
+mod leaf_saver;
+mod listing;
+mod manifests;
+mod names;
+mod open_image;
+mod pipeline;
+mod rehearse;
+mod restore;
+mod save;
+mod shared_pages;
+mod source;
+mod store;
+mod verify;
+mod volume_record;
+mod watch;
+
+pub use claimed_store::{ClaimedStore, Removed, Retention};
+pub use error::{ImageError, ImageErrorKind};
+pub use folder_store::FolderStore;
+pub use format::chunk::Stored;
+pub use format::manifest::{JournalPosition, LABEL_BYTES_MAX};
+pub use format::part::{BlockRef, LEAF_BLOCKS, LeafRefs};
+pub use listing::{ImageSummary, ListedImage, list_images};
+pub use names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, NoPackName, PackName, PageNumber};
+pub use open_image::{BlockRun, OpenImage};
+pub use rehearse::{Rehearsed, rehearse};
+pub use restore::{BlockPlace, DamagedChunk, RestoreTarget, Restored};
+pub use save::{SaveOptions, Saved};
+pub use source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
+pub use store::{ImageStore, ObjectName, PackWriter};
+pub use verify::Verified;
+pub use volume_record::{
+    IMAGE_NAME_BYTES_MAX, ImageCapacity, ImageDurability, ImageVolume, ImageVolumeKind,
+};
+pub use watch::{Progress, Unwatched, Watch};

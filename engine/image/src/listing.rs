@@ -1,0 +1,68 @@
+//! What images a store has.
+
+use std::sync::Arc;
+
+use crate::error::ImageError;
+use crate::format::manifest::{JournalPosition, Manifest, ManifestKind};
+use crate::manifests::{ManifestState, read_state};
+use crate::names::ImageId;
+use crate::store::ImageStore;
+use crate::volume_record::ImageVolume;
+
+/// What an image says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSummary {
+    pub id: ImageId,
+    pub set_id: u128,
+    pub created_seconds: u64,
+    pub journal: JournalPosition,
+    /// Empty if it has none.
+    pub label: String,
+    pub volumes: Vec<ImageVolume>,
+    /// Bytes of all chunks that it refers to, also those that other images refer to.
+    pub chunk_bytes: u64,
+    pub chunk_count: u64,
+}
+
+impl ImageSummary {
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        Self {
+            id: manifest.id,
+            set_id: manifest.set_id,
+            created_seconds: manifest.created_seconds,
+            journal: manifest.journal,
+            label: manifest.label.clone(),
+            volumes: manifest.volumes.clone(),
+            chunk_bytes: manifest.chunks.iter().map(|it| u64::from(it.length_bytes)).sum(),
+            chunk_count: manifest.chunks.len() as u64,
+        }
+    }
+}
+
+/// An image that was found.
+#[derive(Debug)]
+pub enum ListedImage {
+    Whole(ImageSummary),
+    /// It cannot be read, and the error says why.
+    Unreadable {
+        number: u32,
+        error: ImageError,
+    },
+}
+
+/// All images, oldest first. What a writer is at, or left unfinished, is not among them.
+pub fn list_images(store: &Arc<dyn ImageStore>) -> Result<Vec<ListedImage>, ImageError> {
+    let mut listed = Vec::new();
+    for (number, size_bytes) in store.images()? {
+        match read_state(&**store, number, size_bytes)? {
+            ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Image => {
+                listed.push(ListedImage::Whole(ImageSummary::of(&manifest)));
+            }
+            ManifestState::Unreadable(error) => {
+                listed.push(ListedImage::Unreadable { number, error });
+            }
+            ManifestState::Whole(_) | ManifestState::Unfinished => {}
+        }
+    }
+    Ok(listed)
+}

@@ -1,0 +1,56 @@
+//! Reading manifests from a store.
+
+use storage::AlignedBuffer;
+
+use crate::error::{Disbelief, ImageError, ImageErrorKind};
+use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::store::{ImageStore, ObjectName};
+
+/// What became of a manifest.
+#[derive(Debug)]
+pub(crate) enum ManifestState {
+    Whole(Box<Manifest>),
+    /// Its writer was killed, or is still at it.
+    Unfinished,
+    /// Damaged, or of a later version.
+    Unreadable(ImageError),
+}
+
+/// Reads a manifest, whatever its state. Fails when the store does.
+pub(crate) fn read_state(
+    store: &dyn ImageStore,
+    number: u32,
+    size_bytes: u64,
+) -> Result<ManifestState, ImageError> {
+    let attempt = format!("read the manifest of image {number}");
+    if size_bytes > MANIFEST_BYTES_MAX {
+        let error = Disbelief::Damaged("it is longer than any manifest").error(attempt);
+        return Ok(ManifestState::Unreadable(error));
+    }
+    let length = usize::try_from(size_bytes).expect("it was compared with a limit");
+    let mut bytes = AlignedBuffer::zeroed(length);
+    store.read(ObjectName::Image(number), 0, &mut bytes)?;
+    Ok(match Manifest::decode(&bytes) {
+        Ok(manifest) if manifest.id.number() == number => ManifestState::Whole(Box::new(manifest)),
+        Ok(_) => {
+            let error = Disbelief::Damaged("it is the manifest of another image").error(attempt);
+            ManifestState::Unreadable(error)
+        }
+        Err(Disbelief::Unfinished) => ManifestState::Unfinished,
+        Err(disbelief) => ManifestState::Unreadable(disbelief.error(attempt)),
+    })
+}
+
+/// Reads a manifest that must be whole.
+pub(crate) fn read_manifest(store: &dyn ImageStore, number: u32) -> Result<Manifest, ImageError> {
+    let attempt = || format!("read the manifest of image {number}");
+    let images = store.images()?;
+    let Some((_, size_bytes)) = images.into_iter().find(|(known, _)| *known == number) else {
+        return Err(ImageError::new(ImageErrorKind::NotFound, attempt()));
+    };
+    match read_state(store, number, size_bytes)? {
+        ManifestState::Whole(manifest) => Ok(*manifest),
+        ManifestState::Unfinished => Err(Disbelief::Unfinished.error(attempt())),
+        ManifestState::Unreadable(error) => Err(error),
+    }
+}

@@ -1,0 +1,171 @@
+//! What images, packs, chunks and pages are called.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The number of pages that a chunk holds at most: those of one leaf.
+pub const CHUNK_PAGES_MAX: usize = 512;
+
+const PAGE_BITS: u32 = CHUNK_PAGES_MAX.trailing_zeros();
+
+/// Page numbers fit a map entry.
+const PAGE_NUMBER_BITS: u32 = 48;
+
+/// The name of an image: the store's salt and a number that rises from image to image.
+///
+/// Neither is ever given twice, so a region that remembers the id of the image it was last saved
+/// in never takes another image for that one, also not one in another store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageId(u64);
+
+impl ImageId {
+    pub(crate) fn new(salt: u32, number: u32) -> Self {
+        Self((u64::from(salt) << 32) | u64::from(number))
+    }
+
+    /// From a word that [`ImageId::word`] gave; `None` for 0, which names no image.
+    pub fn from_word(word: u64) -> Option<Self> {
+        (word != 0).then_some(Self(word))
+    }
+
+    /// The id in a word that is never 0.
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The number that people see. Higher is newer.
+    pub fn number(self) -> u32 {
+        u32::try_from(self.0 & u64::from(u32::MAX)).expect("32 bits were kept")
+    }
+
+    pub(crate) fn salt(self) -> u32 {
+        u32::try_from(self.0 >> 32).expect("32 bits are left")
+    }
+}
+
+impl fmt::Display for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "image {}", self.number())
+    }
+}
+
+/// The name of a pack: who wrote it, and its place among what that one wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PackName {
+    /// Random, drawn for each claim of a store.
+    pub writer: u128,
+    pub index: u32,
+}
+
+impl fmt::Display for PackName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}-{:08x}", self.writer, self.index)
+    }
+}
+
+/// The text is not a name of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPackName;
+
+impl FromStr for PackName {
+    type Err = NoPackName;
+
+    fn from_str(text: &str) -> Result<Self, NoPackName> {
+        let (writer, index) = text.split_once('-').ok_or(NoPackName)?;
+        let writer = u128::from_str_radix(writer, 16).map_err(|_| NoPackName)?;
+        let index = u32::from_str_radix(index, 16).map_err(|_| NoPackName)?;
+        let name = Self { writer, index };
+        if name.to_string() == text { Ok(name) } else { Err(NoPackName) }
+    }
+}
+
+/// The number of a chunk in its store. Never given twice there, so it means the same in every
+/// image that refers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChunkNumber(pub(crate) u64);
+
+impl ChunkNumber {
+    pub(crate) const END: u64 = 1 << (PAGE_NUMBER_BITS - PAGE_BITS);
+
+    /// The page at `index` of the chunk.
+    pub(crate) fn page(self, index: u16) -> PageNumber {
+        debug_assert!(usize::from(index) < CHUNK_PAGES_MAX, "a chunk has no such page");
+        PageNumber((self.0 << PAGE_BITS) | u64::from(index))
+    }
+
+    /// The number as it stands in files.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ChunkNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {}", self.0)
+    }
+}
+
+/// A page in a store: its chunk and its place there, in 48 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageNumber(u64);
+
+impl PageNumber {
+    /// From 48 bits; `None` if there are more.
+    pub fn new(number: u64) -> Option<Self> {
+        (number >> PAGE_NUMBER_BITS == 0).then_some(Self(number))
+    }
+
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    pub fn chunk(self) -> ChunkNumber {
+        ChunkNumber(self.0 >> PAGE_BITS)
+    }
+
+    /// The page's place in its chunk.
+    pub fn index(self) -> usize {
+        usize::try_from(self.0 % CHUNK_PAGES_MAX as u64).expect("a small number")
+    }
+
+    /// The page `count` places further, if the chunk can have one there.
+    pub(crate) fn after(self, count: u16) -> Option<Self> {
+        let next = self.0.checked_add(u64::from(count))?;
+        (next >> PAGE_BITS == self.0 >> PAGE_BITS).then_some(Self(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_is_found_by_its_name() {
+        let pack = PackName { writer: 0xABCD << 90, index: 17 };
+        assert_eq!(pack.to_string().parse(), Ok(pack));
+    }
+
+    #[test]
+    fn other_files_are_no_packs() {
+        for text in ["", "-", "1-2", "lost+found", "00000000000000000000000000000000-0000000G"] {
+            assert_eq!(text.parse::<PackName>(), Err(NoPackName), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_number_says_chunk_and_place() {
+        let page = ChunkNumber(77).page(511);
+        assert_eq!((page.chunk(), page.index()), (ChunkNumber(77), 511));
+        assert_eq!(PageNumber::new(page.get()), Some(page));
+        assert_eq!(page.after(1), None);
+        assert_eq!(PageNumber::new(1 << 48), None);
+    }
+
+    #[test]
+    fn an_image_id_fits_a_word() {
+        let id = ImageId::new(u32::MAX, 9);
+        assert_eq!(ImageId::from_word(id.word()), Some(id));
+        assert_eq!((id.number(), id.salt()), (9, u32::MAX));
+        assert_eq!(ImageId::from_word(0), None);
+    }
+}

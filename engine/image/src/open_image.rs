@@ -1,0 +1,211 @@
+//! An image to read from: its volumes, what their blocks refer to, and the pages.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use codec::BLOCK_BYTES;
+use storage::AlignedBuffer;
+
+use crate::chunk_cache::ChunkCache;
+use crate::chunk_reader::{ChunkPlace, VerifiedChunk, read_chunk};
+use crate::error::{Disbelief, ImageError, ImageErrorKind};
+use crate::format::chunk::{ChunkKind, Stored};
+use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PartRecord};
+use crate::format::part::{BlockRef, LeafRefs, Part};
+use crate::listing::ImageSummary;
+use crate::manifests::{ManifestState, read_manifest, read_state};
+use crate::names::{ChunkNumber, ImageId, PageNumber};
+use crate::store::ImageStore;
+use crate::volume_record::ImageVolume;
+
+/// An image of which the manifest was read. Any thread may fetch pages; each is verified.
+#[derive(Debug)]
+pub struct OpenImage {
+    store: Arc<dyn ImageStore>,
+    manifest: Manifest,
+    cache: ChunkCache,
+}
+
+/// Blocks of one volume that stand together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRun {
+    /// The volume's name in the image.
+    pub volume: String,
+    pub first_block: u64,
+    pub block_count: u64,
+}
+
+/// What is done with each leaf of a map.
+pub(crate) type VisitLeaf<'a> = &'a mut dyn FnMut(u64, &LeafRefs) -> ControlFlow<()>;
+
+impl OpenImage {
+    /// Opens the image of this number.
+    pub fn open(store: Arc<dyn ImageStore>, number: u32) -> Result<Self, ImageError> {
+        let manifest = read_manifest(&*store, number)?;
+        if manifest.kind != ManifestKind::Image {
+            return Err(ImageError::new(ImageErrorKind::NotFound, format!("open image {number}")));
+        }
+        Ok(Self { store, manifest, cache: ChunkCache::default() })
+    }
+
+    /// Opens the newest image that is whole, if there is one. Newer ones that cannot be read are
+    /// shown to `skipped`.
+    pub fn open_newest(
+        store: Arc<dyn ImageStore>,
+        skipped: &mut dyn FnMut(u32, &ImageError),
+    ) -> Result<Option<Self>, ImageError> {
+        for (number, size_bytes) in store.images()?.into_iter().rev() {
+            match read_state(&*store, number, size_bytes)? {
+                ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Image => {
+                    let cache = ChunkCache::default();
+                    return Ok(Some(Self { store, manifest: *manifest, cache }));
+                }
+                ManifestState::Unreadable(error) => skipped(number, &error),
+                ManifestState::Whole(_) | ManifestState::Unfinished => {}
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn id(&self) -> ImageId {
+        self.manifest.id
+    }
+
+    pub fn summary(&self) -> ImageSummary {
+        ImageSummary::of(&self.manifest)
+    }
+
+    pub fn volumes(&self) -> &[ImageVolume] {
+        &self.manifest.volumes
+    }
+
+    /// Shows what the blocks of a volume refer to, leaf by leaf, ascending. Leaves of holes alone
+    /// are left out. `visit` may end it early.
+    pub fn leaves(&self, volume: usize, visit: VisitLeaf<'_>) -> Result<(), ImageError> {
+        for record in self.parts_of(volume) {
+            let part = self.read_part(record)?;
+            for leaf in part.leaves() {
+                if visit(leaf, &part.refs(leaf)).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `into` with a page's contents, verified. The kind of the error is `Damaged` when the
+    /// contents are lost, and another when trying again may help.
+    pub fn fetch(&self, page: PageNumber, into: &mut [u8; BLOCK_BYTES]) -> Result<(), ImageError> {
+        self.with_page(page, |stored| match stored {
+            Stored::Raw(bytes) => {
+                *into = *bytes;
+                Ok(())
+            }
+            Stored::Encoded(bytes) => codec::decode(bytes, into).map_err(|error| {
+                let attempt = format!("decode page {} of {}", page.index(), page.chunk());
+                ImageError::new(ImageErrorKind::Damaged, attempt).with_source(error)
+            }),
+        })?
+    }
+
+    /// Gives a page as it is stored, from a verified chunk. The chunk stays in a small cache.
+    pub fn with_page<T>(
+        &self,
+        page: PageNumber,
+        take: impl FnOnce(Stored<'_>) -> T,
+    ) -> Result<T, ImageError> {
+        let missing = || {
+            let attempt = format!("fetch page {} of {}", page.index(), page.chunk());
+            Disbelief::Damaged("the image has no such page").error(attempt)
+        };
+        let place = self.place(page.chunk(), ChunkKind::Pages).ok_or_else(missing)?;
+        let chunk = self.cache.get(page.chunk(), || self.read(&place))?;
+        chunk.index.page(&chunk.bytes, page.index()).map(take).ok_or_else(missing)
+    }
+
+    /// Which blocks refer to a chunk: at most `run_count_max` runs of them. Looks through all maps.
+    pub fn who_needs(
+        &self,
+        chunk: ChunkNumber,
+        run_count_max: usize,
+    ) -> Result<Vec<BlockRun>, ImageError> {
+        let mut runs = Vec::new();
+        for (volume, record) in self.manifest.volumes.iter().enumerate() {
+            self.leaves(volume, &mut |leaf, refs| {
+                for (block, found) in (leaf * 512..).zip(refs) {
+                    if matches!(found, BlockRef::Page(page) if page.chunk() == chunk) {
+                        add_block(&mut runs, &record.name, block);
+                    }
+                }
+                match runs.len() > run_count_max {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
+        }
+        runs.truncate(run_count_max);
+        Ok(runs)
+    }
+
+    pub(crate) fn store(&self) -> &dyn ImageStore {
+        &*self.store
+    }
+
+    pub(crate) fn chunks(&self) -> &[ChunkRecord] {
+        &self.manifest.chunks
+    }
+
+    pub(crate) fn chunk(&self, number: ChunkNumber) -> Option<&ChunkRecord> {
+        self.manifest.chunk(number)
+    }
+
+    pub(crate) fn parts_of(&self, volume: usize) -> &[PartRecord] {
+        let parts = &self.manifest.parts;
+        let index = u32::try_from(volume).unwrap_or(u32::MAX);
+        let first = parts.partition_point(|part| part.volume < index);
+        let end = parts.partition_point(|part| part.volume <= index);
+        &parts[first..end]
+    }
+
+    pub(crate) fn read_part(&self, record: &PartRecord) -> Result<Part, ImageError> {
+        let place = self.place(record.chunk, ChunkKind::Map).expect("checked with the manifest");
+        let chunk = self.read(&place)?;
+        let bytes = chunk.index.map_part(&chunk.bytes);
+        Part::read(u64::from(record.part), bytes, &|page| self.has_page(page))
+            .map_err(|disbelief| disbelief.error(place.attempt()))
+    }
+
+    pub(crate) fn place_of(&self, chunk: &ChunkRecord) -> ChunkPlace {
+        ChunkPlace {
+            number: chunk.number,
+            pack: self.manifest.packs[chunk.pack as usize].name,
+            offset_bytes: chunk.offset_bytes,
+            length_bytes: chunk.length_bytes,
+            kind: chunk.kind,
+            digest: chunk.digest,
+        }
+    }
+
+    fn place(&self, number: ChunkNumber, kind: ChunkKind) -> Option<ChunkPlace> {
+        let chunk = self.manifest.chunk(number).filter(|chunk| chunk.kind == kind)?;
+        Some(self.place_of(chunk))
+    }
+
+    fn has_page(&self, page: PageNumber) -> bool {
+        let chunk = self.manifest.chunk(page.chunk());
+        chunk.is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
+    }
+
+    fn read(&self, place: &ChunkPlace) -> Result<VerifiedChunk, ImageError> {
+        read_chunk(&*self.store, place, AlignedBuffer::new())
+    }
+}
+
+fn add_block(runs: &mut Vec<BlockRun>, volume: &str, block: u64) {
+    match runs.last_mut() {
+        Some(run) if run.volume == volume && run.first_block + run.block_count == block => {
+            run.block_count += 1;
+        }
+        _ => runs.push(BlockRun { volume: volume.to_owned(), first_block: block, block_count: 1 }),
+    }
+}

@@ -1,0 +1,78 @@
+//! Measuring how fast a store takes an image, without saving one.
+
+use std::time::{Duration, Instant};
+
+use storage::AlignedBuffer;
+
+use crate::error::ImageError;
+use crate::format::chunk::HEADER_BYTES;
+use crate::format::manifest::PACK_BYTES_MAX;
+use crate::names::PackName;
+use crate::store::{ImageStore, ObjectName};
+use crate::watch::{Progress, Watch, check_cancelled};
+
+/// A rehearsal writes so much, or for so long; whichever comes first.
+const BYTES_MAX: u64 = 1 << 30;
+const DURATION_MIN: Duration = Duration::from_secs(1);
+
+const APPENDED_BYTES: usize = 4 << 20;
+
+/// What a rehearsal measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rehearsed {
+    pub bytes_written: u64,
+    pub took: Duration,
+}
+
+impl Rehearsed {
+    /// How fast bytes became durable.
+    pub fn bytes_a_second(&self) -> u64 {
+        let micros = self.took.as_micros().max(1);
+        u64::try_from(u128::from(self.bytes_written) * 1_000_000 / micros).unwrap_or(u64::MAX)
+    }
+}
+
+/// Writes packs of bytes that nothing can shrink, and removes them. `writer` is drawn at random;
+/// what a kill leaves is collected as packs that no image refers to.
+pub fn rehearse(
+    store: &dyn ImageStore,
+    writer: u128,
+    watch: &dyn Watch,
+) -> Result<Rehearsed, ImageError> {
+    let mut bytes = AlignedBuffer::zeroed(APPENDED_BYTES);
+    let mut fresh = blake3::Hasher::new().update(&writer.to_le_bytes()).finalize_xof();
+    fresh.fill(&mut bytes);
+    let mut name = PackName { writer, index: 0 };
+    let begun = Instant::now();
+    let mut done = Rehearsed { bytes_written: 0, took: Duration::ZERO };
+    let mut result = Ok(());
+    while result.is_ok() && done.bytes_written < BYTES_MAX && done.took < DURATION_MIN {
+        result = write_pack(store, name, (&mut bytes, &mut done, watch));
+        done.took = begun.elapsed();
+        name.index += 1;
+    }
+    for index in 0..name.index {
+        let removed = store.remove(ObjectName::Pack(PackName { index, ..name }));
+        result = result.and(removed);
+    }
+    result.map(|()| done)
+}
+
+fn write_pack(
+    store: &dyn ImageStore,
+    name: PackName,
+    (bytes, done, watch): (&mut AlignedBuffer, &mut Rehearsed, &dyn Watch),
+) -> Result<(), ImageError> {
+    let mut pack = store.begin_pack(name)?;
+    for _ in 0..PACK_BYTES_MAX / APPENDED_BYTES as u64 {
+        check_cancelled(watch, "rehearse saving an image")?;
+        // No two are equal, whatever the disk below makes of equal ones.
+        for block in bytes.chunks_exact_mut(HEADER_BYTES) {
+            block[..8].copy_from_slice(&done.bytes_written.to_le_bytes());
+        }
+        pack.append(bytes)?;
+        done.bytes_written += APPENDED_BYTES as u64;
+        watch.on_progress(Progress { done_bytes: done.bytes_written, total_bytes: BYTES_MAX });
+    }
+    pack.finish()
+}

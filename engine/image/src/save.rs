@@ -1,0 +1,244 @@
+//! Saving volumes into a new image.
+
+use std::num::NonZeroU64;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bases::Bases;
+use crate::catalog::Catalog;
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::manifest::{
+    JournalPosition, LABEL_BYTES_MAX, Manifest, ManifestKind, PartRecord,
+};
+use crate::format::part::{BlockRef, LEAF_BLOCKS, Part, part_of, put_leaf};
+use crate::leaf_saver::{LeafPlace, LeafSaver, Tally};
+use crate::names::{ImageId, PackName};
+use crate::pipeline::{Pipeline, Writing};
+use crate::source::{LeafSource, SourceVolume};
+use crate::store::ImageStore;
+use crate::watch::{Pace, Progress, Watch, check_cancelled};
+
+const ATTEMPT: &str = "save an image";
+
+/// What the owner of the volumes says of an image.
+#[derive(Clone, Debug)]
+pub struct SaveOptions {
+    /// The durable set that ties region, journal and images together.
+    pub set_id: u128,
+    /// Seconds since 1970.
+    pub created_seconds: u64,
+    pub journal: JournalPosition,
+    /// At most 63 bytes. An image with a label is kept until it is deleted by name.
+    pub label: String,
+    /// How many bytes a second are written at most.
+    pub bytes_a_second_max: Option<NonZeroU64>,
+}
+
+/// What a save did.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    pub id: ImageId,
+    /// Into packs and the manifest.
+    pub bytes_written: u64,
+    pub chunks_new: u64,
+    /// Chunks that were put together and found to be in the store already.
+    pub chunks_reused: u64,
+    pub pages_written: u64,
+    /// Blocks that refer to pages of earlier images.
+    pub pages_reused: u64,
+    pub took: Duration,
+    /// Base images that were gone or damaged, so that volumes were saved whole.
+    pub bases_missing: Vec<ImageId>,
+}
+
+impl Saved {
+    /// The speed of the whole save, in bytes written a second.
+    pub fn bytes_a_second(&self) -> u64 {
+        let micros = self.took.as_micros().max(1);
+        u64::try_from(u128::from(self.bytes_written) * 1_000_000 / micros).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a save works with.
+pub(crate) struct Save<'a> {
+    pub(crate) store: &'a dyn ImageStore,
+    pub(crate) source: &'a dyn LeafSource,
+    pub(crate) options: &'a SaveOptions,
+    pub(crate) watch: &'a dyn Watch,
+    pub(crate) id: ImageId,
+    /// The newest image, whose chunks need not be written again.
+    pub(crate) head: Option<ImageId>,
+    pub(crate) next_chunk: u64,
+    pub(crate) first_pack: PackName,
+}
+
+/// An image whose packs are durable, and its manifest in memory.
+pub(crate) struct Prepared {
+    pub(crate) manifest: Manifest,
+    bases_missing: Vec<ImageId>,
+    tally: Tally,
+    begun: Instant,
+}
+
+impl Prepared {
+    pub(crate) fn saved(self, manifest_bytes: usize) -> Saved {
+        Saved {
+            id: self.manifest.id,
+            bytes_written: self.tally.bytes_written + manifest_bytes as u64,
+            chunks_new: self.tally.chunks_new,
+            chunks_reused: self.tally.chunks_reused,
+            pages_written: self.tally.pages_written,
+            pages_reused: self.tally.pages_reused,
+            took: self.begun.elapsed(),
+            bases_missing: self.bases_missing,
+        }
+    }
+}
+
+impl Save<'_> {
+    /// Writes all packs. Their names are sent away as they are begun.
+    pub(crate) fn prepare(&self, begun_packs: Sender<PackName>) -> Result<Prepared, ImageError> {
+        let begun = Instant::now();
+        let volumes = self.source.volumes();
+        self.check(&volumes)?;
+        let mut catalog = Catalog::default();
+        let bases = self.load_bases(&volumes, &mut catalog)?;
+        let (parts, next_chunk, tally) = thread::scope(|scope| {
+            let pace = Pace::new(self.options.bytes_a_second_max);
+            let (store, watch) = (self.store, self.watch);
+            let writing = Writing { store, watch, pace, begun: begun_packs };
+            let pipeline = Pipeline::start(scope, writing, self.first_pack);
+            let mut leaves = LeafSaver::new(self.source, &mut catalog, pipeline, self.next_chunk);
+            let parts = self.walk(&volumes, &bases, &mut leaves)?;
+            leaves.pipeline.finish()?;
+            Ok::<_, ImageError>((parts, leaves.next_chunk, leaves.tally))
+        })?;
+        let (packs, chunks) = catalog.tables();
+        let manifest = Manifest {
+            kind: ManifestKind::Image,
+            id: self.id,
+            set_id: self.options.set_id,
+            created_seconds: self.options.created_seconds,
+            journal: self.options.journal,
+            next_chunk,
+            label: self.options.label.clone(),
+            volumes: volumes.into_iter().map(|source| source.volume).collect(),
+            packs,
+            chunks,
+            parts,
+        };
+        Ok(Prepared { manifest, bases_missing: bases.missing, tally, begun })
+    }
+
+    fn check(&self, volumes: &[SourceVolume]) -> Result<(), ImageError> {
+        let invalid =
+            |why: String| ImageError::new(ImageErrorKind::Invalid, ATTEMPT).with_source(why);
+        if self.options.label.len() > LABEL_BYTES_MAX {
+            return Err(invalid(format!("the label is longer than {LABEL_BYTES_MAX} bytes")));
+        }
+        match volumes.iter().find(|source| !source.volume.is_sound()) {
+            Some(source) => {
+                Err(invalid(format!("name, id or size of {:?} is invalid", source.volume.name)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn load_bases(
+        &self,
+        volumes: &[SourceVolume],
+        catalog: &mut Catalog,
+    ) -> Result<Bases, ImageError> {
+        let mut bases = Bases::default();
+        let named = volumes.iter().filter_map(|source| Some(source.base?.image));
+        let set_id = self.options.set_id;
+        for id in named.chain(self.source.fetched_from()) {
+            bases.load(self.store, catalog, (id, set_id))?;
+        }
+        if let Some(head) = self.head {
+            bases.load_chunks(self.store, catalog, head)?;
+        }
+        match self.source.fetched_from() {
+            Some(id) if !bases.has(id) => Err(ImageError::new(ImageErrorKind::NotFound, ATTEMPT)
+                .with_source(format!("blocks were not fetched yet from {id}, which is not here"))),
+            _ => Ok(bases),
+        }
+    }
+
+    fn walk(
+        &self,
+        volumes: &[SourceVolume],
+        bases: &Bases,
+        leaves: &mut LeafSaver<'_, '_>,
+    ) -> Result<Vec<PartRecord>, ImageError> {
+        let mut walk = Walk { save: self, bases, parts: Vec::new(), progress: self.progress() };
+        for (index, source) in volumes.iter().enumerate() {
+            walk.volume(index, source, leaves)?;
+        }
+        Ok(walk.parts)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { done_bytes: 0, total_bytes: self.source.content_bytes() }
+    }
+}
+
+/// The way through all leaves.
+struct Walk<'a> {
+    save: &'a Save<'a>,
+    bases: &'a Bases,
+    parts: Vec<PartRecord>,
+    progress: Progress,
+}
+
+impl Walk<'_> {
+    fn volume(
+        &mut self,
+        index: usize,
+        source: &SourceVolume,
+        leaves: &mut LeafSaver<'_, '_>,
+    ) -> Result<(), ImageError> {
+        let block_count = source.volume.size_bytes / 4096;
+        let leaf_count = source.volume.leaf_count();
+        let next_leaf =
+            |from| self.save.source.next_leaf(index, from).filter(|leaf| *leaf < leaf_count);
+        let mut next = next_leaf(0);
+        while let Some(first) = next {
+            let part = part_of(first);
+            let store = (self.save.store, &*leaves.catalog);
+            let base = self.bases.part(store, source.base, part)?;
+            let mut bytes = Vec::new();
+            while let Some(leaf) = next.filter(|leaf| part_of(*leaf) == part) {
+                check_cancelled(self.save.watch, ATTEMPT)?;
+                let blocks_left = block_count - leaf * LEAF_BLOCKS as u64;
+                let block_count =
+                    usize::try_from(blocks_left).map_or(LEAF_BLOCKS, |left| left.min(LEAF_BLOCKS));
+                let place = LeafPlace { volume: index, leaf, block_count };
+                self.progress.done_bytes += save_leaf(place, &base, &mut bytes, leaves)?;
+                self.save.watch.on_progress(self.progress);
+                next = next_leaf(leaf + 1);
+            }
+            if !bytes.is_empty() {
+                let chunk = leaves.save_part(&bytes)?;
+                let short = |number: u64| u32::try_from(number).expect("volumes are bounded");
+                let (volume, part) = (short(index as u64), short(part));
+                self.parts.push(PartRecord { volume, part, chunk });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Saves a leaf and adds it to its part of the map. Returns how many bytes its pages stand for.
+fn save_leaf(
+    place: LeafPlace,
+    base: &Part,
+    part: &mut Vec<u8>,
+    leaves: &mut LeafSaver<'_, '_>,
+) -> Result<u64, ImageError> {
+    let refs = leaves.save(place, &base.refs(place.leaf))?;
+    put_leaf(part, place.leaf, &refs);
+    let pages = refs.iter().filter(|block| matches!(block, BlockRef::Page(_))).count();
+    Ok(pages as u64 * 4096)
+}

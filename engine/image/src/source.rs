@@ -1,0 +1,83 @@
+//! What a save reads: volumes, leaf by leaf, as they were at one instant.
+
+use std::fmt::Debug;
+
+use crate::format::chunk::Stored;
+use crate::format::part::LEAF_BLOCKS;
+use crate::names::{ImageId, PageNumber};
+use crate::volume_record::ImageVolume;
+
+/// What is known of a block before its contents are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// Never written, or discarded.
+    Hole,
+    /// The pattern, over and over.
+    Fill(u32),
+    /// Contents in memory.
+    Page { freshness: Freshness, sharing: Sharing },
+    /// Contents in an image, not fetched yet: in [`LeafSource::fetched_from`].
+    Absent(PageNumber),
+    /// Contents are lost.
+    Damaged,
+}
+
+/// Whether the volume's base image has what a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// It changed since, or nobody knows.
+    New,
+    /// The base image has the same at the same place.
+    InBase,
+}
+
+/// Whether other blocks have the same page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    Alone,
+    Shared,
+}
+
+/// The image that a volume was last saved in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BaseVolume {
+    pub image: ImageId,
+    /// The volume's id in that image.
+    pub volume_id: u64,
+}
+
+/// A volume to be saved.
+#[derive(Clone, Debug)]
+pub struct SourceVolume {
+    pub volume: ImageVolume,
+    /// What blocks that are [`Freshness::InBase`] mean. `None`: all blocks are new.
+    pub base: Option<BaseVolume>,
+}
+
+/// Volumes as they were at one instant, whatever happens to them meanwhile.
+///
+/// The save looks at each leaf that is there once, in ascending order, from one thread. It asks for
+/// the blocks' states and then for the contents of those that it needs; both must be of the same
+/// instant.
+pub trait LeafSource: Debug + Send + Sync {
+    /// All volumes. The same in the same order whenever it is asked.
+    fn volumes(&self) -> Vec<SourceVolume>;
+
+    /// The image that absent blocks refer to, if there can be any.
+    fn fetched_from(&self) -> Option<ImageId>;
+
+    /// About how many bytes the blocks with contents stand for, for those who wait.
+    fn content_bytes(&self) -> u64;
+
+    /// The first leaf (of 512 blocks) that is there from number `from` on.
+    fn next_leaf(&self, volume: usize, from: u64) -> Option<u64>;
+
+    /// The states of a leaf's blocks.
+    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockState; LEAF_BLOCKS]);
+
+    /// Gives the contents of the blocks in `wanted` (ascending places in the leaf, of blocks that
+    /// are [`BlockState::Page`]), in that order, each with its place. The bytes are borrowed for
+    /// that call only, and `give` takes no time to speak of. A block whose contents turn out to be
+    /// damaged is left out.
+    fn read(&self, volume: usize, leaf: u64, wanted: &[u16], give: &mut dyn FnMut(u16, Stored<'_>));
+}

@@ -1,0 +1,64 @@
+//! Where images lie, as a trait.
+
+use std::fmt::{self, Debug};
+
+use storage::AlignedBuffer;
+
+use crate::error::ImageError;
+use crate::names::PackName;
+
+/// What lies in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ObjectName {
+    /// The manifest of the image of this number, or what takes the number.
+    Image(u32),
+    Pack(PackName),
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(number) => write!(f, "the manifest of image {number}"),
+            Self::Pack(name) => write!(f, "pack {name}"),
+        }
+    }
+}
+
+/// A place for images.
+///
+/// - **Threads.** Calls may run at the same time. Every call may wait for a disk or a network.
+/// - **Durability.** What a call made is on stable storage when it returns, but for appends to a
+///   pack, which are when the pack is finished.
+/// - **Objects never change** once they are whole: they are made, read and removed.
+pub trait ImageStore: Debug + Send + Sync {
+    /// Begins a pack; it exists, if at all, only for its writer until it is finished.
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError>;
+
+    /// Makes the manifest of image `number`, if nobody has: else the kind is `AlreadyExists`.
+    /// This one call decides between two writers. After a kill there is all of it, or nothing, or
+    /// something whose first 4096 bytes are missing or zeros.
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
+
+    /// Fills `into` from `offset` of an object. A range that ends behind its end is an error.
+    /// Fast when address, offset and length are multiples of 4096.
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;
+
+    /// All manifests with their sizes, ascending by number.
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError>;
+
+    /// All packs with their sizes, also those that were begun and not finished.
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError>;
+
+    /// Removes an object. That it is gone already is no error.
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError>;
+}
+
+/// A pack that is being written.
+pub trait PackWriter: Debug + Send {
+    /// Appends bytes, a multiple of 4096.
+    fn append(&mut self, bytes: &AlignedBuffer) -> Result<(), ImageError>;
+
+    /// Makes the pack durable. A writer that is dropped before leaves nothing, or a pack that no
+    /// image refers to.
+    fn finish(self: Box<Self>) -> Result<(), ImageError>;
+}

@@ -1,0 +1,119 @@
+//! Looking at every byte of an image without using it.
+
+use codec::BLOCK_BYTES;
+
+use crate::chunk_reader::{ChunkPlace, verify_bytes};
+use crate::chunk_stream::stream_chunks;
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::chunk::{ChunkIndex, ChunkKind, Stored};
+use crate::names::ChunkNumber;
+use crate::open_image::OpenImage;
+use crate::restore::{DamagedChunk, is_lasting};
+use crate::watch::{Progress, Watch, check_cancelled};
+
+/// Damaged chunks that are described; more are counted.
+const DAMAGE_DESCRIBED_MAX: usize = 100;
+
+/// Runs of blocks that are named with a damaged chunk.
+const RUNS_NAMED_MAX: usize = 64;
+
+/// What a look at all of an image found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    pub chunk_count: u64,
+    pub bytes_read: u64,
+    pub pages_decoded: u64,
+    /// 0 if the image can be restored whole.
+    pub chunks_damaged: u64,
+    /// The first of them. For a damaged map the blocks are not known.
+    pub damage: Vec<DamagedChunk>,
+}
+
+impl OpenImage {
+    /// Reads all chunks of the image, compares their digests and decodes what they hold. Fails
+    /// only when the store does; damage is in the answer.
+    pub fn verify(&self, watch: &dyn Watch) -> Result<Verified, ImageError> {
+        let mut verified = Verified::default();
+        let mut progress = Progress { done_bytes: 0, total_bytes: self.summary().chunk_bytes };
+        let places: Vec<ChunkPlace> =
+            self.chunks().iter().map(|chunk| self.place_of(chunk)).collect();
+        stream_chunks(self.store(), &places, &mut |place, bytes| {
+            check_cancelled(watch, "verify an image")?;
+            verified.chunk_count += 1;
+            verified.bytes_read += u64::from(place.length_bytes);
+            match bytes.and_then(|bytes| self.check_chunk(place, bytes)) {
+                Ok(page_count) => verified.pages_decoded += page_count,
+                Err(error) if is_lasting(error.kind) => verified.add_damage(place.number, error),
+                Err(error) => return Err(error),
+            }
+            progress.done_bytes += u64::from(place.length_bytes);
+            watch.on_progress(progress);
+            Ok(())
+        })?;
+        self.check_maps(&mut verified)?;
+        for damage in &mut verified.damage {
+            // With a damaged map nobody knows all who need it.
+            damage.blocks = self.who_needs(damage.chunk, RUNS_NAMED_MAX).unwrap_or_default();
+        }
+        Ok(verified)
+    }
+
+    /// Returns how many pages were in order.
+    fn check_chunk(&self, place: &ChunkPlace, bytes: &[u8]) -> Result<u64, ImageError> {
+        let index = verify_bytes(place, bytes)?;
+        if place.kind == ChunkKind::Pages {
+            self.check_pages(place, (bytes, &index))?;
+        }
+        Ok(index.page_count() as u64)
+    }
+
+    fn check_pages(
+        &self,
+        place: &ChunkPlace,
+        (bytes, index): (&[u8], &ChunkIndex),
+    ) -> Result<(), ImageError> {
+        let damaged = |what: String| {
+            let attempt = format!("{} and decode it", place.attempt());
+            ImageError::new(ImageErrorKind::Damaged, attempt).with_source(what)
+        };
+        let record = self.chunk(place.number);
+        let recorded = record.map_or(0, |chunk| usize::from(chunk.page_count));
+        if recorded != index.page_count() {
+            let found = index.page_count();
+            return Err(damaged(format!("it has {found} pages, and {recorded} are recorded")));
+        }
+        let mut block = [0; BLOCK_BYTES];
+        for page in 0..index.page_count() {
+            if let Some(Stored::Encoded(encoded)) = index.page(bytes, page) {
+                let decoded = codec::decode(encoded, &mut block);
+                decoded.map_err(|error| damaged(format!("page {page}: {error}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_maps(&self, verified: &mut Verified) -> Result<(), ImageError> {
+        let parts = (0..self.volumes().len()).flat_map(|volume| self.parts_of(volume));
+        for part in parts {
+            match self.read_part(part) {
+                Ok(_) => {}
+                Err(error) if !is_lasting(error.kind) => return Err(error),
+                Err(error) => verified.add_damage(part.chunk, error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Verified {
+    fn add_damage(&mut self, chunk: ChunkNumber, error: ImageError) {
+        let is_known = self.damage.iter().any(|damage| damage.chunk == chunk);
+        if is_known {
+            return;
+        }
+        self.chunks_damaged += 1;
+        if self.damage.len() < DAMAGE_DESCRIBED_MAX {
+            self.damage.push(DamagedChunk { chunk, error, blocks: Vec::new() });
+        }
+    }
+}

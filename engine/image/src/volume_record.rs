@@ -1,0 +1,98 @@
+//! What an image says of each of its volumes.
+
+use block_device::SectorSize;
+use volume::{Reduction, SIZE_BYTES_MAX};
+
+/// The longest name in an image: `VOLUME@SNAPSHOT`, both of the longest.
+pub const IMAGE_NAME_BYTES_MAX: usize = 127;
+
+/// What a flush of the volume promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageDurability {
+    Ram,
+    Image,
+    Journal,
+}
+
+/// What happens to the volume when the pool is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageCapacity {
+    Thin,
+    Guaranteed,
+}
+
+/// Whether the volume can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageVolumeKind {
+    Volume,
+    Snapshot,
+}
+
+/// A volume or snapshot in an image, all but its contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageVolume {
+    /// `VOLUME` or `VOLUME@SNAPSHOT`.
+    pub name: String,
+    /// The id that it had when it was saved.
+    pub id: u64,
+    /// The id of the volume that a snapshot or clone was made of, or 0.
+    pub origin: u64,
+    /// When it was made, in seconds since 1970; 0 if nobody knows.
+    pub created_seconds: u64,
+    pub size_bytes: u64,
+    pub sector: SectorSize,
+    pub reduction: Reduction,
+    pub durability: ImageDurability,
+    pub capacity: ImageCapacity,
+    pub kind: ImageVolumeKind,
+}
+
+impl ImageVolume {
+    /// Whether an image can hold it.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+        (1..=IMAGE_NAME_BYTES_MAX).contains(&self.name.len())
+            && self.name.bytes().all(is_name)
+            && (4096..=SIZE_BYTES_MAX).contains(&self.size_bytes)
+            && self.size_bytes.is_multiple_of(4096)
+            && self.id != 0
+    }
+
+    pub(crate) fn leaf_count(&self) -> u64 {
+        self.size_bytes.div_ceil(512 * 4096)
+    }
+}
+
+/// A property with few values, each with a code that never changes its meaning.
+pub(crate) trait Coded: Copy + PartialEq + Sized + 'static {
+    const ALL: &'static [Self];
+
+    fn code(self) -> u8 {
+        let place = Self::ALL.iter().position(|&value| value == self);
+        u8::try_from(place.expect("all values are listed")).expect("there are few")
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl Coded for SectorSize {
+    const ALL: &'static [Self] = &[Self::Bytes512, Self::Bytes4096];
+}
+
+impl Coded for Reduction {
+    const ALL: &'static [Self] = &[Self::Full, Self::Compress, Self::Dedup, Self::None];
+}
+
+impl Coded for ImageDurability {
+    const ALL: &'static [Self] = &[Self::Ram, Self::Image, Self::Journal];
+}
+
+impl Coded for ImageCapacity {
+    const ALL: &'static [Self] = &[Self::Thin, Self::Guaranteed];
+}
+
+impl Coded for ImageVolumeKind {
+    const ALL: &'static [Self] = &[Self::Volume, Self::Snapshot];
+}

@@ -1,0 +1,101 @@
+//! Who watches a long operation, and may end it or slow it down.
+
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{ImageError, ImageErrorKind};
+
+/// How far a long operation got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub done_bytes: u64,
+    /// About how many there are to do.
+    pub total_bytes: u64,
+}
+
+/// Is told how a long operation gets on. Called from the operation's threads, some times a second
+/// for each gigabyte; it must not wait.
+pub trait Watch: Send + Sync {
+    fn on_progress(&self, progress: Progress);
+
+    /// Whether the operation is to end early: it fails with `Cancelled` soon after.
+    fn is_cancelled(&self) -> bool;
+}
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn on_progress(&self, _progress: Progress) {}
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) fn check_cancelled(watch: &dyn Watch, attempt: &str) -> Result<(), ImageError> {
+    match watch.is_cancelled() {
+        true => Err(ImageError::new(ImageErrorKind::Cancelled, attempt)),
+        false => Ok(()),
+    }
+}
+
+/// The longest sleep between two looks at whether the operation is cancelled.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+
+/// Keeps an operation at no more than so many bytes a second.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    bytes_a_second_max: Option<NonZeroU64>,
+    begun: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(bytes_a_second_max: Option<NonZeroU64>) -> Self {
+        Self { bytes_a_second_max, begun: Instant::now(), bytes: 0 }
+    }
+
+    /// Waits until `bytes` more were due, or the operation is cancelled.
+    pub(crate) fn wait(&mut self, bytes: u64, watch: &dyn Watch) {
+        self.bytes += bytes;
+        let Some(rate) = self.bytes_a_second_max else { return };
+        loop {
+            let elapsed = self.begun.elapsed();
+            let ahead = due_after(self.bytes, rate).saturating_sub(elapsed);
+            if ahead.is_zero() || watch.is_cancelled() {
+                return;
+            }
+            thread::sleep(ahead.min(SLEEP_MAX));
+        }
+    }
+}
+
+fn due_after(bytes: u64, rate: NonZeroU64) -> Duration {
+    let micros = u128::from(bytes) * 1_000_000 / u128::from(rate.get());
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_due_at_the_rate() {
+        let rate = NonZeroU64::new(1 << 20).expect("not zero");
+        assert_eq!(due_after(1 << 20, rate), Duration::from_secs(1));
+        assert_eq!(due_after(1 << 19, rate), Duration::from_millis(500));
+        assert_eq!(due_after(u64::MAX, NonZeroU64::MIN), Duration::from_micros(u64::MAX));
+    }
+
+    #[test]
+    fn a_paced_operation_takes_the_time_that_its_bytes_are_due_in() {
+        let begun = Instant::now();
+        let mut pace = Pace::new(NonZeroU64::new(1 << 20));
+        pace.wait(1 << 15, &Unwatched);
+        pace.wait(1 << 15, &Unwatched);
+        assert!(begun.elapsed() >= Duration::from_micros(62_500));
+    }
+}

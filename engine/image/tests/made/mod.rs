@@ -1,0 +1,315 @@
+//! Volumes made in memory, to be saved and compared with what comes back.
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use block_device::SectorSize;
+use codec::{BLOCK_BYTES, Block, Encoder};
+use image::{
+    BaseVolume, BlockPlace, BlockRef, BlockState, ClaimedStore, DamagedChunk, FolderStore,
+    Freshness, ImageCapacity, ImageDurability, ImageError, ImageId, ImageStore, ImageVolume,
+    ImageVolumeKind, JournalPosition, LEAF_BLOCKS, LeafSource, OpenImage, PageNumber,
+    RestoreTarget, SaveOptions, Saved, Sharing, SourceVolume, Stored, Unwatched,
+};
+use powercut::Disk;
+use volume::Reduction;
+
+pub(crate) const SET: u128 = 0xFEED;
+pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
+
+/// What a block of a made volume holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Fill(u32),
+    /// Bytes that nothing shrinks, of this seed.
+    Noise(u64),
+    /// Bytes that shrink, of this seed.
+    Text(u64),
+    Damaged,
+    Absent(PageNumber),
+}
+
+impl Contents {
+    pub(crate) fn bytes(self) -> Block {
+        let mut block = [0; BLOCK_BYTES];
+        match self {
+            Self::Fill(pattern) => codec::write_fill(pattern, &mut block),
+            Self::Noise(seed) => {
+                let mut noise = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
+                noise.fill(&mut block);
+            }
+            Self::Text(seed) => {
+                for (place, piece) in block.chunks_exact_mut(16).enumerate() {
+                    let text = format!("{seed:08}-{:07}", place % 9);
+                    piece.copy_from_slice(text.as_bytes());
+                }
+            }
+            Self::Damaged | Self::Absent(_) => panic!("nobody knows the contents"),
+        }
+        block
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MadeBlock {
+    contents: Contents,
+    freshness: Freshness,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MadeVolume {
+    pub(crate) source: SourceVolume,
+    blocks: BTreeMap<u64, MadeBlock>,
+}
+
+/// Volumes that are written, saved, and remember what they wrote.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) volumes: Vec<MadeVolume>,
+    pub(crate) fetched_from: Option<ImageId>,
+}
+
+pub(crate) fn image_volume(id: u64, name: &str, size_bytes: u64) -> ImageVolume {
+    ImageVolume {
+        name: name.into(),
+        id,
+        origin: 0,
+        created_seconds: 1_700_000_000,
+        size_bytes,
+        sector: SectorSize::Bytes4096,
+        reduction: Reduction::Full,
+        durability: ImageDurability::Image,
+        capacity: ImageCapacity::Thin,
+        kind: ImageVolumeKind::Volume,
+    }
+}
+
+pub(crate) fn options() -> SaveOptions {
+    SaveOptions {
+        set_id: SET,
+        created_seconds: 1_700_000_100,
+        journal: JournalPosition { epoch: 3, sequence: 14 },
+        label: String::new(),
+        bytes_a_second_max: None,
+    }
+}
+
+impl Made {
+    /// One volume `data` of this size.
+    pub(crate) fn one(size_bytes: u64) -> Self {
+        let mut made = Self::default();
+        made.add(image_volume(1, "data", size_bytes));
+        made
+    }
+
+    pub(crate) fn add(&mut self, volume: ImageVolume) -> usize {
+        let source = SourceVolume { volume, base: None };
+        self.volumes.push(MadeVolume { source, blocks: BTreeMap::new() });
+        self.volumes.len() - 1
+    }
+
+    pub(crate) fn write(&mut self, volume: usize, block: u64, contents: Contents) {
+        let made = MadeBlock { contents, freshness: Freshness::New };
+        self.volumes[volume].blocks.insert(block, made);
+    }
+
+    pub(crate) fn discard(&mut self, volume: usize, block: u64) {
+        self.volumes[volume].blocks.remove(&block);
+    }
+
+    pub(crate) fn contents(&self, volume: usize, block: u64) -> Contents {
+        self.volumes[volume].blocks[&block].contents
+    }
+
+    /// Claims that the base image has the block as it is.
+    pub(crate) fn mark_in_base(&mut self, volume: usize, block: u64) {
+        let made = self.volumes[volume].blocks.get_mut(&block).expect("it was written");
+        made.freshness = Freshness::InBase;
+    }
+
+    /// What the owner does when an image is durable.
+    pub(crate) fn settle(&mut self, id: ImageId) {
+        for volume in &mut self.volumes {
+            let volume_id = volume.source.volume.id;
+            volume.source.base = Some(BaseVolume { image: id, volume_id });
+            volume.blocks.values_mut().for_each(|block| block.freshness = Freshness::InBase);
+        }
+    }
+
+    /// Saves and settles.
+    pub(crate) fn save(&mut self, store: &mut ClaimedStore) -> Saved {
+        let saved = store.save(&*self, &options(), &Unwatched).expect("the store is sound");
+        self.settle(saved.id);
+        saved
+    }
+
+    /// Compares all of an image with what was written.
+    #[track_caller]
+    pub(crate) fn check(&self, image: &OpenImage) {
+        let names = |volumes: &[ImageVolume]| volumes.to_vec();
+        let own: Vec<_> = self.volumes.iter().map(|made| made.source.volume.clone()).collect();
+        assert_eq!(names(image.volumes()), own);
+        for (index, made) in self.volumes.iter().enumerate() {
+            let found = all_refs(image, index);
+            let own: Vec<u64> = made.blocks.keys().copied().collect();
+            assert_eq!(found.keys().copied().collect::<Vec<_>>(), own, "blocks of volume {index}");
+            for (block, found) in found {
+                check_block(image, made.blocks[&block].contents, found);
+            }
+        }
+    }
+}
+
+fn check_block(image: &OpenImage, expected: Contents, found: BlockRef) {
+    match (expected, found) {
+        (Contents::Damaged, found) => assert_eq!(found, BlockRef::Damaged),
+        (Contents::Absent(page), found) => assert_eq!(found, BlockRef::Page(page)),
+        (Contents::Fill(pattern), found) => assert_eq!(found, BlockRef::Fill(pattern)),
+        (contents, BlockRef::Page(page)) => {
+            let mut bytes = [0; BLOCK_BYTES];
+            image.fetch(page, &mut bytes).expect("the image is sound");
+            assert!(bytes == contents.bytes(), "page {page:?} is not {contents:?}");
+        }
+        (contents, found) => panic!("{contents:?} became {found:?}"),
+    }
+}
+
+/// What all blocks but holes refer to.
+pub(crate) fn all_refs(image: &OpenImage, volume: usize) -> BTreeMap<u64, BlockRef> {
+    let mut all = BTreeMap::new();
+    let read = image.leaves(volume, &mut |leaf, refs| {
+        let blocks = (leaf * 512..).zip(refs.iter().copied());
+        all.extend(blocks.filter(|(_, found)| *found != BlockRef::Hole));
+        ControlFlow::Continue(())
+    });
+    read.expect("the map is sound");
+    all
+}
+
+impl LeafSource for Made {
+    fn volumes(&self) -> Vec<SourceVolume> {
+        self.volumes.iter().map(|made| made.source.clone()).collect()
+    }
+
+    fn fetched_from(&self) -> Option<ImageId> {
+        self.fetched_from
+    }
+
+    fn content_bytes(&self) -> u64 {
+        self.volumes.iter().map(|made| made.blocks.len() as u64 * 4096).sum()
+    }
+
+    fn next_leaf(&self, volume: usize, from: u64) -> Option<u64> {
+        let (block, _) = self.volumes[volume].blocks.range(from * 512..).next()?;
+        Some(block / 512)
+    }
+
+    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockState; LEAF_BLOCKS]) {
+        into.fill(BlockState::Hole);
+        let blocks = &self.volumes[volume].blocks;
+        let mut seen: HashMap<u64, u32> = HashMap::new();
+        for volume in &self.volumes {
+            for made in volume.blocks.values() {
+                if let Contents::Noise(seed) | Contents::Text(seed) = made.contents {
+                    *seen.entry(seed).or_default() += 1;
+                }
+            }
+        }
+        for (block, made) in blocks.range(leaf * 512..(leaf + 1) * 512) {
+            let sharing = |seed| if seen[&seed] > 1 { Sharing::Shared } else { Sharing::Alone };
+            into[place_in_leaf(*block)] = match made.contents {
+                Contents::Fill(pattern) => BlockState::Fill(pattern),
+                Contents::Noise(seed) | Contents::Text(seed) => {
+                    BlockState::Page { freshness: made.freshness, sharing: sharing(seed) }
+                }
+                Contents::Damaged => BlockState::Damaged,
+                Contents::Absent(page) => BlockState::Absent(page),
+            };
+        }
+    }
+
+    fn read(
+        &self,
+        volume: usize,
+        leaf: u64,
+        wanted: &[u16],
+        give: &mut dyn FnMut(u16, Stored<'_>),
+    ) {
+        let mut encoder = Encoder::new();
+        for &place in wanted {
+            let made = &self.volumes[volume].blocks[&(leaf * 512 + u64::from(place))];
+            let bytes = made.contents.bytes();
+            match encoder.encode(&bytes, 3600) {
+                Some(encoded) => give(place, Stored::Encoded(encoded)),
+                None => give(place, Stored::Raw(&bytes)),
+            }
+        }
+    }
+}
+
+fn place_in_leaf(block: u64) -> usize {
+    usize::try_from(block % 512).expect("small")
+}
+
+/// A simulated disk and a store on it.
+pub(crate) fn store_on(disk: &Disk) -> Arc<dyn ImageStore> {
+    Arc::new(FolderStore::new(&*disk.folder()).expect("the disk is sound"))
+}
+
+pub(crate) fn disk() -> Disk {
+    Disk::new(1 << 30)
+}
+
+pub(crate) fn claim(store: &Arc<dyn ImageStore>) -> ClaimedStore {
+    // Every claim takes a number, so no two of a store get the same name.
+    let images = store.images().expect("the store can be read");
+    let writer = WRITER + images.last().map_or(0, |(number, _)| u128::from(*number));
+    ClaimedStore::claim(Arc::clone(store), writer).expect("nobody else writes")
+}
+
+pub(crate) fn open(store: &Arc<dyn ImageStore>, id: ImageId) -> OpenImage {
+    OpenImage::open(Arc::clone(store), id.number()).expect("the image is whole")
+}
+
+/// The newest whole image.
+pub(crate) fn newest(store: &Arc<dyn ImageStore>) -> Option<OpenImage> {
+    OpenImage::open_newest(Arc::clone(store), &mut |_, _| {}).expect("the store can be read")
+}
+
+/// Collects what a restore gives.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) blocks: BTreeMap<(u32, u64), Block>,
+    pub(crate) unwanted: Vec<BlockPlace>,
+    pub(crate) damaged: Vec<DamagedChunk>,
+}
+
+impl RestoreTarget for Collected {
+    fn is_wanted(&mut self, block: BlockPlace, _page: PageNumber) -> bool {
+        !self.unwanted.contains(&block)
+    }
+
+    fn place(
+        &mut self,
+        _page: PageNumber,
+        blocks: &[BlockPlace],
+        contents: Stored<'_>,
+    ) -> Result<(), ImageError> {
+        let mut bytes = [0; BLOCK_BYTES];
+        match contents {
+            Stored::Raw(raw) => bytes = *raw,
+            Stored::Encoded(encoded) => codec::decode(encoded, &mut bytes).expect("an encoding"),
+        }
+        for place in blocks {
+            let before = self.blocks.insert((place.volume, place.block), bytes);
+            assert!(before.is_none(), "{place:?} is given once");
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, damage: DamagedChunk) {
+        self.damaged.push(damage);
+    }
+}

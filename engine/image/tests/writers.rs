@@ -1,0 +1,433 @@
+//! One writer at a time, and no moment at which a kill, a failure or a power cut loses an image.
+
+mod made;
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use image::{
+    ClaimedStore, FolderStore, ImageErrorKind, ImageStore, ListedImage, ObjectName, Progress,
+    Retention, SaveOptions, Unwatched, Watch, list_images, rehearse,
+};
+use made::{Contents, Made, WRITER, claim, disk, newest, open, options, store_on};
+use powercut::{Cut, Disk, Effect, Fault, Loss};
+use storage::StorageAction;
+use sync::atomic::{AtomicU64, Ordering};
+
+const KEEP_ONE: Retention<'static> = Retention { newest_count: 1, in_use: &[] };
+
+/// A volume of some leaves, different for each generation.
+fn generation(number: u64) -> Made {
+    let mut made = Made::one(8 << 20);
+    for block in 0..40 {
+        made.write(0, block * 50, Contents::Noise(block + 1000 * number));
+    }
+    made
+}
+
+#[test]
+fn a_second_writer_fences_the_first() {
+    let store = store_on(&disk());
+    let mut first = claim(&store);
+    let mut made = generation(1);
+    made.save(&mut first);
+    let mut second = ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
+    let error = first.save(&generation(2), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    made.check(&newest(&store).expect("the old one is there"));
+    let mut third = generation(3);
+    third.save(&mut second);
+    let error = first.save(&generation(2), &options(), &Unwatched).expect_err("it stays fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    third.check(&newest(&store).expect("the new one is there"));
+}
+
+#[test]
+fn a_fenced_writer_stays_fenced_when_old_images_go() {
+    let store = store_on(&disk());
+    let mut first = claim(&store);
+    generation(1).save(&mut first);
+    let mut second = ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
+    for number in 2..6 {
+        generation(number).save(&mut second);
+        second.retain(&KEEP_ONE).expect("the store is sound");
+    }
+    let error = first.save(&generation(9), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    generation(5).check(&newest(&store).expect("one is kept"));
+}
+
+#[test]
+fn a_writer_under_the_name_of_another_leaves_its_packs_alone() {
+    let store = store_on(&disk());
+    let made = generation(1);
+    let mut first = ClaimedStore::claim(Arc::clone(&store), 7).expect("it is claimed");
+    first.save(&made, &options(), &Unwatched).expect("the store is sound");
+    let mut second = ClaimedStore::claim(Arc::clone(&store), 7).expect("it is claimed");
+    let error = second.save(&generation(2), &options(), &Unwatched).expect_err("it is taken");
+    assert_eq!(error.kind, ImageErrorKind::AlreadyExists);
+    made.check(&newest(&store).expect("the first one is there"));
+}
+
+#[test]
+fn a_fenced_save_leaves_no_packs() {
+    let store = store_on(&disk());
+    let mut first = claim(&store);
+    let _second = ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
+    first.save(&generation(1), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(store.packs().expect("listed"), []);
+}
+
+#[test]
+fn a_folder_has_one_writer_on_a_host() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("images");
+    let alone = FolderStore::open_alone(&path).expect("nobody else has it");
+    let error = FolderStore::open_alone(&path).expect_err("it is taken");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    FolderStore::open(&path).expect("readers come in");
+    drop(alone);
+    FolderStore::open_alone(&path).expect("it is free again");
+}
+
+#[test]
+fn a_store_in_a_real_folder_keeps_images() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("images");
+    let store: Arc<dyn ImageStore> = Arc::new(FolderStore::open_alone(&path).expect("made"));
+    let mut claimed = claim(&store);
+    let mut made = generation(1);
+    made.save(&mut claimed);
+    made.write(0, 0, Contents::Text(7));
+    made.save(&mut claimed);
+    drop((claimed, store));
+    let store: Arc<dyn ImageStore> = Arc::new(FolderStore::open(&path).expect("it is there"));
+    let image = newest(&store).expect("two are there");
+    made.check(&image);
+    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+}
+
+#[test]
+fn numbers_are_never_given_twice() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let first = generation(1).save(&mut claimed);
+    claimed.delete(first.id.number(), &[]).expect("it is there");
+    drop(claimed);
+    let mut claimed = ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
+    let second = generation(2).save(&mut claimed);
+    assert!(second.id.number() > first.id.number());
+    assert!(second.id.word() > first.id.word(), "the store's salt stays");
+}
+
+#[test]
+fn stores_give_ids_of_their_own() {
+    let one = generation(1).save(&mut claim(&store_on(&disk())));
+    let other = store_on(&disk());
+    let mut claimed = ClaimedStore::claim(Arc::clone(&other), 77).expect("it is claimed");
+    let other = generation(1).save(&mut claimed);
+    assert_eq!(one.id.number(), other.id.number());
+    assert_ne!(one.id, other.id);
+}
+
+#[test]
+fn the_newest_and_the_labelled_images_are_kept() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let mut ids = Vec::new();
+    for number in 0..6 {
+        let label = if number == 1 { "before the upgrade".into() } else { String::new() };
+        let labelled = SaveOptions { label, ..options() };
+        let saved = claimed.save(&generation(number), &labelled, &Unwatched);
+        ids.push(saved.expect("the store is sound").id);
+    }
+    let retention = Retention { newest_count: 2, in_use: &[ids[2]] };
+    let removed = claimed.retain(&retention).expect("the store is sound");
+    assert_eq!(removed.images, [ids[3].number(), ids[0].number()]);
+    assert_eq!(removed.pack_count, 2);
+    for number in [1, 2, 4, 5] {
+        let kept = ids[usize::try_from(number).expect("small")];
+        generation(number).check(&open(&store, kept));
+    }
+    let listed = list_images(&store).expect("the store can be read");
+    assert!(listed.iter().all(|listed| matches!(listed, ListedImage::Whole(_))));
+    assert_eq!(listed.len(), 4);
+}
+
+#[test]
+fn an_image_in_use_is_not_deleted() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let saved = generation(1).save(&mut claimed);
+    let error = claimed.delete(saved.id.number(), &[saved.id]).expect_err("it is in use");
+    assert_eq!(error.kind, ImageErrorKind::InUse);
+    let error = claimed.delete(99, &[]).expect_err("there is none");
+    assert_eq!(error.kind, ImageErrorKind::NotFound);
+    claimed.delete(saved.id.number(), &[]).expect("it is there");
+    assert_eq!(claimed.head(), None);
+}
+
+/// Cancels once so many bytes were looked at.
+#[derive(Debug)]
+struct CancelAfter(AtomicU64);
+
+impl Watch for CancelAfter {
+    fn on_progress(&self, progress: Progress) {
+        assert!(progress.done_bytes <= progress.total_bytes);
+        self.0.fetch_min(u64::MAX - progress.done_bytes, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        u64::MAX - self.0.load(Ordering::Relaxed) >= 20 * 4096
+    }
+}
+
+#[test]
+fn a_cancelled_save_leaves_the_store_as_it_was() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let mut made = generation(1);
+    made.save(&mut claimed);
+    let packs = store.packs().expect("listed");
+    let watch = CancelAfter(AtomicU64::new(u64::MAX));
+    let error = claimed.save(&generation(2), &options(), &watch).expect_err("it is cancelled");
+    assert_eq!(error.kind, ImageErrorKind::Cancelled);
+    assert_eq!(store.packs().expect("listed"), packs);
+    made.check(&newest(&store).expect("the old one is there"));
+    generation(3).save(&mut claimed);
+}
+
+#[test]
+fn a_limited_save_takes_the_time_that_its_bytes_are_due_in() {
+    let store = store_on(&disk());
+    let limited = SaveOptions { bytes_a_second_max: NonZeroU64::new(1 << 20), ..options() };
+    let saved = claim(&store).save(&generation(1), &limited, &Unwatched);
+    let saved = saved.expect("the store is sound");
+    assert!(saved.bytes_written > 160 << 10);
+    assert!(saved.bytes_a_second() < 5 << 18, "{saved:?}");
+}
+
+#[test]
+fn a_rehearsal_measures_and_leaves_nothing() {
+    let disk = Disk::new(4 << 30);
+    let store = store_on(&disk);
+    let rehearsed = rehearse(&*store, WRITER, &Unwatched).expect("the store is sound");
+    assert!(rehearsed.bytes_written >= 64 << 20);
+    assert!(rehearsed.bytes_a_second() > 0);
+    assert_eq!(store.packs().expect("listed"), []);
+}
+
+#[test]
+fn a_rehearsal_on_a_full_disk_fails_and_leaves_nothing() {
+    let disk = Disk::new(32 << 20);
+    let store = store_on(&disk);
+    let error = rehearse(&*store, WRITER, &Unwatched).expect_err("the disk is full");
+    assert_eq!(error.kind, ImageErrorKind::NoSpace);
+    assert_eq!(store.packs().expect("listed"), []);
+}
+
+/// Fails each call of storage in turn, until a save and a collection get through.
+fn check_failures(effect: &Effect) -> u64 {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut claimed = claim(&store);
+    let mut made = generation(1);
+    made.save(&mut claimed);
+    for skipped in 0..1000 {
+        let mut next = made.clone();
+        next.write(0, 50, Contents::Noise((1 << 20) + skipped));
+        disk.inject(Fault::once(&[], skipped, effect.clone()));
+        let result = claimed.save(&next, &options(), &Unwatched);
+        let collected = claimed.retain(&KEEP_ONE);
+        disk.heal();
+        let is_saved = result.is_ok();
+        match result {
+            Ok(saved) => {
+                next.settle(saved.id);
+                made = next;
+            }
+            Err(error) => {
+                assert!(
+                    matches!(
+                        error.kind,
+                        ImageErrorKind::Unavailable
+                            | ImageErrorKind::NoSpace
+                            | ImageErrorKind::Fenced
+                    ),
+                    "{error:?}"
+                );
+            }
+        }
+        let image = newest(&store).expect("there is always one");
+        made.check(&image);
+        assert_eq!(image.verify(&Unwatched).expect("the disk is sound").chunks_damaged, 0);
+        if is_saved && collected.is_ok() {
+            return skipped;
+        }
+        // A writer that failed to make a manifest may find its number taken.
+        claimed = ClaimedStore::claim(Arc::clone(&store), u128::from(skipped) + 5)
+            .expect("the disk is sound");
+        claimed.retain(&KEEP_ONE).expect("the disk is sound");
+    }
+    panic!("the fault never got behind the end");
+}
+
+#[test]
+fn whichever_call_of_storage_fails_the_newest_image_is_whole() {
+    let calls = check_failures(&Effect::Io);
+    assert!(calls > 20, "{calls}");
+}
+
+#[test]
+fn whichever_call_finds_no_space_the_newest_image_is_whole() {
+    check_failures(&Effect::NoSpace);
+}
+
+/// Saves and collects some times. Returns when each save had returned.
+fn busy_disk(random_seed: u64) -> (Disk, Vec<(powercut::Moment, Made)>) {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut claimed = claim(&store);
+    let mut made = generation(random_seed);
+    let mut saves = Vec::new();
+    for round in 0..5 {
+        made.write(0, round * 50, Contents::Noise((1 << 30) + random_seed * 10 + round));
+        made.save(&mut claimed);
+        saves.push((disk.now(), made.clone()));
+        claimed.retain(&KEEP_ONE).expect("the disk is sound");
+    }
+    (disk, saves)
+}
+
+/// What the disk has after the cut is the last image that was acknowledged, or the one in hand.
+fn check_cut(disk: &Disk, saves: &[(powercut::Moment, Made)], cut: &Cut) {
+    let acknowledged = saves.iter().rposition(|(moment, _)| *moment <= cut.moment);
+    let after = disk.after(cut).disk;
+    let store = store_on(&after);
+    let found = newest(&store);
+    let candidates = acknowledged.map_or(0, |last| last)..saves.len();
+    match &found {
+        None => assert_eq!(acknowledged, None, "{cut:?}"),
+        Some(image) => {
+            let verified = image.verify(&Unwatched).expect("the disk is sound");
+            assert_eq!(verified.chunks_damaged, 0, "{cut:?}");
+            let is_one = candidates.take(2).any(|index| {
+                let made = &saves[index].1;
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| made.check(image))).is_ok()
+            });
+            assert!(is_one, "{cut:?} leaves an image that nobody saved last");
+        }
+    }
+    let mut claimed = claim_after(&store, cut);
+    claimed.collect().expect("the disk is sound");
+    let mut next = generation(77);
+    next.save(&mut claimed);
+    next.check(&newest(&store).expect("just saved"));
+}
+
+fn claim_after(store: &Arc<dyn ImageStore>, cut: &Cut) -> ClaimedStore {
+    let writer = u128::from(cut.seed) + 1;
+    ClaimedStore::claim(Arc::clone(store), writer).unwrap_or_else(|it| panic!("{cut:?}: {it:?}"))
+}
+
+#[test]
+fn no_power_cut_loses_an_image_that_was_acknowledged() {
+    let (disk, saves) = busy_disk(1);
+    for seed in 0..400 {
+        check_cut(&disk, &saves, &Cut::random(seed, &disk));
+    }
+}
+
+#[test]
+fn a_kill_at_any_call_of_storage_loses_no_image_that_was_acknowledged() {
+    let (disk, saves) = busy_disk(2);
+    for moment in 0..=disk.now().0 {
+        let cut = Cut { moment: powercut::Moment(moment), loss: Loss::Nothing, seed: moment };
+        check_cut(&disk, &saves, &cut);
+    }
+}
+
+#[test]
+fn a_disk_that_lies_once_gives_old_contents_or_errors_and_never_wrong_ones() {
+    let (disk, saves) = busy_disk(3);
+    for seed in 0..200 {
+        let cut = Cut { loss: Loss::Lie, ..Cut::random(seed, &disk) };
+        let store = store_on(&disk.after(&cut).disk);
+        let Some(image) = newest(&store) else { continue };
+        let mut collected = made::Collected::default();
+        if let Err(error) = image.restore(&mut collected, &Unwatched) {
+            let kind = error.kind;
+            assert!(
+                matches!(kind, ImageErrorKind::Damaged | ImageErrorKind::NotFound),
+                "{error:?}"
+            );
+        }
+        for ((_, block), bytes) in &collected.blocks {
+            let is_some_generation =
+                saves.iter().any(|(_, made)| *bytes == made.contents(0, *block).bytes());
+            assert!(is_some_generation, "{cut:?}: block {block} was never this");
+        }
+    }
+}
+
+#[test]
+fn a_save_that_finds_no_space_leaves_room_for_others() {
+    let disk = Disk::new(1 << 20);
+    let store = store_on(&disk);
+    let mut claimed = claim(&store);
+    let mut made = Made::one(8 << 20);
+    for block in 0..1000 {
+        made.write(0, block, Contents::Noise(block));
+    }
+    let error = claimed.save(&made, &options(), &Unwatched).expect_err("the disk is full");
+    assert_eq!(error.kind, ImageErrorKind::NoSpace);
+    assert_eq!(store.packs().expect("listed"), []);
+    generation(1).save(&mut claimed);
+}
+
+#[test]
+fn a_number_that_an_unfinished_manifest_took_is_left_out() {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut claimed = claim(&store);
+    let mut made = generation(1);
+    made.save(&mut claimed);
+    // A kill while the manifest was written leaves zeros.
+    let images = disk.folder().folder("images").expect("it is there");
+    images.create("0000000003", 8192).expect("it is free");
+    let error = claimed.save(&generation(2), &options(), &Unwatched).expect_err("it is taken");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    made.check(&newest(&store).expect("the old one is there"));
+    let mut claimed = ClaimedStore::claim(Arc::clone(&store), 9).expect("it is claimed");
+    let saved = generation(2).save(&mut claimed);
+    assert_eq!(saved.id.number(), 5);
+    claimed.collect().expect("the store is sound");
+    assert!(store.images().expect("listed").iter().all(|(number, _)| *number != 3));
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let disk = disk();
+    let store = store_on(&disk);
+    for folder in ["images", "packs"] {
+        let folder = disk.folder().folder(folder).expect("it is there");
+        folder.create("lost+found", 4096).expect("it is free");
+    }
+    let mut claimed = claim(&store);
+    generation(1).save(&mut claimed);
+    claimed.retain(&KEEP_ONE).expect("the store is sound");
+    assert_eq!(disk.files().iter().filter(|file| file.name.ends_with("lost+found")).count(), 2);
+    let error = store.read(ObjectName::Image(99), 0, &mut [0]).expect_err("there is none");
+    assert_eq!(error.kind, ImageErrorKind::NotFound);
+}
+
+#[test]
+fn a_store_that_refuses_writes_says_so() {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut claimed = claim(&store);
+    disk.inject(Fault::always(&[StorageAction::Write], Effect::Io));
+    let error = claimed.save(&generation(1), &options(), &Unwatched).expect_err("the disk fails");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+    assert!(error.to_string().starts_with("cannot write "), "{error}");
+}
