@@ -1,10 +1,10 @@
 //! Memory that outlives the process, addressed by offsets.
 //!
-//! A [`Region`] is one shared mapping of a file on tmpfs or hugetlbfs. All of its memory is taken
-//! when it is opened, so that too little memory is an error then and never a signal later. One
-//! process at a time has it open. This crate knows nothing of what lies in a region; it turns
-//! offsets into words and bytes, checks them against the mapping, and holds the unsafe code that
-//! this takes.
+//! A [`Region`] is one shared mapping of a file on tmpfs or hugetlbfs. Its memory is taken when it
+//! is opened or grows, so that too little memory is an error then and never a signal later; what
+//! it may still grow into are holes, which nobody touches. One process at a time has it open. This
+//! crate knows nothing of what lies in a region; it turns offsets into words and bytes, checks them
+//! against the mapping, and holds the unsafe code that this takes.
 //!
 //! Words are read and written as atomics, by anyone at any time. Bytes are plain memory: the
 //! functions that touch them are `unsafe` and say who may look when.
@@ -20,5 +20,5 @@ mod sys;
 #[cfg(feature = "crash-points")]
 pub use crash::{CrashPoints, Crashed};
 pub use error::{RegionError, RegionErrorKind};
-pub use file::{RegionSpec, existing_size_bytes};
+pub use file::{RegionSpec, SIZE_UNIT_BYTES, existing_size_bytes};
 pub use mapping::Region;

@@ -1,7 +1,9 @@
 //! The mapping: offsets in, words and bytes out.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use sync::atomic::AtomicU64;
@@ -20,7 +22,9 @@ pub struct Region {
     start: NonNull<u8>,
     length: usize,
     /// Holds the lock.
-    _file: File,
+    file: File,
+    path: PathBuf,
+    asked_bytes: u64,
     #[cfg(feature = "crash-points")]
     crash_points: Option<crate::CrashPoints>,
 }
@@ -39,17 +43,31 @@ impl Region {
     /// a dying process to let go.
     pub fn open(spec: &RegionSpec) -> Result<Self, RegionError> {
         let file = file::open(spec)?;
+        Self::map(file, spec, spec.size_bytes)
+    }
+
+    /// Opens the file, or makes one that may come to have `capacity_bytes` of memory, and takes its
+    /// lock. Whoever knows what lies in it takes the memory that it shall have now: see
+    /// [`Region::take_memory`]. A file that is there keeps its capacity.
+    pub fn open_growable(spec: &RegionSpec, capacity_bytes: u64) -> Result<Self, RegionError> {
+        let (file, capacity_bytes) = file::open_growable(spec, capacity_bytes)?;
+        Self::map(file, spec, capacity_bytes)
+    }
+
+    fn map(file: File, spec: &RegionSpec, capacity_bytes: u64) -> Result<Self, RegionError> {
         let failed = |call, error| RegionError {
             kind: RegionErrorKind::System { call },
             path: spec.path.clone(),
             source: Some(error),
         };
-        let length = usize::try_from(spec.size_bytes).expect("addresses have 64 bits");
+        let length = usize::try_from(capacity_bytes).expect("addresses have 64 bits");
         let start = sys::map_shared(file.as_fd(), length).map_err(|e| failed("mmap", e))?;
         let region = Self {
             start,
             length,
-            _file: file,
+            file,
+            path: spec.path.clone(),
+            asked_bytes: spec.size_bytes,
             #[cfg(feature = "crash-points")]
             crash_points: None,
         };
@@ -58,18 +76,43 @@ impl Region {
         Ok(region)
     }
 
-    pub fn size_bytes(&self) -> u64 {
+    /// Offsets end here: the memory that the region may come to have at most.
+    pub fn capacity_bytes(&self) -> u64 {
         self.length as u64
     }
 
-    /// Makes a piece of the memory ready from `offset` on: the kernel clears a page when it is
-    /// first touched, and enters it in the page tables. Returns where the next piece begins, if
-    /// there is one. Everything works without it, with a page fault at each first access.
-    pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
-        let length = POPULATED_BYTES.min(self.size_bytes().saturating_sub(offset));
+    /// The memory that whoever opened it asked for.
+    pub fn asked_bytes(&self) -> u64 {
+        self.asked_bytes
+    }
+
+    /// Sees to it that the region has memory in these ranges, so that no access there can fail
+    /// later. They are all that shall have memory, whole pages of [`SIZE_UNIT_BYTES`].
+    pub fn take_memory(&self, ranges: &[Range<u64>]) -> Result<(), RegionError> {
+        self.crash_point();
+        file::take_memory(&self.file, &self.path, ranges)
+    }
+
+    /// Gives the memory of a range back, which nobody may use any more.
+    pub fn give_back_memory(&self, range: Range<u64>) -> Result<(), RegionError> {
+        self.crash_point();
+        file::give_back(&self.file, &self.path, range)
+    }
+
+    /// The memory that the region has now.
+    pub fn held_bytes(&self) -> Result<u64, RegionError> {
+        file::held_bytes(&self.file, &self.path)
+    }
+
+    /// Makes a piece of the memory in a range ready: the kernel clears a page when it is first
+    /// touched, and enters it in the page tables. Returns where the next piece begins, if there is
+    /// one. Everything works without it, with a page fault at each first access.
+    pub fn populate(&self, range: Range<u64>) -> std::io::Result<Option<u64>> {
+        let end = range.end.min(self.capacity_bytes());
+        let length = POPULATED_BYTES.min(end.saturating_sub(range.start));
         let bytes = usize::try_from(length).expect("addresses have 64 bits");
-        sys::populate(self.pointer(offset, bytes), bytes)?;
-        Ok(Some(offset + length).filter(|&next| next < self.size_bytes()))
+        sys::populate(self.pointer(range.start, bytes), bytes)?;
+        Ok(Some(range.start + length).filter(|&next| next < end))
     }
 
     /// The word at `offset`, for looking only.
@@ -192,7 +235,7 @@ impl Region {
     /// Tells the processor that the line at `offset` will be read soon. Any offset may be given.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
-        if offset < self.size_bytes() {
+        if offset < self.capacity_bytes() {
             memory::prefetch(self.pointer(offset, 1));
         }
     }

@@ -24,14 +24,15 @@ pub(crate) fn lock_exclusively(file: BorrowedFd<'_>) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Maps `length` bytes of `file`, shared, for reading and writing.
+/// Maps `length` bytes of `file`, shared, for reading and writing. The mapping itself reserves no
+/// memory: what the file has was allocated.
 pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonNull<u8>> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     // SAFETY:
     // - exclusive: the kernel chooses the address, so no mapping of ours is replaced.
-    let start = unsafe {
-        rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)
-    }?;
+    let start =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, file, 0) }?;
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
 }
 

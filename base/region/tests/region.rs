@@ -1,6 +1,6 @@
 //! Regions in real files on tmpfs.
 
-use region::{Region, RegionErrorKind, RegionSpec, existing_size_bytes};
+use region::{Region, RegionErrorKind, RegionSpec, SIZE_UNIT_BYTES, existing_size_bytes};
 use sync::atomic::Ordering;
 
 const SIZE_BYTES: u64 = 4 << 20;
@@ -77,4 +77,49 @@ fn a_folder_that_is_not_there_is_named() {
     let path = folder.path().join("missing").join("region");
     let spec = RegionSpec { path, size_bytes: SIZE_BYTES };
     check_refused(&spec, RegionErrorKind::System { call: "open" });
+}
+
+fn capacity(size_bytes: u64) -> u64 {
+    16 * size_bytes
+}
+
+#[test]
+fn a_growable_region_has_the_memory_that_was_taken_and_no_more() {
+    let folder = folder();
+    let region = Region::open_growable(&spec(&folder, SIZE_BYTES), capacity(SIZE_BYTES));
+    let region = region.expect("a region can be made");
+    assert_eq!(region.capacity_bytes(), capacity(SIZE_BYTES));
+    assert_eq!(region.asked_bytes(), SIZE_BYTES);
+    let unit = SIZE_UNIT_BYTES;
+    assert_eq!(region.held_bytes().expect("it can be asked"), unit, "the first page is there");
+    region.take_memory(&[0..unit, 3 * unit..4 * unit]).expect("there is memory");
+    assert_eq!(region.held_bytes().expect("it can be asked"), 2 * unit);
+    region.word_to_store(3 * unit).store(7, Ordering::Release);
+    region.give_back_memory(3 * unit..4 * unit).expect("it has memory there");
+    assert_eq!(region.held_bytes().expect("it can be asked"), unit);
+    assert_eq!(region.word(3 * unit).load(Ordering::Acquire), 0, "a hole reads as zeros");
+}
+
+#[test]
+fn a_growable_region_keeps_its_capacity() {
+    let folder = folder();
+    let spec = spec(&folder, SIZE_BYTES);
+    let region = Region::open_growable(&spec, capacity(SIZE_BYTES)).expect("it can be made");
+    region.take_memory(std::slice::from_ref(&(0..SIZE_BYTES))).expect("there is memory");
+    region.word_to_store(8).store(7, Ordering::Release);
+    drop(region);
+    let region = Region::open_growable(&spec, 2 * SIZE_BYTES).expect("it can be opened");
+    assert_eq!(region.capacity_bytes(), capacity(SIZE_BYTES));
+    assert_eq!(region.word(8).load(Ordering::Acquire), 7);
+}
+
+#[test]
+fn a_region_grows_no_further_than_memory_reaches() {
+    let folder = folder();
+    let region = Region::open_growable(&spec(&folder, SIZE_BYTES), 1 << 50);
+    let region = region.expect("holes cost nothing");
+    let all = 0..region.capacity_bytes();
+    let error = region.take_memory(std::slice::from_ref(&all)).expect_err("that is too much");
+    assert!(matches!(error.kind, RegionErrorKind::NotEnoughMemory { .. }), "{error}");
+    assert_eq!(region.held_bytes().expect("it can be asked"), SIZE_UNIT_BYTES);
 }

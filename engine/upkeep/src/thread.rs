@@ -57,14 +57,15 @@ struct Turns {
     engine: Arc<Engine>,
     pacer: Pacer,
     host: Host,
-    /// From where on the pool's memory is still to be touched.
+    /// From where on the pool's memory is still to be touched, and how much it had then.
     unready: Option<u64>,
+    ready_bytes: u64,
 }
 
 impl Turns {
     fn new(engine: Arc<Engine>) -> Self {
         let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
-        Self { engine, pacer, host: Host::default(), unready: Some(0) }
+        Self { engine, pacer, host: Host::default(), unready: None, ready_bytes: 0 }
     }
 
     fn work_until(&mut self, stopped: &Receiver<()>, after_turn: &mut impl FnMut(&PoolUsage)) {
@@ -110,6 +111,12 @@ impl Turns {
     /// next piece, if there is more.
     fn make_ready(&mut self) -> Option<Duration> {
         let begun = Instant::now();
+        let size_bytes = self.engine.size_bytes();
+        if size_bytes > self.ready_bytes {
+            // What is ready already takes no time.
+            self.unready = Some(0);
+        }
+        self.ready_bytes = size_bytes;
         // Where that fails, memory is made ready as it is used.
         let next = |offset| self.engine.populate(offset).unwrap_or(None);
         self.unready = self.unready.and_then(next);

@@ -34,6 +34,8 @@ pub struct Engine {
     /// Held by operations that change the volume table.
     administration: Mutex<()>,
     maintenance: Mutex<Maintenance>,
+    /// Held while the pool's size changes.
+    pub(crate) resizing: Mutex<()>,
     /// What maintenance says of itself, for those who do not want to wait for it.
     is_sweeping: AtomicBool,
     pub(crate) table_version: AtomicU64,
@@ -57,6 +59,7 @@ impl Engine {
             volumes: RwLock::new(volumes),
             administration: Mutex::new(()),
             maintenance: Mutex::new(maintenance),
+            resizing: Mutex::new(()),
             is_sweeping: AtomicBool::new(!was_clean),
             table_version: AtomicU64::new(0),
         })
@@ -267,7 +270,7 @@ impl Engine {
     /// Makes a piece of the pool's memory ready, from `offset` on, so that requests meet no page
     /// faults. Returns where the next piece begins, if there is one.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
-        self.shared.store.region().populate(offset)
+        self.shared.store.populate(offset)
     }
 
     /// Does a bounded piece of the work that nobody waits for: collecting leaks, filling the
@@ -304,7 +307,7 @@ impl Engine {
     }
 
     /// Works until no leak is being searched for.
-    fn end_sweep(&self) {
+    pub(crate) fn end_sweep(&self) {
         let mut maintenance = self.maintenance();
         while maintenance.is_sweeping() {
             maintenance.step(&self.shared, Work::ButCompression, Vec::new);
@@ -322,7 +325,7 @@ impl Engine {
         self.administration.lock().expect("a panic in administration ends the process")
     }
 
-    fn maintenance(&self) -> MutexGuard<'_, Maintenance> {
+    pub(crate) fn maintenance(&self) -> MutexGuard<'_, Maintenance> {
         self.maintenance.lock().expect("a panic in maintenance ends the process")
     }
 

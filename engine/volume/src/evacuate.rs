@@ -1,4 +1,5 @@
-//! Emptying sparse slabs, so that their memory can be used for anything.
+//! Emptying slabs: sparse ones, so that their memory can be used for anything, and those that leave
+//! the pool.
 //!
 //! The pool names the victims; one walk over all maps moves what they hold. An entry that is moved
 //! keeps its contents, so readers see no difference and writers are held up for one exchange.
@@ -16,13 +17,18 @@ use crate::volume::Volume;
 /// Slabs emptied in one walk over the maps.
 const VICTIMS_MAX: usize = 1024;
 
+/// Shared pages whose new place is remembered in one walk. Of further ones each entry gets a page
+/// of its own.
+const MOVED_MAX: usize = 256 << 10;
+
 /// Leaves looked at in one step.
 const LEAVES_A_STEP: usize = 64;
 
 /// A walk over the maps that empties some slabs.
 #[derive(Debug)]
 pub(crate) struct Evacuation {
-    victims: Victims,
+    /// `None`: the slabs that leave the pool.
+    victims: Option<Victims>,
     volumes: Vec<Arc<Volume>>,
     next_leaf: u64,
     /// Where shared pages went, with a reference of ours, so that all their entries follow.
@@ -37,7 +43,13 @@ impl Evacuation {
         bytes_min: u64,
     ) -> Option<Self> {
         let victims = store.choose_victims(bytes_min, VICTIMS_MAX)?;
+        let victims = Some(victims);
         Some(Self { victims, volumes, next_leaf: 0, moved: HashMap::new() })
+    }
+
+    /// Empties the slabs that leave the pool.
+    pub(crate) fn of_leaving(volumes: Vec<Arc<Volume>>) -> Self {
+        Self { victims: None, volumes, next_leaf: 0, moved: HashMap::new() }
     }
 
     /// Walks on for a while. Returns whether there is more to walk.
@@ -71,7 +83,7 @@ impl Evacuation {
         }
         lane.drain();
         drop(lane);
-        shared.store.release_victims(self.victims)
+        self.victims.map_or(0, |victims| shared.store.release_victims(victims))
     }
 
     fn move_pages_of(&mut self, shared: &Shared, volume: &Volume, leaf: u64) {
@@ -116,6 +128,7 @@ impl Evacuation {
         // Without memory to move to, the page stays: its slab is used again in the end.
         let Some(page) = known.or_else(|| lane.relocate(pinned, entry)) else { return };
         if store.is_shared(entry)
+            && self.moved.len() < MOVED_MAX
             && !self.moved.contains_key(&name)
             && let Some(own) = lane.share(&page)
         {

@@ -3,8 +3,8 @@
 //! An [`Engine`] owns a pool in a region and the volumes in it. It reads no clock, draws no
 //! randomness and starts no thread: its owner calls [`Engine::maintain`] now and then.
 //!
-//! Lock order: administration, maintenance, shortage, compression, lane, block, path, moves, sweep;
-//! the pool's own come after them. Readers take none.
+//! Lock order: resizing, administration, maintenance, shortage, compression, lane, block, path,
+//! moves, sweep; the pool's own come after them. Readers take none.
 #![forbid(unsafe_code)]
 
 mod absent;
@@ -23,8 +23,10 @@ mod locks;
 mod maintain;
 mod map;
 mod measure;
+mod node_moves;
 mod own;
 mod read;
+mod resize;
 mod shared;
 mod spec;
 mod sweep;
@@ -44,7 +46,8 @@ pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
 pub use maintain::Work;
-pub use page_store::{OpenError, OpenErrorKind};
+pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
+pub use resize::ResizeProgress;
 pub use spec::{
     Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName,
     VolumeSpec,

@@ -29,6 +29,12 @@ pub(crate) struct LeafGuard<'locks> {
     _guards: [LatchGuard<'locks>; LEAF_LOCKS],
 }
 
+/// Holds all blocks of all volumes.
+#[derive(Debug)]
+pub(crate) struct AllGuard<'locks> {
+    _guards: Box<[LatchGuard<'locks>]>,
+}
+
 impl BlockLocks {
     pub(crate) fn new() -> Self {
         Self { locks: (0..GROUP_COUNT * LOCKS_A_GROUP).map(|_| Padded::default()).collect() }
@@ -53,6 +59,12 @@ impl BlockLocks {
             self.latch(next - 1).lock()
         });
         LeafGuard { _guards: guards }
+    }
+
+    /// Holds every block of every volume: for an instant, and only by whoever waits for nothing
+    /// meanwhile.
+    pub(crate) fn lock_all(&self) -> AllGuard<'_> {
+        AllGuard { _guards: self.locks.iter().map(|latch| latch.lock()).collect() }
     }
 
     fn latch_of(&self, volume_id: u64, block: u64) -> &Latch {

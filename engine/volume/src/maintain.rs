@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use page_store::Excess;
+use sync::atomic::Ordering;
 
 use crate::compress::Progress;
 use crate::evacuate::Evacuation;
@@ -111,6 +112,13 @@ impl Maintenance {
         }
     }
 
+    /// The dedup index was dropped: it is to be filled again.
+    pub(crate) fn refill_index(&mut self) {
+        if matches!(self.task, Task::Idle | Task::FillIndex { .. }) {
+            self.task = Task::FillIndex { next_slab: 0 };
+        }
+    }
+
     fn look_for_work(
         &mut self,
         shared: &Shared,
@@ -125,6 +133,9 @@ impl Maintenance {
         }
         if self.rest > 0 {
             self.rest -= 1;
+            return Task::Idle;
+        }
+        if shared.is_shrinking.load(Ordering::Relaxed) {
             return Task::Idle;
         }
         let usage = shared.store.usage();

@@ -68,6 +68,20 @@ impl Map {
         Some(node)
     }
 
+    /// The node that names the leaf, if it is there.
+    pub(crate) fn node_above(
+        self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        leaf: u64,
+    ) -> Option<NodeRef> {
+        let mut node = self.root(store, pinned)?;
+        for level in (2..=INNER_LEVELS).rev() {
+            node = store.child(pinned, Parent::Node(node, index_at(level, leaf)))?;
+        }
+        Some(node)
+    }
+
     /// The first leaf that is there from number `from` on, skipping missing subtrees whole.
     pub(crate) fn next_leaf(
         self,
@@ -90,6 +104,26 @@ impl Map {
             visit_inner(store, pinned, (root, INNER_LEVELS), visit);
         }
     }
+
+    /// Inner nodes that are `wanted`, with where their names are written: what lies below a node
+    /// comes before it.
+    pub(crate) fn inner_nodes(
+        self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        wanted: &dyn Fn(NodeRef) -> bool,
+    ) -> Vec<(Parent, NodeRef)> {
+        let mut found = Vec::new();
+        let root = Parent::Root(self.root_word);
+        if let Some(node) = store.child(pinned, root) {
+            collect_inner(store, pinned, (root, node, INNER_LEVELS), &mut |parent, node| {
+                if wanted(node) {
+                    found.push((parent, node));
+                }
+            });
+        }
+        found
+    }
 }
 
 fn visit_inner(
@@ -107,6 +141,23 @@ fn visit_inner(
             visit_inner(store, pinned, (child, level - 1), visit);
         }
     }
+}
+
+fn collect_inner(
+    store: &PageStore,
+    pinned: &Pinned<'_>,
+    (parent, node, level): (Parent, NodeRef, u32),
+    visit: &mut dyn FnMut(Parent, NodeRef),
+) {
+    if level > 1 {
+        for index in 0..NODE_ENTRY_COUNT {
+            let below = Parent::Node(node, index);
+            if let Some(child) = store.child(pinned, below) {
+                collect_inner(store, pinned, (below, child, level - 1), visit);
+            }
+        }
+    }
+    visit(parent, node);
 }
 
 /// The first leaf from number `from` on below `node`. `from` is below it too.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::PageStore;
+use sync::atomic::AtomicBool;
 
 use crate::compress::{Compression, Progress};
 use crate::hooks::{
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) compression: Compression,
     /// Held while contents move to other pages in leaves that volumes may share.
     pub(crate) moves: Mutex<()>,
+    /// The pool is being made smaller: other evacuations would work against it.
+    pub(crate) is_shrinking: AtomicBool,
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
@@ -53,6 +56,7 @@ impl Shared {
             sweep,
             compression: Compression::new(),
             moves: Mutex::new(()),
+            is_shrinking: AtomicBool::new(false),
             shortage: Mutex::new(()),
             flush_target: OnceLock::new(),
             page_source: RwLock::new(None),
@@ -62,7 +66,7 @@ impl Shared {
     /// Whether so little is free that what can shrink must not be stored as it is.
     #[inline]
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        let size_bytes = self.store.region().size_bytes();
+        let size_bytes = self.store.size_bytes();
         self.store.free_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
     }
 

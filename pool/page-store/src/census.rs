@@ -100,11 +100,11 @@ impl Excess {
 
 /// Tells the book of every slab, and counts all references if the last end was unclean.
 pub(crate) fn take_census(core: &Core, count_references: bool) -> Option<Excess> {
-    let slab_count = usize::try_from(core.memory.layout.slab_count).expect("slabs fit memory");
+    let slab_count = usize::try_from(core.memory.layout.slab_count()).expect("slabs fit memory");
     let mut by_slab = Vec::new();
     by_slab.resize_with(if count_references { slab_count } else { 0 }, || None);
     // Downwards, so that the slabs taken first are the first.
-    for slab in (0..core.memory.layout.slab_count).rev() {
+    for slab in (0..core.memory.layout.slab_count()).rev() {
         let class = core.memory.slab_class(slab).filter(|class| class.has_slots());
         let Some(class) = class else {
             free_slab(core, slab);

@@ -1,5 +1,7 @@
 //! What can go wrong with a pool.
 
+use region::RegionError;
+
 /// There is no slot left for the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pool has no free memory left")]
@@ -26,15 +28,27 @@ pub enum OpenErrorKind {
     OtherLayout,
     /// It is a pool, and neither copy of its superblock is whole.
     Damaged,
-    /// The pool was made for another size than its file has.
+    /// The pool was made for another capacity than its file has.
     SizeDiffers,
+    /// The size that was asked for has no room for a pool.
+    TooSmall,
+    /// Its memory cannot be taken; the source says why.
+    Memory,
 }
 
 /// A region that is no pool for us. Nothing in it was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("cannot open the pool: {}", kind.advice())]
 pub struct OpenError {
     pub kind: OpenErrorKind,
+    #[source]
+    pub source: Option<RegionError>,
+}
+
+impl OpenError {
+    pub(crate) fn new(kind: OpenErrorKind) -> Self {
+        Self { kind, source: None }
+    }
 }
 
 impl OpenErrorKind {
@@ -50,6 +64,52 @@ impl OpenErrorKind {
                 "both copies of its superblock are damaged; delete the file to start anew"
             }
             Self::SizeDiffers => "its file was cut or extended; restore the file's size",
+            Self::TooSmall => "so small a size has no room for it; ask for more",
+            Self::Memory => "its memory cannot be taken",
         }
+    }
+}
+
+/// Why a pool does not get the size that it was to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResizeErrorKind {
+    #[error("a size is a multiple of 2 MiB")]
+    Misaligned,
+    #[error("a pool does not work with so little")]
+    TooSmall,
+    #[error(
+        "its file has room for {capacity_bytes} bytes; a pool that is made anew can have room for \
+         more"
+    )]
+    BeyondCapacity { capacity_bytes: u64 },
+    #[error(
+        "{in_use_bytes} bytes are in use or claimed; ask for more than that, or delete or discard \
+         data"
+    )]
+    InUse { in_use_bytes: u64 },
+    /// The memory cannot be taken or given back; the source says why.
+    #[error("its memory cannot be changed")]
+    Memory,
+    #[error("it was called off")]
+    Cancelled,
+}
+
+/// A pool that keeps its size, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot give the pool {asked_bytes} bytes: {kind}")]
+pub struct ResizeError {
+    pub kind: ResizeErrorKind,
+    pub asked_bytes: u64,
+    #[source]
+    pub source: Option<RegionError>,
+}
+
+impl ResizeError {
+    pub(crate) fn new(kind: ResizeErrorKind, asked_bytes: u64) -> Self {
+        Self { kind, asked_bytes, source: None }
+    }
+
+    pub(crate) fn memory(source: RegionError, asked_bytes: u64) -> Self {
+        Self { kind: ResizeErrorKind::Memory, asked_bytes, source: Some(source) }
     }
 }

@@ -172,6 +172,20 @@ impl DedupIndex {
         count
     }
 
+    /// Forgets everything if a segment is a slab from `end` on. Nobody takes such a slab any more,
+    /// but somebody may be about to use one that was taken before.
+    pub(crate) fn clear_from(&self, memory: &Memory, end: u32) -> bool {
+        let changing = self.changing.lock().expect("nobody panics while changing the index");
+        let is_behind = (0..self.directory.len())
+            .filter_map(|place| self.segment(place))
+            .any(|it| it.slab >= end);
+        drop(changing);
+        if is_behind {
+            self.clear(memory);
+        }
+        is_behind
+    }
+
     /// Forgets everything and gives the segments back.
     pub(crate) fn clear(&self, memory: &Memory) {
         let _changing = self.changing.lock().expect("nobody panics while changing the index");

@@ -7,6 +7,8 @@
 //! │ block A  │ block B  │ (the engine's │ 8 B a slab │ large slots  │   │128 KiB │        │
 //! │          │          │ volume table) │            │ 256 B a slab │   │        │        │
 //! └──────────┴──────────┴───────────────┴────────────┴──────────────┴───┴────────┴────────┴───
+//!               offsets are those of the capacity; a smaller pool uses the first slabs,
+//!               and of the tables what these need: the rest of the file are holes
 //!
 //! slab of 4 KiB slots        slot 0 │ slot 1 │ … │ slot 31       (pages as they are, nodes)
 //! slab of packed slots       word 0 … word n-1 │ slot 0 │ slot 1 │ … │ slot n-1
@@ -14,6 +16,11 @@
 //!
 //! Each slot has a word that counts its references (`sync::counted`) and describes its contents:
 //! 16 bits of length (0 for a page stored as it is) and 32 bits of fingerprint (0 for none).
+
+use std::ops::Range;
+
+use region::SIZE_UNIT_BYTES;
+use sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a slab: the unit in which memory moves between uses.
 pub(crate) const SLAB_BYTES: u64 = 128 << 10;
@@ -28,7 +35,10 @@ pub const ROOT_WORD_COUNT: usize = (256 << 10) / 8;
 pub(crate) const SUPERBLOCK_BYTES: u64 = 4096;
 
 /// Bump when the meaning of any byte in a region changes.
-pub(crate) const LAYOUT_VERSION: u64 = 1;
+pub(crate) const LAYOUT_VERSION: u64 = 2;
+
+/// The oldest version that is read: its pools become pools of this version when they are opened.
+pub(crate) const LAYOUT_VERSION_MIN: u64 = 1;
 
 const ROOT_OFFSET: u64 = 2 * SUPERBLOCK_BYTES;
 const SLAB_TABLE_OFFSET: u64 = ROOT_OFFSET + 8 * ROOT_WORD_COUNT as u64;
@@ -42,6 +52,9 @@ pub(crate) const SLAB_WORDS_BYTES: u64 = LARGE_WORDS_BYTES + 8;
 
 /// The most slabs that an entry can name: 2 TiB.
 const SLAB_COUNT_MAX: u64 = 1 << 24;
+
+/// The fewest slabs that a pool can work with.
+const SLAB_COUNT_MIN: u32 = 16;
 
 /// What a slab is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,28 +174,105 @@ pub(crate) struct Slot {
     pub(crate) class: Class,
 }
 
-/// The offsets in a region of one size.
-#[derive(Clone, Copy, Debug)]
+/// The offsets in a region of one capacity.
+#[derive(Debug)]
 pub(crate) struct Layout {
-    pub(crate) slab_count: u32,
+    capacity_bytes: u64,
+    /// Slabs that the region has room for.
+    pub(crate) slab_capacity: u32,
+    /// Slabs in use: those of lower numbers. The others are holes that nobody may touch.
+    slab_count: AtomicU32,
     large_words: u64,
     data: u64,
 }
 
 impl Layout {
-    pub(crate) fn of(region_bytes: u64) -> Self {
-        let room = region_bytes - SLAB_TABLE_OFFSET - SLAB_BYTES;
+    /// With all slabs in use.
+    pub(crate) fn of(capacity_bytes: u64) -> Self {
+        let room = capacity_bytes - SLAB_TABLE_OFFSET - SLAB_BYTES;
         let slab_count = (room / (SLAB_BYTES + SLAB_WORDS_BYTES)).min(SLAB_COUNT_MAX);
         let large_words = (SLAB_TABLE_OFFSET + slab_count * 8).next_multiple_of(LARGE_WORDS_BYTES);
         let data = (large_words + slab_count * LARGE_WORDS_BYTES).next_multiple_of(SLAB_BYTES);
-        assert!(data + slab_count * SLAB_BYTES <= region_bytes, "the slabs fit the region");
-        let slab_count = u32::try_from(slab_count).expect("slab counts fit 24 bits");
-        Self { slab_count, large_words, data }
+        assert!(data + slab_count * SLAB_BYTES <= capacity_bytes, "the slabs fit the region");
+        let slab_capacity = u32::try_from(slab_count).expect("slab counts fit 24 bits");
+        let slab_count = AtomicU32::new(slab_capacity);
+        Self { capacity_bytes, slab_capacity, slab_count, large_words, data }
     }
 
-    /// Bytes in front of the slabs.
+    #[inline]
+    pub(crate) fn slab_count(&self) -> u32 {
+        // Relaxed: whoever follows a name into a new slab learnt it from one who knew the count.
+        self.slab_count.load(Ordering::Relaxed)
+    }
+
+    /// Puts the first `slab_count` slabs into use, and no others.
+    pub(crate) fn set_slab_count(&self, slab_count: u32) {
+        assert!(slab_count <= self.slab_capacity, "slabs lie inside the region");
+        self.slab_count.store(slab_count, Ordering::Relaxed);
+    }
+
+    /// Where memory is needed for the first `slab_count` slabs, in whole pages of the region.
+    pub(crate) fn memory_of(&self, slab_count: u32) -> Vec<Range<u64>> {
+        if slab_count == self.slab_capacity {
+            return std::iter::once(0..self.capacity_bytes).collect();
+        }
+        let count = u64::from(slab_count);
+        let parts = [
+            0..SLAB_TABLE_OFFSET + 8 * count,
+            self.large_words..self.large_words + LARGE_WORDS_BYTES * count,
+            self.data..self.data + SLAB_BYTES * count,
+        ];
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for part in parts {
+            let start = part.start / SIZE_UNIT_BYTES * SIZE_UNIT_BYTES;
+            let end = part.end.next_multiple_of(SIZE_UNIT_BYTES).min(self.capacity_bytes);
+            match ranges.last_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
+    /// Bytes of memory that the first `slab_count` slabs need, tables and all.
+    pub(crate) fn memory_bytes_of(&self, slab_count: u32) -> u64 {
+        self.memory_of(slab_count).iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// What has no memory while the first `slab_count` slabs are in use.
+    pub(crate) fn holes_beside(&self, slab_count: u32) -> Vec<Range<u64>> {
+        let mut at = 0;
+        let mut holes = Vec::new();
+        for range in self.memory_of(slab_count) {
+            holes.push(at..range.start);
+            at = range.end;
+        }
+        holes.push(at..self.capacity_bytes);
+        holes.retain(|hole| !hole.is_empty());
+        holes
+    }
+
+    /// The most slabs that `size_bytes` of memory suffice for; `None` if they are too few for a
+    /// pool.
+    pub(crate) fn slabs_in(&self, size_bytes: u64) -> Option<u32> {
+        if size_bytes >= self.capacity_bytes {
+            return Some(self.slab_capacity);
+        }
+        let (mut enough, mut too_many) = (0, self.slab_capacity);
+        while enough + 1 < too_many {
+            let middle = enough.midpoint(too_many);
+            match self.memory_bytes_of(middle) <= size_bytes {
+                true => enough = middle,
+                false => too_many = middle,
+            }
+        }
+        Some(enough).filter(|&count| count >= SLAB_COUNT_MIN)
+    }
+
+    /// Bytes of memory that are no slab.
     pub(crate) fn table_bytes(&self) -> u64 {
-        self.data
+        let slab_count = self.slab_count();
+        self.memory_bytes_of(slab_count) - u64::from(slab_count) * SLAB_BYTES
     }
 
     pub(crate) fn root_word(index: usize) -> u64 {
@@ -226,13 +316,13 @@ impl Layout {
     /// As `has`, for the large ones.
     #[inline]
     pub(crate) fn has_large(&self, slab: u32, slot: u32) -> bool {
-        slab < self.slab_count && u64::from(slot) < LARGE_SLOT_COUNT
+        slab < self.slab_count() && u64::from(slot) < LARGE_SLOT_COUNT
     }
 
     /// Whether the slot exists here: what an entry in a region says is not believed unseen.
     #[inline]
     pub(crate) fn has(&self, at: Slot) -> bool {
-        at.slab < self.slab_count && at.slot < at.class.shape().slot_count
+        at.slab < self.slab_count() && at.slot < at.class.shape().slot_count
     }
 
     /// Bytes of slot words inside a slab of this class, zeroed before the slab is used.
@@ -242,10 +332,10 @@ impl Layout {
     }
 
     /// A number that differs between layouts that cannot read each other.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self, version: u64) -> u64 {
         let fold = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x0000_0100_0000_01B3);
-        let fixed = [LAYOUT_VERSION, SLAB_BYTES, ROOT_OFFSET, SLAB_TABLE_OFFSET];
-        let sized = [self.large_words, self.data, u64::from(self.slab_count)];
+        let fixed = [version, SLAB_BYTES, ROOT_OFFSET, SLAB_TABLE_OFFSET];
+        let sized = [self.large_words, self.data, u64::from(self.slab_capacity)];
         let shapes =
             SHAPES.iter().flat_map(|shape| [shape.slot_bytes, u64::from(shape.slot_count)]);
         fixed.into_iter().chain(sized).chain(shapes).fold(0xCBF2_9CE4_8422_2325, fold)
@@ -285,5 +375,34 @@ mod tests {
     fn the_tables_take_less_than_a_hundredth_of_a_large_region() {
         let layout = Layout::of(8 << 30);
         assert!(layout.table_bytes() < (8 << 30) / 100 / 2);
+    }
+
+    /// The slabs for a size take no more than that, and one more slab would.
+    #[track_caller]
+    fn check_size(capacity_bytes: u64, size_bytes: u64) {
+        let layout = Layout::of(capacity_bytes);
+        let slab_count = layout.slabs_in(size_bytes).expect("it is large enough");
+        assert!(layout.memory_bytes_of(slab_count) <= size_bytes);
+        if slab_count < layout.slab_capacity {
+            assert!(layout.memory_bytes_of(slab_count + 1) > size_bytes);
+        }
+        layout.set_slab_count(slab_count);
+        assert!(layout.table_bytes() < size_bytes / 32 + 3 * SIZE_UNIT_BYTES);
+        let all = [layout.memory_of(slab_count), layout.holes_beside(slab_count)].concat();
+        let sum: u64 = all.iter().map(|range| range.end - range.start).sum();
+        assert_eq!(sum, capacity_bytes, "every byte is memory or a hole");
+        assert!(all.iter().all(|range| range.start.is_multiple_of(SIZE_UNIT_BYTES)));
+    }
+
+    #[test]
+    fn a_pool_takes_the_memory_that_it_was_given() {
+        for capacity_bytes in [8 << 20, 64 << 20, 24 << 30, 2 << 40] {
+            for size_bytes in [8 << 20, 10 << 20, 64 << 20, 8 << 30, 1 << 40] {
+                if size_bytes <= capacity_bytes {
+                    check_size(capacity_bytes, size_bytes);
+                }
+            }
+        }
+        assert_eq!(Layout::of(24 << 30).slabs_in(4 << 20), None, "nothing is left for slabs");
     }
 }

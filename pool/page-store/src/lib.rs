@@ -33,6 +33,7 @@ mod maps;
 mod memory;
 mod node;
 mod open_slab;
+mod resize;
 mod retire;
 mod share;
 mod slabs;
@@ -48,13 +49,14 @@ pub use census::Excess;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
 pub use entry::{ABSENT_BITS, Entry, EntryKind, Marks, NodeRef};
-pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind};
+pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use footprint::{
     encoding_bytes_max, index_footprint_bytes, node_footprint_bytes, page_footprint_bytes,
 };
 pub use lane::{Compression, Lane, NewPage, Policy, Purpose};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
+pub use resize::Leaving;
 pub use store::{PageStore, StoreOptions};
 pub use usage::{StoreUsage, Victims};
 pub use verify::Verified;

@@ -81,6 +81,16 @@ impl Lane<'_> {
         Ok(copy)
     }
 
+    /// Makes a node of the same meaning the child of `parent` in place of another, whose reference
+    /// it retires. The caller owns the reference that the parent gets, and keeps other writers of
+    /// the parent's word away.
+    pub fn replace_child(&mut self, (parent, old): (Parent, NodeRef), new: NodeRef) {
+        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
+        // PAIRS-WITH: PageStore::child, "the node that the parent names".
+        word.store(new.to_word(), Ordering::Release);
+        self.retire(old.0);
+    }
+
     /// A reference of its own to what an entry names. Contents whose page has as many references as
     /// can be counted are stored again. What a damaged entry names is not there: it stays as it is.
     fn share_or_copy(

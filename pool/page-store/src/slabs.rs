@@ -12,6 +12,9 @@
 //!             last slot freed (also of a resting or a victim slab)
 //! ```
 //!
+//! Slabs from `end` on leave the pool: nobody opens them any more, what they hold is moved away as
+//! from victims, and free ones are kept apart.
+//!
 //! `free` of a slab counts its free slots that no lane has taken. It is debited before a slot is
 //! used and credited after its word says free, so it never promises a slot that is in use.
 
@@ -21,6 +24,7 @@ use std::sync::{Mutex, MutexGuard};
 use region::Region;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use sync::{Epoch, Grace};
+use zerocopy::FromZeros;
 
 use crate::layout::{CLASS_COUNT, Class, Layout};
 
@@ -75,17 +79,21 @@ impl Use {
     }
 }
 
-#[derive(Debug, Default)]
-struct SlabState {
+/// Words about one slab, zero at first. Those of slabs that were never in use take no memory.
+type StateWords = [AtomicU32; 3];
+
+/// What is known of one slab.
+#[derive(Clone, Copy)]
+struct SlabState<'book> {
     /// A signed number: a debit may run ahead of a credit.
-    free: AtomicU32,
+    free: &'book AtomicU32,
     /// A [`Use`].
-    usage: AtomicU32,
+    usage: &'book AtomicU32,
     /// Where it stands in its class's list. Guarded by the list's lock.
-    position: AtomicU32,
+    position: &'book AtomicU32,
 }
 
-impl SlabState {
+impl SlabState<'_> {
     fn is(&self, usage: Use) -> bool {
         // SeqCst: see `SlabBook::credit`.
         self.usage.load(Ordering::SeqCst) == usage.to_word()
@@ -105,6 +113,8 @@ impl SlabState {
 struct FreeSlabs {
     ready: Vec<u32>,
     waiting: VecDeque<(Epoch, u32)>,
+    /// Free slabs behind the end.
+    leaving: Vec<u32>,
 }
 
 /// The slabs of one class that have free slots.
@@ -113,13 +123,15 @@ type List<'book> = MutexGuard<'book, Vec<u32>>;
 /// The uses of all slabs of a pool.
 #[derive(Debug)]
 pub(crate) struct SlabBook {
-    slabs: Box<[SlabState]>,
+    slabs: Box<[StateWords]>,
+    /// Slabs from here on leave the pool, or are not part of it.
+    end: AtomicU32,
     listed: Box<[Mutex<Vec<u32>>]>,
     free: Mutex<FreeSlabs>,
     /// Free slabs, and those on their way to be, without the lock.
     free_soon: AtomicUsize,
     /// Slabs that new data leaves for overwrites.
-    reserve: usize,
+    reserve: AtomicUsize,
     /// Free slabs have run short: single free slots count.
     is_scarce: AtomicBool,
     /// Where the search for free slots that are not listed goes on, and how far it has to go.
@@ -133,17 +145,17 @@ struct Search {
 }
 
 impl SlabBook {
-    /// A book in which every slab is unknown: each must be told of by [`SlabBook::admit_free`] or
-    /// [`SlabBook::admit_used`] once.
-    pub(crate) fn new(slab_count: u32) -> Self {
-        let count = usize::try_from(slab_count).expect("slabs fit memory");
-        let free = FreeSlabs { ready: Vec::with_capacity(count), waiting: VecDeque::new() };
+    /// A book in which every slab is unknown: each below `end` must be told of by
+    /// [`SlabBook::admit_free`] or [`SlabBook::admit_used`] once.
+    pub(crate) fn new(slab_capacity: u32, end: u32) -> Self {
+        let slabs = <[StateWords]>::new_box_zeroed_with_elems(index_of(slab_capacity));
         Self {
-            slabs: (0..count).map(|_| SlabState::default()).collect(),
+            slabs: slabs.expect("address space is not short"),
+            end: AtomicU32::new(end),
             listed: (0..CLASS_COUNT).map(|_| Mutex::default()).collect(),
-            free: Mutex::new(free),
+            free: Mutex::default(),
             free_soon: AtomicUsize::new(0),
-            reserve: (count / 64).max(RESERVE_MIN),
+            reserve: AtomicUsize::new(reserve_of(end)),
             is_scarce: AtomicBool::new(false),
             search: Mutex::default(),
         }
@@ -173,21 +185,22 @@ impl SlabBook {
     /// Takes a free slab. The caller formats it and tells of it.
     pub(crate) fn take_free(&self, purpose: Purpose, grace: &Grace) -> Option<u32> {
         let mut free = self.lock_free();
+        let reserve = self.reserve.load(Ordering::Relaxed);
         let floor = match purpose {
-            Purpose::NewData => self.reserve,
-            Purpose::Overwrite => self.reserve.div_ceil(2),
-            Purpose::Housekeeping => self.reserve.div_ceil(4),
+            Purpose::NewData => reserve,
+            Purpose::Overwrite => reserve.div_ceil(2),
+            Purpose::Housekeeping => reserve.div_ceil(4),
             Purpose::Removal => 0,
         };
         if free.ready.len() <= floor {
-            free.collect(grace);
+            self.collect(&mut free, grace);
         }
         if free.ready.len() <= floor {
             drop(free);
             self.begin_scarcity();
             return None;
         }
-        if free.ready.len() > self.reserve && self.is_scarce.load(Ordering::Relaxed) {
+        if free.ready.len() > reserve && self.is_scarce.load(Ordering::Relaxed) {
             self.is_scarce.store(false, Ordering::Relaxed);
         }
         let taken = free.ready.pop()?;
@@ -250,11 +263,11 @@ impl SlabBook {
     /// it has seen all since free slabs ran short. Returns whether it found any.
     pub(crate) fn list_rest(&self, class: Class) -> bool {
         let Ok(mut search) = self.search.try_lock() else { return false };
-        let slab_count = u32::try_from(self.slabs.len()).expect("slab counts fit 24 bits");
+        let end = self.end();
         let mut found = false;
         for _ in 0..search.left.min(SEARCHED_SLABS_MAX) {
-            let slab = search.next;
-            search.next = (search.next + 1) % slab_count;
+            let slab = search.next % end;
+            search.next = slab + 1;
             search.left -= 1;
             if let Some(resting) = self.resting_class(slab)
                 && self.slab(slab).free() > 0
@@ -318,7 +331,7 @@ impl SlabBook {
     /// Free slabs now, after collecting those whose grace period has passed.
     pub(crate) fn free_count(&self, grace: &Grace) -> usize {
         let mut free = self.lock_free();
-        free.collect(grace);
+        self.collect(&mut free, grace);
         free.ready.len()
     }
 
@@ -334,8 +347,84 @@ impl SlabBook {
         listed.iter().map(|&slab| u64::from(self.slab(slab).free().max(0).unsigned_abs())).sum()
     }
 
-    fn slab(&self, slab: u32) -> &SlabState {
-        &self.slabs[usize::try_from(slab).expect("slabs fit memory")]
+    /// Slabs that may be opened have lower numbers.
+    fn end(&self) -> u32 {
+        // SeqCst: see `SlabBook::begin_leaving`.
+        self.end.load(Ordering::SeqCst)
+    }
+
+    /// From now on nobody opens a slab from `end` on. Lanes may still have some open.
+    pub(crate) fn begin_leaving(&self, end: u32) {
+        // SeqCst: who lists a slab either sees the new end, or is seen by `leave`, which comes
+        // later and takes the same lock.
+        self.end.store(end, Ordering::SeqCst);
+        self.reserve.store(reserve_of(end), Ordering::Relaxed);
+        let mut free = self.lock_free();
+        let (staying, leaving): (Vec<_>, Vec<_>) =
+            free.ready.drain(..).partition(|&slab| slab < end);
+        self.free_soon.fetch_sub(leaving.len(), Ordering::Relaxed);
+        free.ready = staying;
+        free.leaving = leaving;
+    }
+
+    /// Makes victims of the slabs from the end up to `slab_count` that no lane has open.
+    pub(crate) fn leave(&self, slab_count: u32) {
+        for slab in self.end()..slab_count {
+            let state = self.slab(slab);
+            let word = state.usage.load(Ordering::SeqCst);
+            let Some(class) = Class::from_id(u64::from(word >> 8)) else { continue };
+            let mut listed = self.lock_list(class);
+            if state.is(Use::Listed(class)) {
+                self.unlist(&mut listed, slab);
+                state.set(Use::Victim(class));
+            } else if state.is(Use::Resting(class)) {
+                state.set(Use::Victim(class));
+            }
+        }
+    }
+
+    /// Slabs behind the end that are free by now.
+    pub(crate) fn left_count(&self, grace: &Grace) -> usize {
+        let mut free = self.lock_free();
+        self.collect(&mut free, grace);
+        free.leaving.len()
+    }
+
+    /// The slabs behind the end are all free, and no part of the pool any more.
+    pub(crate) fn end_leaving(&self) {
+        self.lock_free().leaving.clear();
+    }
+
+    /// Slabs up to `slab_count` stay, or come back.
+    pub(crate) fn stay(&self, slab_count: u32, book: BookContext<'_>) {
+        let first = self.end.swap(slab_count, Ordering::SeqCst);
+        self.reserve.store(reserve_of(slab_count), Ordering::Relaxed);
+        {
+            let mut free = self.lock_free();
+            let mut leaving = std::mem::take(&mut free.leaving);
+            self.free_soon.fetch_add(leaving.len(), Ordering::Relaxed);
+            free.ready.append(&mut leaving);
+        }
+        for slab in first..slab_count {
+            let word = self.slab(slab).usage.load(Ordering::SeqCst);
+            if let Some(class) = Class::from_id(u64::from(word >> 8)) {
+                self.release_victim(slab, class, book);
+            }
+        }
+    }
+
+    /// Slabs from the end up to `slab_count` are new and free.
+    pub(crate) fn admit_new(&self, slab_count: u32) {
+        let first = self.end.swap(slab_count, Ordering::SeqCst);
+        self.reserve.store(reserve_of(slab_count), Ordering::Relaxed);
+        for slab in (first..slab_count).rev() {
+            self.admit_free(slab);
+        }
+    }
+
+    fn slab(&self, slab: u32) -> SlabState<'_> {
+        let [free, usage, position] = &self.slabs[index_of(slab)];
+        SlabState { free, usage, position }
     }
 
     fn resting_class(&self, slab: u32) -> Option<Class> {
@@ -348,7 +437,7 @@ impl SlabBook {
     fn begin_scarcity(&self) {
         if !self.is_scarce.swap(true, Ordering::Relaxed) {
             let mut search = self.search.lock().expect("nobody panics while searching");
-            search.left = u32::try_from(self.slabs.len()).expect("slab counts fit 24 bits");
+            search.left = self.end();
         }
     }
 
@@ -367,6 +456,12 @@ impl SlabBook {
 
     fn list_in(&self, listed: &mut List<'_>, slab: u32, class: Class) {
         let state = self.slab(slab);
+        if slab >= self.end() {
+            if state.is(Use::Resting(class)) {
+                state.set(Use::Victim(class));
+            }
+            return;
+        }
         if !state.is(Use::Resting(class)) || state.free() < self.threshold(class) {
             return;
         }
@@ -423,22 +518,35 @@ impl SlabBook {
     fn lock_free(&self) -> MutexGuard<'_, FreeSlabs> {
         self.free.lock().expect("nobody panics with the free slabs locked")
     }
-}
 
-impl FreeSlabs {
-    fn collect(&mut self, grace: &Grace) {
-        if self.waiting.is_empty() {
+    /// Makes slabs free whose grace period has passed.
+    fn collect(&self, free: &mut FreeSlabs, grace: &Grace) {
+        if free.waiting.is_empty() {
             return;
         }
-        let passed = grace.advance();
-        while let Some(&(epoch, slab)) = self.waiting.front() {
+        let (end, passed) = (self.end(), grace.advance());
+        while let Some(&(epoch, slab)) = free.waiting.front() {
             if epoch > passed {
                 break;
             }
-            self.waiting.pop_front();
-            self.ready.push(slab);
+            free.waiting.pop_front();
+            if slab < end {
+                free.ready.push(slab);
+            } else {
+                free.leaving.push(slab);
+                self.free_soon.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
+}
+
+/// Slabs that new data leaves for others, in a pool of so many.
+pub(crate) fn reserve_of(slab_count: u32) -> usize {
+    (index_of(slab_count) / 64).max(RESERVE_MIN)
+}
+
+fn index_of(slab: u32) -> usize {
+    usize::try_from(slab).expect("slabs fit memory")
 }
 
 /// What the book needs of the pool to change a slab's use.
@@ -462,7 +570,7 @@ mod tests {
     use super::*;
 
     fn book_with_a_slab_of(free_slots: u32) -> SlabBook {
-        let book = SlabBook::new(1);
+        let book = SlabBook::new(1, 1);
         book.admit_used(0, Class::RAW, free_slots);
         assert_eq!(book.take_listed(Class::RAW), Some(0));
         book

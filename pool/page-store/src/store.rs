@@ -18,6 +18,7 @@ use crate::lane::{Lane, LaneState, NewPage};
 use crate::lane_cell::LaneCell;
 use crate::layout::{CLASS_COUNT, Layout};
 use crate::memory::Memory;
+use crate::resize;
 use crate::retire::RETIRED_MAX;
 use crate::slabs::SlabBook;
 use crate::superblock::Superblock;
@@ -49,6 +50,7 @@ pub struct PageStore {
     pub(crate) core: Core,
     lanes: Box<[LaneCell]>,
     superblock: Mutex<Superblock>,
+    size_bytes: AtomicU64,
 }
 
 impl PageStore {
@@ -59,24 +61,29 @@ impl PageStore {
         options: StoreOptions,
     ) -> Result<(Self, Option<Excess>), OpenError> {
         assert!(options.lane_count > 0, "somebody must be able to write");
-        let layout = Layout::of(region.size_bytes());
+        let layout = Layout::of(region.capacity_bytes());
         let found = Superblock::load(&region, &layout)?;
-        let mut superblock = found.unwrap_or_else(|| Superblock::new(options.fresh_secret));
+        let mut superblock =
+            found.unwrap_or_else(|| Superblock::new(options.fresh_secret, region.asked_bytes()));
+        resize::take_memory(&region, &layout, superblock.size_bytes)?;
         let was_closed_cleanly = superblock.closed_cleanly;
         superblock.closed_cleanly = false;
         superblock.run_epoch += 1;
         superblock.save(&region, &layout);
-        let book = SlabBook::new(layout.slab_count);
+        let book = SlabBook::new(layout.slab_capacity, layout.slab_count());
+        let index = DedupIndex::new(layout.slab_capacity);
         let core = Core {
             memory: Memory { region, layout, grace: Grace::new(PIN_PLACES), book },
-            index: DedupIndex::new(layout.slab_count),
+            index,
             fingerprinter: Fingerprinter::new(&superblock.secret),
             live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),
             dying: Dying::default(),
         };
         let excess = census::take_census(&core, !was_closed_cleanly);
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
-        let store = Self { core, lanes: lanes.collect(), superblock: Mutex::new(superblock) };
+        let size_bytes = AtomicU64::new(superblock.size_bytes);
+        let superblock = Mutex::new(superblock);
+        let store = Self { core, lanes: lanes.collect(), superblock, size_bytes };
         Ok((store, excess))
     }
 
@@ -91,8 +98,23 @@ impl PageStore {
         if !is_settled {
             return;
         }
+        self.change_superblock(|superblock| superblock.closed_cleanly = true);
+    }
+
+    /// Memory that the pool has.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Commits the memory that the pool has.
+    pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
+        self.change_superblock(|superblock| superblock.size_bytes = size_bytes);
+        self.size_bytes.store(size_bytes, Ordering::Relaxed);
+    }
+
+    fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
         let mut superblock = self.superblock.lock().expect("nobody panics with it locked");
-        superblock.closed_cleanly = true;
+        change(&mut superblock);
         superblock.save(&self.core.memory.region, &self.core.memory.layout);
     }
 

@@ -1,6 +1,8 @@
-//! The first page of a pool, twice: what it is, who wrote it last, and its secret.
+//! The first page of a pool, twice: what it is, who wrote it last, its size and its secret.
 //!
 //! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
+//! The first twelve words, with a checksum of their own, are those of version 1: whoever knows no
+//! more sees that a newer release wrote it.
 
 use std::fmt;
 
@@ -9,10 +11,21 @@ use sync::atomic::Ordering;
 use twox_hash::XxHash3_128;
 
 use crate::error::{OpenError, OpenErrorKind};
-use crate::layout::{LAYOUT_VERSION, Layout, ROOT_WORD_COUNT, SUPERBLOCK_BYTES};
+use crate::layout::{
+    LAYOUT_VERSION, LAYOUT_VERSION_MIN, Layout, ROOT_WORD_COUNT, SUPERBLOCK_BYTES,
+};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
-const WORD_COUNT: usize = 12;
+const WORD_COUNT: usize = 16;
+
+/// Where the checksum of the words before it stands, since version 1 and since version 2.
+const OLD_CHECKSUM: usize = 11;
+const CHECKSUM: usize = WORD_COUNT - 1;
+
+const VERSION: usize = 1;
+const SIZE: usize = 12;
+
+type Words = [u64; WORD_COUNT];
 
 /// What a superblock says.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,11 +37,13 @@ pub(crate) struct Superblock {
     /// Whether the last run ended by closing the pool.
     pub(crate) closed_cleanly: bool,
     pub(crate) secret: [u8; 32],
+    /// Memory that the pool has, or is to have.
+    pub(crate) size_bytes: u64,
 }
 
 impl Superblock {
-    pub(crate) fn new(secret: [u8; 32]) -> Self {
-        Self { sequence: 0, run_epoch: 0, closed_cleanly: true, secret }
+    pub(crate) fn new(secret: [u8; 32], size_bytes: u64) -> Self {
+        Self { sequence: 0, run_epoch: 0, closed_cleanly: true, secret, size_bytes }
     }
 
     /// The newest whole copy, or `None` in a fresh region.
@@ -36,7 +51,7 @@ impl Superblock {
         let copies = [0, 1].map(|copy| read_words(region, copy));
         let newest = copies
             .iter()
-            .filter(|words| words[0] == MAGIC && words[WORD_COUNT - 1] == checksum(words))
+            .filter(|words| words[0] == MAGIC && is_whole(words))
             .max_by_key(|words| words[4]);
         let Some(words) = newest else {
             let is_ours = copies.iter().any(|words| words[0] == MAGIC);
@@ -46,18 +61,19 @@ impl Superblock {
                 return Ok(None);
             }
             let kind = if is_ours { OpenErrorKind::Damaged } else { OpenErrorKind::Foreign };
-            return Err(OpenError { kind });
+            return Err(OpenError::new(kind));
         };
-        let kind = if words[1] > LAYOUT_VERSION {
+        let version = words[VERSION];
+        let kind = if version > LAYOUT_VERSION {
             OpenErrorKind::Newer
-        } else if words[3] != region.size_bytes() {
+        } else if words[3] != region.capacity_bytes() {
             OpenErrorKind::SizeDiffers
-        } else if words[1] < LAYOUT_VERSION || words[2] != layout.fingerprint() {
+        } else if version < LAYOUT_VERSION_MIN || words[2] != layout.fingerprint(version) {
             OpenErrorKind::OtherLayout
         } else {
             return Ok(Some(Self::from_words(words)));
         };
-        Err(OpenError { kind })
+        Err(OpenError::new(kind))
     }
 
     /// Writes a change over the older copy.
@@ -70,43 +86,63 @@ impl Superblock {
         }
     }
 
-    fn from_words(words: &[u64; WORD_COUNT]) -> Self {
+    fn from_words(words: &Words) -> Self {
         let mut secret = [0; 32];
         for (bytes, word) in secret.as_chunks_mut::<8>().0.iter_mut().zip(&words[7..11]) {
             *bytes = word.to_le_bytes();
         }
-        Self { sequence: words[4], run_epoch: words[5], closed_cleanly: words[6] == 1, secret }
+        Self {
+            sequence: words[4],
+            run_epoch: words[5],
+            closed_cleanly: words[6] == 1,
+            secret,
+            // A pool of version 1 has all of its file.
+            size_bytes: if words[VERSION] == 1 { words[3] } else { words[SIZE] },
+        }
     }
 
-    fn to_words(self, region: &Region, layout: &Layout) -> [u64; WORD_COUNT] {
+    fn to_words(self, region: &Region, layout: &Layout) -> Words {
         let mut words = [0; WORD_COUNT];
         words[0] = MAGIC;
-        words[1] = LAYOUT_VERSION;
-        words[2] = layout.fingerprint();
-        words[3] = region.size_bytes();
+        words[VERSION] = LAYOUT_VERSION;
+        words[2] = layout.fingerprint(LAYOUT_VERSION);
+        words[3] = region.capacity_bytes();
         words[4] = self.sequence;
         words[5] = self.run_epoch;
         words[6] = u64::from(self.closed_cleanly);
         for (word, bytes) in words[7..11].iter_mut().zip(self.secret.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        words[WORD_COUNT - 1] = checksum(&words);
+        words[OLD_CHECKSUM] = checksum(&words[..OLD_CHECKSUM]);
+        words[SIZE] = self.size_bytes;
+        words[CHECKSUM] = checksum(&words[..CHECKSUM]);
         words
     }
 }
 
 impl fmt::Debug for Superblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sequence, run_epoch, closed_cleanly, secret: _ } = self;
-        write!(f, "Superblock({sequence}, epoch {run_epoch}, clean {closed_cleanly}, secret)")
+        let Self { sequence, run_epoch, closed_cleanly, size_bytes, secret: _ } = self;
+        write!(
+            f,
+            "Superblock({sequence}, epoch {run_epoch}, clean {closed_cleanly}, {size_bytes} bytes, \
+             secret)"
+        )
     }
 }
 
 /// Whether the copies are what a kill during the very first write leaves: one begun, without a
 /// checksum, the other untouched.
-fn never_completed(copies: &[[u64; WORD_COUNT]; 2]) -> bool {
-    let untouched = |copy: &[u64; WORD_COUNT]| copy.iter().all(|&word| word == 0);
-    untouched(&copies[0]) && copies[1][WORD_COUNT - 1] == 0 && copies[1][4] <= 1
+fn never_completed(copies: &[Words; 2]) -> bool {
+    let untouched = |copy: &Words| copy.iter().all(|&word| word == 0);
+    untouched(&copies[0]) && copies[1][CHECKSUM] == 0 && copies[1][4] <= 1
+}
+
+/// Whether a copy was written to its end, by whatever version.
+fn is_whole(words: &Words) -> bool {
+    // Of later versions only the old checksum is known.
+    let end = if words[VERSION] == LAYOUT_VERSION { CHECKSUM } else { OLD_CHECKSUM };
+    words[end] == checksum(&words[..end])
 }
 
 /// Whether nothing is written in front of the slab table but the copies: partition tables and
@@ -124,14 +160,13 @@ fn copy_offset(copy: usize) -> u64 {
     copy as u64 * SUPERBLOCK_BYTES
 }
 
-fn read_words(region: &Region, copy: usize) -> [u64; WORD_COUNT] {
+fn read_words(region: &Region, copy: usize) -> Words {
     let offset = copy_offset(copy);
     std::array::from_fn(|index| region.word(offset + 8 * index as u64).load(Ordering::Acquire))
 }
 
-fn checksum(words: &[u64; WORD_COUNT]) -> u64 {
-    let bytes: Vec<u8> =
-        words[..WORD_COUNT - 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+fn checksum(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let sum = XxHash3_128::oneshot(&bytes);
     u64::try_from(sum & u128::from(u64::MAX)).expect("64 bits were kept")
 }

@@ -37,7 +37,7 @@ impl PageStore {
     /// are more.
     pub fn index_slabs(&self, pinned: &Pinned<'_>, first: u32, count: u32) -> bool {
         let core = &self.core;
-        let end = core.memory.layout.slab_count.min(first.saturating_add(count));
+        let end = core.memory.layout.slab_count().min(first.saturating_add(count));
         for slab in first..end {
             let Some(class) = core.memory.slab_class(slab).filter(|&class| is_indexed(class))
             else {
@@ -57,7 +57,7 @@ impl PageStore {
                 }
             }
         }
-        end < core.memory.layout.slab_count
+        end < core.memory.layout.slab_count()
     }
 
     /// Drops a dedup index that has become far too large for the pages there are. Returns whether

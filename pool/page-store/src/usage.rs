@@ -9,10 +9,11 @@ use crate::store::PageStore;
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
-/// The memory of a pool, in bytes. Every byte of the region is in one of `free_bytes`,
-/// `page_bytes`, `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
+/// The memory of a pool, in bytes. Every byte of it is in one of `free_bytes`, `page_bytes`,
+/// `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
+    /// What the pool has; while it shrinks, without what is already free to go.
     pub size_bytes: u64,
     /// Slabs that anything may take.
     pub free_bytes: u64,
@@ -37,10 +38,11 @@ impl PageStore {
     pub fn usage(&self) -> StoreUsage {
         let core = &self.core;
         let free_slabs = core.memory.book.free_count(&core.memory.grace) as u64;
+        let leaving_slabs = core.memory.book.left_count(&core.memory.grace) as u64;
         let live = |class: Class| core.live[class.index()].sum();
         let pages = || Class::all().filter(|&class| class.has_slots() && class != Class::NODE);
         let mut usage = StoreUsage {
-            size_bytes: core.memory.region.size_bytes(),
+            size_bytes: self.size_bytes() - leaving_slabs * SLAB_BYTES,
             free_bytes: free_slabs * SLAB_BYTES,
             page_bytes: pages().map(|class| live(class) * class.shape().slot_bytes).sum(),
             map_bytes: live(Class::NODE) * Class::NODE.shape().slot_bytes,

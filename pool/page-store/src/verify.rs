@@ -28,7 +28,7 @@ impl PageStore {
     /// Verifies the pages in slabs `first..first + count`. Not to be called while pinned or with a
     /// lane.
     pub fn verify_slabs(&self, first: u32, count: u32) -> Verified {
-        let slab_count = self.core.memory.layout.slab_count;
+        let slab_count = self.core.memory.layout.slab_count();
         let end = slab_count.min(first.saturating_add(count));
         let mut verified = Verified { has_more: end < slab_count, ..Verified::default() };
         for slab in first..end {

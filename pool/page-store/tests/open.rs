@@ -13,8 +13,9 @@ const MIB: u64 = 1 << 20;
 /// Where the two superblocks begin.
 const COPIES: [u64; 2] = [0, 4096];
 
-/// Words of a superblock; the last is the checksum of the others.
-const WORD_COUNT: usize = 12;
+/// Words of a superblock, and those that are the checksum of all before them.
+const WORD_COUNT: usize = 16;
+const CHECKSUMS: [usize; 2] = [11, 15];
 const VERSION: usize = 1;
 const LAYOUT: usize = 2;
 
@@ -64,8 +65,10 @@ impl PoolFile {
             file.read_exact_at(&mut bytes, copy).expect("the superblock is there");
             let (words, _) = bytes.as_chunks_mut::<8>();
             words[word] = change(u64::from_le_bytes(words[word])).to_le_bytes();
-            let sum = XxHash3_128::oneshot(&bytes[..(WORD_COUNT - 1) * 8]).to_le_bytes();
-            bytes[(WORD_COUNT - 1) * 8..].copy_from_slice(&sum[..8]);
+            for checksum in CHECKSUMS {
+                let sum = XxHash3_128::oneshot(&bytes[..checksum * 8]).to_le_bytes();
+                bytes[checksum * 8..][..8].copy_from_slice(&sum[..8]);
+            }
             self.put(copy, &bytes);
         }
     }
@@ -123,7 +126,7 @@ fn a_pool_with_another_layout_is_refused() {
 #[test]
 fn a_pool_of_an_earlier_release_is_refused() {
     let file = PoolFile::with_pool();
-    file.change_word(VERSION, |version| version - 1);
+    file.change_word(VERSION, |_| 0);
     file.check_refused(OpenErrorKind::OtherLayout);
 }
 

@@ -37,7 +37,9 @@ impl Place {
         let region = Region::open(&RegionSpec { path, size_bytes })?;
         let mut next = Some(0);
         while let Some(offset) = next {
-            next = region.populate(offset).context("cannot make the memory ready")?;
+            next = region
+                .populate(offset..region.capacity_bytes())
+                .context("cannot make the memory ready")?;
         }
         Ok(region)
     }

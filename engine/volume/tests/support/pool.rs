@@ -19,20 +19,33 @@ const REST_BYTES_MAX: u64 = 256 << 10;
 pub(crate) struct Pool {
     folder: tempfile::TempDir,
     pub(crate) size_bytes: u64,
+    capacity_bytes: u64,
     pub(crate) lane_count: usize,
 }
 
 impl Pool {
     pub(crate) fn new(size_bytes: u64, lane_count: usize) -> Self {
+        Self::growable(size_bytes, size_bytes, lane_count)
+    }
+
+    /// Of a pool that may come to have more memory.
+    pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64, lane_count: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
-        Self { folder, size_bytes, lane_count }
+        Self { folder, size_bytes, capacity_bytes, lane_count }
     }
 
     pub(crate) fn open(&self) -> Engine {
         let path = self.folder.path().join("region");
-        let region = Region::open(&RegionSpec { path, size_bytes: self.size_bytes });
+        let spec = RegionSpec { path, size_bytes: self.size_bytes };
+        let region = Region::open_growable(&spec, self.capacity_bytes);
         let options = EngineOptions { lane_count: self.lane_count, fresh_secret: [7; 32] };
         Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+    }
+
+    /// Memory that the pool's file has.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let found = std::fs::metadata(self.folder.path().join("region"));
+        std::os::unix::fs::MetadataExt::blocks(&found.expect("the file is there")) * 512
     }
 
     /// Changes some words behind the superblocks, mostly where something is stored.

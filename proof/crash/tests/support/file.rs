@@ -21,13 +21,19 @@ pub(crate) enum Ended {
 pub(crate) struct PoolFile {
     folder: tempfile::TempDir,
     size_bytes: u64,
+    capacity_bytes: u64,
 }
 
 impl PoolFile {
     pub(crate) fn new(size_bytes: u64) -> Self {
+        Self::growable(size_bytes, size_bytes)
+    }
+
+    /// Of a pool that may come to have more memory.
+    pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64) -> Self {
         silence_crashes();
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
-        Self { folder, size_bytes }
+        Self { folder, size_bytes, capacity_bytes }
     }
 
     /// The bytes in the file; none when there is no file yet.
@@ -70,13 +76,19 @@ impl PoolFile {
 
     fn region(&self) -> Region {
         let spec = RegionSpec { path: self.path(), size_bytes: self.size_bytes };
-        Region::open(&spec).expect("the region opens")
+        Region::open_growable(&spec, self.capacity_bytes).expect("the region opens")
     }
 
     fn open_region(&self, region: Region) -> Engine {
         // One lane: each run of a scenario makes the same stores.
         let options = EngineOptions { lane_count: 1, fresh_secret: [7; 32] };
         Engine::open(region, options).expect("the pool opens")
+    }
+
+    /// Memory that the file has.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let found = std::fs::metadata(self.path()).expect("the file is there");
+        std::os::unix::fs::MetadataExt::blocks(&found) * 512
     }
 
     fn path(&self) -> PathBuf {

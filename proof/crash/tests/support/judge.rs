@@ -119,7 +119,7 @@ fn create_fresh(engine: &Engine, _model: &ModelPool) {
 }
 
 /// Deletes all volumes: nothing may be left of them, and nothing that was lost before.
-fn check_emptied(engine: &Engine) {
+pub(crate) fn check_emptied(engine: &Engine) {
     for volume in engine.volumes() {
         engine.delete_volume(&volume.name()).expect("the volume is deleted");
     }

@@ -8,5 +8,6 @@ mod operate;
 mod scenario;
 
 pub(crate) use file::{Ended, PoolFile};
-pub(crate) use operate::{create, delete, discard, maintain, operate, write};
+pub(crate) use judge::{check_emptied, settle};
+pub(crate) use operate::{create, delete, discard, follow, maintain, operate, write};
 pub(crate) use scenario::{Explored, Points, Scenario};

@@ -1,0 +1,146 @@
+//! Moving the nodes of maps out of slabs that leave the pool.
+//!
+//! A node moves as a copy that takes its place below one parent. A map that shares none keeps
+//! writers out by holding the leaf for a leaf, and every block of the pool for an inner node, so
+//! that nobody links or unlinks a child meanwhile. Maps that share nodes hold every block for
+//! either, and the copy is remembered, so that all parents of a node come to name one copy.
+//!
+//! Whoever still looks at the old node has found it under a pin, and finds there what held when it
+//! began.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use page_store::{Lane, NodeRef, Parent, Purpose};
+use sync::Pinned;
+
+use crate::map::index_at;
+use crate::shared::Shared;
+use crate::volume::Volume;
+
+/// Shared nodes whose copy is remembered in one walk. Further ones wait for the next.
+const MOVED_MAX: usize = 64 << 10;
+
+/// Finds all volumes, also those made since the walk began.
+pub(crate) type AllVolumes<'engine> = dyn Fn() -> Vec<Arc<Volume>> + 'engine;
+
+/// A walk over maps that moves their nodes.
+pub(crate) struct NodeMoves<'engine> {
+    shared: &'engine Shared,
+    all: &'engine AllVolumes<'engine>,
+    /// Copies of nodes that several parents name, with a reference of ours to each.
+    copies: HashMap<NodeRef, NodeRef>,
+}
+
+impl<'engine> NodeMoves<'engine> {
+    pub(crate) fn new(shared: &'engine Shared, all: &'engine AllVolumes<'engine>) -> Self {
+        Self { shared, all, copies: HashMap::new() }
+    }
+
+    /// Moves the first leaf from number `from` on, if it has to move. Returns the next number,
+    /// while there are leaves.
+    pub(crate) fn move_next_leaf(&mut self, volume: &Volume, from: u64) -> Option<u64> {
+        let store = &self.shared.store;
+        let next = volume.map.next_leaf(store, &store.pin(), from);
+        let (leaf, node) = next.filter(|_| !volume.is_gone())?;
+        if store.is_node_in_victim(node) {
+            self.move_leaf(volume, leaf);
+        }
+        Some(leaf + 1)
+    }
+
+    /// Moves the inner nodes of a map that have to, those below others first: the words of a node
+    /// that moves name what has moved already.
+    pub(crate) fn move_inner_nodes(&mut self, volume: &Volume) {
+        let store = &self.shared.store;
+        let is_hit = |node| store.is_node_in_victim(node);
+        let hits = volume.map.inner_nodes(store, &store.pin(), &is_hit);
+        for (parent, node) in hits {
+            let mut lane = store.lane();
+            let pinned = store.pin();
+            let _held = self.shared.locks.lock_all();
+            if volume.is_gone() {
+                return;
+            }
+            if store.child(&pinned, parent) == Some(node) {
+                self.move_node(&mut lane, &pinned, (parent, node));
+            }
+        }
+    }
+
+    /// Lets go of the copies.
+    pub(crate) fn end(self) {
+        for copy in self.copies.into_values() {
+            self.shared.store.retire_tree(copy);
+        }
+    }
+
+    fn move_leaf(&mut self, volume: &Volume, leaf: u64) {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        if volume.is_gone() {
+            return;
+        }
+        {
+            let _held = self.shared.locks.lock_leaf(volume.id(), leaf);
+            if !volume.sharing.is_possible() {
+                volume.leaves.forget(leaf);
+                self.move_found_leaf(volume, &mut lane, &pinned, leaf);
+                return;
+            }
+        }
+        let _held = self.shared.locks.lock_all();
+        // Volumes that are not listed yet have not looked at their maps.
+        for other in (self.all)() {
+            other.leaves.forget(leaf);
+        }
+        self.move_found_leaf(volume, &mut lane, &pinned, leaf);
+    }
+
+    fn move_found_leaf(
+        &mut self,
+        volume: &Volume,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        leaf: u64,
+    ) {
+        let store = &self.shared.store;
+        let above = volume.map.node_above(store, pinned, leaf);
+        let Some(parent) = above.map(|node| Parent::Node(node, index_at(1, leaf))) else { return };
+        if let Some(node) = store.child(pinned, parent) {
+            self.move_node(lane, pinned, (parent, node));
+        }
+    }
+
+    /// Moves one node, or lets its parent name the copy of it that is there. Without memory it
+    /// stays where it is. Whoever could change the node or the parent's word is kept away.
+    fn move_node(
+        &mut self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (parent, node): (Parent, NodeRef),
+    ) {
+        let store = &self.shared.store;
+        if !store.is_node_in_victim(node) {
+            return;
+        }
+        if let Some(&copy) = self.copies.get(&node) {
+            if store.share_node(pinned, copy).is_ok() {
+                lane.replace_child((parent, node), copy);
+            }
+            return;
+        }
+        let has_others = store.parent_count(pinned, node) > 1;
+        if has_others && self.copies.len() == MOVED_MAX {
+            return;
+        }
+        // Without memory the node stays where it is.
+        if let Ok(copy) = lane.copy_node(pinned, (parent, node), Purpose::Housekeeping)
+            && has_others
+            && store.share_node(pinned, copy).is_ok()
+        {
+            self.copies.insert(node, copy);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Changing how much memory the pool has, while it is used.
+//!
+//! Growing is done at once. Shrinking empties the slabs behind the new end, with walks over all
+//! maps as evacuation makes them, and takes effect when nothing is left there. Requests go on;
+//! what they store goes to slabs in front of the end.
+
+use std::ops::ControlFlow;
+
+use page_store::{Leaving, ResizeError, ResizeErrorKind};
+use sync::atomic::Ordering;
+
+use crate::engine::Engine;
+use crate::evacuate::Evacuation;
+use crate::node_moves::NodeMoves;
+
+/// Walks over the maps that empty no slab before a shrink is given up: readers and captures hold
+/// what they look at for a while.
+const IDLE_ROUNDS_MAX: u32 = 32;
+
+/// Leaves whose nodes are looked at in one step, and nodes of maps that are gone taken apart.
+const LEAVES_A_STEP: u64 = 64;
+const NODES_A_STEP: usize = 256;
+const DROPS_MAX: usize = 1 << 20;
+
+/// How far a resize of the pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeProgress {
+    /// What the pool is to have.
+    pub size_bytes: u64,
+    /// Memory behind the new end that is still in use.
+    pub left_bytes: u64,
+}
+
+impl Engine {
+    /// The memory that the pool has.
+    pub fn size_bytes(&self) -> u64 {
+        self.shared.store.size_bytes()
+    }
+
+    /// The memory that the pool may come to have: decided when it was made.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.shared.store.capacity_bytes()
+    }
+
+    /// Gives the pool another size, a multiple of 2 MiB. Growing takes the memory at once or fails.
+    /// Shrinking moves what lies behind the new end and works as long as that takes: `watch` is
+    /// asked before each piece of work and may call it off. Refused, as is what does not fit, the
+    /// pool is as large as before. After a kill it has the old size or the new one.
+    pub fn set_size(
+        &self,
+        size_bytes: u64,
+        watch: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
+    ) -> Result<(), ResizeError> {
+        let _resizing = self.resizing.lock().expect("a panic while resizing ends the process");
+        let store = &self.shared.store;
+        if size_bytes >= store.size_bytes() {
+            return store.grow(size_bytes);
+        }
+        // Counts of the last opening name slabs and nodes as they lay then.
+        self.end_sweep();
+        self.shared.is_shrinking.store(true, Ordering::Relaxed);
+        self.maintenance().stop(&self.shared);
+        let result = self.shrink(size_bytes, watch);
+        self.shared.is_shrinking.store(false, Ordering::Relaxed);
+        result
+    }
+
+    fn shrink(
+        &self,
+        size_bytes: u64,
+        watch: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
+    ) -> Result<(), ResizeError> {
+        let store = &self.shared.store;
+        let leaving = store.begin_shrinking(size_bytes)?;
+        if leaving.dropped_index() {
+            self.maintenance().refill_index();
+        }
+        let mut idle_rounds = 0;
+        let mut left_bytes = store.leaving_bytes(&leaving);
+        while left_bytes > 0 && idle_rounds < IDLE_ROUNDS_MAX {
+            let mut progress = |left_bytes| watch(ResizeProgress { size_bytes, left_bytes });
+            if self.empty_leaving(&leaving, &mut progress).is_break() {
+                store.cancel_shrinking(leaving);
+                let kind = ResizeErrorKind::Cancelled;
+                return Err(ResizeError { kind, asked_bytes: size_bytes, source: None });
+            }
+            let left_before = std::mem::replace(&mut left_bytes, store.leaving_bytes(&leaving));
+            idle_rounds = if left_bytes < left_before { 0 } else { idle_rounds + 1 };
+        }
+        store.end_shrinking(leaving)
+    }
+
+    /// Walks over all maps twice: for the pages, and for the nodes.
+    fn empty_leaving(
+        &self,
+        leaving: &Leaving,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let store = &self.shared.store;
+        let mut evacuation = Evacuation::of_leaving(self.volumes());
+        let mut result = progress(store.leaving_bytes(leaving));
+        while result.is_continue() && evacuation.step(&self.shared) {
+            result = progress(store.leaving_bytes(leaving));
+        }
+        evacuation.end(&self.shared);
+        if result.is_continue() {
+            let mut progress = || progress(store.leaving_bytes(leaving));
+            result = self.move_nodes(&mut progress);
+        }
+        store.wait_for_readers();
+        // What is left after that is for the next walk.
+        let _dropped = (0..DROPS_MAX).take_while(|_| store.drop_dying(NODES_A_STEP)).count();
+        store.reclaim();
+        result
+    }
+
+    fn move_nodes(&self, progress: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
+        let all = || self.volumes();
+        let mut moves = NodeMoves::new(&self.shared, &all);
+        let mut result = ControlFlow::Continue(());
+        for volume in all() {
+            let mut next = Some(0);
+            while let Some(from) = next.filter(|_| result.is_continue()) {
+                next = moves.move_next_leaf(&volume, from);
+                if from % LEAVES_A_STEP == 0 {
+                    result = progress();
+                }
+            }
+            if result.is_continue() {
+                moves.move_inner_nodes(&volume);
+            }
+        }
+        moves.end();
+        result
+    }
+}
