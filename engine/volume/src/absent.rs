@@ -60,9 +60,10 @@ impl Volume {
             let entry = EntryCursor::new(self).entry(&pinned, block);
             match entry.kind() {
                 EntryKind::Absent(number) => number,
+                _ if self.shared.read_page(&pinned, entry, into).is_ok() => return Ok(()),
                 _ => {
-                    let read = store.read_page(&pinned, entry, into);
-                    return read.map_err(|error| failed(action, range, error));
+                    drop(pinned);
+                    return self.mend_and_read(action, range, block, into);
                 }
             }
         };
@@ -72,6 +73,22 @@ impl Volume {
         // Without memory for it the page is fetched again next time.
         let _kept = self.keep_fetched(leaf_of(block), &*fetched);
         Ok(())
+    }
+
+    /// Reads a block whose page was found damaged: its copy on stable storage, if there is one.
+    fn mend_and_read(
+        &self,
+        action: Action,
+        range: ByteRange,
+        block: u64,
+        into: &mut Block,
+    ) -> Result<(), DeviceError> {
+        self.mend_after_read(block);
+        let pinned = self.shared.store.pin();
+        self.admit(&pinned, action, range)?;
+        let entry = EntryCursor::new(self).entry(&pinned, block);
+        let read = self.shared.read_page(&pinned, entry, into);
+        read.map_err(|error| failed(action, range, error))
     }
 
     /// Brings an absent block into memory, so that a part of it can be changed.

@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod evacuate;
 mod hooks;
+mod integrity;
 mod leaf_cache;
 mod leaf_marks;
 mod locks;
@@ -45,6 +46,7 @@ pub use error::{VolumeError, VolumeErrorKind};
 pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
+pub use integrity::{DamageReport, Healer, Scrubbed};
 pub use maintain::Work;
 pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use resize::ResizeProgress;

@@ -57,7 +57,7 @@ impl Volume {
         let entry =
             leaf.map_or(Entry::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));
         self.admit(&pinned, Action::Read, range)?;
-        match store.read_page(&pinned, entry, into) {
+        match self.shared.read_page(&pinned, entry, into) {
             Ok(()) => Ok(()),
             Err(_) => {
                 drop(pinned);
@@ -93,10 +93,10 @@ impl Volume {
         into: &mut [u8],
     ) -> Result<(), DecodeError> {
         if let Ok(block) = <&mut Block>::try_from(&mut *into) {
-            return self.shared.store.read_page(pinned, entry, block);
+            return self.shared.read_page(pinned, entry, block);
         }
         let mut block = [0; BLOCK_BYTES];
-        self.shared.store.read_page(pinned, entry, &mut block)?;
+        self.shared.read_page(pinned, entry, &mut block)?;
         into.copy_from_slice(&block[piece.start..piece.start + piece.length]);
         Ok(())
     }
@@ -159,10 +159,10 @@ impl Volume {
                 codec::write_fill(pattern, spare);
                 Ok(spare)
             }
-            PageBytes::Raw(bytes) => Ok(bytes),
+            PageBytes::Raw(bytes) => self.shared.verified(entry, bytes),
             PageBytes::Encoded(bytes) => {
                 codec::decode(bytes, spare)?;
-                Ok(spare)
+                self.shared.verified(entry, spare)
             }
         }
     }

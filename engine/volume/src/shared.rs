@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use block_device::{DeviceError, DeviceErrorKind};
-use page_store::PageStore;
+use codec::Block;
+use page_store::{DecodeError, Entry, PageStore};
+use sync::Pinned;
 use sync::atomic::AtomicBool;
 
 use crate::compress::{Compression, Progress};
 use crate::hooks::{
     FlushTarget, HookError, NotConnected, PageSource, SourceError, SourceErrorKind,
 };
+use crate::integrity::Integrity;
 use crate::locks::BlockLocks;
 use crate::sweep::Sweep;
 use crate::volume::Volume;
@@ -44,6 +47,7 @@ pub(crate) struct Shared {
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
+    pub(crate) integrity: Integrity,
     pub(crate) flush_target: OnceLock<Arc<dyn FlushTarget>>,
     pub(crate) page_source: RwLock<Option<Arc<dyn PageSource>>>,
 }
@@ -58,6 +62,7 @@ impl Shared {
             moves: Mutex::new(()),
             is_shrinking: AtomicBool::new(false),
             shortage: Mutex::new(()),
+            integrity: Integrity::default(),
             flush_target: OnceLock::new(),
             page_source: RwLock::new(None),
         }
@@ -77,6 +82,32 @@ impl Shared {
             Some(target) => target.flush(volume),
             None => Err(Box::new(NotConnected { what: "journal" })),
         }
+    }
+
+    /// Copies the contents that an entry names, read under this pin, and verifies them if that is
+    /// the policy.
+    #[inline]
+    pub(crate) fn read_page(
+        &self,
+        pinned: &Pinned<'_>,
+        entry: Entry,
+        into: &mut Block,
+    ) -> Result<(), DecodeError> {
+        self.store.read_page(pinned, entry, into)?;
+        self.verified(entry, into).map(|_| ())
+    }
+
+    /// Contents that were read through an entry, verified if that is the policy.
+    #[inline]
+    pub(crate) fn verified<'read>(
+        &self,
+        entry: Entry,
+        contents: &'read Block,
+    ) -> Result<&'read Block, DecodeError> {
+        if self.integrity.verifies_reads() {
+            self.store.verify(entry, contents)?;
+        }
+        Ok(contents)
     }
 
     /// Where absent pages are.

@@ -111,7 +111,7 @@ impl Volume {
             return Err(PartError::Absent);
         }
         let mut contents = [0; BLOCK_BYTES];
-        let read = self.shared.store.read_page(pinned, old, &mut contents);
+        let read = self.shared.read_page(pinned, old, &mut contents);
         read.map_err(|_| DeviceErrorKind::Corrupt)?;
         change(&mut contents[piece.start..piece.start + piece.length]);
         let purpose = || purpose_of(old);

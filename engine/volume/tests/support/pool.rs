@@ -73,6 +73,16 @@ impl Pool {
         }
     }
 
+    /// Flips a bit of the first place in the pool's file that has these bytes.
+    pub(crate) fn flip_bit_in(&self, wanted: &[u8]) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let at = bytes.windows(wanted.len()).position(|window| window == wanted);
+        let at = at.expect("the bytes are stored somewhere");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        file.write_all_at(&[wanted[0] ^ 4], at as u64).expect("tmpfs has room");
+    }
+
     /// Overwrites the bytes in front of each copy of `marker` in the pool's file, where an
     /// encoding says what follows.
     pub(crate) fn damage_around(&self, marker: &[u8]) {

@@ -1,0 +1,296 @@
+//! Contents that are not what was stored: found by a walk over the pool's memory or by a reader,
+//! and mended from stable storage if that has them.
+//!
+//! ```text
+//!  scrub ─▶ damaged pages ─▶ walk over all maps ─┬─▶ stable storage has it ─▶ another page
+//!                                                └─▶ nobody has it ─▶ the entry says damaged
+//! ```
+//! The memory of a damaged page is not used again until the pool is opened the next time.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use codec::{BLOCK_BYTES, Block};
+use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef, Purpose};
+use sync::Pinned;
+use sync::atomic::{AtomicBool, Ordering};
+
+use crate::engine::Engine;
+use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::shared::Shared;
+use crate::volume::Volume;
+
+/// Reports that are kept for the owner; the oldest go first.
+const REPORTS_MAX: usize = 256;
+
+/// Pages whose memory is withheld at most: beyond that the memory is used again.
+const WITHHELD_MAX: usize = 1024;
+
+/// Slabs looked through in one step.
+const SLABS_A_STEP: u32 = 4;
+
+/// Has copies of what volumes hold.
+pub trait Healer: Debug + Send + Sync {
+    /// The contents that a block had when stable storage took them. What is wrong or too old is
+    /// told by the fingerprint that memory has of the right ones. The caller holds nothing of the
+    /// engine.
+    fn copy_of(&self, volume: &Volume, block: u64, into: &mut Block) -> bool;
+}
+
+/// A block whose contents in memory were not what was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamageReport {
+    pub volume: String,
+    pub block: u64,
+    /// Stable storage had the contents: nothing is lost.
+    pub is_healed: bool,
+}
+
+/// What a piece of the walk over the pool's memory has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes of memory that were read.
+    pub bytes: u64,
+    /// Pages that were damaged.
+    pub damaged_pages: u64,
+    /// The walk has come to the end, and begins again.
+    pub is_round: bool,
+}
+
+/// The integrity of one pool.
+#[derive(Debug, Default)]
+pub(crate) struct Integrity {
+    verifies_reads: AtomicBool,
+    healer: OnceLock<Arc<dyn Healer>>,
+    /// Where the walk goes on. Held by whoever walks.
+    next_slab: Mutex<u32>,
+    reports: Mutex<VecDeque<DamageReport>>,
+    /// By name, with a reference that is never given back.
+    withheld: Mutex<HashMap<Entry, NewPage>>,
+}
+
+impl Integrity {
+    #[inline]
+    pub(crate) fn verifies_reads(&self) -> bool {
+        self.verifies_reads.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, report: DamageReport) {
+        let mut reports = self.reports.lock().expect("nobody panics with the reports locked");
+        if reports.len() == REPORTS_MAX {
+            reports.pop_front();
+        }
+        reports.push_back(report);
+    }
+
+    /// Keeps the page's memory from being used again. Returns the reference if it is not needed for
+    /// that: it is withheld already, or too many are.
+    fn withhold(&self, page: NewPage) -> Option<NewPage> {
+        let mut withheld = self.withheld();
+        let name = page.entry().name();
+        if withheld.len() == WITHHELD_MAX || withheld.contains_key(&name) {
+            return Some(page);
+        }
+        withheld.insert(name, page);
+        None
+    }
+
+    fn is_withheld(&self, page: &NewPage) -> bool {
+        self.withheld().contains_key(&page.entry().name())
+    }
+
+    fn withheld(&self) -> MutexGuard<'_, HashMap<Entry, NewPage>> {
+        self.withheld.lock().expect("nobody panics with the pages locked")
+    }
+
+    fn turn(&self) -> MutexGuard<'_, u32> {
+        self.next_slab.lock().expect("a panic in the walk ends the process")
+    }
+}
+
+impl Engine {
+    /// Says whether reads verify what they return, at the cost of a fingerprint for each block.
+    pub fn set_verify_reads(&self, verifies: bool) {
+        self.shared.integrity.verifies_reads.store(verifies, Ordering::Relaxed);
+    }
+
+    /// Says who has copies of damaged contents. Once.
+    pub fn set_healer(&self, healer: Arc<dyn Healer>) {
+        let was_set = self.shared.integrity.healer.set(healer);
+        assert!(was_set.is_ok(), "one healer serves a pool");
+    }
+
+    /// Verifies a piece of the pool's memory, and deals with what is damaged there. The owner says
+    /// how often. One thread at a time does the work.
+    pub fn scrub(&self) -> Scrubbed {
+        let shared = &self.shared;
+        let mut next = shared.integrity.turn();
+        let verified = shared.store.verify_slabs(*next, SLABS_A_STEP);
+        *next = if verified.has_more { *next + SLABS_A_STEP } else { 0 };
+        let (known, found): (Vec<_>, Vec<_>) =
+            verified.damaged.into_iter().partition(|page| shared.integrity.is_withheld(page));
+        let damaged_pages = found.len() as u64;
+        if !found.is_empty() {
+            self.replace_damaged(found);
+        }
+        let mut lane = shared.store.lane();
+        known.into_iter().for_each(|page| lane.give_back(page));
+        Scrubbed { bytes: verified.bytes, damaged_pages, is_round: !verified.has_more }
+    }
+
+    /// Blocks found damaged since this was called last, the oldest first; of very many the latest.
+    pub fn take_damage_reports(&self) -> Vec<DamageReport> {
+        let reports = &self.shared.integrity.reports;
+        reports.lock().expect("nobody panics with the reports locked").drain(..).collect()
+    }
+
+    /// Bytes of memory that are not used any more since they were found damaged.
+    pub fn withheld_bytes(&self) -> u64 {
+        self.shared.integrity.withheld().len() as u64 * BLOCK_BYTES as u64
+    }
+
+    /// Takes damaged pages out of all maps.
+    fn replace_damaged(&self, damaged: Vec<NewPage>) {
+        let pages: HashMap<Entry, NewPage> =
+            damaged.into_iter().map(|page| (page.entry().name(), page)).collect();
+        for volume in self.volumes() {
+            let mut from = 0;
+            while let Some(leaf) = volume.next_leaf(from) {
+                for (block, page) in volume.blocks_of(leaf, &pages) {
+                    volume.mend(block, page);
+                }
+                from = leaf + 1;
+            }
+        }
+        let mut lane = self.shared.store.lane();
+        for page in pages.into_values() {
+            if let Some(page) = self.shared.integrity.withhold(page) {
+                lane.give_back(page);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A copy of a block that stable storage has, if it is what memory should have.
+    fn right_copy(&self, volume: &Volume, block: u64, page: &NewPage) -> Option<Block> {
+        let healer = self.integrity.healer.get()?;
+        let mut contents = [0; BLOCK_BYTES];
+        let is_there = healer.copy_of(volume, block, &mut contents);
+        (is_there && self.store.is_of_page(page, &contents)).then_some(contents)
+    }
+}
+
+impl Volume {
+    /// A reader found the page of a block damaged: mends it, or says that it is lost.
+    pub(crate) fn mend_after_read(&self, block: u64) {
+        let store = &self.shared.store;
+        let page = {
+            let pinned = store.pin();
+            let Some(node) = self.find_leaf(&pinned, block / LEAF_BLOCKS) else { return };
+            store.hold(&pinned, store.entry(&pinned, node, index_in_leaf(block)))
+        };
+        let Some(page) = page else { return };
+        let mut scratch = [0; BLOCK_BYTES];
+        if !store.is_intact(&page, &mut scratch) {
+            self.mend(block, &page);
+            if let Some(page) = self.shared.integrity.withhold(page) {
+                store.lane().give_back(page);
+            }
+        } else {
+            store.lane().give_back(page);
+        }
+    }
+
+    /// The blocks of a leaf that name one of these pages.
+    fn blocks_of<'pages>(
+        &self,
+        leaf: u64,
+        pages: &'pages HashMap<Entry, NewPage>,
+    ) -> Vec<(u64, &'pages NewPage)> {
+        let store = &self.shared.store;
+        let pinned = store.pin();
+        let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return Vec::new() };
+        let named = |index: usize| {
+            let page = pages.get(&store.entry(&pinned, node, index).name())?;
+            Some((leaf * LEAF_BLOCKS + index as u64, page))
+        };
+        (0..NODE_ENTRY_COUNT).filter_map(named).collect()
+    }
+
+    /// Gives a block that names a damaged page the right contents, or says that they are lost.
+    fn mend(&self, block: u64, page: &NewPage) {
+        let copy = self.shared.right_copy(self, block, page);
+        let is_healed = copy.is_some_and(|contents| self.heal_block(block, page, &contents));
+        if is_healed || self.give_up_block(block, page) {
+            let report = DamageReport { volume: self.name(), block, is_healed };
+            self.shared.integrity.report(report);
+        }
+    }
+
+    /// Stores the right contents for a block that still names the page. Returns whether it does
+    /// not any more.
+    fn heal_block(&self, block: u64, page: &NewPage, contents: &Block) -> bool {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        let Ok(new) = lane.store_page(&pinned, contents, self.policy(), || Purpose::Overwrite)
+        else {
+            return false;
+        };
+        let mut new = Some(new);
+        let is_untried = new.as_ref().is_some_and(|new| new.entry().is_untried());
+        self.change_named(&mut lane, &pinned, (block, page), |lane, at| {
+            if let Some(new) = new.take() {
+                self.move_to(lane, at, new);
+            }
+        });
+        match new {
+            Some(unused) => {
+                lane.give_back(unused);
+                false
+            }
+            None => {
+                if is_untried {
+                    self.untried_leaves.mark(leaf_of(block));
+                }
+                true
+            }
+        }
+    }
+
+    /// Says that a block's contents are lost. Returns whether it named the page until now.
+    fn give_up_block(&self, block: u64, page: &NewPage) -> bool {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        let mut is_changed = false;
+        self.change_named(&mut lane, &pinned, (block, page), |lane, (node, index)| {
+            let old = lane.clear(node, index, Entry::damaged());
+            self.counts.change(lane.index(), old, Entry::damaged());
+            is_changed = true;
+        });
+        is_changed
+    }
+
+    /// Changes what a block names, to the same or to nothing, if it still names the page.
+    fn change_named(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (block, page): (u64, &NewPage),
+        change: impl FnOnce(&mut Lane<'_>, (NodeRef, usize)),
+    ) {
+        let leaf = leaf_of(block);
+        let _held = self.shared.locks.lock_block(self.id(), block);
+        let _moves = self.hold_moves();
+        let Some(node) = self.find_leaf(pinned, leaf).filter(|_| !self.is_gone()) else { return };
+        let index = index_in_leaf(block);
+        let now = self.shared.store.entry(pinned, node, index);
+        if now.name() == page.entry().name() {
+            self.shared.sweep.before_change(self, pinned, leaf, node);
+            change(lane, (node, index));
+        }
+    }
+}

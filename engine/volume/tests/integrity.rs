@@ -1,0 +1,143 @@
+//! Damaged memory: found, told, and mended from copies.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use block_device::{BlockDevice, DeviceErrorKind};
+use support::Pool;
+use volume::{DamageReport, Engine, Healer, Reduction, Volume, VolumeSpec};
+
+const BLOCK: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+fn noise(seed: u8) -> Vec<u8> {
+    let mut random = model::Random::new(u64::from(seed));
+    (0..BLOCK).map(|_| random.below(256).to_le_bytes()[0]).collect()
+}
+
+fn create(engine: &Engine, name: &str) -> Arc<Volume> {
+    let spec = VolumeSpec::new(name.parse().expect("a good name"), 16 * MIB);
+    engine.create_volume(spec).expect("there is room")
+}
+
+fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
+    let mut into = vec![0; 4096];
+    volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
+}
+
+/// Goes once through the pool's memory. Returns the pages that were damaged.
+fn scrub(engine: &Engine) -> u64 {
+    let mut damaged = 0;
+    loop {
+        let scrubbed = engine.scrub();
+        damaged += scrubbed.damaged_pages;
+        if scrubbed.is_round {
+            return damaged;
+        }
+    }
+}
+
+fn report(volume: &str, block: u64, is_healed: bool) -> DamageReport {
+    DamageReport { volume: volume.to_owned(), block, is_healed }
+}
+
+/// Has copies of blocks, by number.
+#[derive(Debug, Default)]
+struct Copies(Mutex<Vec<(u64, Vec<u8>)>>);
+
+impl Healer for Copies {
+    fn copy_of(&self, _volume: &Volume, block: u64, into: &mut [u8; 4096]) -> bool {
+        let copies = self.0.lock().expect("nobody panics");
+        let copy = copies.iter().find(|(known, _)| *known == block);
+        copy.inspect(|(_, bytes)| into.copy_from_slice(bytes)).is_some()
+    }
+}
+
+#[test]
+fn a_scrub_of_whole_memory_finds_nothing() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    for (name, reduction) in ["a", "b", "c", "d"].into_iter().zip(Reduction::ALL) {
+        let volume = create(&engine, name);
+        engine.set_reduction(name, reduction).expect("it is there");
+        for block in 0..200 {
+            volume.write(block * BLOCK, &noise(block.to_le_bytes()[0])).expect("there is room");
+        }
+    }
+    assert_eq!(scrub(&engine), 0);
+    assert_eq!(engine.take_damage_reports(), []);
+}
+
+#[test]
+fn a_damaged_page_fails_in_all_blocks_that_have_it_until_they_are_overwritten() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let (one, two) = (create(&engine, "one"), create(&engine, "two"));
+    one.write(0, &[noise(1), noise(2), noise(1)].concat()).expect("there is room");
+    two.write(7 * BLOCK, &noise(1)).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    assert_eq!(scrub(&engine), 1);
+    let mut reports = engine.take_damage_reports();
+    reports.sort_by_key(|report| (report.volume.clone(), report.block));
+    assert_eq!(
+        reports,
+        [report("one", 0, false), report("one", 2, false), report("two", 7, false)]
+    );
+    assert_eq!(read(&one, 0), Err(DeviceErrorKind::Corrupt));
+    assert_eq!(read(&two, 7), Err(DeviceErrorKind::Corrupt));
+    assert!(read(&one, 1) == Ok(noise(2)));
+    one.write(0, &noise(1)).expect("there is room");
+    assert!(read(&one, 0) == Ok(noise(1)));
+    assert_eq!(engine.withheld_bytes(), BLOCK);
+    assert_eq!(scrub(&engine), 0, "nobody has the page any more");
+}
+
+#[test]
+fn a_damaged_page_is_healed_from_a_copy() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(vec![(3, noise(1))]))));
+    let volume = create(&engine, "one");
+    volume.write(3 * BLOCK, &noise(1)).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    assert_eq!(scrub(&engine), 1);
+    assert_eq!(engine.take_damage_reports(), [report("one", 3, true)]);
+    assert!(read(&volume, 3) == Ok(noise(1)));
+}
+
+#[test]
+fn an_old_copy_is_not_taken_for_the_right_one() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(vec![(3, noise(9))]))));
+    let volume = create(&engine, "one");
+    volume.write(3 * BLOCK, &noise(1)).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    assert_eq!(scrub(&engine), 1);
+    assert_eq!(engine.take_damage_reports(), [report("one", 3, false)]);
+    assert_eq!(read(&volume, 3), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn a_reader_that_verifies_finds_damage_before_the_scrub() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(vec![(1, noise(2))]))));
+    let volume = create(&engine, "one");
+    volume.write(0, &[noise(1), noise(2), noise(3)].concat()).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    pool.flip_bit_in(&noise(2)[500..600]);
+    assert!(read(&volume, 0).is_ok(), "nobody looks");
+    engine.set_verify_reads(true);
+    assert_eq!(read(&volume, 0), Err(DeviceErrorKind::Corrupt));
+    assert!(read(&volume, 1) == Ok(noise(2)), "there is a copy");
+    assert!(read(&volume, 2) == Ok(noise(3)));
+    let reports = [report("one", 0, false), report("one", 1, true)];
+    assert_eq!(engine.take_damage_reports(), reports);
+    let mut three = vec![0; 3 * 4096];
+    let error = volume.read(0, &mut three).expect_err("the first is lost");
+    assert_eq!(error.kind, DeviceErrorKind::Corrupt);
+    let error = volume.write(512, &[1; 512]).expect_err("the rest is lost");
+    assert_eq!(error.kind, DeviceErrorKind::Corrupt);
+}
