@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use storage::AlignedBuffer;
+use volume::SetId;
 
 use crate::catalog::Catalog;
 use crate::chunk_reader::read_chunk;
@@ -29,7 +30,7 @@ impl Bases {
         &mut self,
         store: &dyn ImageStore,
         catalog: &mut Catalog,
-        (id, set_id): (ImageId, u128),
+        (id, set_id): (ImageId, SetId),
     ) -> Result<(), ImageError> {
         if self.has(id) || self.missing.contains(&id) {
             return Ok(());
@@ -101,7 +102,7 @@ impl Bases {
     }
 }
 
-fn is_usable(manifest: &Manifest, id: ImageId, set_id: u128) -> bool {
+fn is_usable(manifest: &Manifest, id: ImageId, set_id: SetId) -> bool {
     manifest.kind == ManifestKind::Image && manifest.id == id && manifest.set_id == set_id
 }
 

@@ -1,10 +1,11 @@
 //! Reading chunks, and believing them only when their bytes have the digest that they had.
 
+use codec::Block;
 use storage::AlignedBuffer;
 
-use crate::error::ImageError;
-use crate::format::chunk::{ChunkIndex, ChunkKind, Digest};
-use crate::names::{ChunkNumber, PackName};
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::chunk::{ChunkIndex, ChunkKind, Digest, Stored};
+use crate::names::{ChunkNumber, PackName, PageNumber};
 use crate::store::{ImageStore, ObjectName};
 
 /// Where a chunk lies, and what it must be.
@@ -30,6 +31,26 @@ impl ChunkPlace {
 pub(crate) struct VerifiedChunk {
     pub(crate) bytes: AlignedBuffer,
     pub(crate) index: ChunkIndex,
+}
+
+impl VerifiedChunk {
+    /// Fills `into` with the contents of one of its pages.
+    pub(crate) fn read_page(&self, page: PageNumber, into: &mut Block) -> Result<(), ImageError> {
+        let damaged = || {
+            let attempt = format!("read page {} of {}", page.index(), page.chunk());
+            ImageError::new(ImageErrorKind::Damaged, attempt)
+        };
+        match self.index.page(&self.bytes, page.index()) {
+            Some(Stored::Raw(bytes)) => {
+                *into = *bytes;
+                Ok(())
+            }
+            Some(Stored::Encoded(bytes)) => {
+                codec::decode(bytes, into).map_err(|error| damaged().with_source(error))
+            }
+            None => Err(damaged().with_source("the chunk has no such page")),
+        }
+    }
 }
 
 /// Reads a chunk into `buffer`, whatever that held.

@@ -21,6 +21,8 @@ pub enum ImageErrorKind {
     /// The owner asked to stop.
     Cancelled,
     NoSpace,
+    /// The pool has no memory for what the image has.
+    PoolFull,
     /// Owner, mode or credentials do not allow it.
     Denied,
     /// The disk or the connection failed.
@@ -41,6 +43,7 @@ impl fmt::Display for ImageErrorKind {
             Self::Fenced => "another writer has claimed the store; stop one of the two",
             Self::Cancelled => "it was cancelled",
             Self::NoSpace => "no space is left; free some, or keep fewer images",
+            Self::PoolFull => "the pool has no free memory left; enlarge it, or delete something",
             Self::Denied => "access is denied; check owner, mode and credentials",
             Self::Unavailable => "the store failed",
             Self::Invalid => "that cannot be done here",

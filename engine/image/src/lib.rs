@@ -24,6 +24,8 @@ mod chunk_cache;
 mod chunk_reader;
 mod chunk_stream;
 mod claimed_store;
+mod engine_source;
+mod engine_target;
 mod error;
 mod folder_store;
 mod format;
@@ -44,6 +46,8 @@ mod volume_record;
 mod watch;
 
 pub use claimed_store::{ClaimedStore, Removed, Retention};
+pub use engine_source::{CopiedVolume, EngineSource};
+pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};
 pub use folder_store::FolderStore;
 pub use format::chunk::Stored;
@@ -58,7 +62,5 @@ pub use save::{SaveOptions, Saved};
 pub use source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
 pub use verify::Verified;
-pub use volume_record::{
-    IMAGE_NAME_BYTES_MAX, ImageCapacity, ImageDurability, ImageVolume, ImageVolumeKind,
-};
+pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageCapacity, ImageVolume, ImageVolumeKind};
 pub use watch::{Progress, Unwatched, Watch};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use volume::SetId;
+
 use crate::error::ImageError;
 use crate::format::manifest::{JournalPosition, Manifest, ManifestKind};
 use crate::manifests::{ManifestState, read_state};
@@ -13,7 +15,7 @@ use crate::volume_record::ImageVolume;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSummary {
     pub id: ImageId,
-    pub set_id: u128,
+    pub set_id: SetId,
     pub created_seconds: u64,
     pub journal: JournalPosition,
     /// Empty if it has none.

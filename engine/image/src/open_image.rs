@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use codec::BLOCK_BYTES;
+use codec::Block;
 use storage::AlignedBuffer;
 
 use crate::chunk_cache::ChunkCache;
 use crate::chunk_reader::{ChunkPlace, VerifiedChunk, read_chunk};
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
-use crate::format::chunk::{ChunkKind, Stored};
+use crate::format::chunk::ChunkKind;
 use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PartRecord};
 use crate::format::part::{BlockRef, LeafRefs, Part};
 use crate::listing::ImageSummary;
@@ -93,34 +93,23 @@ impl OpenImage {
         Ok(())
     }
 
-    /// Fills `into` with a page's contents, verified. The kind of the error is `Damaged` when the
-    /// contents are lost, and another when trying again may help.
-    pub fn fetch(&self, page: PageNumber, into: &mut [u8; BLOCK_BYTES]) -> Result<(), ImageError> {
-        self.with_page(page, |stored| match stored {
-            Stored::Raw(bytes) => {
-                *into = *bytes;
-                Ok(())
-            }
-            Stored::Encoded(bytes) => codec::decode(bytes, into).map_err(|error| {
-                let attempt = format!("decode page {} of {}", page.index(), page.chunk());
-                ImageError::new(ImageErrorKind::Damaged, attempt).with_source(error)
-            }),
-        })?
+    /// Fills `into` with a page's contents, verified. The kind of the error is `Damaged` or
+    /// `NotFound` when the contents are lost, and another when trying again may help. The chunk
+    /// stays in a small cache.
+    pub fn fetch(&self, page: PageNumber, into: &mut Block) -> Result<(), ImageError> {
+        self.fetch_chunk(page.chunk())?.read_page(page, into)
     }
 
-    /// Gives a page as it is stored, from a verified chunk. The chunk stays in a small cache.
-    pub fn with_page<T>(
+    /// A chunk of pages, verified, from the cache if it is there.
+    pub(crate) fn fetch_chunk(
         &self,
-        page: PageNumber,
-        take: impl FnOnce(Stored<'_>) -> T,
-    ) -> Result<T, ImageError> {
-        let missing = || {
-            let attempt = format!("fetch page {} of {}", page.index(), page.chunk());
-            Disbelief::Damaged("the image has no such page").error(attempt)
-        };
-        let place = self.place(page.chunk(), ChunkKind::Pages).ok_or_else(missing)?;
-        let chunk = self.cache.get(page.chunk(), || self.read(&place))?;
-        chunk.index.page(&chunk.bytes, page.index()).map(take).ok_or_else(missing)
+        number: ChunkNumber,
+    ) -> Result<Arc<VerifiedChunk>, ImageError> {
+        let place = self.place(number, ChunkKind::Pages).ok_or_else(|| {
+            let attempt = format!("find {number} in {}", self.id());
+            Disbelief::Damaged("the image has no such chunk").error(attempt)
+        })?;
+        self.cache.get(number, || self.read(&place))
     }
 
     /// Which blocks refer to a chunk: at most `run_count_max` runs of them. Looks through all maps.

@@ -1,5 +1,6 @@
 //! Bringing back what an image has, in the order in which it lies there, while others use it.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use crate::chunk_reader::{ChunkPlace, verify_bytes};
@@ -44,8 +45,9 @@ pub trait RestoreTarget {
         contents: Stored<'_>,
     ) -> Result<(), ImageError>;
 
-    /// Learns that a chunk is damaged: all pages of it are lost, for these blocks.
-    fn lose(&mut self, damage: DamagedChunk);
+    /// Learns that a chunk is damaged: its pages are lost to these blocks, which are all that want
+    /// one now.
+    fn lose(&mut self, damage: DamagedChunk, lost: &[(PageNumber, BlockPlace)]);
 }
 
 /// A chunk that cannot be believed, and who needs it.
@@ -87,6 +89,7 @@ impl OpenImage {
             progress,
             done: Restored::default(),
             failures: Vec::new(),
+            damaged: BTreeSet::new(),
         };
         for volume in 0..self.volumes().len() {
             restore.volume(volume)?;
@@ -106,6 +109,7 @@ struct Restore<'a> {
     done: Restored,
     /// Of the store, in a row.
     failures: Vec<ImageError>,
+    damaged: BTreeSet<ChunkNumber>,
 }
 
 impl Restore<'_> {
@@ -196,9 +200,9 @@ impl Restore<'_> {
     }
 
     fn lose(&mut self, chunk: ChunkNumber, needs: &Needs, error: ImageError) {
-        self.done.chunks_damaged += 1;
+        self.done.chunks_damaged += u64::from(self.damaged.insert(chunk));
         let blocks = self.image.name_blocks(needs);
-        self.target.lose(DamagedChunk { chunk, error, blocks });
+        self.target.lose(DamagedChunk { chunk, error, blocks }, needs);
     }
 }
 

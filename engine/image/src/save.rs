@@ -5,6 +5,8 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use volume::SetId;
+
 use crate::bases::Bases;
 use crate::catalog::Catalog;
 use crate::error::{ImageError, ImageErrorKind};
@@ -25,7 +27,7 @@ const ATTEMPT: &str = "save an image";
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
     /// The durable set that ties region, journal and images together.
-    pub set_id: u128,
+    pub set_id: SetId,
     /// Seconds since 1970.
     pub created_seconds: u64,
     pub journal: JournalPosition,

@@ -1,18 +1,10 @@
 //! What an image says of each of its volumes.
 
 use block_device::SectorSize;
-use volume::{Reduction, SIZE_BYTES_MAX};
+use volume::{Durability, Reduction, SIZE_BYTES_MAX};
 
 /// The longest name in an image: `VOLUME@SNAPSHOT`, both of the longest.
 pub const IMAGE_NAME_BYTES_MAX: usize = 127;
-
-/// What a flush of the volume promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImageDurability {
-    Ram,
-    Image,
-    Journal,
-}
 
 /// What happens to the volume when the pool is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +34,7 @@ pub struct ImageVolume {
     pub size_bytes: u64,
     pub sector: SectorSize,
     pub reduction: Reduction,
-    pub durability: ImageDurability,
+    pub durability: Durability,
     pub capacity: ImageCapacity,
     pub kind: ImageVolumeKind,
 }
@@ -85,7 +77,7 @@ impl Coded for Reduction {
     const ALL: &'static [Self] = &[Self::Full, Self::Compress, Self::Dedup, Self::None];
 }
 
-impl Coded for ImageDurability {
+impl Coded for Durability {
     const ALL: &'static [Self] = &[Self::Ram, Self::Image, Self::Journal];
 }
 

@@ -239,7 +239,7 @@ fn an_image_of_another_set_is_no_base() {
     let store = store_on(&disk());
     let mut claimed = claim(&store);
     let mut made = motley();
-    let foreign = SaveOptions { set_id: 5, ..options() };
+    let foreign = SaveOptions { set_id: [5; 16], ..options() };
     let saved = claimed.save(&made, &foreign, &Unwatched).expect("the store is sound");
     made.settle(saved.id);
     made.write(0, 0, Contents::Noise(1 << 30));

@@ -21,6 +21,8 @@ pub enum FilledBlock {
     Fill(u32),
     /// Contents that the page source has under this number.
     Absent(u64),
+    /// Contents that were lost before the image was saved.
+    Damaged,
 }
 
 impl Engine {
@@ -178,6 +180,7 @@ impl Volume {
                 FilledBlock::Hole => continue,
                 FilledBlock::Fill(pattern) => Entry::filled(pattern),
                 FilledBlock::Absent(number) => Entry::absent(number),
+                FilledBlock::Damaged => Entry::damaged(),
             };
             if store.entry(pinned, node, index).is_hole() {
                 let old = lane.clear(node, index, entry);

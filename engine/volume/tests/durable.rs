@@ -414,3 +414,18 @@ fn a_kill_does_not_hide_that_a_pool_was_being_restored() {
     engine.end_restoring();
     assert_eq!((engine.is_restoring(), engine.set_id()), (false, Some([9; 16])));
 }
+
+#[test]
+fn what_was_lost_before_it_was_saved_is_lost_when_it_is_back() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = engine.begin_filling(spec("one", Durability::Image), None).expect("it is free");
+    volume.fill_leaf(0, &[FilledBlock::Fill(1), FilledBlock::Damaged]).expect("there is room");
+    engine.end_filling(&volume).expect("the name is free");
+    let mut block = [0; 4096];
+    volume.read(0, &mut block).expect("it is there");
+    let error = volume.read(BLOCK, &mut block).expect_err("it is lost");
+    assert_eq!(error.kind, DeviceErrorKind::Corrupt);
+    volume.write(BLOCK, &noise(3)).expect("there is room");
+    volume.read(BLOCK, &mut block).expect("it is there again");
+}

@@ -8,6 +8,8 @@
 //! └──────────┴───────────────┴─────────────┴──────────────┴─────────────┴───────┘
 //! ```
 
+use volume::SetId;
+
 use crate::error::Disbelief;
 use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, Digest, HEADER_BYTES};
 use crate::format::fields::{Fields, PutFields};
@@ -82,7 +84,7 @@ pub(crate) struct Manifest {
     pub(crate) kind: ManifestKind,
     pub(crate) id: ImageId,
     /// The durable set that region, journal and image belong to.
-    pub(crate) set_id: u128,
+    pub(crate) set_id: SetId,
     pub(crate) created_seconds: u64,
     pub(crate) journal: JournalPosition,
     /// The first chunk number that no image has used so far.
@@ -102,7 +104,7 @@ impl Manifest {
         Self {
             kind: ManifestKind::Fence,
             id,
-            set_id: 0,
+            set_id: [0; 16],
             created_seconds: 0,
             journal: JournalPosition::default(),
             next_chunk,
@@ -141,7 +143,7 @@ impl Manifest {
             ManifestKind::Fence => 2,
         });
         header.put_u64(self.id.word());
-        header.put_u128(self.set_id);
+        header.put(&self.set_id);
         header.put_u64(self.created_seconds);
         header.put_u64(self.journal.epoch);
         header.put_u64(self.journal.sequence);
@@ -247,7 +249,7 @@ fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
     let id = ImageId::from_word(fields.u64()?).filter(|id| id.number() > 0)?;
     let mut manifest = Manifest::fence(id, 0);
     manifest.kind = kind;
-    manifest.set_id = fields.u128()?;
+    manifest.set_id = fields.array()?;
     manifest.created_seconds = fields.u64()?;
     manifest.journal.epoch = fields.u64()?;
     manifest.journal.sequence = fields.u64()?;
@@ -383,10 +385,10 @@ fn read_part(fields: &mut Fields<'_>) -> Option<PartRecord> {
 #[cfg(test)]
 mod tests {
     use block_device::SectorSize;
-    use volume::Reduction;
+    use volume::{Durability, Reduction};
 
     use super::*;
-    use crate::volume_record::{ImageCapacity, ImageDurability, ImageVolumeKind};
+    use crate::volume_record::{ImageCapacity, ImageVolumeKind};
 
     fn chunk(number: u64, kind: ChunkKind) -> ChunkRecord {
         ChunkRecord {
@@ -410,13 +412,13 @@ mod tests {
             size_bytes: 600 << 20,
             sector: SectorSize::Bytes4096,
             reduction: Reduction::Dedup,
-            durability: ImageDurability::Journal,
+            durability: Durability::Journal,
             capacity: ImageCapacity::Guaranteed,
             kind: ImageVolumeKind::Snapshot,
         };
         Manifest {
             kind: ManifestKind::Image,
-            set_id: 1 << 100,
+            set_id: [8; 16],
             created_seconds: 1_700_000_001,
             journal: JournalPosition { epoch: 4, sequence: 5 },
             label: "before the upgrade".into(),

@@ -9,14 +9,14 @@ use block_device::SectorSize;
 use codec::{BLOCK_BYTES, Block, Encoder};
 use image::{
     BaseVolume, BlockPlace, BlockRef, BlockState, ClaimedStore, DamagedChunk, FolderStore,
-    Freshness, ImageCapacity, ImageDurability, ImageError, ImageId, ImageStore, ImageVolume,
-    ImageVolumeKind, JournalPosition, LEAF_BLOCKS, LeafSource, OpenImage, PageNumber,
-    RestoreTarget, SaveOptions, Saved, Sharing, SourceVolume, Stored, Unwatched,
+    Freshness, ImageCapacity, ImageError, ImageId, ImageStore, ImageVolume, ImageVolumeKind,
+    JournalPosition, LEAF_BLOCKS, LeafSource, OpenImage, PageNumber, RestoreTarget, SaveOptions,
+    Saved, Sharing, SourceVolume, Stored, Unwatched,
 };
 use powercut::Disk;
-use volume::Reduction;
+use volume::{Durability, Reduction, SetId};
 
-pub(crate) const SET: u128 = 0xFEED;
+pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
 
 /// What a block of a made volume holds.
@@ -80,7 +80,7 @@ pub(crate) fn image_volume(id: u64, name: &str, size_bytes: u64) -> ImageVolume 
         size_bytes,
         sector: SectorSize::Bytes4096,
         reduction: Reduction::Full,
-        durability: ImageDurability::Image,
+        durability: Durability::Image,
         capacity: ImageCapacity::Thin,
         kind: ImageVolumeKind::Volume,
     }
@@ -309,7 +309,8 @@ impl RestoreTarget for Collected {
         Ok(())
     }
 
-    fn lose(&mut self, damage: DamagedChunk) {
+    fn lose(&mut self, damage: DamagedChunk, lost: &[(PageNumber, BlockPlace)]) {
+        assert!(!lost.is_empty());
         self.damaged.push(damage);
     }
 }

@@ -1,0 +1,136 @@
+//! An engine's volumes as what a save reads, and what they learn when it is durable.
+
+use std::sync::Arc;
+
+use block_device::BlockDevice;
+use volume::{BlockView, ImageBase, StoredBytes, Volume};
+
+use crate::format::chunk::Stored;
+use crate::format::part::LEAF_BLOCKS;
+use crate::names::{ImageId, PageNumber};
+use crate::source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
+use crate::volume_record::{ImageCapacity, ImageVolume, ImageVolumeKind};
+
+/// A volume to be saved.
+#[derive(Clone, Debug)]
+pub struct CopiedVolume {
+    /// What the image says of it.
+    pub record: ImageVolume,
+    /// What it held at the instant of the image: a copy that does not change. For a snapshot,
+    /// itself.
+    pub copy: Arc<Volume>,
+}
+
+/// Volumes of one engine, copied at one instant.
+#[derive(Debug)]
+pub struct EngineSource {
+    volumes: Vec<CopiedVolume>,
+    fetched_from: Option<ImageId>,
+}
+
+impl ImageVolume {
+    /// What there is to say of a thin volume that was made of no other. Snapshots, clones and
+    /// guaranteed volumes say more.
+    pub fn of(volume: &Volume) -> Self {
+        let geometry = volume.geometry();
+        Self {
+            name: volume.name(),
+            id: volume.id(),
+            origin: 0,
+            created_seconds: 0,
+            size_bytes: geometry.size_bytes,
+            sector: geometry.sector,
+            reduction: volume.reduction(),
+            durability: volume.durability(),
+            capacity: ImageCapacity::Thin,
+            kind: ImageVolumeKind::Volume,
+        }
+    }
+}
+
+impl EngineSource {
+    /// `absent_image` is what [`volume::Engine::absent_image`] says.
+    pub fn new(volumes: Vec<CopiedVolume>, absent_image: Option<u64>) -> Self {
+        Self { volumes, fetched_from: absent_image.and_then(ImageId::from_word) }
+    }
+
+    /// Tells the live volume that the image has what its copy held: blocks that still hold the
+    /// same need not be written to the next one. `index` is the copy's among the volumes. To be
+    /// called once the image is durable; a kill in between costs room in the next image, no more.
+    pub fn note_saved(&self, index: usize, live: &Volume, image: ImageId) {
+        let CopiedVolume { record, copy } = &self.volumes[index];
+        // First the base: what is not marked is in the new image as it is in the old one.
+        live.set_image_base(Some(ImageBase { image: image.word(), volume_id: record.id }));
+        let mut next = copy.next_leaf(0);
+        while let Some(leaf) = next {
+            live.note_saved(copy, leaf);
+            next = copy.next_leaf(leaf + 1);
+        }
+    }
+
+    fn copy(&self, volume: usize) -> &Volume {
+        &self.volumes[volume].copy
+    }
+}
+
+impl LeafSource for EngineSource {
+    fn volumes(&self) -> Vec<SourceVolume> {
+        let source = |volume: &CopiedVolume| SourceVolume {
+            volume: volume.record.clone(),
+            base: volume.copy.image_base().and_then(base_volume),
+        };
+        self.volumes.iter().map(source).collect()
+    }
+
+    fn fetched_from(&self) -> Option<ImageId> {
+        self.fetched_from
+    }
+
+    fn content_bytes(&self) -> u64 {
+        self.volumes.iter().map(|volume| volume.copy.written_bytes()).sum()
+    }
+
+    fn next_leaf(&self, volume: usize, from: u64) -> Option<u64> {
+        self.copy(volume).next_leaf(from)
+    }
+
+    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockState; LEAF_BLOCKS]) {
+        let mut views = [BlockView::Hole; LEAF_BLOCKS];
+        self.copy(volume).view_leaf(leaf, &mut views);
+        for (state, view) in into.iter_mut().zip(views) {
+            *state = state_of(view);
+        }
+    }
+
+    fn read(
+        &self,
+        volume: usize,
+        leaf: u64,
+        wanted: &[u16],
+        give: &mut dyn FnMut(u16, Stored<'_>),
+    ) {
+        self.copy(volume).show_leaf(leaf, wanted, &mut |place, bytes| match bytes {
+            StoredBytes::Raw(bytes) => give(place, Stored::Raw(bytes)),
+            StoredBytes::Encoded(bytes) => give(place, Stored::Encoded(bytes)),
+        });
+    }
+}
+
+fn base_volume(base: ImageBase) -> Option<BaseVolume> {
+    Some(BaseVolume { image: ImageId::from_word(base.image)?, volume_id: base.volume_id })
+}
+
+fn state_of(view: BlockView) -> BlockState {
+    match view {
+        BlockView::Hole => BlockState::Hole,
+        BlockView::Fill(pattern) => BlockState::Fill(pattern),
+        BlockView::Page { is_unsaved, is_shared } => BlockState::Page {
+            freshness: if is_unsaved { Freshness::New } else { Freshness::InBase },
+            sharing: if is_shared { Sharing::Shared } else { Sharing::Alone },
+        },
+        BlockView::Absent(number) => {
+            PageNumber::new(number).map_or(BlockState::Damaged, BlockState::Absent)
+        }
+        BlockView::Damaged => BlockState::Damaged,
+    }
+}

@@ -1,0 +1,185 @@
+//! An engine's volumes coming back from an image: their maps at once, their pages when they are
+//! touched or when their turn comes.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use block_device::DeviceErrorKind;
+use codec::{BLOCK_BYTES, Block};
+use volume::{
+    FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError, SourceErrorKind, Volume,
+    VolumeError, VolumeErrorKind, VolumeSpec,
+};
+
+use crate::chunk_reader::VerifiedChunk;
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::chunk::Stored;
+use crate::format::part::{BlockRef, LeafRefs};
+use crate::names::{ChunkNumber, PageNumber};
+use crate::open_image::OpenImage;
+use crate::restore::{BlockPlace, DamagedChunk, RestoreTarget, is_lasting};
+use crate::volume_record::ImageVolume;
+
+impl ImageVolume {
+    /// What to ask the engine for, to have the volume again.
+    pub fn spec(&self) -> Result<VolumeSpec, VolumeError> {
+        Ok(VolumeSpec {
+            name: self.name.parse()?,
+            size_bytes: self.size_bytes,
+            sector: self.sector,
+            reduction: self.reduction,
+            durability: self.durability,
+        })
+    }
+}
+
+impl OpenImage {
+    /// Tells a volume that is being filled what its blocks hold in the image, where volume `index`
+    /// is what it was. Pages are absent then; the image becomes the volume's base.
+    pub fn fill(&self, index: usize, volume: &Volume) -> Result<(), ImageError> {
+        let record = &self.volumes()[index];
+        let mut result = Ok(());
+        self.leaves(index, &mut |leaf, refs| {
+            result = volume.fill_leaf(leaf, &filled(refs));
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result.map_err(|error| {
+            let kind = match error.kind {
+                VolumeErrorKind::NoSpace => ImageErrorKind::PoolFull,
+                _ => ImageErrorKind::Invalid,
+            };
+            ImageError::new(kind, format!("restore volume {}", record.name)).with_source(error)
+        })?;
+        let base = ImageBase { image: self.id().word(), volume_id: record.id };
+        volume.set_image_base(Some(base));
+        Ok(())
+    }
+}
+
+fn filled(refs: &LeafRefs) -> Vec<FilledBlock> {
+    let filled = |block: &BlockRef| match *block {
+        BlockRef::Hole => FilledBlock::Hole,
+        BlockRef::Fill(pattern) => FilledBlock::Fill(pattern),
+        BlockRef::Page(page) => FilledBlock::Absent(page.get()),
+        BlockRef::Damaged => FilledBlock::Damaged,
+    };
+    refs.iter().map(filled).collect()
+}
+
+impl PageSource for OpenImage {
+    fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError> {
+        let page = PageNumber::new(number).expect("absent entries have 48 bits");
+        let chunk = self.fetch_chunk(page.chunk()).map_err(source_error)?;
+        Ok(Arc::new(FetchedChunk { number: page.chunk(), chunk }))
+    }
+}
+
+/// A verified chunk.
+#[derive(Debug)]
+struct FetchedChunk {
+    number: ChunkNumber,
+    chunk: Arc<VerifiedChunk>,
+}
+
+impl FetchedPages for FetchedChunk {
+    fn read(&self, number: u64, into: &mut Block) -> Result<Found, SourceError> {
+        let page = PageNumber::new(number).expect("absent entries have 48 bits");
+        if page.chunk() != self.number {
+            return Ok(Found::Elsewhere);
+        }
+        let read = self.chunk.read_page(page, into);
+        read.map(|()| Found::Here).map_err(source_error)
+    }
+}
+
+fn source_error(error: ImageError) -> SourceError {
+    let kind = match is_lasting(error.kind) {
+        true => SourceErrorKind::Damaged,
+        false => SourceErrorKind::Unreachable,
+    };
+    SourceError { kind, source: Some(error.into()) }
+}
+
+/// Volumes that take what an image has, while they are served.
+#[derive(Debug)]
+pub struct EngineTarget<'a> {
+    /// By index in the image; `None` for those that do not come back.
+    volumes: &'a [Option<Arc<Volume>>],
+    /// Chunks that turned out to be damaged, for the log.
+    damage: Vec<DamagedChunk>,
+}
+
+/// Damaged chunks that are described; the blocks of all are lost.
+const DAMAGE_DESCRIBED_MAX: usize = 100;
+
+impl<'a> EngineTarget<'a> {
+    /// `volumes` by index in the image.
+    pub fn new(volumes: &'a [Option<Arc<Volume>>]) -> Self {
+        Self { volumes, damage: Vec::new() }
+    }
+
+    /// What was found to be damaged so far, up to a hundred chunks.
+    pub fn take_damage(&mut self) -> Vec<DamagedChunk> {
+        std::mem::take(&mut self.damage)
+    }
+
+    fn volume(&self, place: BlockPlace) -> Option<&Volume> {
+        self.volumes.get(place.volume as usize)?.as_deref()
+    }
+}
+
+impl RestoreTarget for EngineTarget<'_> {
+    fn is_wanted(&mut self, block: BlockPlace, page: PageNumber) -> bool {
+        let absent = self.volume(block).and_then(|volume| volume.absent_number(block.block));
+        absent == Some(page.get())
+    }
+
+    fn place(
+        &mut self,
+        page: PageNumber,
+        blocks: &[BlockPlace],
+        contents: Stored<'_>,
+    ) -> Result<(), ImageError> {
+        let mut decoded = [0; BLOCK_BYTES];
+        let contents: &Block = match contents {
+            Stored::Raw(bytes) => bytes,
+            Stored::Encoded(bytes) => {
+                // The digest was right, so this was written as it is: damaged in memory before.
+                if codec::decode(bytes, &mut decoded).is_err() {
+                    blocks.iter().for_each(|block| self.lose_block(page, *block));
+                    return Ok(());
+                }
+                &decoded
+            }
+        };
+        for block in blocks {
+            let Some(volume) = self.volume(*block) else { continue };
+            match volume.bring_in(block.block, page.get(), contents) {
+                Err(error) if error.kind == DeviceErrorKind::NoSpace => {
+                    let attempt = format!("restore volume {}", volume.name());
+                    return Err(
+                        ImageError::new(ImageErrorKind::PoolFull, attempt).with_source(error)
+                    );
+                }
+                // A volume that was deleted meanwhile wants nothing.
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, damage: DamagedChunk, lost: &[(PageNumber, BlockPlace)]) {
+        lost.iter().for_each(|(page, block)| self.lose_block(*page, *block));
+        if self.damage.len() < DAMAGE_DESCRIBED_MAX {
+            self.damage.push(damage);
+        }
+    }
+}
+
+impl EngineTarget<'_> {
+    fn lose_block(&self, page: PageNumber, block: BlockPlace) {
+        if let Some(volume) = self.volume(block) {
+            volume.lose_block(block.block, page.get());
+        }
+    }
+}
