@@ -298,6 +298,7 @@ impl Engine {
             volume.set_gone();
         }
         store.wait_for_readers();
+        self.release_withheld();
         self.shared.compression.stop();
         self.maintenance().stop(&self.shared);
         for volume in self.volumes() {

@@ -150,6 +150,14 @@ impl Engine {
         self.shared.integrity.withheld().len() as u64 * BLOCK_BYTES as u64
     }
 
+    /// Gives withheld memory back, so that it is not taken for leaked: the next run finds out by
+    /// itself.
+    pub(crate) fn release_withheld(&self) {
+        let pages = std::mem::take(&mut *self.shared.integrity.withheld());
+        let mut lane = self.shared.store.lane();
+        pages.into_values().for_each(|page| lane.give_back(page));
+    }
+
     /// Takes damaged pages out of all maps.
     fn replace_damaged(&self, damaged: Vec<NewPage>) {
         let pages: HashMap<Entry, NewPage> =

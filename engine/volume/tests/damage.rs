@@ -94,7 +94,10 @@ fn a_damaged_page_is_an_error_and_harms_no_other() {
     assert!(read(&*volume, 8192, other.len()) == other);
     volume.write(0, &block).expect("a whole block can be written");
     assert!(read(&*volume, 0, BLOCK) == block);
-    check_sound_when_empty(&engine);
+    assert!(engine.withheld_bytes() > 0, "the memory may be what is damaged");
+    drop(volume);
+    engine.close();
+    check_sound_when_empty(&pool.open());
 }
 
 #[test]
