@@ -75,6 +75,19 @@ pub fn drop_many(word: &AtomicU64, references: u64) -> Option<u64> {
     result.ok().filter(|&before| count_of(before) == references).map(description_of)
 }
 
+/// Gives `references` back at once, but keeps one if they were the last. Returns whether one was
+/// kept: it is the caller's, and the only one. A count that is lower was damaged: it stays.
+pub fn drop_but_last(word: &AtomicU64, references: u64) -> bool {
+    let lower = |now: u64| {
+        let left = count_of(now).checked_sub(references)?;
+        Some(now - references + u64::from(left == 0))
+    };
+    // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
+    let result = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
+    debug_assert!(result.is_ok(), "a reference count never falls below zero");
+    result.is_ok_and(|before| count_of(before) == references)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -109,6 +122,14 @@ mod tests {
         let word = AtomicU64::new(0);
         publish(&word, 7);
         assert_eq!(try_share(&word, |description| description == 8), None);
+        assert_eq!(drop_one(&word), Some(7));
+    }
+
+    #[test]
+    fn the_last_reference_may_be_kept() {
+        let word = AtomicU64::new((7 << 16) | 3);
+        assert!(!drop_but_last(&word, 1));
+        assert!(drop_but_last(&word, 2));
         assert_eq!(drop_one(&word), Some(7));
     }
 

@@ -90,39 +90,40 @@ impl Core {
     /// Gives `references` back at once. With the last of a node go those that it names: later, if
     /// there are any.
     pub(crate) fn release_many(&self, at: Slot, references: u64, lane: usize) {
-        if !self.drop_references(at, references) {
+        match at.class == Class::NODE {
+            true => self.release_node(at, references, lane),
+            false => self.release_alone(at, references, lane),
+        }
+    }
+
+    /// A node that names something keeps its last reference until that is given back: its slot must
+    /// not look free before.
+    fn release_node(&self, at: Slot, references: u64, lane: usize) {
+        if !self.memory.is_named(at) {
             return;
         }
-        match at.class == Class::NODE && self.has_children(at) {
-            true => self.dying.push(at),
-            false => self.free_slot(at, lane),
+        let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
+        if counted::drop_but_last(word, references) {
+            match self.has_children(at) {
+                true => self.dying.push(at),
+                false => self.release_alone(at, 1, lane),
+            }
         }
     }
 
-    /// The same for a node whose own references are given back by somebody else.
+    /// The same where what a node names is no reference any more, or is given back by somebody
+    /// else. Entries in a damaged region may name what is not there: that is left alone.
     pub(crate) fn release_alone(&self, at: Slot, references: u64, lane: usize) {
-        if self.drop_references(at, references) {
-            self.free_slot(at, lane);
-        }
-    }
-
-    /// Returns whether they were the last. Entries in a damaged region may name what is not there:
-    /// that is left alone.
-    fn drop_references(&self, at: Slot, references: u64) -> bool {
         if !self.memory.is_named(at) {
-            return false;
+            return;
         }
         let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
-        let Some(description) = counted::drop_many(word, references) else { return false };
-        if let Some(fingerprint) = described_hint(description) {
-            self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
+        if let Some(description) = counted::drop_many(word, references) {
+            if let Some(fingerprint) = described_hint(description) {
+                self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
+            }
+            self.live[at.class.index()].add(lane, -1);
+            self.memory.book.credit(at.slab, at.class, self.memory.book_context());
         }
-        true
-    }
-
-    /// A slot without references can be used again.
-    pub(crate) fn free_slot(&self, at: Slot, lane: usize) {
-        self.live[at.class.index()].add(lane, -1);
-        self.memory.book.credit(at.slab, at.class, self.memory.book_context());
     }
 }

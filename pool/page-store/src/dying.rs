@@ -32,8 +32,8 @@ pub(crate) struct Dying {
 struct Inner {
     /// References to roots that readers may still follow until an epoch has passed.
     waiting: VecDeque<(Epoch, Slot)>,
-    /// Nodes without references, not free yet because of what they name. Grows by the children of
-    /// one node at a time, the last of which goes first: a tree adds three nodes' worth at most.
+    /// Nodes whose last references are ours. Grows by the children of one node at a time, the last
+    /// of which goes first: a tree adds three nodes' worth at most.
     dead: Vec<Slot>,
 }
 
@@ -111,13 +111,13 @@ impl PageStore {
 }
 
 impl Core {
-    /// Whether a node that nobody has any more names something.
+    /// Whether a node that nobody else has names something.
     pub(crate) fn has_children(&self, node: Slot) -> bool {
         self.words_of(NodeRef(node)).any(|entry| entry.slot().is_some())
     }
 
-    /// Gives back what a node names that nobody has any more, and then its slot. The caller holds
-    /// the lane of this index.
+    /// Gives back what a node names that nobody else has, and then the node. The caller holds the
+    /// lane of this index.
     fn drop_children(&self, node: Slot, lane: usize) {
         let there = |at: &Slot| self.memory.layout.has(*at);
         let children: Vec<Slot> =
@@ -135,7 +135,7 @@ impl Core {
                 self.release(child, lane);
             }
         }
-        self.free_slot(node, lane);
+        self.release_alone(node, 1, lane);
     }
 
     /// What the words of a node say, one by one.
