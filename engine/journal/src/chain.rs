@@ -35,6 +35,8 @@ pub(crate) struct Chain {
     /// Files that are not part of the journal.
     pub(crate) unused: Vec<(u32, u64)>,
     pub(crate) next_number: u32,
+    /// Where the last write to the newest segment begins.
+    last_start: u32,
 }
 
 impl Chain {
@@ -51,7 +53,8 @@ impl Chain {
         let mut chain = Self { next_number, ..Self::default() };
         let newest = found.iter().rev().find_map(|found| Some((found, found.header.ok()?)));
         if let Some((newest, header)) = newest {
-            let end = SegmentReader::open(folder, header)?.find_end()?;
+            let (end, last_start) = SegmentReader::open(folder, header)?.find_end()?;
+            chain.last_start = last_start;
             chain.links.push(Link { header, file_bytes: newest.file_bytes, end });
             chain.follow_back(&found, from)?;
         }
@@ -84,6 +87,18 @@ impl Chain {
             }
             let end = End { offset: end, next_sequence: first.first_sequence };
             self.links.insert(0, Link { header, file_bytes: previous.file_bytes, end });
+        }
+    }
+
+    /// Makes sure that the journal still ends here after a loss of power. Its last write may have
+    /// failed, or nobody may have waited for it: then it can be read, and is gone later whatever is
+    /// synced now. Written once more it stays.
+    pub(crate) fn secure_end(&self, folder: &dyn Folder) -> Result<(), JournalError> {
+        match self.links.last() {
+            Some(Link { header, end, .. }) => {
+                SegmentReader::open(folder, *header)?.write_again(self.last_start, end.offset)
+            }
+            None => Ok(()),
         }
     }
 

@@ -26,7 +26,8 @@ pub struct JournalSpec {
     pub folder: Arc<dyn Folder>,
     /// The durable set of the pool.
     pub set_id: SetId,
-    /// An image has everything before this position; [`Position::START`] when there is no image.
+    /// An image has everything before this position: transactions begin there at the earliest.
+    /// [`Position::START`] when there is none, or when the pool's memory is as it was.
     pub covered: Position,
     pub options: JournalOptions,
     pub clock: Arc<dyn Clock>,
@@ -47,6 +48,9 @@ pub struct Journal {
     is_stopped: AtomicBool,
 }
 
+/// Who continues a journal needs no transaction of it.
+const NOWHERE: u64 = u64::MAX;
+
 #[derive(Debug, Default)]
 struct Checkpoints {
     begun: Option<Position>,
@@ -57,7 +61,7 @@ struct Checkpoints {
 impl Journal {
     /// Makes the journal of a new set. Fails when the folder has one.
     pub fn create(spec: JournalSpec) -> Result<Self, JournalError> {
-        let chain = Chain::find(&*spec.folder, spec.set_id, spec.covered.0)?;
+        let chain = Chain::find(&*spec.folder, spec.set_id, NOWHERE)?;
         if !chain.links.is_empty() {
             let what = "cannot make a new journal";
             return Err(JournalError::new(JournalErrorKind::Exists, what));
@@ -66,15 +70,17 @@ impl Journal {
     }
 
     /// Continues the journal in the folder, or begins one there. Restores nothing: either the
-    /// pool's memory is as it was, or the caller has called [`crate::recover`] before.
+    /// pool's memory is as it was, or the caller has called [`crate::recover`] before. So only the
+    /// end of the journal must be whole.
     pub fn open(spec: JournalSpec) -> Result<Self, JournalError> {
-        let chain = Chain::find(&*spec.folder, spec.set_id, spec.covered.0)?;
+        let chain = Chain::find(&*spec.folder, spec.set_id, NOWHERE)?;
         Self::continue_chain(spec, &chain)
     }
 
     fn continue_chain(spec: JournalSpec, chain: &Chain) -> Result<Self, JournalError> {
         let JournalSpec { folder, set_id, covered, options, clock } = spec;
         options.check()?;
+        chain.secure_end(&*folder)?;
         let shelf = Arc::new(Shelf::new(folder, chain, &options));
         let log = Log::new(Arc::clone(&shelf), set_id, chain, covered, &options);
         let (engine, meter) = (Arc::new(OnceLock::new()), Arc::new(Meter::default()));

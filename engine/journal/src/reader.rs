@@ -4,6 +4,7 @@
 //! most one was under way: what is not whole at the end is torn and was never acknowledged, while
 //! something that is not whole *before* another transaction has been damaged.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use storage::{AlignedBuffer, Folder, StableFile};
@@ -43,13 +44,10 @@ pub(crate) enum Step<'bytes> {
 }
 
 impl SegmentReader {
-    /// Makes what is read durable first: what another process wrote and did not sync would else be
-    /// relied on now and could be gone later.
     pub(crate) fn open(folder: &dyn Folder, header: SegmentHeader) -> Result<Self, JournalError> {
         let number = header.number;
         let failed = |error| cannot_read(number, error);
         let file = folder.open(&name_of(number)).map_err(failed)?;
-        file.sync().map_err(failed)?;
         let limit = file.size_bytes().min(u64::from(header.segment_bytes));
         let limit = u32::try_from(limit).expect("a segment's length has 32 bits");
         let window = AlignedBuffer::new();
@@ -77,8 +75,10 @@ impl SegmentReader {
         })
     }
 
-    /// Finds the end of the newest segment. What is torn there is left out.
-    pub(crate) fn find_end(&mut self) -> Result<End, JournalError> {
+    /// Finds the end of the newest segment, and where its last write begins. What is torn at the
+    /// end is left out.
+    pub(crate) fn find_end(&mut self) -> Result<(End, u32), JournalError> {
+        let mut last_start = 0;
         let mut offset = Self::first_offset();
         let mut next_sequence = self.header.first_sequence;
         loop {
@@ -90,12 +90,13 @@ impl SegmentReader {
             if let Some(error) = error {
                 let is_last = !self.has_later_transaction(offset, next_sequence)?;
                 match length {
-                    _ if is_last => return Ok(End { offset, next_sequence }),
+                    _ if is_last => return Ok((End { offset, next_sequence }, last_start)),
                     None => return Err(self.damaged(offset, next_sequence, error)),
                     // Only some of its pages are damaged, and the reader will say which.
                     Some(_) => {}
                 }
             }
+            last_start = offset;
             offset += length.expect("a transaction is there");
             next_sequence += 1;
         }
@@ -115,6 +116,18 @@ impl SegmentReader {
             at += BLOCK_BYTES;
         }
         Ok(false)
+    }
+
+    /// Writes what lies from `start` to `end` once more, to where it is.
+    pub(crate) fn write_again(&self, start: u32, end: u32) -> Result<(), JournalError> {
+        let name = name_of(self.header.number);
+        let mut bytes = AlignedBuffer::zeroed((end - start) as usize);
+        let failed = |error| {
+            let what = format!("cannot make the end of segment {name} durable");
+            JournalError::storage(what, error)
+        };
+        self.file.read(u64::from(start), &mut bytes).map_err(failed)?;
+        self.file.write_durably(u64::from(start), &[IoSlice::new(&bytes)]).map_err(failed)
     }
 
     /// What to say of a transaction that must be there and is not whole.

@@ -173,7 +173,7 @@ fn after_a_restart_the_journal_goes_on() {
         // What was not flushed is in memory, and goes with the next flush.
         write(&volume, 60 + run, &noise(run));
         drop(volume);
-        bed = bed.restart(roomy());
+        bed.restart(roomy());
     }
     let volume = bed.engine.volume("one").expect("it is there");
     volume.flush().expect("the disk works");

@@ -73,14 +73,16 @@ impl Bed {
         Self { memory, disk, engine, journal }
     }
 
-    /// The daemon is killed and started again: memory and disk are as they were.
-    pub(crate) fn restart(self, options: JournalOptions) -> Self {
-        let Self { memory, disk, engine, journal } = self;
-        drop((engine, journal));
-        let engine = Arc::new(open_engine(&memory));
-        let journal = Arc::new(Journal::open(spec(&disk, options)).expect("the journal is whole"));
-        journal.serve(&engine);
-        Self { memory, disk, engine, journal }
+    /// The daemon is killed and started again: memory and disk are as they were. Handles to volumes
+    /// have been let go.
+    pub(crate) fn restart(&mut self, options: JournalOptions) {
+        let journal = Journal::open(spec(&self.disk, options)).expect("the journal is whole");
+        self.journal = Arc::new(journal);
+        // The old engine holds the region's lock until it is gone.
+        let nothing = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        self.engine = Arc::new(open_engine(&nothing));
+        self.engine = Arc::new(open_engine(&self.memory));
+        self.journal.serve(&self.engine);
     }
 
     /// The engine goes; handles to its volumes and the journal stay.

@@ -10,12 +10,13 @@ use super::BLOCK;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shadow {
     pub(crate) table: Vec<VolumeRecord>,
-    /// By volume and block; holes are not there.
+    /// By volume and block.
     blocks: BTreeMap<(u64, u64), Kept>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kept {
+    Hole,
     Contents(Box<[u8; 4096]>),
     Damaged,
 }
@@ -24,14 +25,20 @@ impl Shadow {
     /// What a block holds, `None` when it is damaged.
     pub(crate) fn block(&self, volume_id: u64, block: u64) -> Option<Vec<u8>> {
         match self.blocks.get(&(volume_id, block)) {
-            None => Some(vec![0; 4096]),
+            None | Some(Kept::Hole) => Some(vec![0; 4096]),
             Some(Kept::Contents(contents)) => Some(contents.to_vec()),
             Some(Kept::Damaged) => None,
         }
     }
 
+    /// Whether the journal says anything of a block.
+    pub(crate) fn knows(&self, volume_id: u64, block: u64) -> bool {
+        self.blocks.contains_key(&(volume_id, block))
+    }
+
+    /// Blocks that are no holes.
     pub(crate) fn block_count(&self) -> usize {
-        self.blocks.len()
+        self.blocks.values().filter(|kept| **kept != Kept::Hole).count()
     }
 
     pub(crate) fn names(&self) -> Vec<&str> {
@@ -49,20 +56,17 @@ impl Replay for Shadow {
 
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal> {
         let (count, kept) = match change {
-            Change::Holes(count) => (count, None),
+            Change::Holes(count) => (count, Kept::Hole),
             Change::Fill { count, pattern } => {
                 let mut contents = Box::new([0; 4096]);
                 contents.as_chunks_mut().0.fill(pattern.to_le_bytes());
-                (count, Some(Kept::Contents(contents)))
+                (count, Kept::Contents(contents))
             }
-            Change::Contents(contents) => (1, Some(Kept::Contents(Box::new(*contents)))),
-            Change::Damaged => (1, Some(Kept::Damaged)),
+            Change::Contents(contents) => (1, Kept::Contents(Box::new(*contents))),
+            Change::Damaged => (1, Kept::Damaged),
         };
         for block in block..block + u64::from(count) {
-            match &kept {
-                Some(kept) => self.blocks.insert((volume_id, block), kept.clone()),
-                None => self.blocks.remove(&(volume_id, block)),
-            };
+            self.blocks.insert((volume_id, block), kept.clone());
         }
         Ok(())
     }

@@ -1,0 +1,248 @@
+//! Goal: what was flushed is there after every loss of power, and no block is ever a mixture or
+//! something that was never written.
+//! Method: run a random schedule of writes, flushes, checkpoints, failures and restarts on a
+//! simulated disk, cut the power at random moments of its history, read the journal that is left
+//! (behind the newest image that was durable by then), and compare each block with what it may be.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use block_device::{BlockDevice, ByteRange};
+use journal::{FailurePolicy, Journal, JournalOptions, Position, Recovered};
+use model::{Random, for_each_seed};
+use powercut::{Cut, Disk, Effect, Fault, Loss, Moment};
+use storage::StorageAction::{Create, WriteDurably};
+use support::{BLOCK, Bed, Shadow, noise, read, roomy, spec};
+use volume::Volume;
+
+const VOLUMES: [&str; 2] = ["one", "two"];
+const BLOCKS: u64 = 24;
+const STEPS: u64 = 60;
+const CUTS: u64 = 40;
+
+type Contents = Vec<u8>;
+
+/// Flushes that fail twice are given up.
+fn options() -> JournalOptions {
+    JournalOptions { policy: FailurePolicy::ReadOnly, ..roomy() }
+}
+
+/// What a block held from some moment on.
+struct Version {
+    written: Moment,
+    contents: Contents,
+}
+
+/// An image that became durable at some moment.
+struct Image {
+    durable: Moment,
+    position: Position,
+    contents: BTreeMap<(u64, u64), Contents>,
+}
+
+/// A pool under a random schedule, and all that it was told.
+struct Storm {
+    bed: Bed,
+    random: Random,
+    seed: u64,
+    volume_ids: Vec<u64>,
+    versions: BTreeMap<(u64, u64), Vec<Version>>,
+    /// For each volume the moments at which flushes ended, with how many versions of each block
+    /// there were when they began.
+    flushes: Vec<(Moment, u64, BTreeMap<u64, usize>)>,
+    images: Vec<Image>,
+}
+
+impl Storm {
+    fn run(seed: u64) -> Self {
+        let bed = Bed::new(options());
+        let volume_ids = VOLUMES.iter().map(|name| bed.create(name).id()).collect();
+        let mut storm = Self {
+            bed,
+            random: Random::new(seed),
+            seed,
+            volume_ids,
+            versions: BTreeMap::new(),
+            flushes: Vec::new(),
+            images: Vec::new(),
+        };
+        for step in 0..STEPS {
+            match storm.random.below(16) {
+                0..8 => storm.write(step),
+                8..12 => assert!(storm.flush(), "the disk works"),
+                12 => storm.checkpoint(),
+                13 => storm.bed.journal.tend().expect("nothing fails outside of flushes"),
+                14 => storm.fail(),
+                _ => storm.restart(),
+            }
+        }
+        storm
+    }
+
+    fn volume(&mut self) -> Arc<Volume> {
+        let name = self.random.pick(&VOLUMES);
+        self.bed.engine.volume(name).expect("it is there")
+    }
+
+    fn write(&mut self, step: u64) {
+        let volume = self.volume();
+        for number in 0..1 + self.random.below(6) {
+            let block = self.random.below(BLOCKS);
+            let seed = self.seed * 1_000_000 + step * 100 + number;
+            let contents = match self.random.below(6) {
+                0 => vec![u8::try_from(seed % 251).expect("small"); 4096],
+                1 => format!("text {seed} ").bytes().cycle().take(4096).collect(),
+                2 => vec![0; 4096],
+                // Contents that others have too.
+                3 => noise(seed % 5),
+                _ => noise(seed),
+            };
+            let range = ByteRange::new(block * BLOCK, BLOCK);
+            match contents.iter().all(|&byte| byte == 0) {
+                true => volume.discard(range).expect("it is there"),
+                false => support::write(&volume, block, &contents),
+            }
+            let written = self.bed.disk.now();
+            let versions = self.versions.entry((volume.id(), block)).or_default();
+            versions.push(Version { written, contents });
+        }
+    }
+
+    /// Flushes, and remembers it if it was acknowledged.
+    fn flush(&mut self) -> bool {
+        let volume = self.volume();
+        let of_volume = self.versions.iter().filter(|((id, _), _)| *id == volume.id());
+        let counts = of_volume.map(|(&(_, block), versions)| (block, versions.len())).collect();
+        let is_flushed = volume.flush().is_ok();
+        if is_flushed {
+            self.flushes.push((self.bed.disk.now(), volume.id(), counts));
+        }
+        is_flushed
+    }
+
+    fn checkpoint(&mut self) {
+        let position = self.bed.journal.begin_checkpoint();
+        let last = |versions: &Vec<Version>| versions.last().map(|it| it.contents.clone());
+        let contents = self.versions.iter();
+        let contents = contents.filter_map(|(&place, versions)| Some((place, last(versions)?)));
+        let contents = contents.collect();
+        if self.random.one_in(2) {
+            self.write(STEPS);
+            assert!(self.flush(), "the disk works");
+        }
+        self.images.push(Image { durable: self.bed.disk.now(), position, contents });
+        self.bed.journal.end_checkpoint(position).expect("nothing fails outside of flushes");
+    }
+
+    /// One or several calls of the next flush fail. Not even what it left is believed by whoever
+    /// comes after.
+    fn fail(&mut self) {
+        let skipped = self.random.below(2);
+        let effect = if self.random.one_in(2) { Effect::Io } else { Effect::NoSpace };
+        let fault = Fault::once(&[WriteDurably, Create], skipped, effect);
+        self.bed.disk.inject(Fault { count: 1 + self.random.below(3), ..fault });
+        self.write(STEPS + 1);
+        let is_flushed = self.flush();
+        self.bed.disk.heal();
+        if !is_flushed && self.random.one_in(2) {
+            self.restart();
+        }
+    }
+
+    fn restart(&mut self) {
+        self.bed.restart(options());
+    }
+
+    /// What the newest image that was durable by `moment` and the journal say.
+    fn restore(&self, disk: &Disk, moment: Moment) -> Option<(Restored<'_>, Recovered)> {
+        let image = self.images.iter().rfind(|image| image.durable <= moment);
+        let from = image.map_or(Position::START, |image| image.position);
+        let (journal, recovered) = read(disk, from).map_err(|error| (error, moment)).ok()?;
+        Some((Restored { image, journal }, recovered))
+    }
+
+    /// Compares what is left after an honest loss of power with what must be there.
+    fn judge(&self, cut: &Cut) {
+        let aftermath = self.bed.disk.after(cut);
+        let restored = self.restore(&aftermath.disk, cut.moment);
+        let Some((restored, recovered)) = restored else {
+            let image = self.images.iter().rfind(|image| image.durable <= cut.moment);
+            let from = image.map_or(Position::START, |image| image.position);
+            panic!("{cut:?}: {:?}", read(&aftermath.disk, from).expect_err("it failed before"));
+        };
+        assert_eq!(recovered.damaged_blocks, 0, "{cut:?}");
+        for (&(id, block), versions) in &self.versions {
+            let flushed = self
+                .flushes
+                .iter()
+                .filter(|&&(ended, volume_id, _)| volume_id == id && ended <= cut.moment);
+            let kept = flushed.filter_map(|(_, _, counts)| counts.get(&block)).max();
+            let kept = kept.copied().unwrap_or(0);
+            let found = restored.block(id, block).expect("nothing is damaged");
+            let zeros = vec![0; 4096];
+            let allowed = |index: usize| match index {
+                0 => Some(&zeros),
+                _ => Some(&versions[index - 1])
+                    .filter(|version| version.written <= cut.moment)
+                    .map(|version| &version.contents),
+            };
+            let is_allowed = (kept..=versions.len()).any(|it| allowed(it) == Some(&found));
+            assert!(is_allowed, "{cut:?}: block {block} of volume {id}, {kept} versions flushed");
+        }
+        // What is left can be continued.
+        Journal::open(spec(&aftermath.disk, roomy())).expect("its end is whole");
+    }
+
+    /// On a disk that lied once contents may be old, or their loss noticed; never wrong.
+    fn judge_lie(&self, cut: &Cut) {
+        let aftermath = self.bed.disk.after(cut);
+        let Some((restored, _)) = self.restore(&aftermath.disk, cut.moment) else { return };
+        for (&(id, block), versions) in &self.versions {
+            let Some(found) = restored.block(id, block) else { continue };
+            let was_written = versions.iter().any(|version| version.contents == found);
+            let is_blank = found.iter().all(|&byte| byte == 0);
+            assert!(was_written || is_blank, "{cut:?}: block {block} of volume {id}");
+        }
+    }
+}
+
+/// An image with what the journal says of the time behind it.
+struct Restored<'storm> {
+    image: Option<&'storm Image>,
+    journal: Shadow,
+}
+
+impl Restored<'_> {
+    fn block(&self, id: u64, block: u64) -> Option<Contents> {
+        if self.journal.knows(id, block) {
+            return self.journal.block(id, block);
+        }
+        let imaged = self.image.and_then(|image| image.contents.get(&(id, block)));
+        Some(imaged.cloned().unwrap_or_else(|| vec![0; 4096]))
+    }
+}
+
+#[test]
+fn what_was_flushed_survives_every_loss_of_power() {
+    for_each_seed("cargo test -p journal --test power_cuts", 25, |seed| {
+        let storm = Storm::run(seed);
+        assert_eq!(storm.volume_ids.len(), VOLUMES.len());
+        for cut in 0..CUTS {
+            storm.judge(&Cut::random(seed * CUTS + cut, &storm.bed.disk));
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_lies_once_never_makes_contents_wrong() {
+    for_each_seed("cargo test -p journal --test power_cuts", 10, |seed| {
+        let storm = Storm::run(seed + 1000);
+        for cut in 0..CUTS {
+            let mut random = Random::new(seed * CUTS + cut);
+            let moment = Moment(random.below(storm.bed.disk.now().0 + 1));
+            storm.judge_lie(&Cut { moment, loss: Loss::Lie, seed: random.number() });
+        }
+    });
+}
