@@ -38,6 +38,8 @@ pub(crate) struct Log {
     /// Where the journal ends.
     end: Option<PreviousEnd>,
     next_sequence: u64,
+    /// Sequences before the next one whose transactions could not be written.
+    abandoned: u32,
     /// What is next goes to a new segment.
     wants_segment: bool,
     known: KnownPages,
@@ -71,6 +73,7 @@ impl Log {
             current: None,
             end: chain.end(),
             next_sequence: chain.next_sequence().max(covered.0),
+            abandoned: 0,
             wants_segment: true,
             known: KnownPages::new(options.known_pages_max),
             head: AlignedBuffer::new(),
@@ -157,6 +160,10 @@ impl Log {
         let length = draft.sizes().total_bytes();
         if let Err(error) = segment.file.write_durably(u64::from(*offset), &parts) {
             let what = format!("cannot write to segment {}", name_of(segment.number));
+            // It may be on the disk all the same. Nothing else gets its number, so that a
+            // checkpoint from here on lies behind it.
+            self.next_sequence += 1;
+            self.abandoned += 1;
             self.current = None;
             self.shelf.close_last(self.next_sequence);
             return Err(JournalError::storage(what, error));
@@ -180,6 +187,7 @@ impl Log {
             number: segment.number,
             segment_bytes: self.segment_bytes,
             first_sequence: self.next_sequence,
+            abandoned: self.abandoned,
             previous: self.end,
         };
         self.head.clear();
@@ -194,6 +202,7 @@ impl Log {
         self.end = Some(PreviousEnd { number: segment.number, end: offset });
         self.current = Some(Current { segment, first_sequence: self.next_sequence, offset });
         self.wants_segment = false;
+        self.abandoned = 0;
         Ok(())
     }
 }

@@ -223,11 +223,12 @@ fn decode(stored: Option<&[u8]>, check: PageCheck, contents: &mut Block) -> bool
     codec::decode(stored, contents).is_ok()
 }
 
-/// A segment begins where the one before ended. After an image that knew more than the journal the
-/// two may be apart, and what lies between is in the image.
+/// A segment begins where the one before ended, but for transactions whose write failed. After an
+/// image that knew more than the journal the two may be apart, and what is between is in the image.
 fn check_sequence(link: &Link, expected: u64, from: u64) -> Result<(), JournalError> {
     let first = link.header.first_sequence;
-    if first == expected || (first > expected && first <= from) {
+    let continues = first == expected.saturating_add(u64::from(link.header.abandoned));
+    if continues || first == expected || (first > expected && first <= from) {
         return Ok(());
     }
     let what = format!(

@@ -4,7 +4,7 @@ mod support;
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use journal::{FailurePolicy, JournalErrorKind, JournalOptions, JournalState};
-use powercut::{Effect, Fault, Gate};
+use powercut::{Cut, Disk, Effect, Fault, Gate, Loss};
 use storage::StorageAction::{Create, Remove, WriteDurably};
 use support::{Bed, noise, roomy, wait_until, write};
 
@@ -83,6 +83,57 @@ fn what_a_failed_write_left_is_not_read_once_another_took_its_place() {
         volume.flush().expect("a later attempt succeeds");
         assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(100 + round)));
     }
+}
+
+/// What a loss of power now leaves.
+fn cut(disk: &Disk, loss: Loss) -> Disk {
+    disk.after(&Cut { moment: disk.now(), loss, seed: 1 }).disk
+}
+
+/// The next durable write fails and may have arrived; there is no other segment to go to.
+fn fail_one_write(bed: &Bed) {
+    bed.disk.inject(Fault::once(&[WriteDurably], 0, Effect::Io));
+    bed.disk.inject(Fault::always(&[Create, Remove], Effect::Io));
+    let volume = bed.engine.volume("one").expect("it is there");
+    volume.flush().expect_err("the disk fails");
+    bed.disk.heal();
+}
+
+#[test]
+fn what_a_failed_write_left_is_not_read_behind_a_checkpoint() {
+    let bed = Bed::new(read_only());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    volume.flush().expect("the disk works");
+    write(&volume, 0, &noise(2));
+    fail_one_write(&bed);
+    write(&volume, 0, &noise(3));
+    // An image that is saved now has the third.
+    let position = bed.journal.begin_checkpoint();
+    let (shadow, _) = support::read(&cut(&bed.disk, Loss::Nothing), position).expect("it is whole");
+    assert!(shadow.block(volume.id(), 0) != Some(noise(2)));
+    assert!(bed.recover().block(volume.id(), 0) == Some(noise(1)));
+}
+
+#[test]
+fn the_next_run_relies_on_nothing_that_a_failed_write_left() {
+    let mut bed = Bed::new(read_only());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    volume.flush().expect("the disk works");
+    let position = bed.journal.begin_checkpoint();
+    bed.journal.cancel_checkpoint(position);
+    bed.journal.tend().expect("the disk works");
+    write(&volume, 0, &noise(2));
+    // The header of the second segment fails, and can be read all the same.
+    fail_one_write(&bed);
+    drop(volume);
+    bed.restart(read_only());
+    let volume = bed.engine.volume("one").expect("it is there");
+    volume.flush().expect("the disk works");
+    let after = cut(&bed.disk, Loss::Everything);
+    let (shadow, _) = support::read(&after, journal::Position::START).expect("it is whole");
+    assert!(shadow.block(volume.id(), 0) == Some(noise(2)));
 }
 
 #[test]

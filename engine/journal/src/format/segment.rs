@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 magic   8 checksum   16 version   20 bytes of the segment   24 set id (16 bytes)   40 epoch
-//! 48 number of the segment   52 zero   56 first sequence
+//! 48 number of the segment   52 abandoned sequences   56 first sequence
 //! 64 previous segment   68 where that one ends   72 to 4096 zeros
 //! ```
 //! The checksum covers everything behind it.
@@ -31,6 +31,8 @@ pub struct SegmentHeader {
     pub segment_bytes: u32,
     /// The sequence of the first transaction here.
     pub first_sequence: u64,
+    /// How many sequences before the first one are nobody's: of transactions whose write failed.
+    pub abandoned: u32,
     /// Where the journal ended when this segment was begun. `None` in the very first one.
     pub previous: Option<PreviousEnd>,
 }
@@ -57,6 +59,7 @@ impl SegmentHeader {
         write(&mut bytes, 24, self.set_id);
         write(&mut bytes, 40, self.epoch.to_le_bytes());
         write(&mut bytes, 48, self.number.to_le_bytes());
+        write(&mut bytes, 52, self.abandoned.to_le_bytes());
         write(&mut bytes, 56, self.first_sequence.to_le_bytes());
         write(&mut bytes, 64, previous.to_le_bytes());
         write(&mut bytes, 68, end.to_le_bytes());
@@ -86,6 +89,7 @@ impl SegmentHeader {
             epoch: read_u64(bytes, 40),
             number: read_u32(bytes, 48),
             segment_bytes: read_u32(bytes, 20),
+            abandoned: read_u32(bytes, 52),
             first_sequence: read_u64(bytes, 56),
             previous: previous(read_u32(bytes, 64), read_u32(bytes, 68)),
         };
@@ -112,6 +116,7 @@ mod tests {
             number: 3,
             segment_bytes: 64 << 20,
             first_sequence: 77,
+            abandoned: 1,
             previous: Some(PreviousEnd { number: 2, end: 8192 }),
         }
     }
