@@ -1,0 +1,94 @@
+//! Volumes of class `journal`, recovered from what cuts of the power leave of their disk.
+//!
+//! What was flushed is there; what was not flushed is old or new, block by block; volumes are as
+//! they were when that was last acknowledged, or later. `powercut` says what a disk may do.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use model::{Random, for_each_seed};
+use powercut::{Cut, Disk, Loss};
+use support::{History, Verdict, judge, judge_disk};
+
+const DISK_BYTES: u64 = 64 << 20;
+const STEPS: usize = 70;
+
+/// Lives of one pool: each begins with what the cut before left.
+const LIVES: u64 = 3;
+
+const HISTORIES: u64 = 80;
+const HISTORIES_OF_LIARS: u64 = 40;
+const CUTS_A_LIFE: u64 = 40;
+
+/// One in so many recoveries is cut as well.
+const CUT_AGAIN_ONE_IN: u64 = 8;
+
+static STATES: AtomicU64 = AtomicU64::new(0);
+
+/// Goal: no loss of power takes what was promised, also not one after another.
+/// Method: a random history; cuts anywhere in it, each recovered and judged, some of them cut again
+/// during recovery; then the history goes on with what one of them left.
+#[test]
+fn what_was_flushed_survives_every_cut() {
+    for_each_seed("cargo test -p powercut --test journal flushed", HISTORIES, |seed| {
+        let mut random = Random::new(seed);
+        let mut history = History::new(&Disk::new(DISK_BYTES), random.number());
+        for _ in 0..LIVES {
+            history = history.run(STEPS);
+            let next = cut_often(&history, &mut random);
+            history = History::of(next, random.number());
+        }
+    });
+    let states = STATES.load(Relaxed);
+    eprintln!("measured: {states} power-cut states of journals, seeds 0 to {}", HISTORIES - 1);
+    assert!(states > 0, "no state was looked at");
+}
+
+/// Returns the pool of the last state.
+fn cut_often(history: &History, random: &mut Random) -> support::Site {
+    let (disk, truth) = (&history.site.disk, &history.truth);
+    let mut last = None;
+    for _ in 0..CUTS_A_LIFE {
+        drop(last.take());
+        let cut = Cut::random(random.number(), disk);
+        STATES.fetch_add(1, Relaxed);
+        let (verdict, site) = judge(disk, truth, &cut);
+        assert_eq!(verdict, Verdict::Recovered);
+        let site = site.expect("it was recovered");
+        if random.one_in(CUT_AGAIN_ONE_IN) {
+            cut_recovery(&site.disk, history, &cut, random);
+        }
+        last = Some(site);
+    }
+    last.expect("there were cuts")
+}
+
+/// Cuts a recovery: the next one finds the same.
+fn cut_recovery(disk: &Disk, history: &History, cut: &Cut, random: &mut Random) {
+    let again = disk.after(&Cut::random(random.number(), disk)).disk;
+    STATES.fetch_add(1, Relaxed);
+    let (verdict, _) = judge_disk(&again, &history.truth, cut);
+    assert_eq!(verdict, Verdict::Recovered);
+}
+
+/// Goal: a disk that lies about one promise costs data, and that may be noticed; nothing is wrong.
+#[test]
+fn on_a_disk_that_lied_once_nothing_is_wrong() {
+    let mut noticed = 0;
+    let mut states = 0;
+    for_each_seed("cargo test -p powercut --test journal lied", HISTORIES_OF_LIARS, |seed| {
+        let mut random = Random::new(seed);
+        let history = History::new(&Disk::new(DISK_BYTES), random.number()).run(STEPS);
+        for _ in 0..CUTS_A_LIFE {
+            let disk = &history.site.disk;
+            let cut = Cut { loss: Loss::Lie, ..Cut::random(random.number(), disk) };
+            let (verdict, _) = judge(disk, &history.truth, &cut);
+            noticed += u64::from(verdict == Verdict::LossNoticed);
+            states += 1;
+        }
+    });
+    eprintln!("measured: {states} states of a disk that lied, {noticed} of them noticed");
+    assert!(states > 0, "no state was looked at");
+}

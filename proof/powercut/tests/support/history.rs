@@ -1,0 +1,310 @@
+//! Random histories of volumes: what a day of a pool looks like, with the truth kept beside it.
+
+use block_device::{BlockDevice, ByteRange, Zeroes};
+use model::{Contents, Random, Request, observe};
+use powercut::{Disk, Effect, Fault, Moment};
+use storage::StorageAction;
+use volume::{Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+
+use crate::support::plain_image::PlainImage;
+use crate::support::site::Site;
+use crate::support::truth::{Listed, Step, Table, Truth, VolumeTruth};
+
+const BLOCK_BYTES: u64 = 4096;
+const SLOTS: u64 = 4;
+
+/// In blocks. The last ends in a second leaf.
+const SIZES: [u64; 4] = [24, 64, 200, 560];
+
+/// Requests begin below the first, or near the border of two leaves.
+const LOW_BLOCKS: u64 = 48;
+const BORDER: std::ops::Range<u64> = 500..530;
+
+/// A pool and what is known of it.
+pub(crate) struct History {
+    pub(crate) site: Site,
+    pub(crate) truth: Truth,
+    random: Random,
+}
+
+fn slot_name(slot: u64) -> String {
+    format!("volume-{slot}")
+}
+
+impl History {
+    pub(crate) fn new(disk: &Disk, seed: u64) -> Self {
+        Self::of(Site::new(disk), seed)
+    }
+
+    /// Goes on with a pool that is as it should be: all that is there is durable.
+    pub(crate) fn of(site: Site, seed: u64) -> Self {
+        let mut history = Self { site, truth: Truth::default(), random: Random::new(seed) };
+        let now = history.site.disk.now();
+        let step = history.truth.begin_step(now);
+        for volume in history.site.engine.volumes() {
+            let mut truth = VolumeTruth::new(volume.geometry().size_bytes);
+            for block in 0..volume.geometry().size_bytes / BLOCK_BYTES {
+                let found = observe(&*volume, block);
+                if found.is_some() {
+                    truth.now.set_block(block, found);
+                    truth.note_block(step, block);
+                }
+            }
+            truth.note_covered(step + 1, Moment(0));
+            history.truth.volumes.insert(volume.id(), truth);
+        }
+        history.note_table(step);
+        history.truth.note_table_covered(step + 1, Moment(0));
+        history
+    }
+
+    pub(crate) fn run(mut self, steps: usize) -> Self {
+        for _ in 0..steps {
+            self = self.step();
+            if self.site.journal.needs_checkpoint() {
+                self.checkpoint();
+            }
+        }
+        self
+    }
+
+    fn step(mut self) -> Self {
+        match self.random.below(100) {
+            0..45 => self.request(),
+            45..68 => self.flush(),
+            68..72 => self.create(),
+            72..81 => self.administrate(),
+            81..85 => self.checkpoint(),
+            85..89 => self.tend(),
+            89..93 => self.maintain(),
+            93..97 => self.inject(),
+            _ => {
+                self.site.disk.heal();
+                self.site = self.site.restart();
+            }
+        }
+        self
+    }
+
+    fn begin_step(&mut self) -> Step {
+        self.truth.begin_step(self.site.disk.now())
+    }
+
+    /// Some volume of any class, by name and id.
+    fn some_volume(&mut self) -> Option<(String, u64)> {
+        let volumes = self.site.engine.volumes();
+        let place = self.random.below(volumes.len().max(1) as u64);
+        let volume = volumes.get(usize::try_from(place).expect("few"))?;
+        Some((volume.name(), volume.id()))
+    }
+
+    fn request(&mut self) {
+        let Some((name, id)) = self.some_volume() else { return self.create() };
+        let volume = self.site.engine.volume(&name).expect("it was just seen");
+        let block_count = volume.geometry().size_bytes / BLOCK_BYTES;
+        let request = self.random_request(block_count);
+        let step = self.begin_step();
+        request.run(&*volume).expect("the pool has room");
+        let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
+        request.run(&truth.now).expect("the model has room");
+        request.blocks().for_each(|block| truth.note_block(step, block));
+    }
+
+    fn random_request(&mut self, block_count: u64) -> Request {
+        let random = &mut self.random;
+        let first = match random.one_in(4) && block_count > BORDER.start {
+            true => BORDER.start + random.below(BORDER.end - BORDER.start),
+            false => random.below(LOW_BLOCKS),
+        };
+        let first = first.min(block_count - 1);
+        let count = (1 + random.below(8)).min(block_count - first);
+        let whole = ByteRange::new(first * BLOCK_BYTES, count * BLOCK_BYTES);
+        // Now and then only a part of the first and of the last block.
+        let cut = if random.one_in(4) { 512 * (1 + random.below(7)) } else { 0 };
+        let range = match whole.length > 2 * cut {
+            true => ByteRange::new(whole.start + cut, whole.length - 2 * cut),
+            false => whole,
+        };
+        match random.below(10) {
+            0 => Request::Discard(whole),
+            1 => Request::WriteZeroes(range, random.pick(&[Zeroes::Unmap, Zeroes::KeepAllocated])),
+            _ => {
+                let length = usize::try_from(range.length).expect("short");
+                let contents = Contents::random(random);
+                Request::Write { offset: range.start, length, contents }
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some((name, id)) = self.some_volume() else { return };
+        let step = self.begin_step();
+        let volume = self.site.engine.volume(&name).expect("it was just seen");
+        let is_journaled = volume.durability() == Durability::Journal;
+        if is_journaled && !volume.is_anchored() {
+            return self.checkpoint();
+        }
+        let flushed = volume.flush();
+        if !is_journaled {
+            flushed.expect("a flush of memory does not fail");
+        } else if flushed.is_ok() {
+            let now = self.site.disk.now();
+            let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
+            truth.note_covered(step, now);
+            self.truth.note_table_covered(step, now);
+        }
+    }
+
+    fn create(&mut self) {
+        let name = slot_name(self.random.below(SLOTS));
+        if self.site.engine.volume(&name).is_ok() {
+            return;
+        }
+        let size_bytes = self.random.pick(&SIZES) * BLOCK_BYTES;
+        let durability = match self.random.one_in(6) {
+            true => Durability::Ram,
+            false => Durability::Journal,
+        };
+        let spec = VolumeSpec {
+            sector: block_device::SectorSize::Bytes4096,
+            reduction: self.random.pick(&Reduction::ALL),
+            durability,
+            ..VolumeSpec::new(name_of(&name), size_bytes)
+        };
+        let step = self.begin_step();
+        let volume = self.site.engine.create_volume(spec).expect("the name is free");
+        self.truth.volumes.insert(volume.id(), VolumeTruth::new(size_bytes));
+        self.changed_table(step);
+    }
+
+    /// Changes a volume as a whole.
+    fn administrate(&mut self) {
+        let Some((name, id)) = self.some_volume() else { return };
+        let step = self.begin_step();
+        match self.random.below(8) {
+            0..2 => self.site.engine.delete_volume(&name).expect("it is there"),
+            2..4 => {
+                let to = slot_name(self.random.below(SLOTS));
+                // Refused if there is one of that name.
+                let _answer = self.site.engine.rename_volume(&name, name_of(&to));
+            }
+            4..6 => self.resize(step, &name, id),
+            6 => self.set_durability(step, &name, id),
+            _ => {
+                let reduction = self.random.pick(&Reduction::ALL);
+                self.site.engine.set_reduction(&name, reduction).expect("it is there");
+            }
+        }
+        self.changed_table(step);
+    }
+
+    fn resize(&mut self, step: Step, name: &str, id: u64) {
+        let size_bytes = self.random.pick(&SIZES) * BLOCK_BYTES;
+        let resized = self.site.engine.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
+        resized.expect("the size is possible");
+        let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
+        truth.now.resize(size_bytes);
+        let behind: Vec<u64> =
+            truth.known_blocks().filter(|block| *block >= size_bytes / BLOCK_BYTES).collect();
+        behind.into_iter().for_each(|block| truth.note_block(step, block));
+    }
+
+    fn set_durability(&mut self, step: Step, name: &str, id: u64) {
+        let volume = self.site.engine.volume(name).expect("it was just seen");
+        let was_journaled = volume.durability() == Durability::Journal;
+        let to = if was_journaled { Durability::Ram } else { Durability::Journal };
+        self.site.engine.set_durability(name, to).expect("it is there");
+        let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
+        if !was_journaled {
+            truth.forget_covered();
+            truth.note_all(step);
+        }
+    }
+
+    /// Most administrators wait until a change is durable.
+    fn changed_table(&mut self, step: Step) {
+        self.note_table(step);
+        if self.random.one_in(4) {
+            return;
+        }
+        let step = self.begin_step();
+        if self.site.journal.commit_table().is_ok() {
+            self.truth.note_table_covered(step, self.site.disk.now());
+        }
+    }
+
+    fn note_table(&mut self, step: Step) {
+        let journaled = self.site.engine.volumes().into_iter();
+        let journaled = journaled.filter(|volume| volume.durability() == Durability::Journal);
+        let table: Table = journaled
+            .map(|volume| {
+                let reduction = Reduction::ALL.iter().position(|it| *it == volume.reduction());
+                let listed = Listed {
+                    name: volume.name(),
+                    size_bytes: volume.geometry().size_bytes,
+                    reduction: reduction.expect("all are listed"),
+                };
+                (volume.id(), listed)
+            })
+            .collect();
+        self.truth.note_table(step, table);
+    }
+
+    /// Saves an image and lets the journal drop what it covers.
+    fn checkpoint(&mut self) {
+        let step = self.begin_step();
+        let position = self.site.journal.begin_checkpoint();
+        let image = PlainImage::of(&self.site.engine, position);
+        if image.save(&self.site.disk).is_err() {
+            return self.site.journal.cancel_checkpoint(position);
+        }
+        let now = self.site.disk.now();
+        self.site.covered = position;
+        for (id, _, _) in &image.volumes {
+            let truth = self.truth.volumes.get_mut(id).expect("every volume is known");
+            truth.note_covered(step, now);
+        }
+        self.truth.note_table_covered(step, now);
+        for volume in self.site.engine.volumes() {
+            if volume.durability() == Durability::Journal {
+                volume.set_anchored(true);
+            }
+        }
+        // If it fails, the journal is longer than it need be.
+        let _answer = self.site.journal.end_checkpoint(position);
+    }
+
+    fn tend(&mut self) {
+        self.begin_step();
+        // A disk that fails is tried again next time.
+        let _answer = self.site.journal.tend();
+    }
+
+    fn maintain(&mut self) {
+        let steps = 1 + self.random.below(20);
+        let _worked = (0..steps).take_while(|_| self.site.engine.maintain()).count();
+    }
+
+    /// Lets something fail soon.
+    fn inject(&mut self) {
+        let action = self.random.pick(&[
+            StorageAction::WriteDurably,
+            StorageAction::WriteDurably,
+            StorageAction::Write,
+            StorageAction::Sync,
+            StorageAction::SyncNames,
+            StorageAction::Create,
+            StorageAction::Remove,
+            StorageAction::Rename,
+        ]);
+        let effect = self.random.pick(&[true, false]);
+        let effect = if effect { Effect::Io } else { Effect::NoSpace };
+        let mut fault = Fault::once(&[action], self.random.below(3), effect);
+        fault.count = 1 + self.random.below(3);
+        self.site.disk.inject(fault);
+    }
+}
+
+fn name_of(name: &str) -> VolumeName {
+    name.parse().expect("a good name")
+}

@@ -1,0 +1,12 @@
+//! Pools with journals on a simulated disk, random histories of them, and their judge.
+
+mod history;
+mod judge;
+mod plain_image;
+mod restorer;
+mod site;
+mod truth;
+
+pub(crate) use history::History;
+pub(crate) use judge::{Verdict, judge, judge_disk};
+pub(crate) use site::Site;
