@@ -2,12 +2,15 @@
 //!
 //! All memory that they need is there before the first request. A worker that panics ends the
 //! process: the connection is kept elsewhere, and the next process answers what was in flight.
+//!
+//! A worker whose flush does not end cannot be stopped. A crew that is dropped waits for it for a
+//! bounded time, and then leaves it alone: it answers its request if it ever can, and goes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,7 +21,9 @@ use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
 use crate::connection::{Connection, Look};
 use crate::counters::{Counters, Traffic};
 use crate::files::Files;
+use crate::flush_desk::{BATCH_MAX, Flush, FlushDesk, Turn};
 use crate::pace::Pace;
+use crate::reply::Failure;
 use crate::request::{self, Malformed, Operation};
 use crate::roster::Roster;
 use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
@@ -36,6 +41,8 @@ pub(crate) struct CrewPlan {
     pub(crate) worker_count: usize,
     pub(crate) permits: Arc<SpinPermits>,
     pub(crate) spin_max: Duration,
+    /// How long a crew that is dropped waits for its workers.
+    pub(crate) stop_patience: Duration,
     /// Called by each worker before its first request.
     pub(crate) thread_start: Arc<dyn Fn() + Send + Sync>,
 }
@@ -44,6 +51,7 @@ pub(crate) struct CrewPlan {
 pub(crate) struct Crew {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    stop_patience: Duration,
 }
 
 struct Shared {
@@ -52,6 +60,10 @@ struct Shared {
     counters: Vec<Counters>,
     roster: Roster,
     pace: Pace,
+    desk: FlushDesk,
+    /// Workers that have not ended.
+    running: Mutex<usize>,
+    one_ended: Condvar,
     core_count: usize,
     is_over: AtomicBool,
     /// Readable once the crew shall stop.
@@ -70,15 +82,30 @@ impl Crew {
             counters: (0..plan.worker_count).map(|_| Counters::default()).collect(),
             roster: Roster::new(plan.worker_count),
             pace: Pace::new(),
+            desk: FlushDesk::new(plan.worker_count),
+            running: Mutex::new(0),
+            one_ended: Condvar::new(),
             core_count: thread::available_parallelism().map_or(1, usize::from),
             is_over: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC)?,
         });
-        let mut crew = Self { shared, threads: Vec::new() };
+        let stop_patience = plan.stop_patience;
+        let mut crew = Self { shared, threads: Vec::new(), stop_patience };
         for index in 0..plan.worker_count {
             let (plan, shared) = (plan.clone(), Arc::clone(&crew.shared));
-            let body = move || Worker::new(index, &plan, &shared).run(&plan);
-            crew.threads.push(thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?);
+            let body = move || {
+                Worker::new(index, &plan, &shared).run(&plan);
+                shared.count_running(|running| *running -= 1);
+                shared.one_ended.notify_all();
+            };
+            crew.shared.count_running(|running| *running += 1);
+            match thread::Builder::new().name(format!("fuse-{index}")).spawn(body) {
+                Ok(thread) => crew.threads.push(thread),
+                Err(error) => {
+                    crew.shared.count_running(|running| *running -= 1);
+                    return Err(error);
+                }
+            }
         }
         Ok(crew)
     }
@@ -100,6 +127,14 @@ impl Drop for Crew {
         self.shared.is_over.store(true, Ordering::SeqCst);
         rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes()).expect("it was zero before");
         self.shared.roster.call_all();
+        let running = self.shared.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited =
+            self.shared.one_ended.wait_timeout_while(running, self.stop_patience, |n| *n > 0);
+        let left_count = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        if left_count > 0 {
+            tracing::warn!(left_count, "threads are left alone whose flushes do not end");
+            return;
+        }
         for thread in self.threads.drain(..) {
             thread.join().expect("workers that panic end the process");
         }
@@ -109,6 +144,10 @@ impl Drop for Crew {
 impl Shared {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn count_running(&self, change: impl FnOnce(&mut usize)) {
+        change(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Ends the whole crew, because there will be no more requests.
@@ -126,6 +165,8 @@ struct Worker<'shared> {
     machine: ThisMachine,
     buffer: MessageBuffer,
     scratch: Vec<u8>,
+    /// Flushes that are done together.
+    batch: Vec<Flush>,
     /// What was served as leader since the queue was last found empty.
     backlog_bytes: usize,
 }
@@ -142,6 +183,7 @@ impl<'shared> Worker<'shared> {
             machine: ThisMachine::new(),
             buffer: MessageBuffer::new(),
             scratch,
+            batch: Vec::with_capacity(BATCH_MAX),
             backlog_bytes: 0,
         }
     }
@@ -239,7 +281,7 @@ impl<'shared> Worker<'shared> {
         let (header, operation) = match request::parse(self.buffer.message(length)) {
             Ok(request) => request,
             Err(Malformed::Body(header)) => {
-                report(server.refuse(header));
+                report(server.refuse(header, Failure::Invalid));
                 return true;
             }
             Err(Malformed::NoHeader) => {
@@ -257,19 +299,64 @@ impl<'shared> Worker<'shared> {
                 }
             }
         }
+        match server.begin_flush(header, &operation) {
+            Ok(None) => {}
+            Ok(Some(flush)) => return serve_flush(shared, &server, flush, role, &mut self.batch),
+            Err(failure) => {
+                report(server.refuse(header, failure));
+                return true;
+            }
+        }
         let scratch = &mut self.scratch;
         let Some(pace) = shared.pace.of(header.node, &operation) else {
             report(server.serve(header, &operation, scratch));
             return true;
         };
-        let resigns = role == Role::Leader && pace.is_slow();
+        let resigns = role == Role::Leader && pace.is_slow() && shared.desk.try_sit();
         if resigns {
             shared.roster.resign();
         }
         let start = self.machine.now();
         report(server.serve(header, &operation, scratch));
         pace.learn(self.machine.now().saturating_sub(start));
+        if resigns {
+            serve_waiting(shared, &server, &mut self.batch);
+        }
         !resigns
+    }
+}
+
+/// Does a flush, or leaves it to others. Says whether a leader still leads.
+fn serve_flush(
+    shared: &Shared,
+    server: &Server<'_>,
+    flush: Flush,
+    role: Role,
+    batch: &mut Vec<Flush>,
+) -> bool {
+    let turn = shared.desk.begin(flush);
+    if turn == Turn::Waits {
+        return true;
+    }
+    let resigns = role == Role::Leader && turn == Turn::Seated;
+    if resigns {
+        shared.roster.resign();
+    }
+    report(server.serve_flushes(&[flush]));
+    if turn == Turn::Seated {
+        serve_waiting(shared, server, batch);
+    }
+    !resigns
+}
+
+/// Does the flushes that found no seat, until none is left, and leaves the worker's own seat.
+fn serve_waiting(shared: &Shared, server: &Server<'_>, batch: &mut Vec<Flush>) {
+    loop {
+        shared.desk.next(batch);
+        if batch.is_empty() {
+            return;
+        }
+        report(server.serve_flushes(batch));
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) enum Errand {
     Attach { mount_point: PathBuf, name: String, shape: DeviceShape },
     Detach { number: u32 },
     Resize { mount_point: PathBuf, name: String, number: u32 },
+    SetCache { number: u32, write_cache: CacheMode },
     List { mount_point: PathBuf },
 }
 
@@ -122,6 +123,9 @@ impl Errand {
             Self::Resize { mount_point, name, number } => {
                 vec!["resize".into(), mount_point.into(), name.into(), text(number)]
             }
+            Self::SetCache { number, write_cache } => {
+                vec!["set-cache".into(), text(number), write_cache.name().into()]
+            }
             Self::List { mount_point } => vec!["list".into(), mount_point.into()],
         }
     }
@@ -146,6 +150,10 @@ impl Errand {
                 name: name(file)?,
                 number: number(device)?,
             },
+            ("set-cache", [device, cache]) => Self::SetCache {
+                number: number(device)?,
+                write_cache: CacheMode::from_name(cache.to_str()?)?,
+            },
             ("list", [place]) => Self::List { mount_point: place.into() },
             _ => return None,
         })
@@ -157,6 +165,9 @@ impl Errand {
             Self::Attach { mount_point, name, shape } => attach(mount_point, name, *shape),
             Self::Detach { number } => detach(*number),
             Self::Resize { mount_point, name, number } => resize(&mount_point.join(name), *number),
+            Self::SetCache { number, write_cache } => {
+                set_write_cache(*number, *write_cache).map(|()| Outcome::Done)
+            }
             Self::List { mount_point } => list(mount_point).map(Outcome::Listed),
         };
         done.map_err(|error| (error.kind, error.chain()))
@@ -170,6 +181,9 @@ impl fmt::Display for Errand {
             Self::Detach { number } => write!(f, "detach /dev/loop{number}"),
             Self::Resize { name, number, .. } => {
                 write!(f, "give /dev/loop{number} the size of volume {name}")
+            }
+            Self::SetCache { number, write_cache } => {
+                write!(f, "set the cache of /dev/loop{number} to {}", write_cache.name())
             }
             Self::List { mount_point } => {
                 write!(f, "list the devices on {}", mount_point.display())
@@ -197,6 +211,8 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
     loop {
         let is_locked = flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if let Some(number) = device_on(mount_point, inode)? {
+            // A former process may have ended before it told the kernel.
+            set_write_cache(number, shape.write_cache)?;
             return Ok(Outcome::Attached { number });
         }
         if is_locked {
@@ -215,14 +231,20 @@ fn bind_with_direct_io(path: &Path, file: File, shape: DeviceShape) -> Result<Ou
     // From here on the device keeps the file open, and this process must not.
     drop(file);
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
-    if binding.is_some_and(|binding| binding.direct_io) {
+    let fit = match binding.is_some_and(|binding| binding.direct_io) {
+        true => set_write_cache(number, shape.write_cache),
+        false => {
+            let attempt = format!("use direct I/O on /dev/loop{number}");
+            Err(FuseError::new(FuseErrorKind::Kernel, attempt)
+                .with_hint("without it, every block would be held in memory twice"))
+        }
+    };
+    if fit.is_ok() {
         set_completion(number, Completion::OnTheCoreThatAsked);
-        set_write_cache(number, shape.write_cache);
         return Ok(Outcome::Attached { number });
     }
     device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
-    Err(FuseError::new(FuseErrorKind::Kernel, format!("use direct I/O on /dev/loop{number}"))
-        .with_hint("without it, every block would be held in memory twice"))
+    fit.map(|()| Outcome::Attached { number })
 }
 
 /// Where a block device completes requests: `rq_affinity` in the kernel's
@@ -243,14 +265,30 @@ fn set_completion(number: u32, completion: Completion) {
     set_queue_attribute(number, "rq_affinity", value);
 }
 
-/// Tells the kernel whether it must send flushes (Documentation/block/writeback_cache_control).
-fn set_write_cache(number: u32, mode: CacheMode) {
+/// Tells the kernel whether it must send flushes (Documentation/block/writeback_cache_control),
+/// from the next request on. Fails when it would send none although it must.
+fn set_write_cache(number: u32, mode: CacheMode) -> Result<(), FuseError> {
+    let path = queue_attribute(number, "write_cache");
+    let is_set = || fs::read_to_string(&path).is_ok_and(|now| now.trim() == mode.name());
+    if is_set() {
+        return Ok(());
+    }
     set_queue_attribute(number, "write_cache", mode.name());
+    if mode == CacheMode::WriteThrough || is_set() {
+        return Ok(());
+    }
+    Err(FuseError::new(FuseErrorKind::Kernel, format!("have flushes sent to /dev/loop{number}"))
+        .with_hint(format!("\"{}\" cannot be written to {path}", mode.name())))
 }
 
-/// Refused where sysfs is read-only: the device is slower then, and nothing else.
+/// Refused where sysfs is read-only: a device that was not told better is slower then, and nothing
+/// else.
 fn set_queue_attribute(number: u32, attribute: &str, value: &str) {
-    let _refused = fs::write(format!("/sys/block/loop{number}/queue/{attribute}"), value);
+    let _refused = fs::write(queue_attribute(number, attribute), value);
+}
+
+fn queue_attribute(number: u32, attribute: &str) -> String {
+    format!("/sys/block/loop{number}/queue/{attribute}")
 }
 
 fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, FuseError> {
@@ -301,7 +339,7 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
     };
     let bound_to = backing_file(number);
     set_completion(number, Completion::NearTheCoreThatAsked);
-    set_write_cache(number, CacheMode::WriteBack);
+    set_queue_attribute(number, "write_cache", CacheMode::WriteBack.name());
     match device.unbind_when_closed() {
         // It was not bound.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
@@ -429,7 +467,9 @@ impl Outcome {
         match (is_done, errand, attached) {
             (true, Errand::List { .. }, _) => Ok(Self::Listed(listed)),
             (true, Errand::Attach { .. }, Some(number)) => Ok(Self::Attached { number }),
-            (true, Errand::Detach { .. } | Errand::Resize { .. }, _) => Ok(Self::Done),
+            (true, Errand::Detach { .. } | Errand::Resize { .. } | Errand::SetCache { .. }, _) => {
+                Ok(Self::Done)
+            }
             _ => Err(FuseError::new(FuseErrorKind::Kernel, errand.to_string())
                 .with_hint("the process that should have done it ended early")),
         }
@@ -477,13 +517,14 @@ mod tests {
         access: Access::ReadOnly,
     };
 
-    fn errands() -> [Errand; 4] {
+    fn errands() -> [Errand; 5] {
         let mount_point = PathBuf::from("/run/volumes");
         let name = "db".to_owned();
         [
             Errand::Attach { mount_point: mount_point.clone(), name: name.clone(), shape: SHAPE },
             Errand::Detach { number: 3 },
             Errand::Resize { mount_point: mount_point.clone(), name, number: 3 },
+            Errand::SetCache { number: 3, write_cache: CacheMode::WriteBack },
             Errand::List { mount_point },
         ]
     }
@@ -512,10 +553,11 @@ mod tests {
 
     #[test]
     fn outcomes_survive_the_way() {
-        let [attach, detach, resize, list] = errands();
+        let [attach, detach, resize, set_cache, list] = errands();
         check_way(Ok(Outcome::Attached { number: 7 }), &attach);
         check_way(Ok(Outcome::Done), &detach);
         check_way(Ok(Outcome::Done), &resize);
+        check_way(Ok(Outcome::Done), &set_cache);
         let alive = Listed::Alive { number: 1, node: 9 };
         let dead = Listed::Dead { number: 2, file: "/run/volumes/a\tb\n".into() };
         check_way(Ok(Outcome::Listed(vec![alive, dead])), &list);
@@ -536,7 +578,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_end_is_an_error() {
-        let [attach, _, _, list] = errands();
+        let [attach, _, _, _, list] = errands();
         for (answer, errand) in [("attached\t3\n", &attach), ("alive\t1\t2\n", &list), ("", &list)]
         {
             assert!(Outcome::parse(answer, errand).is_err(), "{answer:?}");

@@ -25,8 +25,11 @@ use crate::roster::WORKER_COUNT_MAX;
 const STALE_MOUNTS_MAX: u32 = 16;
 
 /// More than most machines have cores, because all but the busy ones sleep, and each flush that
-/// waits for a disk takes one. A worker takes 2 MiB.
-const WORKER_COUNT_DEFAULT: usize = 8;
+/// waits for a disk takes one, up to eight. A worker takes 2 MiB.
+const WORKER_COUNT_DEFAULT: usize = 9;
+
+/// Longer than a disk takes for a flush, unless something is wrong with it.
+const STOP_PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Where and how to export.
 #[derive(Clone)]
@@ -37,11 +40,15 @@ pub struct Config {
     pub holder_socket: PathBuf,
     pub errands: ErrandRunner,
     /// Threads that serve requests, of which one waits and the others sleep until there is more to
-    /// do than one can; 64 at most. Each flush that waits for a disk occupies one.
+    /// do than one can; 64 at most. Flushes that wait for a disk occupy all of them but one, and
+    /// more flushes wait for those.
     pub worker_count: usize,
     pub permits: Arc<SpinPermits>,
     /// The longest that a worker spins for a request.
     pub spin_max: Duration,
+    /// How long an export that stops waits for flushes that are under way. One that has not ended
+    /// by then is left alone with its thread, which also keeps the device.
+    pub stop_patience: Duration,
     /// Called by each worker before its first request.
     pub thread_start: Arc<dyn Fn() + Send + Sync>,
 }
@@ -56,6 +63,7 @@ impl Config {
             worker_count: WORKER_COUNT_DEFAULT,
             permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
+            stop_patience: STOP_PATIENCE_DEFAULT,
             thread_start: Arc::new(|| ()),
         }
     }
@@ -125,6 +133,7 @@ impl Export {
             worker_count: config.worker_count,
             permits: Arc::clone(&config.permits),
             spin_max: config.spin_max,
+            stop_patience: config.stop_patience,
             thread_start: Arc::clone(&config.thread_start),
         };
         let crew = Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files))
@@ -155,10 +164,7 @@ impl Export {
             name: name.to_owned(),
             shape: DeviceShape {
                 sector_bytes: device.geometry().sector.bytes(),
-                write_cache: match device.write_cache() {
-                    WriteCache::Absent => CacheMode::WriteThrough,
-                    WriteCache::Volatile => CacheMode::WriteBack,
-                },
+                write_cache: cache_mode(device.as_ref()),
                 access: match device.is_read_only() {
                     true => Access::ReadOnly,
                     false => Access::ReadWrite,
@@ -194,6 +200,22 @@ impl Export {
             name: name.to_owned(),
             number: attachment.number,
         })?;
+        Ok(())
+    }
+
+    /// Tells the kernel whether the volume's block device, if it has one, takes flushes now. To be
+    /// called after [`BlockDevice::write_cache`] has changed: flushes that the kernel was not told
+    /// of do not come. On an error the kernel goes on as before.
+    pub fn write_cache_changed(&self, file: FileId) -> Result<(), FuseError> {
+        let Some(device) = self.files.by_id(file) else {
+            return Ok(());
+        };
+        let _alone = self.lock_devices();
+        let Some(attachment) = self.attachment_of(file)? else {
+            return Ok(());
+        };
+        let (number, write_cache) = (attachment.number, cache_mode(device.as_ref()));
+        self.config.errands.send(&Errand::SetCache { number, write_cache })?;
         Ok(())
     }
 
@@ -259,6 +281,14 @@ impl Export {
     fn lock_devices(&self) -> MutexGuard<'_, ()> {
         // It guards nothing in memory that a panic could have left half-done.
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn cache_mode(device: &dyn BlockDevice) -> CacheMode {
+    match device.write_cache() {
+        // A loop device that takes no writes takes no flushes either.
+        WriteCache::Volatile if !device.is_read_only() => CacheMode::WriteBack,
+        WriteCache::Volatile | WriteCache::Absent => CacheMode::WriteThrough,
     }
 }
 

@@ -18,9 +18,11 @@
 //! - The serving process never opens, closes or examines a file that it serves. It would wait for
 //!   itself, beyond killing; see [`ErrandRunner`].
 //! - One worker waits for requests; the others sleep unless there is work for them.
+//! - However many flushes wait for a disk, a worker is left for reads and writes.
 //!
-//! Locks: `Export::devices` alone, and nothing else is taken while it is held. It is held while an
-//! errand runs, because it is what keeps two errands apart; no request waits for it.
+//! Locks: `Export::devices`, held while an errand runs, because it is what keeps two errands apart;
+//! no request waits for it. `FlushDesk::state` and `Crew`'s count of workers, held for some
+//! instructions. Nobody who holds one of them takes another.
 #![forbid(unsafe_code)]
 
 mod connection;
@@ -32,6 +34,7 @@ mod errand_runner;
 mod error;
 mod export;
 mod files;
+mod flush_desk;
 mod holder;
 mod mount;
 mod pace;

@@ -1,4 +1,4 @@
-//! Which kinds of requests are slow enough that the leader had better not serve them itself.
+//! Which discards and searches are slow enough that the leader had better not serve them itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,46 +11,41 @@ const SLOW_FROM: Duration = Duration::from_micros(50);
 /// The share of one request in the typical duration is one in this many.
 const REQUESTS_REMEMBERED: u64 = 8;
 
-/// Files are told apart by their number modulo this, so that one whose flushes wait for a disk does
-/// not make others seem slow, nor the other way round, unless they happen to meet.
+/// Files are told apart by their number modulo this, so that one whose discards are long does not
+/// make others seem slow, nor the other way round, unless they happen to meet.
 const FILE_CLASSES: usize = 64;
 const FILE_CLASSES_U64: u64 = 64;
 
-/// Typical durations of the kinds of requests that may be slow: flushes wait for a disk in some
-/// durability classes and for nothing in others; a discard may cover a block or a terabyte.
+/// Typical durations of the requests that may be slow: a discard may cover a block or a terabyte.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    flush_ns: [AtomicU64; FILE_CLASSES],
-    zeroing_ns: [AtomicU64; FILE_CLASSES],
+    typical_ns: [AtomicU64; FILE_CLASSES],
 }
 
 impl Pace {
     /// Takes everything for slow that may be, until it has seen better.
     pub(crate) fn new() -> Self {
         let at_first = nanoseconds(SLOW_FROM * 2);
-        let all_at_first = || std::array::from_fn(|_| AtomicU64::new(at_first));
-        Self { flush_ns: all_at_first(), zeroing_ns: all_at_first() }
+        Self { typical_ns: std::array::from_fn(|_| AtomicU64::new(at_first)) }
     }
 
-    /// What is known of requests of this kind for this file, or `None` for kinds that are never
-    /// slow.
-    pub(crate) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<KindPace<'_>> {
-        let of_kind = match operation {
-            Operation::Sync => &self.flush_ns,
-            Operation::Allocate { .. } | Operation::Seek { .. } => &self.zeroing_ns,
-            _ => return None,
-        };
+    /// What is known of such requests for this file, or `None` for kinds that are never slow, and
+    /// for those of which the device says itself whether they are.
+    pub(crate) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
+        if !matches!(operation, Operation::Allocate { .. } | Operation::Seek { .. }) {
+            return None;
+        }
         let class = usize::try_from(node % FILE_CLASSES_U64).expect("less than a small constant");
-        Some(KindPace { typical_ns: &of_kind[class] })
+        Some(FilePace { typical_ns: &self.typical_ns[class] })
     }
 }
 
-/// The typical duration of requests of one kind.
-pub(crate) struct KindPace<'pace> {
+/// The typical duration of such requests for one file.
+pub(crate) struct FilePace<'pace> {
     typical_ns: &'pace AtomicU64,
 }
 
-impl KindPace<'_> {
+impl FilePace<'_> {
     pub(crate) fn is_slow(&self) -> bool {
         self.typical_ns.load(Ordering::Relaxed) >= nanoseconds(SLOW_FROM)
     }
@@ -72,23 +67,25 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    const DISCARD: Operation<'_> = Operation::Allocate { offset: 0, length: 1, mode: 3 };
+
     #[test]
-    fn flushes_count_as_slow_until_they_were_quick() {
+    fn discards_count_as_slow_until_they_were_quick() {
         let pace = Pace::new();
-        let flush = pace.of(1, &Operation::Sync).expect("a flush may be slow");
-        assert!(flush.is_slow());
-        (0..10).for_each(|_| flush.learn(Duration::from_micros(1)));
-        assert!(!flush.is_slow());
-        flush.learn(Duration::from_millis(5));
-        assert!(flush.is_slow());
+        let discard = pace.of(1, &DISCARD).expect("a discard may be slow");
+        assert!(discard.is_slow());
+        (0..10).for_each(|_| discard.learn(Duration::from_micros(1)));
+        assert!(!discard.is_slow());
+        discard.learn(Duration::from_millis(5));
+        assert!(discard.is_slow());
     }
 
     #[test]
     fn files_are_told_apart() {
         let pace = Pace::new();
-        let flush = pace.of(1, &Operation::Sync).expect("a flush may be slow");
-        (0..10).for_each(|_| flush.learn(Duration::from_micros(1)));
-        assert!(pace.of(2, &Operation::Sync).expect("a flush may be slow").is_slow());
+        let discard = pace.of(1, &DISCARD).expect("a discard may be slow");
+        (0..10).for_each(|_| discard.learn(Duration::from_micros(1)));
+        assert!(pace.of(2, &DISCARD).expect("a discard may be slow").is_slow());
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) enum Operation<'message> {
     OpenDirectory,
     ReadDirectory { after: u64, bytes_max: u32 },
     Read { offset: u64, length: u32 },
-    Write { offset: u64, data: &'message [u8] },
+    Write { offset: u64, data: &'message [u8], must_last: bool },
     Sync,
     SyncDirectory,
     Allocate { offset: u64, length: u64, mode: u32 },
@@ -81,8 +81,10 @@ mod opcode {
 const SETATTR_MODE_UID_GID: u32 = 0b111;
 const SETATTR_SIZE: u32 = 1 << 3;
 
-/// Bits of `fuse_open_in.flags`, which are those of `open`.
+/// Bits of `fuse_open_in.flags` and `fuse_write_in.flags`, which are those of `open`.
 const OPEN_ACCESS: u32 = 0b11;
+/// `O_DSYNC`, which `O_SYNC` contains. The kernel itself asks for no flush after such writes.
+const OPEN_DURABLE: u32 = 0o10_000;
 const OPEN_TO_READ: u32 = 0;
 
 /// Takes one whole message apart.
@@ -166,10 +168,13 @@ fn parse_set_attributes<'message>(fields: &mut Fields<'message>) -> Option<Opera
 
 fn parse_write<'message>(fields: &mut Fields<'message>) -> Option<Operation<'message>> {
     let (offset, length) = parse_span(fields)?;
-    // Flags and lock owner.
-    fields.skip(WRITE_BYTES - 20)?;
+    // Flags of the write and lock owner.
+    fields.skip(12)?;
+    let must_last = fields.u32()? & OPEN_DURABLE != 0;
+    // Padding.
+    fields.skip(4)?;
     let data = fields.bytes(usize::try_from(length).ok()?)?;
-    Some(Operation::Write { offset, data })
+    Some(Operation::Write { offset, data, must_last })
 }
 
 /// The beginning that `fuse_read_in`, `fuse_write_in` and `fuse_lseek_in` share: a file handle, a
@@ -256,9 +261,13 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn write_message(node: u64, offset: u64, data: &[u8]) -> Vec<u8> {
+        write_message_with(0, node, offset, data)
+    }
+
+    pub(crate) fn write_message_with(flags: u32, node: u64, offset: u64, data: &[u8]) -> Vec<u8> {
         let length = u32::try_from(data.len()).expect("test data is short");
         let body = Message::new(opcode::WRITE, node).u64(0).u64(offset).u32(length);
-        body.u32(0).u64(0).u64(0).raw(data).build()
+        body.u32(0).u64(0).u32(flags).u32(0).raw(data).build()
     }
 
     pub(crate) fn lookup_message(name: &str) -> Vec<u8> {
@@ -286,7 +295,16 @@ pub(crate) mod tests {
 
     #[test]
     fn the_data_of_a_write_is_what_follows_its_fields() {
-        check(&write_message(3, 512, b"data"), Operation::Write { offset: 512, data: b"data" });
+        let expected = Operation::Write { offset: 512, data: b"data", must_last: false };
+        check(&write_message(3, 512, b"data"), expected);
+    }
+
+    #[test]
+    fn writes_to_files_that_are_open_for_durable_writes_must_last() {
+        for (flags, must_last) in [(0o1, false), (0o10_001, true), (0o4_010_001, true)] {
+            let expected = Operation::Write { offset: 0, data: b"data", must_last };
+            check(&write_message_with(flags, 3, 0, b"data"), expected);
+        }
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use block_device::{
-    BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, ExtentKind, Zeroes,
+    BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, ExtentKind, WriteCache,
+    Zeroes,
 };
 
 use crate::counters::Counters;
 use crate::files::{FileId, Files, is_file_name};
+use crate::flush_desk::Flush;
 use crate::reply::{
     DirectoryEntry, Failure, KIND_DIRECTORY, KIND_FILE, Node, Reply, Terms, push_directory_entry,
 };
@@ -105,7 +107,9 @@ impl Server<'_> {
             Operation::Unknown { .. } => {
                 return self.send(&Reply::failed(unique, Failure::NotImplemented));
             }
-            Operation::Write { offset, data } => self.write(header, offset, data),
+            Operation::Write { offset, data, must_last } => {
+                self.write(header, offset, data, must_last)
+            }
             Operation::Sync => self.flush(header),
             Operation::Allocate { offset, length, mode } => {
                 self.allocate(header, ByteRange::new(offset, length), mode)
@@ -118,9 +122,8 @@ impl Server<'_> {
         self.send(&answer.unwrap_or_else(|failure| self.failed(unique, failure)))
     }
 
-    /// Answers with "invalid" what could not be understood.
-    pub(crate) fn refuse(&self, header: Header) -> io::Result<()> {
-        self.send(&self.failed(header.unique, Failure::Invalid))
+    pub(crate) fn refuse(&self, header: Header, failure: Failure) -> io::Result<()> {
+        self.send(&self.failed(header.unique, failure))
     }
 
     fn answer_about_files(
@@ -201,12 +204,71 @@ impl Server<'_> {
         }
     }
 
-    fn write(&self, header: Header, offset: u64, data: &[u8]) -> Result<Reply, Failure> {
+    /// The flush that a request comes to, when that may wait for a disk: it is to be done by
+    /// [`Server::serve_flushes`]. Everything before it is done here. `Ok(None)` for all other
+    /// requests, which [`Server::serve`] serves.
+    pub(crate) fn begin_flush(
+        &self,
+        header: Header,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Flush>, Failure> {
+        let written = match *operation {
+            Operation::Sync => None,
+            Operation::Write { offset, data, must_last: true } => Some((offset, data)),
+            _ => return Ok(None),
+        };
+        let Ok(device) = self.device(header) else { return Ok(None) };
+        if device.write_cache() == WriteCache::Absent {
+            return Ok(None);
+        }
+        let Header { unique, node, .. } = header;
+        let Some((offset, data)) = written else {
+            return Ok(Some(Flush { unique, node, written_bytes: None }));
+        };
         self.counters.writes.add(1);
-        let byte_count = u32::try_from(data.len()).map_err(|_| Failure::Invalid)?;
-        self.device(header)?.write(offset, data).map_err(failure_of)?;
-        self.counters.written_bytes.add(u64::from(byte_count));
+        let written_bytes = self.write_to(device.as_ref(), offset, data)?;
+        Ok(Some(Flush { unique, node, written_bytes: Some(written_bytes) }))
+    }
+
+    /// Flushes a file once and answers `flushes`, which are all of it.
+    pub(crate) fn serve_flushes(&self, flushes: &[Flush]) -> io::Result<()> {
+        let Some(first) = flushes.first() else { return Ok(()) };
+        self.counters.flushes.add(u64::try_from(flushes.len()).unwrap_or(u64::MAX));
+        let device = FileId::of_node(first.node).and_then(|id| self.files.by_id(id));
+        let flushed = match device {
+            Some(device) => device.flush().map_err(failure_of),
+            None => Err(Failure::NoDevice),
+        };
+        flushes.iter().try_for_each(|flush| {
+            self.send(&match (flushed, flush.written_bytes) {
+                (Ok(()), None) => Reply::done(flush.unique),
+                (Ok(()), Some(byte_count)) => Reply::written(flush.unique, byte_count),
+                (Err(failure), _) => self.failed(flush.unique, failure),
+            })
+        })
+    }
+
+    fn write(
+        &self,
+        header: Header,
+        offset: u64,
+        data: &[u8],
+        must_last: bool,
+    ) -> Result<Reply, Failure> {
+        self.counters.writes.add(1);
+        let device = self.device(header)?;
+        let byte_count = self.write_to(device.as_ref(), offset, data)?;
+        if must_last {
+            device.flush().map_err(failure_of)?;
+        }
         Ok(Reply::written(header.unique, byte_count))
+    }
+
+    fn write_to(&self, device: &dyn BlockDevice, offset: u64, data: &[u8]) -> Result<u32, Failure> {
+        let byte_count = u32::try_from(data.len()).map_err(|_| Failure::Invalid)?;
+        device.write(offset, data).map_err(failure_of)?;
+        self.counters.written_bytes.add(u64::from(byte_count));
+        Ok(byte_count)
     }
 
     fn flush(&self, header: Header) -> Result<Reply, Failure> {

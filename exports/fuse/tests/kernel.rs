@@ -8,8 +8,8 @@ mod house;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
@@ -17,6 +17,24 @@ use house::{House, eventually, read_number, run, tool};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 
 const MIB: u64 = 1 << 20;
+
+/// Flushes of some volumes do not end while this is there. To be made inside of a scope whose
+/// threads wait for them, so that a test that fails ends, too.
+struct Gates(Vec<PathBuf>);
+
+impl Gates {
+    fn close(house: &House, names: &[&str]) -> Self {
+        let gates: Vec<_> = names.iter().map(|name| house.gate(name)).collect();
+        gates.iter().for_each(|gate| drop(File::create(gate).expect("there is room")));
+        Self(gates)
+    }
+}
+
+impl Drop for Gates {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|gate| fs::remove_file(gate).expect("it is there"));
+    }
+}
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("a served file opens")
@@ -56,25 +74,128 @@ fn bytes_written_to_a_file_are_read_back() {
     assert_eq!(behind.kind(), io::ErrorKind::FileTooLarge);
 }
 
+/// Goal: flushes reach as many volumes at once as there are seats, and never take the last worker.
+/// Method: more flushes than workers, none of which ends; then reads of all volumes, and writes to
+/// another one. (Writes to a file that is being flushed wait for that in the kernel.)
 #[test]
-fn flushes_that_take_long_hold_up_no_reads() {
-    let names = ["a", "b", "c"];
-    let volumes = names.map(|name| (name, 512, 8 * MIB));
+fn flushes_that_take_long_hold_up_neither_others_nor_reads_nor_writes() {
+    let names: Vec<String> = (0..13).map(|number| format!("v{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let volumes: Vec<_> = names.iter().map(|&name| (name, 512, 8 * MIB)).collect();
     let Some(mut house) = House::build(&volumes) else { return };
-    let files = names.map(|name| open(&house.file(name)));
-    let gates = names.map(|name| house.gate(name));
-    gates.iter().for_each(|gate| drop(File::create(gate).expect("the directory is writable")));
+    let files: Vec<_> = names.iter().map(|name| open(&house.file(name))).collect();
+    let (other, flushed) = files.split_first().expect("there are some");
     thread::scope(|scope| {
-        let flushes: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
-        eventually("all flushes have begun", || house.ask("traffic").contains("flushes: 3"));
-        for file in &files {
+        let gates = Gates::close(&house, &names);
+        let flushes: Vec<_> = flushed.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
+        eventually("eight flushes have begun", || house.count("flushes") == 8);
+        for file in flushed {
             file.read_exact_at(&mut [0; 512], 0).expect("the volume returns it");
+            other.write_all_at(&[8; 512], 4096).expect("the volume takes it");
         }
         assert!(flushes.iter().all(|flush| !flush.is_finished()), "the gates are closed");
-        gates.iter().for_each(|gate| fs::remove_file(gate).expect("it is there"));
+        assert_eq!(house.count("flushes"), 8, "the others wait");
+        drop(gates);
         for flush in flushes {
             flush.join().expect("the thread returns").expect("the volume flushes");
         }
+        assert_eq!(house.count("flushes"), 12);
+    });
+}
+
+/// Goal: a write through a file that is open for durable writes returns when it is flushed.
+/// Method: with the flush held, the bytes can be read and the writer still waits.
+#[test]
+fn a_durable_write_waits_for_a_flush() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let file = open(&house.file("db"));
+    for (flags, flush_count) in [(OFlags::DSYNC, 1), (OFlags::SYNC, 2)] {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(flags.bits().cast_signed());
+        let durable = options.open(house.file("db")).expect("a served file opens");
+        thread::scope(|scope| {
+            let gates = Gates::close(&house, &["db"]);
+            let write = scope.spawn(|| durable.write_all_at(&[5; 512], 0));
+            eventually("the flush has begun", || house.count("flushes") == flush_count);
+            let mut bytes = [0; 512];
+            file.read_exact_at(&mut bytes, 0).expect("the volume returns it");
+            assert_eq!(bytes, [5; 512]);
+            assert!(!write.is_finished(), "the gate is closed");
+            drop(gates);
+            write.join().expect("the thread returns").expect("the volume takes it");
+        });
+    }
+}
+
+/// Whether the kernel sends a flush for what a program does with a file.
+#[track_caller]
+fn check_flush(house: &mut House, expected: bool, what: impl FnOnce()) {
+    let before = house.count("flushes");
+    what();
+    assert_eq!(house.count("flushes") > before, expected);
+}
+
+#[test]
+fn a_device_sends_flushes_while_its_volume_has_a_write_cache() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    let file = open(&device);
+    let mut options = OpenOptions::new();
+    let durable = options.write(true).custom_flags(OFlags::DSYNC.bits().cast_signed());
+    let durable = durable.open(&device).expect("the device opens");
+    let cache = house::attribute(&device, "queue/write_cache");
+    let sync = || file.sync_all().expect("the device flushes");
+    let write = || durable.write_all_at(&[6; 4096], 0).expect("the device takes it");
+
+    assert_eq!(house::read_attribute(&cache), "write back");
+    check_flush(&mut house, true, sync);
+    check_flush(&mut house, true, write);
+    File::create(house.cacheless("db")).expect("the directory is writable");
+    assert_eq!(house.ask("write-cache db"), "ok ");
+    assert_eq!(house::read_attribute(&cache), "write through");
+    check_flush(&mut house, false, sync);
+    check_flush(&mut house, false, write);
+    fs::remove_file(house.cacheless("db")).expect("it is there");
+    assert_eq!(house.ask("write-cache db"), "ok ");
+    check_flush(&mut house, true, sync);
+    check_flush(&mut house, true, write);
+}
+
+#[test]
+fn a_device_learns_at_the_next_start_that_its_volume_has_a_write_cache_now() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    File::create(house.cacheless("db")).expect("the directory is writable");
+    let device = house.attach("db");
+    let cache = house::attribute(&device, "queue/write_cache");
+    assert_eq!(house::read_attribute(&cache), "write through");
+    fs::remove_file(house.cacheless("db")).expect("it is there");
+    house.kill();
+    house.start();
+    assert_eq!(house.attach("db"), device);
+    assert_eq!(house::read_attribute(&cache), "write back");
+}
+
+/// Goal: a flush that does not end keeps nobody from stopping, and its caller sees no error.
+/// Method: stop the server during a flush; the next one is sent it again, and finishes it.
+#[test]
+fn a_server_stops_although_a_flush_does_not_end() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+        return;
+    };
+    let device = house.attach("db");
+    let file = open(&device);
+    thread::scope(|scope| {
+        let gates = Gates::close(&house, &["db"]);
+        let flush = scope.spawn(|| file.sync_all());
+        eventually("the flush has begun", || house.count("flushes") == 1);
+        let other = open(&house.file("logs"));
+        other.sync_all().expect("another volume flushes");
+        house.stop("connection");
+        assert!(!flush.is_finished(), "the gate is closed");
+        house.start();
+        eventually("the flush has begun again", || house.count("flushes") == 1);
+        drop(gates);
+        flush.join().expect("the thread returns").expect("the device flushes");
     });
 }
 
@@ -297,8 +418,8 @@ fn a_device_waits_for_the_next_server_after_a_planned_stop() {
         move || {
             let flags = OFlags::DIRECT.bits().cast_signed();
             let mut options = OpenOptions::new();
-            std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags);
-            let file = options.open(device).expect("the device opens");
+            let file =
+                options.read(true).custom_flags(flags).open(device).expect("the device opens");
             // Direct reads need an aligned place.
             let mut memory = [0; 8192];
             let start = memory.as_ptr().align_offset(4096);

@@ -8,7 +8,9 @@ use block_device::{Action, Extent, Geometry, SectorSize};
 use super::*;
 use crate::files::FileEntry;
 use crate::request::parse;
-use crate::request::tests::{Message, init_message, lookup_message, read_message, write_message};
+use crate::request::tests::{
+    Message, init_message, lookup_message, read_message, write_message, write_message_with,
+};
 
 const SIZE_BYTES: usize = 4 * BLOCK_BYTES;
 const FILE: FileId = FileId(8);
@@ -18,10 +20,24 @@ struct VectorDevice {
     bytes: Mutex<Vec<u8>>,
     fails_with: Option<DeviceErrorKind>,
     is_read_only: bool,
+    write_cache: WriteCache,
     calls: Mutex<Vec<(Action, ByteRange)>>,
 }
 
 impl VectorDevice {
+    /// The second block is written, the others are holes.
+    fn new() -> Self {
+        let mut bytes = vec![0; SIZE_BYTES];
+        bytes[BLOCK_BYTES..2 * BLOCK_BYTES].fill(b'x');
+        Self {
+            bytes: Mutex::new(bytes),
+            fails_with: None,
+            is_read_only: false,
+            write_cache: WriteCache::Volatile,
+            calls: Mutex::default(),
+        }
+    }
+
     fn check(&self, action: Action, start: u64, length: usize) -> Result<ByteRange, DeviceError> {
         let length = u64::try_from(length).expect("test ranges are short");
         let range = ByteRange::new(start, length);
@@ -90,6 +106,10 @@ impl BlockDevice for VectorDevice {
         self.check(Action::Flush, 0, 0).map(|_| ())
     }
 
+    fn write_cache(&self) -> WriteCache {
+        self.write_cache
+    }
+
     fn is_read_only(&self) -> bool {
         self.is_read_only
     }
@@ -146,24 +166,25 @@ struct Bench {
 }
 
 impl Bench {
-    /// A volume whose second block is written.
     fn new() -> Self {
-        Self::with(None, false)
+        Self::on(VectorDevice::new())
     }
 
     fn failing_with(kind: DeviceErrorKind) -> Self {
-        Self::with(Some(kind), false)
+        Self::on(VectorDevice { fails_with: Some(kind), ..VectorDevice::new() })
     }
 
     fn read_only() -> Self {
-        Self::with(Some(DeviceErrorKind::ReadOnly), true)
+        let fails_with = Some(DeviceErrorKind::ReadOnly);
+        Self::on(VectorDevice { fails_with, is_read_only: true, ..VectorDevice::new() })
     }
 
-    fn with(fails_with: Option<DeviceErrorKind>, is_read_only: bool) -> Self {
-        let mut bytes = vec![0; SIZE_BYTES];
-        bytes[BLOCK_BYTES..2 * BLOCK_BYTES].fill(b'x');
-        let calls = Mutex::default();
-        let device = VectorDevice { bytes: Mutex::new(bytes), fails_with, is_read_only, calls };
+    fn without_write_cache() -> Self {
+        let device = VectorDevice { write_cache: WriteCache::Absent, ..VectorDevice::new() };
+        Self::on(device)
+    }
+
+    fn on(device: VectorDevice) -> Self {
         Self {
             volume: OneVolume { device: Arc::new(device) },
             counters: Counters::default(),
@@ -171,9 +192,13 @@ impl Bench {
         }
     }
 
+    fn server(&self) -> Server<'_> {
+        Server { files: &self.volume, counters: &self.counters, sink: &self.sent }
+    }
+
     /// Serves one message; returns the error number and the body of the reply, if there is one.
     fn serve(&self, message: &[u8]) -> Option<(i32, Vec<u8>)> {
-        let server = Server { files: &self.volume, counters: &self.counters, sink: &self.sent };
+        let server = self.server();
         let (header, operation) = parse(message).expect("the message is whole");
         let mut scratch = vec![0xEE; SCRATCH_BYTES];
         server.serve(header, &operation, &mut scratch).expect("the sink takes everything");
@@ -317,6 +342,74 @@ fn a_flush_reaches_the_device() {
     let message = Message::new(20, node()).u64(0).u64(0).build();
     assert_eq!(bench.serve(&message).expect("a reply").0, 0);
     assert_eq!(bench.calls(), [(Action::Flush, ByteRange::new(0, 0))]);
+}
+
+#[test]
+fn a_write_that_must_last_is_flushed() {
+    let bench = Bench::new();
+    let message = write_message_with(0o10_001, node(), 0, b"data");
+    let (error, body) = bench.serve(&message).expect("a reply");
+    assert_eq!((error, &body[..4]), (0, &4_u32.to_ne_bytes()[..]));
+    let expected = [(Action::Write, ByteRange::new(0, 4)), (Action::Flush, ByteRange::new(0, 0))];
+    assert_eq!(bench.calls(), expected);
+}
+
+#[test]
+fn flushes_that_may_wait_are_begun_with_everything_before_them_done() {
+    let bench = Bench::new();
+    let begun = |message: &[u8]| {
+        let (header, operation) = parse(message).expect("the message is whole");
+        bench.server().begin_flush(header, &operation)
+    };
+    let flush = |written_bytes| Flush { unique: 77, node: node(), written_bytes };
+    let sync = Message::new(20, node()).u64(0).u64(0).build();
+    assert_eq!(begun(&sync), Ok(Some(flush(None))));
+    assert_eq!(bench.calls(), []);
+    let forced = |offset| write_message_with(0o10_001, node(), offset, b"data");
+    assert_eq!(begun(&forced(0)), Ok(Some(flush(Some(4)))));
+    assert_eq!(bench.calls(), [(Action::Write, ByteRange::new(0, 4))]);
+    assert_eq!(begun(&forced(16_384)), Err(Failure::TooBig));
+    assert_eq!(begun(&write_message(node(), 0, b"data")), Ok(None));
+    assert_eq!(begun(&read_message(node(), 0, 4)), Ok(None));
+}
+
+#[test]
+fn flushes_of_a_device_without_a_write_cache_are_done_at_once() {
+    let bench = Bench::without_write_cache();
+    let message = Message::new(20, node()).u64(0).u64(0).build();
+    let (header, operation) = parse(&message).expect("the message is whole");
+    assert_eq!(bench.server().begin_flush(header, &operation), Ok(None));
+    assert_eq!(bench.serve(&message).expect("a reply").0, 0);
+    assert_eq!(bench.calls(), [(Action::Flush, ByteRange::new(0, 0))]);
+}
+
+/// The errors and bodies of the answers to a plain flush and to a write of four bytes.
+#[track_caller]
+fn check_flushes(bench: &Bench, expected: [(i32, &[u8]); 2]) {
+    let [plain, written] =
+        [None, Some(4)].map(|written_bytes| Flush { unique: 7, node: node(), written_bytes });
+    bench.server().serve_flushes(&[plain, written]).expect("the sink takes everything");
+    let replies = bench.sent.replies.take();
+    let answers = replies.iter().map(|reply| {
+        let error = i32::from_ne_bytes(*reply[4..].first_chunk().expect("an error number"));
+        (error, &reply[16..])
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), expected);
+    assert_eq!(bench.calls(), [(Action::Flush, ByteRange::new(0, 0))]);
+}
+
+#[test]
+fn one_flush_answers_all_that_wait_for_it() {
+    let bench = Bench::new();
+    check_flushes(&bench, [(0, &[]), (0, &[4, 0, 0, 0, 0, 0, 0, 0])]);
+    assert_eq!(bench.traffic(), crate::Traffic { flushes: 2, ..<_>::default() });
+}
+
+#[test]
+fn a_flush_that_fails_fails_all_that_wait_for_it() {
+    let bench = Bench::failing_with(DeviceErrorKind::NotDurable);
+    check_flushes(&bench, [(-5, &[]), (-5, &[])]);
+    assert_eq!(bench.traffic().errors, 2);
 }
 
 #[test]

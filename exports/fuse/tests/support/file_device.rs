@@ -8,7 +8,7 @@ use std::thread;
 
 use block_device::{
     Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind,
-    Geometry, SectorSize, Zeroes,
+    Geometry, SectorSize, WriteCache, Zeroes,
 };
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -17,6 +17,8 @@ pub(crate) struct FileDevice {
     sector: SectorSize,
     /// While this file exists, flushes do not end.
     gate: PathBuf,
+    /// While this file exists, there is nothing to flush.
+    cacheless: PathBuf,
     /// By the mode of the file.
     is_read_only: bool,
 }
@@ -26,7 +28,8 @@ impl FileDevice {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let sector = if sector == "512" { SectorSize::Bytes512 } else { SectorSize::Bytes4096 };
         let is_read_only = file.metadata()?.permissions().readonly();
-        Ok(Self { file, sector, gate: path.with_extension("gate"), is_read_only })
+        let [gate, cacheless] = ["gate", "cacheless"].map(|end| path.with_extension(end));
+        Ok(Self { file, sector, gate, cacheless, is_read_only })
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
@@ -116,6 +119,10 @@ impl BlockDevice for FileDevice {
             thread::yield_now();
         }
         Ok(())
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        if self.cacheless.exists() { WriteCache::Absent } else { WriteCache::Volatile }
     }
 
     fn is_read_only(&self) -> bool {

@@ -124,6 +124,11 @@ impl House {
         self.backing(name).with_extension("gate")
     }
 
+    /// A file that takes the volume's write cache away for as long as it exists.
+    pub(crate) fn cacheless(&self, name: &str) -> PathBuf {
+        self.backing(name).with_extension("cacheless")
+    }
+
     /// Makes the volume read-only for the next server.
     pub(crate) fn protect(&self, name: &str) {
         let path = self.backing(name);
@@ -146,13 +151,15 @@ impl House {
     }
 
     pub(crate) fn requests_served(&mut self) -> u64 {
+        self.count("reads") + self.count("writes")
+    }
+
+    /// What the server has counted under this name.
+    pub(crate) fn count(&mut self, name: &str) -> u64 {
         let traffic = self.ask("traffic");
-        let count = |field: &str| -> u64 {
-            let (_, behind) = traffic.split_once(field).expect("the traffic names it");
-            let digits = behind.split(',').next().expect("a number follows");
-            digits.parse().expect("a number follows")
-        };
-        count("reads: ") + count("writes: ")
+        let (_, behind) = traffic.split_once(&format!(" {name}: ")).expect("it is counted");
+        let digits = behind.split(',').next().expect("a number follows");
+        digits.parse().expect("a number follows")
     }
 
     pub(crate) fn mount_file_system(&mut self, device: &Path) -> PathBuf {
@@ -223,7 +230,11 @@ impl House {
     fn backing(&self, name: &str) -> PathBuf {
         let entries = fs::read_dir(self.path("backing")).expect("the directory exists");
         let mut paths = entries.map(|entry| entry.expect("an entry").path());
-        let found = paths.find(|path| path.file_stem().is_some_and(|stem| stem == name));
+        // Behind the name of a volume's file stands its sector.
+        let found = paths.find(|path| {
+            path.file_stem().is_some_and(|stem| stem == name)
+                && path.extension().is_some_and(|end| end == "512" || end == "4096")
+        });
         found.expect("the volume exists")
     }
 
@@ -273,11 +284,17 @@ pub(crate) fn run(command: &mut Command) {
 }
 
 /// A number that the kernel shows about a block device.
-pub(crate) fn read_number(device: &Path, attribute: &str) -> u64 {
-    let name = device.file_name().expect("a device path");
-    let path = Path::new("/sys/block").join(name).join(attribute);
-    let text = fs::read_to_string(path).expect("the kernel shows it");
-    text.trim().parse().expect("it is a number")
+pub(crate) fn read_number(device: &Path, name: &str) -> u64 {
+    read_attribute(&attribute(device, name)).parse().expect("it is a number")
+}
+
+/// Where the kernel shows something about a block device.
+pub(crate) fn attribute(device: &Path, name: &str) -> PathBuf {
+    Path::new("/sys/block").join(device.file_name().expect("a device path")).join(name)
+}
+
+pub(crate) fn read_attribute(path: &Path) -> String {
+    fs::read_to_string(path).expect("the kernel shows it").trim().to_owned()
 }
 
 /// Whether a loop device has a backing file.

@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use block_device::BlockDevice;
 use fuse::{Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, Keep, run_errand};
@@ -23,6 +24,9 @@ use fuse::{Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, Ke
 use file_device::FileDevice;
 
 const ERRAND_FLAG: &str = "--fuse-errand";
+
+/// Short, as tests wait for it in vain.
+const STOP_PATIENCE: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
@@ -36,7 +40,8 @@ fn main() -> ExitCode {
 fn serve(directory: &Path) -> ExitCode {
     let volumes = Arc::new(Volumes::new(directory.join("backing")));
     let errands = ErrandRunner::same_program([ERRAND_FLAG.into()]);
-    let config = Config::new(directory.join("volumes"), directory.join("holder.sock"), errands);
+    let mut config = Config::new(directory.join("volumes"), directory.join("holder.sock"), errands);
+    config.stop_patience = STOP_PATIENCE;
     let export = match Export::start(config, Arc::clone(&volumes) as Arc<dyn Files>) {
         Ok(export) => export,
         Err(error) => {
@@ -68,6 +73,10 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
         ["detach", name] => {
             let id = volumes.by_name(name).map_or(FileId(0), |(id, _)| id);
             export.detach(id).map(|()| String::new())
+        }
+        ["write-cache", name] => {
+            let id = volumes.by_name(name).map_or(FileId(0), |(id, _)| id);
+            export.write_cache_changed(id).map(|()| String::new())
         }
         ["resized", name] => export.resized(name).map(|()| String::new()),
         ["attachments"] => export.attachments().map(|found| {
@@ -122,7 +131,8 @@ impl Volumes {
         let describe = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             let file_name = entry.file_name().into_string().ok()?;
-            let (name, sector) = file_name.rsplit_once('.').filter(|(_, end)| *end != "gate")?;
+            let (name, sector) =
+                file_name.rsplit_once('.').filter(|(_, end)| end.parse::<u32>().is_ok())?;
             let id = FileId(entry.metadata().ok()?.ino());
             let device = open.entry(id).or_insert_with(|| {
                 Arc::new(FileDevice::open(&entry.path(), sector).expect("a volume's file"))
