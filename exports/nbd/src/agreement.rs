@@ -2,17 +2,26 @@
 
 use block_device::IO_BYTES_MAX;
 
+use crate::contexts::Context;
+
 /// The longest read or write, as announced to clients.
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= IO_BYTES_MAX);
 
 /// What was agreed upon in the handshake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) replies: Replies,
-    /// Whether `base:allocation` was chosen for this export.
-    pub(crate) block_status: bool,
+    /// The contexts that were chosen for this export.
+    pub(crate) contexts: Vec<GrantedContext>,
+}
+
+/// A context that a client chose, and the number that stands for it from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GrantedContext {
+    pub(crate) id: u32,
+    pub(crate) context: Context,
 }
 
 /// How requests are answered.

@@ -12,13 +12,13 @@
 use std::sync::Arc;
 use std::vec;
 
-use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Replies};
+use crate::agreement::{Agreement, GrantedContext, PAYLOAD_BYTES_MAX, Replies};
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
+use crate::contexts::{self, Offer};
 use crate::exports::{Export, ExportInfo, Exports};
 use crate::flushing::Flushes;
-use crate::options::{self, ALLOCATION_CONTEXT, ContextQuery, ExportQuery, Wants};
-use crate::replies::ALLOCATION_CONTEXT_ID;
+use crate::options::{self, ContextQuery, ExportQuery, Wants};
 use crate::transmission::Transmission;
 use crate::wire::{
     self, CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, GREETING_MAGIC, OPTION_HEADER_BYTES,
@@ -43,8 +43,13 @@ pub(crate) struct Handshake {
     no_zeroes: bool,
     flushes: Flushes,
     replies: Replies,
-    /// The export for which the client chose `base:allocation`, by the name that it used.
-    status_export: Option<String>,
+    chosen: Option<ChosenContexts>,
+}
+
+/// The contexts that a client chose, and for which export, by the name that it used.
+struct ChosenContexts {
+    export_name: String,
+    contexts: Vec<GrantedContext>,
 }
 
 /// What protects the connection.
@@ -66,6 +71,10 @@ enum State {
         left: u32,
     },
     List(vec::IntoIter<ExportInfo>),
+    Contexts {
+        option: u32,
+        replies: vec::IntoIter<(u32, String)>,
+    },
 }
 
 /// What follows a step of the machine.
@@ -89,7 +98,7 @@ impl Handshake {
             no_zeroes: false,
             flushes,
             replies: Replies::Simple,
-            status_export: None,
+            chosen: None,
         }
     }
 
@@ -98,7 +107,7 @@ impl Handshake {
         assert_eq!(self.channel, Channel::PlainUntilTls, "TLS is started once, and if required");
         self.channel = Channel::Tls;
         self.replies = Replies::Simple;
-        self.status_export = None;
+        self.chosen = None;
     }
 
     pub(crate) fn step(&mut self, input: &mut Input, output: &mut Output) -> Next {
@@ -111,6 +120,7 @@ impl Handshake {
             State::Option => self.take_option(input, output),
             State::Skip { option, left } => self.skip(option, left, input, output),
             State::List(exports) => self.continue_list(exports, output),
+            State::Contexts { option, replies } => self.put_contexts(option, replies, output),
         }
     }
 
@@ -293,7 +303,7 @@ impl Handshake {
     fn meta_context(&mut self, option: u32, payload: &[u8], output: &mut Output) -> Next {
         let sets = option == option::SET_META_CONTEXT;
         if sets {
-            self.status_export = None;
+            self.chosen = None;
         }
         if self.replies == Replies::Simple {
             let message = "contexts need structured replies";
@@ -302,17 +312,44 @@ impl Handshake {
         let Some(query) = ContextQuery::parse(payload) else {
             return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
         };
-        if self.exports.find(query.export_name).is_none() {
+        let Some(export) = self.exports.find(query.export_name) else {
             return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
-        }
-        let listed = !sets && (query.is_empty || query.names_base);
-        if query.names_allocation || listed {
-            let id = if sets { ALLOCATION_CONTEXT_ID } else { 0 };
-            let parts = [&id.to_be_bytes()[..], ALLOCATION_CONTEXT.as_bytes()];
+        };
+        let device = export.device.as_ref();
+        let replies: Vec<(u32, String)> = match sets {
+            true => self.choose(&query, contexts::chosen(&query.queries, device)),
+            false => {
+                let listed = contexts::listed(&query.queries, device).into_iter();
+                listed.map(|offer| (0, offer.name)).collect()
+            }
+        };
+        self.put_contexts(option, replies.into_iter(), output)
+    }
+
+    /// Grants contexts to the client, and returns their numbers and names.
+    fn choose(&mut self, query: &ContextQuery<'_>, offers: Vec<Offer>) -> Vec<(u32, String)> {
+        let granted = (1..).zip(&offers);
+        let contexts = granted.map(|(id, offer)| GrantedContext { id, context: offer.context });
+        let export_name = query.export_name.to_owned();
+        self.chosen = Some(ChosenContexts { export_name, contexts: contexts.collect() });
+        (1..).zip(offers.into_iter().map(|offer| offer.name)).collect()
+    }
+
+    /// Tells the client of contexts, as many as there is room for. Names that are too long for the
+    /// protocol cannot be asked for and are left out.
+    fn put_contexts(
+        &mut self,
+        option: u32,
+        mut replies: vec::IntoIter<(u32, String)>,
+        output: &mut Output,
+    ) -> Next {
+        for (id, name) in replies.by_ref().filter(|(_, name)| name.len() <= STRING_BYTES_MAX) {
+            let parts = [&id.to_be_bytes()[..], name.as_bytes()];
             options::put_reply(option, reply::META_CONTEXT, &parts, output);
-        }
-        if sets && query.names_allocation {
-            self.status_export = Some(query.export_name.to_owned());
+            if output.is_due() {
+                self.state = State::Contexts { option, replies };
+                return Next::Go;
+            }
         }
         acknowledge(option, output);
         Next::Go
@@ -337,9 +374,10 @@ impl Handshake {
         flags
     }
 
-    fn enter(&self, asked_name: &str, export: Export) -> Next {
-        let block_status = self.status_export.as_deref() == Some(asked_name);
-        let agreement = Agreement { replies: self.replies, block_status };
+    fn enter(&mut self, asked_name: &str, export: Export) -> Next {
+        let chosen = self.chosen.take().filter(|chosen| chosen.export_name == asked_name);
+        let contexts = chosen.map_or(Vec::new(), |chosen| chosen.contexts);
+        let agreement = Agreement { replies: self.replies, contexts };
         Next::Enter(Box::new(Transmission::new(export, agreement, self.flushes.clone())))
     }
 

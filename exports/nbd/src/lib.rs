@@ -21,6 +21,7 @@
 mod agreement;
 mod buffer;
 mod connection;
+mod contexts;
 mod error;
 mod exports;
 mod failure;

@@ -41,33 +41,19 @@ impl<'payload> ExportQuery<'payload> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContextQuery<'payload> {
     pub(crate) export_name: &'payload str,
-    /// Whether no query was sent, which lists everything and selects nothing.
-    pub(crate) is_empty: bool,
-    /// Whether `base:allocation` was asked for by its name.
-    pub(crate) names_allocation: bool,
-    /// Whether the whole namespace `base:` was asked for, which only a list understands.
-    pub(crate) names_base: bool,
+    pub(crate) queries: Vec<&'payload str>,
 }
 
-pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
-const BASE_NAMESPACE: &str = "base:";
-
 impl<'payload> ContextQuery<'payload> {
-    /// `None` when the payload is malformed. Unknown contexts are ignored.
+    /// `None` when the payload is malformed.
     pub(crate) fn parse(payload: &'payload [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let export_name = reader.string()?;
-        let count = reader.u32()?;
-        let mut query =
-            Self { export_name, is_empty: count == 0, names_allocation: false, names_base: false };
-        for _ in 0..count {
-            match reader.string()? {
-                ALLOCATION_CONTEXT => query.names_allocation = true,
-                BASE_NAMESPACE => query.names_base = true,
-                _ => {}
-            }
+        let mut queries = Vec::new();
+        for _ in 0..reader.u32()? {
+            queries.push(reader.string()?);
         }
-        reader.is_empty().then_some(query)
+        reader.is_empty().then_some(Self { export_name, queries })
     }
 }
 
@@ -125,26 +111,12 @@ mod tests {
         }
     }
 
-    #[track_caller]
-    fn check_contexts(queries: &[&str], allocation: bool, base: bool) {
-        let mut payload = b"\0\0\0\x01v".to_vec();
-        payload.extend(u32::try_from(queries.len()).expect("few").to_be_bytes());
-        for query in queries {
-            payload.extend(u32::try_from(query.len()).expect("short").to_be_bytes());
-            payload.extend(query.as_bytes());
-        }
-        let query = ContextQuery::parse(&payload).expect("well-formed");
-        assert_eq!(query.export_name, "v");
-        assert_eq!(query.is_empty, queries.is_empty());
-        assert_eq!((query.names_allocation, query.names_base), (allocation, base));
-    }
-
     #[test]
-    fn a_context_query_finds_what_is_known_and_ignores_the_rest() {
-        check_contexts(&[], false, false);
-        check_contexts(&["base:allocation"], true, false);
-        check_contexts(&["base:"], false, true);
-        check_contexts(&["qemu:dirty-bitmap:x", "base:other", "", "nonsense"], false, false);
+    fn a_context_query_names_an_export_and_contexts() {
+        assert_eq!(
+            ContextQuery::parse(b"\0\0\0\x01v\0\0\0\x02\0\0\0\x05base:\0\0\0\0"),
+            Some(ContextQuery { export_name: "v", queries: vec!["base:", ""] })
+        );
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! Replies, simple or in chunks, as bytes in the output.
 
-use block_device::{ByteRange, Extent, ExtentKind};
+use block_device::ByteRange;
 
 use crate::agreement::Replies;
 use crate::buffer::Output;
 use crate::failure::{Failure, MESSAGE_BYTES_MAX};
-use crate::wire::{self, CHUNK_HEADER_BYTES, chunk, chunk_header, state};
+use crate::wire::{self, CHUNK_HEADER_BYTES, chunk, chunk_header};
 
-/// The metadata context `base:allocation`, the only one there is.
-pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
-
-/// Extents in one answer to a block status request, at most. Clients ask again for the rest.
+/// Extents in one context of an answer to a block status request, at most. Clients ask again for
+/// the rest.
 pub(crate) const EXTENT_COUNT_MAX: usize = 8192;
 
 const EXTENT_BYTES: usize = 8;
@@ -89,24 +87,22 @@ fn put_error_chunk(cookie: u64, failure: &Failure, output: &mut Output) {
     output.put(message);
 }
 
-/// The whole reply to a block status request.
-pub(crate) fn put_status_chunk(cookie: u64, extents: &[Extent], output: &mut Output) {
-    assert!(!extents.is_empty(), "a device finds at least one extent");
-    assert!(extents.len() <= EXTENT_COUNT_MAX, "a device finds no more than it was asked for");
-    let payload_bytes = on_the_wire((4 + EXTENT_BYTES * extents.len()) as u64);
-    output.put(&chunk_header(cookie, chunk::FLAG_DONE, chunk::BLOCK_STATUS, payload_bytes));
-    output.put(&ALLOCATION_CONTEXT_ID.to_be_bytes());
-    for extent in extents {
-        output.put(&on_the_wire(extent.range.length).to_be_bytes());
-        output.put(&allocation(extent.kind).to_be_bytes());
-    }
-}
-
-fn allocation(kind: ExtentKind) -> u32 {
-    match kind {
-        ExtentKind::Hole => state::HOLE | state::ZERO,
-        ExtentKind::Zero => state::ZERO,
-        ExtentKind::Data => 0,
+/// The chunk of a reply to a block status request that tells lengths and states in one context.
+pub(crate) fn put_status_chunk(
+    cookie: u64,
+    place: Place,
+    context_id: u32,
+    states: &[(u64, u32)],
+    output: &mut Output,
+) {
+    assert!(!states.is_empty(), "a device finds at least one extent");
+    assert!(states.len() <= EXTENT_COUNT_MAX, "a device finds no more than it was asked for");
+    let payload_bytes = on_the_wire((4 + EXTENT_BYTES * states.len()) as u64);
+    output.put(&chunk_header(cookie, place.flags(), chunk::BLOCK_STATUS, payload_bytes));
+    output.put(&context_id.to_be_bytes());
+    for &(length, state) in states {
+        output.put(&on_the_wire(length).to_be_bytes());
+        output.put(&state.to_be_bytes());
     }
 }
 
@@ -147,16 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_extent_has_its_state() {
-        let extent = |start, kind| Extent { range: ByteRange::new(start, 4096), kind };
-        let extents = [
-            extent(0, ExtentKind::Hole),
-            extent(4096, ExtentKind::Zero),
-            extent(8192, ExtentKind::Data),
-        ];
+    fn a_status_names_its_context_before_lengths_and_states() {
         check(
-            |output| put_status_chunk(7, &extents, output),
-            b"\0\0\0\x01\0\0\x10\0\0\0\0\x03\0\0\x10\0\0\0\0\x02\0\0\x10\0\0\0\0\0",
+            |output| put_status_chunk(7, Place::Inner, 9, &[(4096, 3), (8192, 0)], output),
+            b"\0\0\0\x09\0\0\x10\0\0\0\0\x03\0\0\x20\0\0\0\0\0",
         );
     }
 }

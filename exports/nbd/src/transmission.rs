@@ -14,17 +14,18 @@ use block_device::{Action, BLOCK_BYTES, BlockDevice, ByteRange, WriteCache, Zero
 
 use crate::agreement::{Agreement, PAYLOAD_BYTES_MAX, Progress, Replies};
 use crate::buffer::{Input, OUTPUT_STEP_BYTES_MAX, Output};
+use crate::contexts::CONTEXT_COUNT_MAX;
 use crate::exports::Export;
 use crate::failure::{Failure, past_the_end};
 use crate::flushing::{FlushOrder, Flushes};
 use crate::reading::{LongRead, READ_STAGED_BYTES_MAX, Step};
-use crate::replies;
+use crate::replies::{self, Place};
 use crate::traffic::Traffic;
 use crate::transport::MessageEnd;
 use crate::wire::{Errno, REQUEST_BYTES, Request, command, command_flag};
 
 // A step begins when the output is not due, and so has room for any reply.
-const _: () = assert!(replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
+const _: () = assert!(CONTEXT_COUNT_MAX * replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 const _: () = assert!(replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
 /// A write that has not arrived as a whole is started when so much of its payload has.
@@ -195,7 +196,7 @@ impl Transmission {
     fn block_status(&mut self, request: Request, output: &mut Output) -> Result<(), Failure> {
         self.traffic.block_statuses += 1;
         check_flags(request, command_flag::FUA | command_flag::REQ_ONE)?;
-        if !self.agreement.block_status {
+        if self.agreement.contexts.is_empty() {
             return Err(Failure::invalid("no metadata context was negotiated"));
         }
         if request.length == 0 {
@@ -206,8 +207,18 @@ impl Transmission {
             0 => replies::EXTENT_COUNT_MAX,
             _ => 1,
         };
-        let extents = self.device.extents(range, count_max)?;
-        replies::put_status_chunk(request.cookie, &extents, output);
+        let device = self.device.as_ref();
+        let contexts = self.agreement.contexts.iter();
+        let told = contexts.map(|granted| {
+            let states = granted.context.states(device, range, count_max)?;
+            Ok((granted.id, states))
+        });
+        let told: Vec<_> = told.collect::<Result<_, Failure>>()?;
+        let last = told.len() - 1;
+        for (index, (id, states)) in told.iter().enumerate() {
+            let place = if index == last { Place::Last } else { Place::Inner };
+            replies::put_status_chunk(request.cookie, place, *id, states, output);
+        }
         Ok(())
     }
 

@@ -105,10 +105,12 @@ pub(crate) mod chunk {
     pub(crate) const FLAG_DONE: u16 = 1;
 }
 
-/// States of an extent in `base:allocation`.
+/// States of an extent: those of `base:allocation`, and our own.
 pub(crate) mod state {
     pub(crate) const HOLE: u32 = 1 << 0;
     pub(crate) const ZERO: u32 = 1 << 1;
+    /// The only state in `memlane:changed:SNAPSHOT`.
+    pub(crate) const CHANGED: u32 = 1 << 0;
 }
 
 /// Error numbers of the transmission phase. The same on every system.

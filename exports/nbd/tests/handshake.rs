@@ -229,37 +229,85 @@ fn contexts_need_structured_replies() {
     ask(&mut plain(), option::LIST_META_CONTEXT, &query, &[rep::ERR_INVALID]);
 }
 
+/// What is answered to queries about the contexts of an export with two snapshots: numbers and
+/// names.
 #[track_caller]
-fn check_contexts(option: u32, queries: &[&str], expected_id: Option<&[u8]>) {
-    let mut talk = plain();
+fn check_contexts(option: u32, queries: &[&str], expected: &[(u32, &str)]) {
+    let device = SparseDevice::new(SIZE);
+    device.take_snapshot(7, "monday");
+    device.take_snapshot(9, "tuesday");
+    let exports = Arc::new(ExportTable::new().with("first", Arc::new(device)));
+    let mut talk = Talk::in_options(exports, TlsPolicy::Absent);
     ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
-    let expected: &[u32] = match expected_id {
-        Some(_) => &[rep::META_CONTEXT, rep::ACK],
-        None => &[rep::ACK],
-    };
-    let replies = ask(&mut talk, option, &context_query("first", queries), expected);
-    if let Some(id) = expected_id {
-        assert_eq!(replies[0].payload, [id, b"base:allocation"].concat());
-    }
+    let kinds = [vec![rep::META_CONTEXT; expected.len()], vec![rep::ACK]].concat();
+    let mut replies = ask(&mut talk, option, &context_query("first", queries), &kinds);
+    replies.pop();
+    let payloads: Vec<_> = replies.into_iter().map(|reply| reply.payload).collect();
+    let expected = expected.iter().map(|(id, name)| [&id.to_be_bytes(), name.as_bytes()].concat());
+    assert_eq!(payloads, expected.collect::<Vec<_>>());
 }
 
 #[test]
 fn contexts_are_listed_by_name_by_namespace_and_all() {
-    let list = option::LIST_META_CONTEXT;
-    check_contexts(list, &[], Some(b"\0\0\0\0"));
-    check_contexts(list, &["base:"], Some(b"\0\0\0\0"));
-    check_contexts(list, &["qemu:", "base:allocation"], Some(b"\0\0\0\0"));
-    check_contexts(list, &["qemu:"], None);
+    let [allocation, monday, tuesday] =
+        ["base:allocation", "memlane:changed:monday", "memlane:changed:tuesday"];
+    for (queries, expected) in [
+        (&[][..], &[allocation, monday, tuesday][..]),
+        (&["base:"], &[allocation]),
+        (&["qemu:", allocation], &[allocation]),
+        (&["qemu:"], &[]),
+        (&["memlane:"], &[monday, tuesday]),
+        (&["memlane:changed:"], &[monday, tuesday]),
+        (&[tuesday], &[tuesday]),
+        (&["memlane:changed:mon", "memlane:changed"], &[]),
+    ] {
+        let expected: Vec<_> = expected.iter().map(|&name| (0, name)).collect();
+        check_contexts(option::LIST_META_CONTEXT, queries, &expected);
+    }
 }
 
 #[test]
 fn contexts_are_chosen_by_name_only() {
-    let set = option::SET_META_CONTEXT;
-    check_contexts(set, &["base:allocation"], Some(b"\0\0\0\x01"));
-    check_contexts(set, &["base:allocation", "base:allocation"], Some(b"\0\0\0\x01"));
-    check_contexts(set, &["base:"], None);
-    check_contexts(set, &["other:allocation"], None);
-    check_contexts(set, &[], None);
+    let [allocation, monday, tuesday] =
+        ["base:allocation", "memlane:changed:monday", "memlane:changed:tuesday"];
+    let check = |queries: &[&str], expected: &[(u32, &str)]| {
+        check_contexts(option::SET_META_CONTEXT, queries, expected);
+    };
+    check(&[allocation], &[(1, allocation)]);
+    check(&[allocation, allocation], &[(1, allocation)]);
+    check(&[tuesday, allocation], &[(1, allocation), (2, tuesday)]);
+    check(&[monday, "memlane:changed:sunday"], &[(1, monday)]);
+    check(&["base:", "memlane:", "memlane:changed:"], &[]);
+    check(&["other:allocation"], &[]);
+    check(&[], &[]);
+}
+
+#[test]
+fn no_more_contexts_are_granted_than_one_answer_holds() {
+    let device = SparseDevice::new(SIZE);
+    let names: Vec<_> = (0..20).map(|number| format!("memlane:changed:{number}")).collect();
+    (0..20).for_each(|number| device.take_snapshot(number, &number.to_string()));
+    let exports = Arc::new(ExportTable::new().with("first", Arc::new(device)));
+    let mut talk = Talk::in_options(exports, TlsPolicy::Absent);
+    ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
+    let queries: Vec<_> = names.iter().map(String::as_str).collect();
+    let query = context_query("first", &queries);
+    let kinds = [[rep::META_CONTEXT; 16].to_vec(), vec![rep::ACK]].concat();
+    ask(&mut talk, option::SET_META_CONTEXT, &query, &kinds);
+}
+
+#[test]
+fn a_list_of_contexts_may_be_longer_than_the_output() {
+    let device = SparseDevice::new(SIZE);
+    let name = |number| format!("{number}-{}", "x".repeat(3000));
+    (0..1000).for_each(|number| device.take_snapshot(number, &name(number)));
+    device.take_snapshot(1000, &"y".repeat(4096));
+    let exports = Arc::new(ExportTable::new().with("first", Arc::new(device)));
+    let mut talk = Talk::in_options(exports, TlsPolicy::Absent);
+    ask(&mut talk, option::STRUCTURED_REPLY, &[], &[rep::ACK]);
+    let query = context_query("first", &["memlane:"]);
+    let kinds = [vec![rep::META_CONTEXT; 1000], vec![rep::ACK]].concat();
+    ask(&mut talk, option::LIST_META_CONTEXT, &query, &kinds);
 }
 
 #[test]

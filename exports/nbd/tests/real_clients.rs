@@ -156,6 +156,71 @@ fn nbdinfo_maps_data_and_holes() {
     );
 }
 
+/// A served device that was changed after its snapshot, in the second mebibyte.
+fn served_with_changes() -> Served {
+    let served = Served::new();
+    served.device.write(0, &[1; 8192]).expect("there is space");
+    served.device.take_snapshot(7, "monday");
+    served.device.write(1 << 20, &[2; 8192]).expect("there is space");
+    served
+}
+
+#[test]
+fn nbdinfo_lists_and_maps_what_changed() {
+    let served = served_with_changes();
+    let uri = served.uri("disk");
+    let Some(info) = json("nbdinfo", &["--json", &uri]) else { return };
+    let contexts = &info["exports"][0]["contexts"];
+    assert_eq!(contexts, &serde_json::json!(["base:allocation", "memlane:changed:monday"]));
+    let map = json("nbdinfo", &["--map=memlane:changed:monday", "--json", &uri]);
+    let map = map.expect("it is here");
+    let extents = map.as_array().expect("a list").iter();
+    let extents: Vec<_> = extents
+        .map(|extent| [&extent["offset"], &extent["length"], &extent["type"]].map(Value::as_u64))
+        .collect();
+    let behind = (1 << 20) + 8192;
+    let expected = [[0, 1 << 20, 0], [1 << 20, 8192, 1], [behind, SIZE - behind, 0]];
+    assert_eq!(extents, expected.map(|extent| extent.map(Some)));
+}
+
+#[test]
+fn qemu_img_maps_what_changed_as_it_does_dirty_bitmaps() {
+    let served = served_with_changes();
+    let socket = served.running.socket();
+    let image = format!(
+        "driver=nbd,export=disk,server.type=unix,server.path={},\
+         x-dirty-bitmap=memlane:changed:monday",
+        socket.display()
+    );
+    let Some(map) = json("qemu-img", &["map", "--image-opts", "--output=json", &image]) else {
+        return;
+    };
+    let parts = map.as_array().expect("a list").iter();
+    // Where bit 0 is set, QEMU says that there is no data.
+    let changed = parts.filter(|part| part["data"] == false);
+    let changed: Vec<_> = changed.map(|part| (&part["start"], &part["length"])).collect();
+    assert_eq!(changed, [(&Value::from(1 << 20), &Value::from(8192))]);
+}
+
+#[test]
+fn nbdsh_asks_for_allocation_and_changes_at_once() {
+    let script = r#"
+h.add_meta_context("base:allocation")
+h.add_meta_context("memlane:changed:monday")
+h.add_meta_context("memlane:changed:sunday")
+h.connect_uri(uri)
+assert h.can_meta_context("memlane:changed:monday")
+assert not h.can_meta_context("memlane:changed:sunday")
+told = {}
+h.block_status(2 << 20, 0, lambda context, offset, states, error: told.update({context: states}))
+m = 1 << 20
+assert told["base:allocation"] == [8192, 0, m - 8192, 3, 8192, 0, m - 8192, 3], told
+assert told["memlane:changed:monday"] == [m, 0, 8192, 1, m - 8192, 0], told
+"#;
+    let served = served_with_changes();
+    succeed("nbdsh", &["-c", &format!("uri = {:?}\n{script}", served.uri("disk"))]);
+}
+
 /// Requests that no well-behaved client sends, with what they must be answered.
 const ERRORS: &str = r#"
 import errno

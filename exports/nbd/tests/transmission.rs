@@ -358,6 +358,50 @@ fn block_status_tells_holes_zeroes_and_data() {
     check_status(&mut bench, flag::REQ_ONE, &[(4096, 0)]);
 }
 
+/// A device that was written at 4096 before its snapshot 7, and at 8192 after it.
+fn device_with_snapshot() -> Arc<SparseDevice> {
+    let device = Arc::new(SparseDevice::new(SIZE));
+    device.write(4096, &[1; 4096]).expect("the device has space");
+    device.take_snapshot(7, "monday");
+    device.write(8192, &[2; 4096]).expect("the device has space");
+    device
+}
+
+const SINCE_MONDAY: &str = "memlane:changed:monday";
+
+#[test]
+fn block_status_tells_what_changed_beside_what_is_allocated() {
+    let device = device_with_snapshot();
+    let exports = Arc::new(ExportTable::new().with("e", device));
+    let contexts = ["base:allocation", SINCE_MONDAY];
+    let mut talk = Talk::with_contexts(exports, "e", &contexts);
+    let mut check = |flags, allocation: &[(u32, u32)], changes: &[(u32, u32)]| {
+        let status = flagged(flags, request(command::BLOCK_STATUS, 0, 16 << 10));
+        let cookie = status.cookie;
+        talk.send(&status.bytes());
+        let changes = Chunk::OtherStatus { context_id: 2, states: changes.to_vec() };
+        let expected = [
+            Reply::Chunk { cookie, done: false, chunk: Chunk::Status(allocation.to_vec()) },
+            Reply::Chunk { cookie, done: true, chunk: changes },
+        ];
+        assert_eq!(talk.received().replies(), expected);
+    };
+    check(0, &[(4096, 3), (8192, 0), (4096, 3)], &[(8192, 0), (4096, 1), (4096, 0)]);
+    check(flag::REQ_ONE, &[(4096, 3)], &[(8192, 0)]);
+}
+
+#[test]
+fn changes_since_a_snapshot_that_is_gone_are_refused_even_if_another_has_its_name() {
+    let device = device_with_snapshot();
+    let exports = Arc::new(ExportTable::new().with("e", Arc::clone(&device) as _));
+    let mut talk = Talk::with_contexts(exports, "e", &[SINCE_MONDAY]);
+    device.delete_snapshot(7);
+    device.take_snapshot(8, "monday");
+    talk.send(&request(command::BLOCK_STATUS, 0, 4096).bytes());
+    let replies = talk.received().replies();
+    assert_eq!(replies.first().and_then(error_of), Some(errno::EINVAL));
+}
+
 #[test]
 fn block_status_of_no_bytes_is_refused() {
     let mut bench = Bench::new(Style::Structured);

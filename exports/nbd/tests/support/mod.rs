@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use std::sync::{Arc, RwLock};
 
 use block_device::{
-    Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind,
-    Geometry, SectorSize, Zeroes,
+    Action, BLOCK_BYTES, BlockDevice, ByteRange, ChangeExtent, ChangeKind, DeviceError,
+    DeviceErrorKind, Extent, ExtentKind, Geometry, SectorSize, SnapshotId, SnapshotInfo, Zeroes,
 };
 use nbd::{Export, ExportInfo, Exports};
 
@@ -18,8 +18,11 @@ pub(crate) struct SparseDevice {
     size_bytes: u64,
     block_count_max: usize,
     is_read_only: bool,
-    blocks: RwLock<BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>>,
+    blocks: RwLock<Blocks>,
+    snapshots: RwLock<Vec<(SnapshotInfo, Blocks)>>,
 }
+
+type Blocks = BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>;
 
 impl SparseDevice {
     pub(crate) fn new(size_bytes: u64) -> Self {
@@ -28,11 +31,29 @@ impl SparseDevice {
 
     /// A device that runs out of space when it holds so many blocks.
     pub(crate) fn with_space(size_bytes: u64, block_count_max: usize) -> Self {
-        Self { size_bytes, block_count_max, is_read_only: false, blocks: RwLock::default() }
+        Self {
+            size_bytes,
+            block_count_max,
+            is_read_only: false,
+            blocks: RwLock::default(),
+            snapshots: RwLock::default(),
+        }
     }
 
     pub(crate) fn read_only(self) -> Self {
         Self { is_read_only: true, ..self }
+    }
+
+    /// Remembers what the device holds now.
+    pub(crate) fn take_snapshot(&self, id: u64, name: &str) {
+        let info = SnapshotInfo { id: SnapshotId(id), name: name.to_owned() };
+        let blocks = self.blocks.read().expect("nothing panics").clone();
+        self.snapshots.write().expect("nothing panics").push((info, blocks));
+    }
+
+    pub(crate) fn delete_snapshot(&self, id: u64) {
+        let mut snapshots = self.snapshots.write().expect("nothing panics");
+        snapshots.retain(|(info, _)| info.id.0 != id);
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
@@ -174,6 +195,40 @@ impl BlockDevice for SparseDevice {
                 _ => extents.push(Extent { range: ByteRange::new(next, length), kind }),
             }
             next += length;
+        }
+        Ok(extents)
+    }
+
+    fn snapshots(&self) -> Vec<SnapshotInfo> {
+        let snapshots = self.snapshots.read().expect("nothing panics");
+        snapshots.iter().map(|(info, _)| info.clone()).collect()
+    }
+
+    fn changed_extents(
+        &self,
+        since: SnapshotId,
+        range: ByteRange,
+        count_max: usize,
+    ) -> Result<Vec<ChangeExtent>, DeviceError> {
+        self.check(Action::ListChanges, range)?;
+        let snapshots = self.snapshots.read().expect("nothing panics");
+        let Some((_, old)) = snapshots.iter().find(|(info, _)| info.id == since) else {
+            return Err(DeviceError::new(DeviceErrorKind::NoSnapshot, Action::ListChanges, range));
+        };
+        let blocks = self.blocks.read().expect("nothing panics");
+        let mut extents: Vec<ChangeExtent> = Vec::new();
+        for (block, inside, at) in pieces(range) {
+            let kind = match blocks.get(&block) == old.get(&block) {
+                true => ChangeKind::Unchanged,
+                false => ChangeKind::Changed,
+            };
+            let is_full = extents.len() == count_max;
+            let range = ByteRange::new(range.start + at as u64, inside.len() as u64);
+            match extents.last_mut() {
+                Some(last) if last.kind == kind => last.range.length += range.length,
+                _ if is_full => break,
+                _ => extents.push(ChangeExtent { range, kind }),
+            }
         }
         Ok(extents)
     }

@@ -148,8 +148,13 @@ pub(crate) enum Chunk {
         offset: u64,
         length: u32,
     },
-    /// Lengths and states.
+    /// Lengths and states in `base:allocation`, if that was chosen.
     Status(Vec<(u32, u32)>),
+    /// The same in another context.
+    OtherStatus {
+        context_id: u32,
+        states: Vec<(u32, u32)>,
+    },
     Error {
         error: u32,
         message: String,
@@ -237,12 +242,15 @@ impl Received {
             1 => Chunk::Data { offset: self.u64(), data: self.rest().to_vec() },
             2 => Chunk::Hole { offset: self.u64(), length: self.u32() },
             5 => {
-                assert_eq!(self.u32(), 1, "the context's number");
-                let mut extents = Vec::new();
+                let context_id = self.u32();
+                let mut states = Vec::new();
                 while !self.is_empty() {
-                    extents.push((self.u32(), self.u32()));
+                    states.push((self.u32(), self.u32()));
                 }
-                Chunk::Status(extents)
+                match context_id {
+                    1 => Chunk::Status(states),
+                    _ => Chunk::OtherStatus { context_id, states },
+                }
             }
             0x8001 => {
                 let error = self.u32();
@@ -298,9 +306,14 @@ impl Talk {
 
     /// A session that waits for requests, answers with structured replies and knows block status.
     pub(crate) fn structured(exports: Arc<dyn Exports>, name: &str) -> Self {
+        Self::with_contexts(exports, name, &["base:allocation"])
+    }
+
+    /// As [`Talk::structured`], with other contexts to ask about.
+    pub(crate) fn with_contexts(exports: Arc<dyn Exports>, name: &str, contexts: &[&str]) -> Self {
         let mut talk = Self::in_options(exports, TlsPolicy::Absent);
         talk.send(&option_bytes(option::STRUCTURED_REPLY, &[]));
-        let query = context_query(name, &["base:allocation"]);
+        let query = context_query(name, contexts);
         talk.send(&option_bytes(option::SET_META_CONTEXT, &query));
         talk.send(&option_bytes(option::GO, &export_query(name, &[])));
         assert_eq!(talk.received().option_replies().last().map(|r| r.kind), Some(rep::ACK));
