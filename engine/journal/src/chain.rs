@@ -1,8 +1,8 @@
 //! Which segments make up the journal, and where each of them ends.
 //!
 //! Each header names the segment before and where that one ended. Followed back from the newest
-//! one that is whole, they are the journal; every other file is left from an attempt that failed,
-//! or was made ready and not used.
+//! one that is whole, they are the journal; every other segment is left from an attempt that
+//! failed, or was made ready and not used. Files that never were to be segments are left alone.
 
 use storage::Folder;
 
@@ -32,7 +32,10 @@ pub(crate) struct End {
 pub(crate) struct Chain {
     /// By sequence; the last one is the newest.
     pub(crate) links: Vec<Link>,
-    /// Files that are not part of the journal.
+    /// Numbers and bytes of segments that are not part of it: left from attempts that failed, or
+    /// cut off from it by one that is missing.
+    pub(crate) stray: Vec<(u32, u64)>,
+    /// The same of files that hold nothing.
     pub(crate) unused: Vec<(u32, u64)>,
     pub(crate) next_number: u32,
     /// Where the last write to the newest segment begins.
@@ -58,10 +61,14 @@ impl Chain {
             chain.links.push(Link { header, file_bytes: newest.file_bytes, end });
             chain.follow_back(&found, from)?;
         }
-        let is_unused =
-            |it: &&Found| chain.links.iter().all(|link| link.header.number != it.number);
-        chain.unused =
-            found.iter().filter(is_unused).map(|it| (it.number, it.file_bytes)).collect();
+        for Found { number, file_bytes, header } in &found {
+            let is_part = chain.links.iter().any(|link| link.header.number == *number);
+            match header {
+                Ok(_) if !is_part => chain.stray.push((*number, *file_bytes)),
+                Err(error) if is_ours(error.kind) => chain.unused.push((*number, *file_bytes)),
+                _ => {}
+            }
+        }
         Ok(chain)
     }
 
@@ -115,6 +122,11 @@ impl Chain {
         let Link { header, end, .. } = self.links.last()?;
         Some(PreviousEnd { number: header.number, end: end.offset })
     }
+}
+
+/// Whether a file that is no segment was to become one: it is blank, or its header is torn.
+fn is_ours(kind: FormatErrorKind) -> bool {
+    matches!(kind, FormatErrorKind::Blank | FormatErrorKind::Damaged)
 }
 
 /// Fails for a file that no attempt of this journal can have left.

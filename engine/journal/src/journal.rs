@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use storage::Folder;
 use sync::atomic::{AtomicBool, Ordering};
-use volume::{Engine, FlushTarget, HookError, Volume};
+use volume::{Durability, Engine, FlushTarget, HookError, Volume};
 
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};
@@ -201,8 +201,16 @@ impl Journal {
             file_bytes,
             length_bytes_max: self.options.length_bytes_max,
             checkpoint_begun: self.lock_checkpoints().begun,
+            unjournaled_blocks: self.unjournaled_blocks(),
         };
         self.meter.status(lengths, self.clock.now())
+    }
+
+    fn unjournaled_blocks(&self) -> u64 {
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        let volumes = engine.map(|engine| engine.volumes()).unwrap_or_default();
+        let journaled = volumes.iter().filter(|it| it.durability() == Durability::Journal);
+        journaled.map(|volume| volume.unjournaled_blocks()).sum()
     }
 
     /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. What

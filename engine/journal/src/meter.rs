@@ -23,6 +23,9 @@ pub struct JournalStatus {
     pub file_bytes: u64,
     pub length_bytes_max: u64,
     pub checkpoint_begun: Option<Position>,
+    /// Blocks of volumes of class `journal` that are not in it: what a loss of power would take
+    /// now.
+    pub unjournaled_blocks: u64,
     /// Flushes that were asked for, and transactions that served them.
     pub flushes: u64,
     pub transactions: u64,
@@ -101,6 +104,7 @@ pub(crate) struct Lengths {
     pub(crate) file_bytes: u64,
     pub(crate) length_bytes_max: u64,
     pub(crate) checkpoint_begun: Option<Position>,
+    pub(crate) unjournaled_blocks: u64,
 }
 
 impl Meter {
@@ -172,6 +176,7 @@ impl Meter {
             file_bytes: lengths.file_bytes,
             length_bytes_max: lengths.length_bytes_max,
             checkpoint_begun: lengths.checkpoint_begun,
+            unjournaled_blocks: lengths.unjournaled_blocks,
             flushes: state.flushes,
             transactions: state.transactions,
             blocks: state.blocks,
@@ -203,8 +208,13 @@ pub(crate) type Outcome = Result<(), Arc<JournalError>>;
 mod tests {
     use super::*;
 
-    const LENGTHS: Lengths =
-        Lengths { length_bytes: 1, file_bytes: 2, length_bytes_max: 3, checkpoint_begun: None };
+    const LENGTHS: Lengths = Lengths {
+        length_bytes: 1,
+        file_bytes: 2,
+        length_bytes_max: 3,
+        checkpoint_begun: None,
+        unjournaled_blocks: 4,
+    };
 
     fn write(meter: &Meter, start_us: u64, end_us: u64, bytes: usize) {
         meter.note_writing(Duration::from_micros(start_us));

@@ -22,6 +22,14 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Rounds<Tool, Wish, Outcome> {
     state: Mutex<State<Tool, Wish, Outcome>>,
+    /// The tool is back, or a nudge came: for borrowers and for a leader that rests.
+    changed: Condvar,
+}
+
+/// Where those who joined a round wait for its outcome, or for being its leader.
+#[derive(Debug)]
+struct Round<Outcome> {
+    outcome: OnceLock<Outcome>,
     changed: Condvar,
 }
 
@@ -31,7 +39,7 @@ struct State<Tool, Wish, Outcome> {
     tool: Option<Tool>,
     /// Wishes of the round that has not begun, and where its outcome will be.
     wishes: Vec<Wish>,
-    gathering: Arc<OnceLock<Outcome>>,
+    gathering: Arc<Round<Outcome>>,
     has_leader: bool,
     borrower_count: usize,
     /// Grows when a leader that rests should try again.
@@ -52,7 +60,7 @@ pub(crate) enum Turn<Tool, Wish, Outcome> {
 pub(crate) struct Lead<Tool, Wish, Outcome> {
     pub(crate) tool: Tool,
     pub(crate) wishes: Vec<Wish>,
-    outcome: Arc<OnceLock<Outcome>>,
+    round: Arc<Round<Outcome>>,
 }
 
 impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
@@ -60,7 +68,7 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
         let state = State {
             tool: Some(tool),
             wishes: Vec::new(),
-            gathering: Arc::new(OnceLock::new()),
+            gathering: Arc::new(Round::new()),
             has_leader: false,
             borrower_count: 0,
             nudges: 0,
@@ -72,9 +80,9 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
     pub(crate) fn join(&self, wish: Wish) -> Turn<Tool, Wish, Outcome> {
         let mut state = self.lock();
         state.wishes.push(wish);
-        let outcome = Arc::clone(&state.gathering);
+        let round = Arc::clone(&state.gathering);
         loop {
-            if let Some(outcome) = outcome.get() {
+            if let Some(outcome) = round.outcome.get() {
                 return Turn::Done(outcome.clone());
             }
             if !state.has_leader
@@ -83,22 +91,21 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
             {
                 state.has_leader = true;
                 let wishes = mem::take(&mut state.wishes);
-                state.gathering = Arc::new(OnceLock::new());
-                return Turn::Lead(Lead { tool, wishes, outcome });
+                state.gathering = Arc::new(Round::new());
+                return Turn::Lead(Lead { tool, wishes, round });
             }
-            state = self.wait(state);
+            state = wait(&round.changed, state);
         }
     }
 
     /// Ends a round: all that joined it are told, and the next one may begin.
     pub(crate) fn end(&self, lead: Lead<Tool, Wish, Outcome>, outcome: Outcome) -> Outcome {
-        let Lead { tool, outcome: place, .. } = lead;
-        place.get_or_init(|| outcome.clone());
+        let Lead { tool, round, .. } = lead;
+        round.outcome.get_or_init(|| outcome.clone());
         let mut state = self.lock();
-        state.tool = Some(tool);
         state.has_leader = false;
-        drop(state);
-        self.changed.notify_all();
+        self.put_back(state, tool);
+        round.changed.notify_all();
         outcome
     }
 
@@ -109,11 +116,11 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
         lead: Lead<Tool, Wish, Outcome>,
         time: Duration,
     ) -> Lead<Tool, Wish, Outcome> {
-        let Lead { tool, wishes, outcome } = lead;
+        let Lead { tool, wishes, round } = lead;
         let mut state = self.lock();
+        let nudges = state.nudges;
         state.tool = Some(tool);
         self.changed.notify_all();
-        let nudges = state.nudges;
         let is_quiet = |state: &mut State<Tool, Wish, Outcome>| state.nudges == nudges;
         let (woken, _) = self
             .changed
@@ -124,9 +131,9 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
             if state.borrower_count == 0
                 && let Some(tool) = state.tool.take()
             {
-                return Lead { tool, wishes, outcome };
+                return Lead { tool, wishes, round };
             }
-            state = self.wait(state);
+            state = wait(&self.changed, state);
         }
     }
 
@@ -150,26 +157,88 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
             if let Some(tool) = state.tool.take() {
                 break tool;
             }
-            state = self.wait(state);
+            state = wait(&self.changed, state);
         };
         drop(state);
         let answer = work(&mut tool);
         let mut state = self.lock();
-        state.tool = Some(tool);
         state.borrower_count -= 1;
-        drop(state);
-        self.changed.notify_all();
+        self.put_back(state, tool);
         answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<Tool, Wish, Outcome>> {
-        self.state.lock().expect("nobody panics with the rounds locked")
+    /// Puts the tool back and wakes who may want it: one of the next round first, so that the disk
+    /// rests as short as possible.
+    fn put_back(&self, mut state: Guard<'_, Tool, Wish, Outcome>, tool: Tool) {
+        state.tool = Some(tool);
+        let next = Arc::clone(&state.gathering);
+        let others_wait = state.borrower_count > 0 || state.has_leader;
+        drop(state);
+        next.changed.notify_one();
+        if others_wait {
+            self.changed.notify_all();
+        }
     }
 
-    fn wait<'rounds>(
-        &self,
-        state: MutexGuard<'rounds, State<Tool, Wish, Outcome>>,
-    ) -> MutexGuard<'rounds, State<Tool, Wish, Outcome>> {
-        self.changed.wait(state).expect("nobody panics with the rounds locked")
+    fn lock(&self) -> Guard<'_, Tool, Wish, Outcome> {
+        self.state.lock().expect("nobody panics with the rounds locked")
+    }
+}
+
+type Guard<'rounds, Tool, Wish, Outcome> = MutexGuard<'rounds, State<Tool, Wish, Outcome>>;
+
+impl<Outcome> Round<Outcome> {
+    fn new() -> Self {
+        Self { outcome: OnceLock::new(), changed: Condvar::new() }
+    }
+}
+
+fn wait<'rounds, State>(
+    changed: &Condvar,
+    state: MutexGuard<'rounds, State>,
+) -> MutexGuard<'rounds, State> {
+    changed.wait(state).expect("nobody panics with the rounds locked")
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Whatever comes between, everybody who joined is told the outcome of a round that began
+    /// after: none is forgotten.
+    #[test]
+    fn leaders_borrowers_and_resting_leaders_hand_the_tool_on() {
+        const ROUNDS: u64 = 2000;
+        let rounds: Rounds<u64, u64, u64> = Rounds::new(0);
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (rounds, done) = (&rounds, &done);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        match rounds.join(round) {
+                            Turn::Done(_) => {}
+                            Turn::Lead(mut lead) => {
+                                if round % 7 == thread {
+                                    lead = rounds.rest(lead, Duration::from_micros(1));
+                                }
+                                lead.tool += lead.wishes.len() as u64;
+                                let told = lead.tool;
+                                rounds.end(lead, told);
+                            }
+                        }
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..ROUNDS {
+                rounds.borrow(|tool| *tool += 0);
+                rounds.nudge();
+            }
+        });
+        assert_eq!(done.into_inner(), 4 * ROUNDS);
+        assert_eq!(rounds.borrow(|tool| *tool), 4 * ROUNDS, "each wish was served once");
     }
 }

@@ -56,13 +56,21 @@ pub(crate) struct Segment {
 
 impl Shelf {
     pub(crate) fn new(folder: Arc<dyn Folder>, chain: &Chain, options: &JournalOptions) -> Self {
+        // Somebody may bring back the segment that cuts strays off: they go when all before the newest
+        // segment goes.
+        let newest = chain.links.last().map(|link| link.header.first_sequence);
+        let stray = chain.stray.iter().map(|&(number, file_bytes)| Kept {
+            number,
+            file_bytes,
+            end_sequence: newest,
+        });
         let kept = chain.links.iter().map(|link| Kept {
             number: link.header.number,
             file_bytes: link.file_bytes,
             end_sequence: Some(link.end.next_sequence),
         });
         let state = State {
-            kept: kept.collect(),
+            kept: stray.chain(kept).collect(),
             spare: Spare::None,
             unused: chain.unused.clone(),
             next_number: chain.next_number,
@@ -160,9 +168,10 @@ impl Shelf {
         let mut state = self.lock();
         let is_covered =
             |kept: &Kept| kept.end_sequence.is_some_and(|end_sequence| end_sequence <= sequence);
-        let last = state.kept.len().saturating_sub(1);
-        let count = state.kept[..last].iter().take_while(|kept| is_covered(kept)).count();
-        let covered: Vec<_> = state.kept.drain(..count).collect();
+        let Some(last) = state.kept.pop() else { return Ok(()) };
+        let (covered, kept): (Vec<_>, Vec<_>) = state.kept.drain(..).partition(is_covered);
+        state.kept = kept;
+        state.kept.push(last);
         state.unused.extend(covered.iter().map(|kept| (kept.number, kept.file_bytes)));
         drop(state);
         self.remove_unused()

@@ -112,6 +112,45 @@ fn a_missing_segment_is_named() {
 }
 
 #[test]
+fn nothing_is_removed_that_a_missing_segment_would_join_again() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    for block in 0..100 {
+        write(&volume, block, &noise(block));
+        volume.flush().expect("the disk works");
+    }
+    let files = bed.disk.files();
+    let folder = bed.disk.folder();
+    folder.rename(&files[1].name, "aside").expect("it is there");
+    let later = Bed::on(bed.disk.clone(), Position::START, roomy());
+    later.journal.commit_table().expect("the disk works");
+    later.journal.tend().expect("the disk works");
+    folder.rename("aside", &files[1].name).expect("it is there");
+    recover(&*folder, SET, Position::START, &mut Shadow::default()).expect("it is whole again");
+
+    let position = later.journal.begin_checkpoint();
+    later.create("another");
+    later.journal.commit_table().expect("the disk works");
+    later.journal.end_checkpoint(position).expect("the disk works");
+    assert!(!bed.disk.files().contains(&files[0]), "a checkpoint drops them");
+}
+
+#[test]
+fn other_files_in_the_folder_are_left_alone() {
+    let (bed, _) = ten_transactions();
+    for name in ["notes", "journal-99999999"] {
+        let file = bed.disk.folder().create(name, 8192).expect("there is room");
+        file.write(0, &[std::io::IoSlice::new(&[1; 4096])]).expect("the disk works");
+    }
+    let later = Bed::on(bed.disk.clone(), Position::START, roomy());
+    later.journal.commit_table().expect("the disk works");
+    later.journal.tend().expect("the disk works");
+    let names: Vec<_> = bed.disk.files().into_iter().map(|file| file.name).collect();
+    assert!(names.contains(&"notes".to_owned()), "{names:?}");
+    assert!(names.contains(&"journal-99999999".to_owned()), "{names:?}");
+}
+
+#[test]
 fn a_journal_of_another_pool_is_refused() {
     let (bed, _) = ten_transactions();
     let folder = bed.disk.folder();

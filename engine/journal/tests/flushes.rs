@@ -69,6 +69,18 @@ fn a_flush_without_changes_writes_nothing() {
 }
 
 #[test]
+fn the_status_says_how_many_blocks_a_loss_of_power_would_take() {
+    let bed = Bed::new(small());
+    let (one, other) = (bed.create("one"), bed.create_as("memory-only", Durability::Ram));
+    (0..5).for_each(|block| write(&one, block, &noise(block)));
+    write(&other, 0, &noise(9));
+    assert_eq!(bed.journal.status().unjournaled_blocks, 5);
+    one.flush().expect("the disk works");
+    write(&one, 0, &noise(10));
+    assert_eq!(bed.journal.status().unjournaled_blocks, 1);
+}
+
+#[test]
 fn only_volumes_that_are_flushed_are_written() {
     let bed = Bed::new(small());
     let (one, two) = (bed.create("one"), bed.create("two"));
