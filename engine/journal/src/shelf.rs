@@ -56,8 +56,8 @@ pub(crate) struct Segment {
 
 impl Shelf {
     pub(crate) fn new(folder: Arc<dyn Folder>, chain: &Chain, options: &JournalOptions) -> Self {
-        // Somebody may bring back the segment that cuts strays off: they go when all before the newest
-        // segment goes.
+        // Somebody may bring back the segment that cuts strays off: they go when all before the
+        // newest segment goes.
         let newest = chain.links.last().map(|link| link.header.first_sequence);
         let stray = chain.stray.iter().map(|&(number, file_bytes)| Kept {
             number,
