@@ -94,7 +94,7 @@ impl Volume {
     /// Brings an absent block into memory, so that a part of it can be changed.
     pub(crate) fn bring_in_block(&self, action: Action, block: u64) -> Result<(), DeviceError> {
         let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
-        self.shared.find_space(|| {
+        self.find_space(|| {
             let Some(number) = self.absent_number(block) else { return Ok(()) };
             let fetched = self.fetch(number).map_err(|error| failed(action, range, error))?;
             self.keep_fetched(leaf_of(block), &*fetched)
@@ -116,7 +116,7 @@ impl Volume {
             let Some((block, number)) = absent else { break };
             match self.fetch(number) {
                 Ok(fetched) => {
-                    self.shared.find_space(|| {
+                    self.find_space(|| {
                         let kept = self.keep_fetched(leaf, &*fetched);
                         let kept =
                             kept.map_err(|kind| DeviceError::new(kind, Action::Write, range))?;
@@ -174,7 +174,7 @@ impl Volume {
     /// Stores the contents of a block, if it is still absent under this number.
     pub fn bring_in(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceError> {
         let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
-        self.shared.find_space(|| {
+        self.find_space(|| {
             self.keep_page(block, number, contents)
                 .map_err(|kind| DeviceError::new(kind, Action::Write, range))
         })
@@ -192,7 +192,8 @@ impl Volume {
         if !still || self.is_gone() {
             return Ok(());
         }
-        let page = lane.store_page(&pinned, contents, self.policy(), || Purpose::NewData);
+        let page =
+            lane.store_page(&pinned, contents, self.policy(), || self.purpose(Purpose::NewData));
         let page = page.map_err(|_| DeviceErrorKind::NoSpace)?;
         let is_untried = page.entry().is_untried();
         self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
@@ -217,7 +218,7 @@ impl Volume {
         if still && !self.is_gone() {
             self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
             let old = lane.clear(node, index, Entry::damaged());
-            self.counts.change(lane.index(), old, Entry::damaged());
+            self.note_change(&lane, old, Entry::damaged());
         }
     }
 }

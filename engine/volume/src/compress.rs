@@ -244,7 +244,7 @@ impl Exchange<'_, '_> {
     fn keep(&mut self, place: Place, entry: Entry) {
         self.if_unchanged(place, entry, |exchange, (node, index)| {
             let (old, new) = exchange.lane.settle_tried(node, index);
-            exchange.volume.counts.change(exchange.lane.index(), old, new);
+            exchange.volume.note_change(exchange.lane, old, new);
         });
     }
 

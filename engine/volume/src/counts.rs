@@ -17,6 +17,8 @@ pub(crate) struct Counts {
     pub(crate) unsaved: Striped,
     /// Blocks whose contents are in an image and not in memory yet.
     pub(crate) absent: Striped,
+    /// Blocks whose contents are lost.
+    pub(crate) damaged: Striped,
     sweep_part: usize,
 }
 
@@ -30,6 +32,7 @@ impl Counts {
             unjournaled: new(),
             unsaved: new(),
             absent: new(),
+            damaged: new(),
             sweep_part: lane_count,
         }
     }
@@ -58,5 +61,7 @@ impl Counts {
         let (was, is) = marked(Marks::UNSAVED);
         count(&self.unsaved, was, is);
         count(&self.absent, is_absent(old), is_absent(new));
+        let is_damaged = |entry: Entry| entry.kind() == EntryKind::Damaged;
+        count(&self.damaged, is_damaged(old), is_damaged(new));
     }
 }

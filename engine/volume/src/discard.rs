@@ -17,7 +17,7 @@ use crate::write::PartError;
 
 impl Volume {
     pub(crate) fn zero_range(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
-        let zero = |piece| self.shared.find_space(|| self.zero_piece(piece, zeroes));
+        let zero = |piece| self.find_space(|| self.zero_piece(piece, zeroes));
         match zeroes {
             Zeroes::Unmap => {
                 self.discard_for_request(Action::WriteZeroes, range)?;
@@ -100,7 +100,7 @@ impl Volume {
             let first = from.max(leaf * LEAF_BLOCKS);
             let last = blocks.end.min((leaf + 1) * LEAF_BLOCKS);
             if first < last {
-                self.shared.find_space(|| {
+                self.find_space(|| {
                     let mut lane = self.shared.store.lane();
                     {
                         let pinned = self.shared.store.pin();
@@ -135,11 +135,12 @@ impl Volume {
             self.shared.sweep.before_change(self, pinned, leaf, node);
             if blocks.end - blocks.start == LEAF_BLOCKS
                 && hole == Entry::HOLE
+                && !self.keeps_leaf(leaf)
                 && self.leave_leaf(lane, pinned, (leaf, node))?
             {
                 return Ok(());
             }
-            let owned = self.own_leaf(lane, pinned, leaf, Purpose::Removal)?;
+            let owned = self.own_leaf(lane, pinned, leaf, self.purpose(Purpose::Removal))?;
             let node = owned.expect("the leaf is held");
             for block in blocks {
                 self.clear_entry(lane, pinned, (node, index_in_leaf(block)), hole);
@@ -165,7 +166,7 @@ impl Volume {
         };
         for index in 0..NODE_ENTRY_COUNT {
             let entry = self.shared.store.entry(pinned, node, index);
-            self.counts.change(lane.index(), entry, Entry::HOLE);
+            self.note_change(lane, entry, Entry::HOLE);
         }
         self.unlink_leaf(lane, pinned, leaf, parent);
         Ok(true)
@@ -193,6 +194,9 @@ impl Volume {
     ) -> Result<(), LinkError> {
         let node = self.map.find_leaf(&self.shared.store, pinned, leaf);
         let Some(node) = node.filter(|&node| is_empty(self, pinned, node)) else { return Ok(()) };
+        if self.keeps_leaf(leaf) {
+            return Ok(());
+        }
         self.shared.sweep.before_change(self, pinned, leaf, node);
         if let Some(parent) = self.own_leaf_parent(lane, pinned, leaf)? {
             self.unlink_leaf(lane, pinned, leaf, parent);
@@ -216,7 +220,7 @@ impl Volume {
     ) {
         if is_cleared_by(self.shared.store.entry(pinned, node, index), hole) {
             let old = lane.clear(node, index, hole);
-            self.counts.change(lane.index(), old, hole);
+            self.note_change(lane, old, hole);
         }
     }
 

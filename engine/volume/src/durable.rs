@@ -129,6 +129,7 @@ impl Engine {
         let _administration = self.administrate();
         let name = volume.name();
         self.check_free(&name)?;
+        self.complete_map(volume)?;
         volume.record.end_filling(&self.shared.store);
         self.list_volume(&name, volume);
         Ok(())
@@ -184,7 +185,7 @@ impl Volume {
             };
             if store.entry(pinned, node, index).is_hole() {
                 let old = lane.clear(node, index, entry);
-                self.counts.change(lane.index(), old, entry);
+                self.note_change(lane, old, entry);
             }
         }
         Ok(())

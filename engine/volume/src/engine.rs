@@ -12,8 +12,8 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::maintain::{Maintenance, Work};
 use crate::shared::Shared;
 use crate::spec::{
-    Durability, EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec,
-    is_size,
+    CapacityClass, Durability, EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName,
+    VolumeSpec, is_size,
 };
 use crate::sweep::Sweep;
 use crate::table::{self, Shape, Stored};
@@ -68,7 +68,14 @@ impl Engine {
     pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, VolumeError> {
         let _administration = self.administrate();
         let name = spec.name.clone();
-        let volume = self.make_volume(spec, None, false)?;
+        let is_claimed = spec.capacity == CapacityClass::Guaranteed;
+        // Until its map is made a volume of class `guaranteed` goes with a kill.
+        let volume = self.make_volume(spec, None, is_claimed)?;
+        if is_claimed {
+            self.complete_map(&volume).inspect_err(|_| self.drop_volume(&volume))?;
+            volume.record.end_filling(&self.shared.store);
+            volume.set_anchored(volume.durability() == Durability::Journal);
+        }
         self.list_volume(name.as_str(), &volume);
         Ok(volume)
     }
@@ -87,8 +94,15 @@ impl Engine {
         let record = table::all()
             .find(|record| record.is_free(store))
             .ok_or_else(|| VolumeError::new(VolumeErrorKind::TooManyVolumes, name))?;
-        let shape =
-            Shape { sector: spec.sector, reduction: spec.reduction, durability: spec.durability };
+        let shape = Shape {
+            sector: spec.sector,
+            reduction: spec.reduction,
+            durability: spec.durability,
+            capacity: spec.capacity,
+        };
+        if spec.capacity == CapacityClass::Guaranteed {
+            self.claim_for(name, spec.size_bytes)?;
+        }
         let stored = Stored {
             name: spec.name,
             id: table::take_id(store, id),
@@ -103,7 +117,11 @@ impl Engine {
             is_anchored: spec.durability == Durability::Journal && !is_filling,
         };
         record.create(store, &stored, is_filling);
-        Ok(Volume::new(Arc::clone(&self.shared), record, &stored))
+        let volume = Volume::new(Arc::clone(&self.shared), record, &stored);
+        if stored.shape.capacity == CapacityClass::Guaranteed {
+            volume.note_claimed();
+        }
+        Ok(volume)
     }
 
     pub(crate) fn list_volume(&self, name: &str, volume: &Arc<Volume>) {
@@ -142,6 +160,7 @@ impl Engine {
         // The search for leaks must see the map before it goes.
         self.end_sweep();
         let store = &self.shared.store;
+        volume.give_up_claim();
         let root = volume.map.root(store, &store.pin());
         volume.record.end_deleting(store);
         if let Some(root) = root {
@@ -183,6 +202,7 @@ impl Engine {
         let store = &self.shared.store;
         let old_bytes = volume.size_bytes();
         if size_bytes >= old_bytes {
+            self.claim_growth(&volume, size_bytes)?;
             volume.record.set_size(store, size_bytes);
             volume.set_size_bytes(size_bytes);
             self.note_table_change();
@@ -207,6 +227,7 @@ impl Engine {
         if volume.discard_whole_blocks(behind).is_ok() {
             volume.record.end_trimming(store);
         }
+        volume.release_blocks(old_bytes - size_bytes);
         self.note_table_change();
         store.reclaim();
         Ok(())
@@ -371,6 +392,7 @@ fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
                 record.end_trimming(&shared.store);
             }
         }
+        volume.claim_again();
         shared.compression.watch(&volume);
         volumes.insert(stored.name.to_string(), volume);
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod absent;
+mod capacity;
 mod capture;
 mod compress;
 mod counts;
@@ -51,8 +52,8 @@ pub use maintain::Work;
 pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use resize::ResizeProgress;
 pub use spec::{
-    Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName,
-    VolumeSpec,
+    CapacityClass, Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX,
+    ShrinkPolicy, VolumeName, VolumeSpec,
 };
 pub use table::{ImageBase, SetId};
 pub use usage::{PoolUsage, Recovery, VolumeUsage};

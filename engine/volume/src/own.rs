@@ -106,7 +106,7 @@ impl Volume {
             }
             {
                 let _held = self.shared.locks.lock_leaf(self.id(), leaf);
-                self.own_leaf(lane, pinned, leaf, Purpose::Overwrite)?;
+                self.own_leaf(lane, pinned, leaf, self.purpose(Purpose::Overwrite))?;
             }
             held = self.shared.locks.lock_block(self.id(), block);
         }
@@ -134,7 +134,8 @@ impl Volume {
         pinned: &Pinned<'_>,
         leaf: u64,
     ) -> Result<NodeRef, LinkError> {
-        let parent = self.own_parent(lane, pinned, (leaf, Missing::Make), Purpose::Overwrite)?;
+        let purpose = self.purpose(Purpose::Overwrite);
+        let parent = self.own_parent(lane, pinned, (leaf, Missing::Make), purpose)?;
         let parent = parent.expect("what was missing is made");
         let node = match self.shared.store.child(pinned, parent) {
             Some(node) => node,
@@ -152,7 +153,8 @@ impl Volume {
         pinned: &Pinned<'_>,
         leaf: u64,
     ) -> Result<Option<Parent>, LinkError> {
-        self.own_parent(lane, pinned, (leaf, Missing::Leave), Purpose::Removal)
+        let purpose = self.purpose(Purpose::Removal);
+        self.own_parent(lane, pinned, (leaf, Missing::Leave), purpose)
     }
 
     /// Makes a leaf that is there the volume's own. The caller holds the whole leaf.
@@ -214,6 +216,12 @@ impl Volume {
         Ok(Some(parent))
     }
 
+    /// Whether a leaf that is there is the volume's own. The caller takes it as a guess, or keeps
+    /// others away.
+    pub(crate) fn has_own_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> bool {
+        matches!(self.look_at_leaf(pinned, leaf), Leaf::Own(_))
+    }
+
     fn link(
         &self,
         lane: &mut Lane<'_>,
@@ -221,7 +229,7 @@ impl Volume {
         parent: Parent,
     ) -> Result<NodeRef, LinkError> {
         self.shared.sweep.before_inner_change(&self.shared.store, pinned, parent);
-        lane.link(parent, Purpose::NewData)
+        lane.link(parent, self.purpose(Purpose::NewData))
     }
 
     /// The caller holds a block of the leaf.

@@ -27,6 +27,9 @@ const NODES_FOR_SPACE: usize = 256;
 /// How often it does so and tries again.
 const DROPS_MAX: usize = 1 << 16;
 
+/// How often one tries that has claimed memory.
+const CLAIMED_TRIES_MAX: usize = 4096;
+
 /// How often it then compresses some pages and tries again.
 const COMPRESSIONS_MAX: usize = 64;
 
@@ -72,7 +75,7 @@ impl Shared {
     #[inline]
     pub(crate) fn is_short_of_memory(&self) -> bool {
         let size_bytes = self.store.size_bytes();
-        self.store.free_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
+        self.store.unclaimed_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
     }
 
     /// Has the journal make a volume's contents durable. Not to be called while pinned or with a
@@ -117,6 +120,24 @@ impl Shared {
             kind: SourceErrorKind::Unreachable,
             source: Some(Box::new(NotConnected { what: "image" })),
         })
+    }
+
+    /// Makes an attempt that takes what was claimed for it, and more if it finds nothing: memory is
+    /// there, though others may be about to give it back.
+    pub(crate) fn find_claimed_space(
+        &self,
+        mut attempt: impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut result = attempt();
+        for _ in 0..CLAIMED_TRIES_MAX {
+            if !result.as_ref().is_err_and(|error| error.kind == DeviceErrorKind::NoSpace) {
+                break;
+            }
+            let _turn = self.shortage.lock().expect("a panic in a request ends the process");
+            self.store.reclaim();
+            result = attempt();
+        }
+        result
     }
 
     /// Makes an attempt, and a few more if it finds no memory. Not to be called while pinned or

@@ -85,6 +85,33 @@ impl fmt::Display for Durability {
     }
 }
 
+/// What happens to a volume when the pool is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapacityClass {
+    /// It takes memory as it is written to; new data is refused when there is none.
+    Thin,
+    /// Its full size is claimed when it is created: writes never fail for lack of memory.
+    Guaranteed,
+}
+
+impl CapacityClass {
+    pub const ALL: [Self; 2] = [Self::Thin, Self::Guaranteed];
+
+    /// The name in the command line and the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Thin => "thin",
+            Self::Guaranteed => "guaranteed",
+        }
+    }
+}
+
+impl fmt::Display for CapacityClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a shrinking resize does with blocks behind the new end that hold data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShrinkPolicy {
@@ -145,6 +172,7 @@ pub struct VolumeSpec {
     pub sector: SectorSize,
     pub reduction: Reduction,
     pub durability: Durability,
+    pub capacity: CapacityClass,
 }
 
 impl VolumeSpec {
@@ -156,6 +184,7 @@ impl VolumeSpec {
             sector: SectorSize::Bytes512,
             reduction: Reduction::Full,
             durability: Durability::Ram,
+            capacity: CapacityClass::Thin,
         }
     }
 }

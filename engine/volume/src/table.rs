@@ -5,7 +5,7 @@
 //!             dropped; bit 9: which of the two names counts
 //! word 1      id
 //! word 2      size in bytes
-//! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability
+//! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity
 //! word 4      root of the map
 //! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only
 //! words 8-15, 16-23   names, padded with zeros
@@ -21,7 +21,7 @@ use block_device::SectorSize;
 use page_store::{PageStore, ROOT_WORD_COUNT};
 
 use crate::counts::Counts;
-use crate::spec::{Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size};
+use crate::spec::{CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size};
 
 const RECORD_WORDS: usize = 32;
 pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
@@ -82,6 +82,7 @@ pub(crate) struct Shape {
     pub(crate) sector: SectorSize,
     pub(crate) reduction: Reduction,
     pub(crate) durability: Durability,
+    pub(crate) capacity: CapacityClass,
 }
 
 impl Shape {
@@ -95,6 +96,7 @@ impl Shape {
             sector,
             reduction: *Reduction::ALL.get(byte(1))?,
             durability: *Durability::ALL.get(byte(2))?,
+            capacity: *CapacityClass::ALL.get(byte(3))?,
         })
     }
 
@@ -102,7 +104,8 @@ impl Shape {
         let sector = u64::from(self.sector == SectorSize::Bytes4096);
         let reduction = position(&Reduction::ALL, self.reduction);
         let durability = position(&Durability::ALL, self.durability);
-        sector | (reduction << 8) | (durability << 16)
+        let capacity = position(&CapacityClass::ALL, self.capacity);
+        sector | (reduction << 8) | (durability << 16) | (capacity << 24)
     }
 }
 

@@ -65,7 +65,7 @@ impl Volume {
         }
         self.shared.sweep.before_change(self, pinned, leaf, node);
         let (old, new) = lane.unmark(node, index_in_leaf(block), marks);
-        self.counts.change(lane.index(), old, new);
+        self.note_change(lane, old, new);
         new == Entry::HOLE
     }
 

@@ -31,6 +31,11 @@ pub struct PoolUsage {
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
+    /// Free memory that only volumes of class `guaranteed` get: what they hold less than they may.
+    pub claimed_bytes: u64,
+    /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
+    /// claimed memory that are under way.
+    pub reserved_bytes: u64,
 }
 
 /// What one volume holds.
@@ -72,6 +77,8 @@ impl PoolUsage {
             fill_bytes: 0,
             pending_bytes: 0,
             page_count: store.page_count,
+            claimed_bytes: store.claimed_bytes,
+            reserved_bytes: store.reserved_bytes,
         };
         for counts in volumes {
             usage.written_bytes += counts.written.sum() * BLOCK_BYTES as u64;

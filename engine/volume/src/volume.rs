@@ -12,6 +12,7 @@ use page_store::{Compression, NodeRef, Policy};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use crate::capacity::Capacity;
 use crate::counts::Counts;
 use crate::leaf_cache::LeafCache;
 use crate::leaf_marks::LeafMarks;
@@ -39,6 +40,7 @@ pub struct Volume {
     durability: AtomicU8,
     is_anchored: AtomicBool,
     is_gone: AtomicBool,
+    pub(crate) capacity: Capacity,
     pub(crate) counts: Counts,
     pub(crate) untried_leaves: LeafMarks,
     /// Leaves with blocks that are not in the journal; kept up for class `journal` only.
@@ -65,6 +67,7 @@ impl Volume {
             durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
             is_anchored: AtomicBool::new(stored.is_anchored),
             is_gone: AtomicBool::new(false),
+            capacity: Capacity::new(shape.capacity),
             counts: Counts::new(lane_count),
             untried_leaves: LeafMarks::new(),
             unjournaled_leaves: LeafMarks::new(),
@@ -142,7 +145,12 @@ impl Volume {
     }
 
     pub(crate) fn shape(&self) -> Shape {
-        Shape { sector: self.sector, reduction: self.reduction(), durability: self.durability() }
+        Shape {
+            sector: self.sector,
+            reduction: self.reduction(),
+            durability: self.durability(),
+            capacity: self.capacity_class(),
+        }
     }
 
     /// The volume, to be kept.
@@ -151,6 +159,9 @@ impl Volume {
     }
 
     pub(crate) fn policy(&self) -> Policy {
+        if self.capacity.is_claimed() {
+            return Policy { shares_duplicates: false, compression: Compression::Never };
+        }
         let reduction = self.reduction();
         let compression = match reduction.compresses() {
             false => Compression::Never,

@@ -19,13 +19,13 @@ impl Volume {
         if let Ok(contents) = <&Block>::try_from(from)
             && offset.is_multiple_of(BLOCK_BYTES as u64)
         {
-            return self.shared.find_space(|| self.write_whole(range, contents));
+            return self.find_space(|| self.write_whole(range, contents));
         }
         let mut rest = from;
         let mut todo = pieces(range).peekable();
         // Once at least: an empty range has to fit the volume too.
         loop {
-            self.shared.find_space(|| self.write_batch(range, &mut todo, &mut rest))?;
+            self.find_space(|| self.write_batch(range, &mut todo, &mut rest))?;
             if todo.peek().is_none() {
                 return Ok(());
             }
@@ -92,7 +92,7 @@ impl Volume {
         // Held before the contents are streamed: a locked instruction behind them would wait until
         // they have reached memory.
         let _held = self.hold_own_block(lane, pinned, block).map_err(refusal)?;
-        let purpose = || purpose_of(cursor.entry(pinned, block));
+        let purpose = || self.purpose(purpose_of(cursor.entry(pinned, block)));
         let page = lane.store_page(pinned, contents, self.policy(), purpose).map_err(no_space)?;
         self.publish_page(lane, pinned, block, page)
     }
@@ -114,7 +114,7 @@ impl Volume {
         let read = self.shared.read_page(pinned, old, &mut contents);
         read.map_err(|_| DeviceErrorKind::Corrupt)?;
         change(&mut contents[piece.start..piece.start + piece.length]);
-        let purpose = || purpose_of(old);
+        let purpose = || self.purpose(purpose_of(old));
         let page = lane.store_page(pinned, &contents, self.policy(), purpose).map_err(no_space)?;
         Ok(self.publish_page(lane, pinned, piece.block, page)?)
     }
@@ -140,7 +140,7 @@ impl Volume {
         let index = index_in_leaf(block);
         let new = page.entry().with(Marks::ALL);
         let old = lane.replace(node, index, page, Marks::ALL);
-        self.counts.change(lane.index(), old, new);
+        self.note_change(lane, old, new);
         if is_untried {
             self.untried_leaves.mark(leaf_of(block));
         }
@@ -161,7 +161,7 @@ impl Volume {
         let marks = lane.marks(node, index);
         let new = page.entry().with(marks);
         let old = lane.replace(node, index, page, marks);
-        self.counts.change(lane.index(), old, new);
+        self.note_change(lane, old, new);
     }
 }
 

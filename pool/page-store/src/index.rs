@@ -238,6 +238,9 @@ impl DedupIndex {
     }
 
     fn take_slab(&self, memory: &Memory) -> Option<u32> {
+        if !memory.may_take_for_index() {
+            return None;
+        }
         let slab = memory.book.take_free(Purpose::NewData, &memory.grace)?;
         let length = usize::try_from(SLAB_BYTES).expect("a slab fits memory");
         memory.zero_free_slab(slab, length);

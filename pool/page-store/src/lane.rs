@@ -316,7 +316,8 @@ impl<'store> Lane<'store> {
     /// Gives every open slab back, with the slots that were not used.
     pub(crate) fn close_slabs(&mut self) {
         for class in Class::all() {
-            self.close_slab(class);
+            self.close_slab(class, Purpose::NewData);
+            self.close_slab(class, Purpose::Claimed);
         }
     }
 
@@ -412,7 +413,7 @@ impl<'store> Lane<'store> {
 
     pub(crate) fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {
         loop {
-            let open = self.state.open.of(class);
+            let open = self.state.open.of(class, purpose);
             if let (Some(slab), Some(slot)) = (open.slab, open.free.pop()) {
                 // Words of slots that were freed one by one lie apart.
                 if let Some(&next) = open.free.last() {
@@ -420,18 +421,18 @@ impl<'store> Lane<'store> {
                 }
                 return Ok(Slot { slab, slot, class });
             }
-            self.close_slab(class);
+            self.close_slab(class, purpose);
             self.open_slab(class, purpose)?;
         }
     }
 
     /// Puts a slot back that was taken last and not published.
     pub(crate) fn put_slot_back(&mut self, at: Slot) {
-        self.state.open.of(at.class).free.push(at.slot);
+        self.state.open.holding(at.slab, at.class).free.push(at.slot);
     }
 
-    fn close_slab(&mut self, class: Class) {
-        let open = self.state.open.of(class);
+    fn close_slab(&mut self, class: Class, purpose: Purpose) {
+        let open = self.state.open.of(class, purpose);
         let unused = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
         open.free.clear();
         if let Some(slab) = open.slab.take() {
@@ -443,8 +444,13 @@ impl<'store> Lane<'store> {
     /// the caller looks again.
     fn open_slab(&mut self, class: Class, purpose: Purpose) -> Result<(), NoSpace> {
         let core = self.core;
-        let slab = match core.memory.book.take_listed(class) {
+        let may_open = core.may_open(purpose);
+        // Only slots for pages as they are can be claimed.
+        let may_open_listed = may_open || class != Class::RAW;
+        let listed = may_open_listed.then(|| core.memory.book.take_listed(class)).flatten();
+        let slab = match listed {
             Some(slab) => slab,
+            None if !may_open => return Err(NoSpace),
             None => {
                 let free = core.memory.book.take_free(purpose, &core.memory.grace);
                 let Some(slab) = free else {
@@ -459,7 +465,7 @@ impl<'store> Lane<'store> {
             }
         };
         let promised = core.memory.book.promised(slab);
-        let open = self.state.open.of(class);
+        let open = self.state.open.of(class, purpose);
         open.slab = Some(slab);
         for slot in (0..class.shape().slot_count).rev() {
             let word =

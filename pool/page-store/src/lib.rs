@@ -17,6 +17,7 @@
 //! free list.
 
 mod census;
+mod claims;
 mod compress;
 mod core;
 mod dedup;
@@ -46,6 +47,7 @@ mod verify;
 
 pub use crate::core::PageBytes;
 pub use census::Excess;
+pub use claims::ClaimRefused;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
 pub use entry::{ABSENT_BITS, Entry, EntryKind, Marks, NodeRef};

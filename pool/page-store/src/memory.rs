@@ -4,6 +4,7 @@ use region::Region;
 use sync::atomic::Ordering;
 use sync::{Grace, Pinned, counted};
 
+use crate::claims::Claims;
 use crate::fingerprint::described_hint;
 use crate::lane::NewPage;
 use crate::layout::{Class, Layout, Slot};
@@ -16,6 +17,7 @@ pub(crate) struct Memory {
     pub(crate) layout: Layout,
     pub(crate) grace: Grace,
     pub(crate) book: SlabBook,
+    pub(crate) claims: Claims,
 }
 
 /// What keeps a page's bytes as they are: a pin under which its name was read, or a reference.

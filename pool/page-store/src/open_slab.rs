@@ -1,5 +1,7 @@
-//! The slab of each class that a lane allocates from.
+//! The slabs that a lane allocates from: one of each class, and two more for claimed slots, so that
+//! nobody else takes what was opened for these.
 
+use crate::lane::Purpose;
 use crate::layout::{CLASS_COUNT, Class};
 
 /// The free slots that a lane has taken: of one slab for each class.
@@ -23,12 +25,33 @@ impl OpenSlabs {
             let slots = usize::try_from(class.shape().slot_count).expect("slots fit memory");
             OpenSlab { slab: None, free: Vec::with_capacity(slots) }
         };
-        let slabs: Box<[OpenSlab]> = Class::all().map(slab).collect();
-        assert_eq!(slabs.len(), CLASS_COUNT);
+        let slabs: Box<[OpenSlab]> = Class::all().chain(CLAIMED).map(slab).collect();
+        assert_eq!(slabs.len(), CLASS_COUNT + CLAIMED.len());
         Self { slabs }
     }
 
-    pub(crate) fn of(&mut self, class: Class) -> &mut OpenSlab {
-        &mut self.slabs[class.index()]
+    #[inline]
+    pub(crate) fn of(&mut self, class: Class, purpose: Purpose) -> &mut OpenSlab {
+        &mut self.slabs[place(class, purpose)]
+    }
+
+    /// The one that a slot was taken from last.
+    pub(crate) fn holding(&mut self, slab: u32, class: Class) -> &mut OpenSlab {
+        let claimed = place(class, Purpose::Claimed);
+        let is_claimed = self.slabs[claimed].slab == Some(slab);
+        &mut self.slabs[if is_claimed { claimed } else { class.index() }]
+    }
+}
+
+/// Classes that slots can be claimed of.
+const CLAIMED: [Class; 2] = [Class::RAW, Class::NODE];
+
+/// Where the slab for a purpose stands.
+#[inline]
+fn place(class: Class, purpose: Purpose) -> usize {
+    match purpose {
+        Purpose::Claimed if class == Class::RAW => CLASS_COUNT,
+        Purpose::Claimed if class == Class::NODE => CLASS_COUNT + 1,
+        _ => class.index(),
     }
 }

@@ -164,7 +164,9 @@ impl PageStore {
 
     fn check_fits(&self, slab_count: u32, asked_bytes: u64) -> Result<(), ResizeError> {
         let needed = self.slabs_needed();
+        let claimed = u32::try_from(self.slabs_claimed()).unwrap_or(u32::MAX);
         let reserve = u32::try_from(reserve_of(slab_count)).expect("slab counts fit 24 bits");
+        let needed = needed.saturating_add(claimed);
         if needed + reserve <= slab_count {
             return Ok(());
         }

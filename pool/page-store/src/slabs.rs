@@ -45,6 +45,8 @@ pub enum Purpose {
     Housekeeping,
     /// Copies of what maps share, for one that gives contents up: down to the last slab.
     Removal,
+    /// Slots that the caller has claimed: see `claims`.
+    Claimed,
 }
 
 /// What a slab is doing. Every change from or to a use of a class is made with the list of that
@@ -128,6 +130,8 @@ pub(crate) struct SlabBook {
     end: AtomicU32,
     listed: Box<[Mutex<Vec<u32>>]>,
     free: Mutex<FreeSlabs>,
+    /// Slabs of pages as they are, but for victims.
+    raw_slabs: AtomicUsize,
     /// Free slabs, and those on their way to be, without the lock.
     free_soon: AtomicUsize,
     /// Slabs that new data leaves for overwrites.
@@ -154,6 +158,7 @@ impl SlabBook {
             end: AtomicU32::new(end),
             listed: (0..CLASS_COUNT).map(|_| Mutex::default()).collect(),
             free: Mutex::default(),
+            raw_slabs: AtomicUsize::new(0),
             free_soon: AtomicUsize::new(0),
             reserve: AtomicUsize::new(reserve_of(end)),
             is_scarce: AtomicBool::new(false),
@@ -171,6 +176,7 @@ impl SlabBook {
         let state = self.slab(slab);
         state.free.store(free_slots, Ordering::SeqCst);
         state.set(Use::Resting(class));
+        self.count_raw(class, 1);
         self.list_if_worthwhile(slab, class);
     }
 
@@ -185,13 +191,7 @@ impl SlabBook {
     /// Takes a free slab. The caller formats it and tells of it.
     pub(crate) fn take_free(&self, purpose: Purpose, grace: &Grace) -> Option<u32> {
         let mut free = self.lock_free();
-        let reserve = self.reserve.load(Ordering::Relaxed);
-        let floor = match purpose {
-            Purpose::NewData => reserve,
-            Purpose::Overwrite => reserve.div_ceil(2),
-            Purpose::Housekeeping => reserve.div_ceil(4),
-            Purpose::Removal => 0,
-        };
+        let (reserve, floor) = (self.floor(Purpose::NewData), self.floor(purpose));
         if free.ready.len() <= floor {
             self.collect(&mut free, grace);
         }
@@ -200,7 +200,9 @@ impl SlabBook {
             self.begin_scarcity();
             return None;
         }
-        if free.ready.len() > reserve && self.is_scarce.load(Ordering::Relaxed) {
+        // Claimed slabs are taken while others find none.
+        let is_for_all = purpose != Purpose::Claimed;
+        if is_for_all && free.ready.len() > reserve && self.is_scarce.load(Ordering::Relaxed) {
             self.is_scarce.store(false, Ordering::Relaxed);
         }
         let taken = free.ready.pop()?;
@@ -212,6 +214,7 @@ impl SlabBook {
     pub(crate) fn admit_open(&self, slab: u32, class: Class) {
         self.slab(slab).free.store(class.shape().slot_count, Ordering::SeqCst);
         self.slab(slab).set(Use::Open(class));
+        self.count_raw(class, 1);
     }
 
     /// Free slots that the book promises of a slab, for its debit. Read before the slots' words:
@@ -289,11 +292,9 @@ impl SlabBook {
     pub(crate) fn choose_victims(&self, class: Class, count_max: usize) -> Vec<u32> {
         let slots = slot_count(class);
         // Sorted outside the lock: writers of the class wait for the list.
-        let candidates = self.lock_list(class).clone();
-        let mut by_free: Vec<(i32, u32)> = candidates
-            .into_iter()
-            .map(|slab| (self.slab(slab).free().clamp(0, slots), slab))
-            .collect();
+        let candidates = self.lock_list(class).clone().into_iter();
+        let free_of = |slab| (self.slab(slab).free().clamp(0, slots), slab);
+        let mut by_free: Vec<(i32, u32)> = candidates.map(free_of).collect();
         by_free.sort_unstable_by(|a, b| b.cmp(a));
         let mut room: i64 = by_free.iter().map(|&(free, _)| i64::from(free)).sum();
         let mut victims = Vec::new();
@@ -307,7 +308,7 @@ impl SlabBook {
             if self.slab(slab).is(Use::Listed(class)) {
                 room -= taken;
                 self.unlist(&mut listed, slab);
-                self.slab(slab).set(Use::Victim(class));
+                self.condemn(slab, class);
                 victims.push(slab);
             }
         }
@@ -323,12 +324,13 @@ impl SlabBook {
                 return true;
             }
             state.set(Use::Resting(class));
+            self.count_raw(class, 1);
         }
         self.settle(slab, class, book);
         false
     }
 
-    /// Free slabs now, after collecting those whose grace period has passed.
+    /// Free slabs, after collecting those whose grace period has passed.
     pub(crate) fn free_count(&self, grace: &Grace) -> usize {
         let mut free = self.lock_free();
         self.collect(&mut free, grace);
@@ -347,6 +349,35 @@ impl SlabBook {
         listed.iter().map(|&slab| u64::from(self.slab(slab).free().max(0).unsigned_abs())).sum()
     }
 
+    /// A slab that nobody has open is emptied from now on. The caller holds the list of its class.
+    fn condemn(&self, slab: u32, class: Class) {
+        self.slab(slab).set(Use::Victim(class));
+        self.count_raw(class, -1);
+    }
+
+    fn count_raw(&self, class: Class, change: isize) {
+        if class == Class::RAW {
+            // Adding a negative number: the sum wraps around to what it shall be.
+            self.raw_slabs.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+        }
+    }
+
+    /// Slabs of pages as they are that are not being emptied.
+    pub(crate) fn raw_slab_count(&self) -> usize {
+        self.raw_slabs.load(Ordering::Relaxed)
+    }
+
+    /// Free slabs that are left for others when one is taken for this purpose.
+    pub(crate) fn floor(&self, purpose: Purpose) -> usize {
+        let reserve = self.reserve.load(Ordering::Relaxed);
+        match purpose {
+            Purpose::NewData => reserve,
+            Purpose::Overwrite => reserve.div_ceil(2),
+            Purpose::Housekeeping => reserve.div_ceil(4),
+            Purpose::Removal | Purpose::Claimed => 0,
+        }
+    }
+
     /// Slabs that may be opened have lower numbers.
     fn end(&self) -> u32 {
         // SeqCst: see `SlabBook::begin_leaving`.
@@ -360,11 +391,8 @@ impl SlabBook {
         self.end.store(end, Ordering::SeqCst);
         self.reserve.store(reserve_of(end), Ordering::Relaxed);
         let mut free = self.lock_free();
-        let (staying, leaving): (Vec<_>, Vec<_>) =
-            free.ready.drain(..).partition(|&slab| slab < end);
-        self.free_soon.fetch_sub(leaving.len(), Ordering::Relaxed);
-        free.ready = staying;
-        free.leaving = leaving;
+        (free.ready, free.leaving) = free.ready.drain(..).partition(|&slab| slab < end);
+        self.free_soon.fetch_sub(free.leaving.len(), Ordering::Relaxed);
     }
 
     /// Makes victims of the slabs from the end up to `slab_count` that no lane has open.
@@ -374,11 +402,12 @@ impl SlabBook {
             let word = state.usage.load(Ordering::SeqCst);
             let Some(class) = Class::from_id(u64::from(word >> 8)) else { continue };
             let mut listed = self.lock_list(class);
-            if state.is(Use::Listed(class)) {
+            let is_listed = state.is(Use::Listed(class));
+            if is_listed {
                 self.unlist(&mut listed, slab);
-                state.set(Use::Victim(class));
-            } else if state.is(Use::Resting(class)) {
-                state.set(Use::Victim(class));
+            }
+            if is_listed || state.is(Use::Resting(class)) {
+                self.condemn(slab, class);
             }
         }
     }
@@ -434,7 +463,7 @@ impl SlabBook {
     }
 
     /// Free slabs have run short: from now on, and for all slabs once, single slots count.
-    fn begin_scarcity(&self) {
+    pub(crate) fn begin_scarcity(&self) {
         if !self.is_scarce.swap(true, Ordering::Relaxed) {
             let mut search = self.search.lock().expect("nobody panics while searching");
             search.left = self.end();
@@ -458,7 +487,7 @@ impl SlabBook {
         let state = self.slab(slab);
         if slab >= self.end() {
             if state.is(Use::Resting(class)) {
-                state.set(Use::Victim(class));
+                self.condemn(slab, class);
             }
             return;
         }
@@ -496,6 +525,9 @@ impl SlabBook {
             }
             if is_listed {
                 self.unlist(&mut listed, slab);
+            }
+            if !state.is(Use::Victim(class)) {
+                self.count_raw(class, -1);
             }
             state.set(Use::Emptied);
         }

@@ -8,6 +8,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::{Grace, Pinned, Striped, counted, thread_number};
 
 use crate::census::{self, Excess};
+use crate::claims::Claims;
 use crate::core::{Core, PageBytes};
 use crate::dying::Dying;
 use crate::entry::{Entry, EntryKind};
@@ -72,8 +73,9 @@ impl PageStore {
         superblock.save(&region, &layout);
         let book = SlabBook::new(layout.slab_capacity, layout.slab_count());
         let index = DedupIndex::new(layout.slab_capacity);
+        let claims = Claims::new(options.lane_count);
         let core = Core {
-            memory: Memory { region, layout, grace: Grace::new(PIN_PLACES), book },
+            memory: Memory { region, layout, grace: Grace::new(PIN_PLACES), book, claims },
             index,
             fingerprinter: Fingerprinter::new(&superblock.secret),
             live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),

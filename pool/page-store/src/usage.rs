@@ -3,6 +3,7 @@
 use codec::DecodeError;
 
 use crate::entry::Entry;
+use crate::fingerprint::described_hint;
 use crate::layout::{Class, SLAB_BYTES};
 use crate::store::PageStore;
 
@@ -25,6 +26,10 @@ pub struct StoreUsage {
     /// Free slots of slabs in use, and what does not divide into slots.
     pub slack_bytes: u64,
     pub page_count: u64,
+    /// Of `free_bytes` and `slack_bytes`: what is kept for those who have claimed it.
+    pub claimed_bytes: u64,
+    /// Of `free_bytes`: what new data leaves for others.
+    pub reserved_bytes: u64,
 }
 
 /// Slabs whose pages are being moved away.
@@ -50,6 +55,8 @@ impl PageStore {
             table_bytes: core.memory.layout.table_bytes(),
             slack_bytes: 0,
             page_count: pages().map(live).sum(),
+            claimed_bytes: self.claimed_bytes(),
+            reserved_bytes: self.reserved_bytes(),
         };
         let counted = usage.free_bytes
             + usage.page_bytes
@@ -112,6 +119,24 @@ impl PageStore {
         entry.slot().is_some_and(|at| {
             self.core.memory.layout.has(at) && self.core.memory.book.is_victim(at.slab, at.class)
         })
+    }
+
+    /// Whether the page is stored as it is, for this entry alone, and nobody will share it.
+    pub fn is_unshared_raw(&self, entry: Entry) -> bool {
+        let Some(at) = entry.slot().filter(|&at| at.class == Class::RAW) else { return false };
+        if entry.length_bytes() > 0 || !self.core.memory.layout.has(at) {
+            return false;
+        }
+        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
+        let word = word.load(Ordering::Relaxed);
+        let is_indexed = described_hint(counted::description_of(word)).is_some();
+        counted::count_of(word) == 1 && !is_indexed && !entry.is_untried()
+    }
+
+    /// Whether the page is stored as it is, and only this entry names it now.
+    pub fn is_raw_of_one(&self, entry: Entry) -> bool {
+        let is_raw = entry.slot().is_some_and(|at| at.class == Class::RAW);
+        is_raw && entry.length_bytes() == 0 && !self.is_shared(entry)
     }
 
     /// Whether more than one entry names the page.

@@ -1,0 +1,200 @@
+//! Slots that are kept for whoever has claimed them, whatever others store.
+//!
+//! ```text
+//!  slots for pages as they are that nobody has
+//!  ├──────────────── claimed ──────────────┼─ margin ─┼─ reserve ─┼── anybody's ──┤
+//!    claims, less the pages that their       in flight
+//!    owners have alone by now
+//! ```
+//!
+//! Who opens a slab without a claim leaves as many slots as are claimed; nothing is asked for
+//! single pages. Free slots count wherever they are: in free slabs, and single ones in slabs of
+//! pages as they are. The margin covers what lanes keep open, and what overwrites retire in one
+//! batch.
+
+use std::sync::{Mutex, MutexGuard};
+
+use sync::Striped;
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::core::Core;
+use crate::lane::Purpose;
+use crate::layout::{Class, SLAB_BYTES};
+use crate::memory::Memory;
+use crate::store::PageStore;
+
+/// Slots that each lane may have in flight: in two open slabs, and retired in one batch.
+const MARGIN_A_LANE: u64 = 128;
+
+const SLOT_BYTES: u64 = 4096;
+const SLOTS_A_SLAB: u64 = SLAB_BYTES / SLOT_BYTES;
+
+/// What is claimed of one pool.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    /// Slots that were claimed.
+    slots: AtomicU64,
+    /// Of these, the ones that their owners have: a part for each lane, and one for whoever holds
+    /// `changing`.
+    owned: Striped,
+    lane_count: usize,
+    changing: Mutex<()>,
+    /// Bytes that are still to be kept, as they were when that was last asked for.
+    kept_bytes_of_late: AtomicU64,
+}
+
+/// Too little is free to be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted_bytes} bytes are wanted, and {available_bytes} can be claimed")]
+pub struct ClaimRefused {
+    pub wanted_bytes: u64,
+    pub available_bytes: u64,
+}
+
+impl Claims {
+    pub(crate) fn new(lane_count: usize) -> Self {
+        Self {
+            slots: AtomicU64::new(0),
+            owned: Striped::new(lane_count + 1),
+            lane_count,
+            changing: Mutex::new(()),
+            kept_bytes_of_late: AtomicU64::new(0),
+        }
+    }
+
+    /// Slots to be kept now, in flight included.
+    fn kept(&self) -> u64 {
+        let slots = self.slots.load(Ordering::SeqCst);
+        let kept = match slots {
+            0 => 0,
+            _ => slots.saturating_sub(self.owned.sum()) + self.margin(),
+        };
+        self.kept_bytes_of_late.store(kept * SLOT_BYTES, Ordering::Relaxed);
+        kept
+    }
+
+    fn margin(&self) -> u64 {
+        self.lane_count as u64 * MARGIN_A_LANE
+    }
+
+    fn hold(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().expect("nobody panics while changing claims")
+    }
+}
+
+impl Core {
+    /// Whether a slab may be opened for this purpose: enough is left for those who have claims.
+    pub(crate) fn may_open(&self, purpose: Purpose) -> bool {
+        if purpose == Purpose::Claimed || self.memory.claims.slots.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let kept = self.memory.claims.kept();
+        let left = match purpose {
+            // Gives back more than it takes, and may use half of what is in flight.
+            Purpose::Removal => kept - self.memory.claims.margin() / 2,
+            _ => kept + self.memory.book.floor(purpose) as u64 * SLOTS_A_SLAB,
+        };
+        self.free_slots() >= left + SLOTS_A_SLAB
+    }
+
+    /// Slots for pages as they are that hold none, wherever they are.
+    fn free_slots(&self) -> u64 {
+        let book = &self.memory.book;
+        let in_slabs = book.raw_slab_count() as u64 * SLOTS_A_SLAB;
+        let live = self.live[Class::RAW.index()].sum();
+        book.free_soon() as u64 * SLOTS_A_SLAB + in_slabs.saturating_sub(live)
+    }
+}
+
+impl Memory {
+    /// Whether a whole slab may be taken for the dedup index.
+    pub(crate) fn may_take_for_index(&self) -> bool {
+        let claims = &self.claims;
+        if claims.slots.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let left = claims.kept() + self.book.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
+        self.book.free_soon() as u64 * SLOTS_A_SLAB >= left + SLOTS_A_SLAB
+    }
+}
+
+impl PageStore {
+    /// Keeps so many slots for whoever calls, who takes them as [`Purpose::Claimed`]. Refused when
+    /// too few are free. Not to be called while pinned or with a lane.
+    pub fn claim(&self, slots: u64) -> Result<(), ClaimRefused> {
+        // What is on its way to be free counts too.
+        self.reclaim();
+        self.claim_now(slots)
+    }
+
+    /// The same, as memory is at this moment.
+    pub fn claim_now(&self, slots: u64) -> Result<(), ClaimRefused> {
+        let (core, claims) = (&self.core, &self.core.memory.claims);
+        let _changing = claims.hold();
+        claims.slots.fetch_add(slots, Ordering::SeqCst);
+        // Who opened a slab before has it from the margin.
+        let reserve = core.memory.book.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
+        let (kept, free) = (claims.kept() + reserve, core.free_slots());
+        if kept <= free {
+            return Ok(());
+        }
+        claims.slots.fetch_sub(slots, Ordering::SeqCst);
+        let available = (free + slots).saturating_sub(kept);
+        claims.kept();
+        Err(ClaimRefused {
+            wanted_bytes: slots * SLOT_BYTES,
+            available_bytes: available * SLOT_BYTES,
+        })
+    }
+
+    /// Claims slots that the pool owes from an earlier run.
+    pub fn claim_again(&self, slots: u64) {
+        self.core.memory.claims.slots.fetch_add(slots, Ordering::SeqCst);
+    }
+
+    /// Gives a claim up. What its owner has of it must be taken off by [`PageStore::note_owned`].
+    pub fn release_claim(&self, slots: u64) {
+        self.core.memory.claims.slots.fetch_sub(slots, Ordering::SeqCst);
+        self.core.memory.claims.kept();
+    }
+
+    /// The owners of claims have so many more, or fewer, of the slots.
+    pub fn note_owned(&self, change: i64) {
+        let claims = &self.core.memory.claims;
+        let _changing = claims.hold();
+        claims.owned.add(claims.lane_count, change);
+    }
+
+    /// The same, by whoever holds the lane of this index.
+    #[inline]
+    pub fn note_owned_in(&self, lane: usize, change: i64) {
+        self.core.memory.claims.owned.add(lane, change);
+    }
+
+    /// Bytes that are kept for those who have claims, without what is in flight.
+    pub fn claimed_bytes(&self) -> u64 {
+        let claims = &self.core.memory.claims;
+        let slots = claims.slots.load(Ordering::Relaxed);
+        slots.saturating_sub(claims.owned.sum()) * SLOT_BYTES
+    }
+
+    /// Bytes that new data leaves: for overwrites, for the pool's own work, and in flight.
+    pub fn reserved_bytes(&self) -> u64 {
+        let claims = &self.core.memory.claims;
+        let is_claimed = claims.slots.load(Ordering::Relaxed) > 0;
+        let margin = if is_claimed { claims.margin() * SLOT_BYTES } else { 0 };
+        self.core.memory.book.floor(Purpose::NewData) as u64 * SLAB_BYTES + margin
+    }
+
+    /// Bytes of free slabs that nobody has claimed: a guess that costs two loads.
+    #[inline]
+    pub fn unclaimed_bytes_soon(&self) -> u64 {
+        let kept_bytes = self.core.memory.claims.kept_bytes_of_late.load(Ordering::Relaxed);
+        self.free_bytes_soon().saturating_sub(kept_bytes)
+    }
+
+    /// Slabs that hold what is claimed and not stored yet.
+    pub(crate) fn slabs_claimed(&self) -> u64 {
+        self.core.memory.claims.kept().div_ceil(SLOTS_A_SLAB)
+    }
+}
