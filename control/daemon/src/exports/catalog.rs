@@ -32,6 +32,11 @@ impl Catalog {
         self.by_id.read().expect(NO_PANIC).get(&volume_id).map(Arc::clone)
     }
 
+    /// Everything that was here when the daemon started or was added since.
+    pub(super) fn all(&self) -> Vec<Arc<Volume>> {
+        self.by_id.read().expect(NO_PANIC).values().map(Arc::clone).collect()
+    }
+
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Volume>> {
         self.engine.volume(name).ok()
     }

@@ -117,6 +117,10 @@ impl KernelDevices for FuseDevices {
         self.on_export(|export| export.resized(&volume.name()))
     }
 
+    fn write_cache_changed(&self, volume: &Volume) -> Result<(), DeviceFailure> {
+        self.on_export(|export| export.write_cache_changed(FileId(volume.id())))
+    }
+
     fn devices(&self) -> Vec<(u64, String)> {
         let listed = self.on_export(Export::attachments);
         let attachments = listed.unwrap_or_else(|failure| {
@@ -149,7 +153,7 @@ impl Files for Catalog {
     fn list(&self) -> Vec<FileEntry> {
         let entry =
             |volume: &Arc<Volume>| FileEntry { id: FileId(volume.id()), name: volume.name() };
-        self.engine.volumes().iter().map(entry).collect()
+        self.all().iter().map(entry).collect()
     }
 }
 

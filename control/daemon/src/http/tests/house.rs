@@ -168,6 +168,10 @@ impl KernelDevices for PretendedDevices {
         Ok(())
     }
 
+    fn write_cache_changed(&self, _: &Volume) -> Result<(), DeviceFailure> {
+        Ok(())
+    }
+
     fn devices(&self) -> Vec<(u64, String)> {
         let bound = self.bound.lock().expect("no panics");
         bound.iter().map(|(&id, device)| (id, device.clone())).collect()
