@@ -175,6 +175,38 @@ fn a_device_learns_at_the_next_start_that_its_volume_has_a_write_cache_now() {
     assert_eq!(house::read_attribute(&cache), "write back");
 }
 
+/// Goal: whoever asked for a flush that failed is told so, however it was asked for, and everybody
+/// else is served as ever.
+#[test]
+fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+        return;
+    };
+    let device = house.attach("db");
+    let durable = |path: &Path| {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(OFlags::DSYNC.bits().cast_signed());
+        options.open(path).expect("it opens")
+    };
+    let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
+    let [device, durable_file, durable_device] =
+        [open(&device), durable(&house.file("db")), durable(&device)];
+    let all = || {
+        let writes = [&durable_file, &durable_device].map(|file| file.write_all_at(&[4; 512], 0));
+        let [file_write, device_write] = writes;
+        [file.sync_all(), device.sync_all(), file_write, device_write]
+    };
+    File::create(house.broken("db")).expect("the directory is writable");
+    for outcome in all() {
+        let error = outcome.expect_err("nothing was made durable");
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    }
+    other.sync_all().expect("another volume flushes");
+    file.write_all_at(&[5; 512], 0).expect("it is written nevertheless");
+    fs::remove_file(house.broken("db")).expect("it is there");
+    assert!(all().iter().all(Result::is_ok));
+}
+
 /// Goal: a flush that does not end keeps nobody from stopping, and its caller sees no error.
 /// Method: stop the server during a flush; the next one is sent it again, and finishes it.
 #[test]

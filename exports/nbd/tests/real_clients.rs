@@ -2,6 +2,8 @@
 
 #[path = "support/certificates.rs"]
 mod certificates;
+#[path = "support/faulty.rs"]
+mod faulty;
 #[path = "support/running.rs"]
 mod running;
 mod support;
@@ -14,8 +16,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use block_device::BlockDevice;
+use block_device::{Action, BlockDevice, DeviceErrorKind};
 use certificates::Authority;
+use faulty::{Fault, FaultyDevice};
 use nbd::Config;
 use running::Running;
 use serde_json::Value;
@@ -444,6 +447,26 @@ h.flush()
 "#;
     let served = Served::new();
     succeed("nbdsh", &["-c", &format!("uri = {:?}\n{script}", served.uri("other"))]);
+}
+
+#[test]
+fn qemu_io_is_told_of_a_flush_that_failed() {
+    let device = Arc::new(FaultyDevice::new(SIZE));
+    let export = Arc::clone(&device);
+    let running = Running::new(Arc::new(ExportTable::new().with("disk", export)));
+    let uri = format!("nbd+unix:///disk?socket={}", running.socket().display());
+    device.set_fault(Fault { action: Action::Flush, at: 0, kind: DeviceErrorKind::NotDurable });
+    let qemu_io = |commands: &[&str]| {
+        let commands = commands.iter().flat_map(|command| ["-c", command]);
+        let arguments: Vec<_> = ["-f", "raw", "-t", "none"].into_iter().chain(commands).collect();
+        Some(run("qemu-io", &[&arguments[..], &[&uri]].concat())?.status.success())
+    };
+    // QEMU sends no flush when nothing was written.
+    let Some(flushed) = qemu_io(&["write -P 7 0 4k", "flush"]) else { return };
+    assert!(!flushed);
+    assert_eq!(qemu_io(&["write -f -P 7 0 4k"]), Some(false));
+    device.clear_fault();
+    assert_eq!(qemu_io(&["write -f -P 8 0 4k", "flush", "read -P 8 0 4k"]), Some(true));
 }
 
 #[test]

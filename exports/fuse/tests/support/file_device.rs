@@ -19,6 +19,8 @@ pub(crate) struct FileDevice {
     gate: PathBuf,
     /// While this file exists, there is nothing to flush.
     cacheless: PathBuf,
+    /// While this file exists, flushes fail.
+    broken: PathBuf,
     /// By the mode of the file.
     is_read_only: bool,
 }
@@ -28,8 +30,9 @@ impl FileDevice {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let sector = if sector == "512" { SectorSize::Bytes512 } else { SectorSize::Bytes4096 };
         let is_read_only = file.metadata()?.permissions().readonly();
-        let [gate, cacheless] = ["gate", "cacheless"].map(|end| path.with_extension(end));
-        Ok(Self { file, sector, gate, cacheless, is_read_only })
+        let ends = ["gate", "cacheless", "broken"];
+        let [gate, cacheless, broken] = ends.map(|end| path.with_extension(end));
+        Ok(Self { file, sector, gate, cacheless, broken, is_read_only })
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
@@ -117,6 +120,10 @@ impl BlockDevice for FileDevice {
     fn flush(&self) -> Result<(), DeviceError> {
         while self.gate.exists() {
             thread::yield_now();
+        }
+        if self.broken.exists() {
+            let kind = DeviceErrorKind::NotDurable;
+            return Err(DeviceError::new(kind, Action::Flush, ByteRange::new(0, 0)));
         }
         Ok(())
     }

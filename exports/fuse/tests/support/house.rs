@@ -129,6 +129,11 @@ impl House {
         self.backing(name).with_extension("cacheless")
     }
 
+    /// A file that makes the volume's flushes fail for as long as it exists.
+    pub(crate) fn broken(&self, name: &str) -> PathBuf {
+        self.backing(name).with_extension("broken")
+    }
+
     /// Makes the volume read-only for the next server.
     pub(crate) fn protect(&self, name: &str) {
         let path = self.backing(name);
