@@ -114,8 +114,8 @@ impl Journal {
         self.commit(Some(volume.id()))
     }
 
-    /// Returns when the journal says what volumes of class `journal` there are now. For operations
-    /// that make, change or delete one.
+    /// Returns when the journal says what volumes of class `journal` and `image` there are now. For
+    /// operations that make, change or delete one.
     pub fn commit_table(&self) -> Result<(), FlushError> {
         self.commit(None)
     }
@@ -259,14 +259,14 @@ impl Journal {
 
     /// Waits until an image has what the volume held before it was of class `journal`.
     fn wait_until_anchored(&self, volume: &Volume) -> Result<(), JournalError> {
-        if volume.is_anchored() {
+        if needs_no_image(volume) {
             return Ok(());
         }
         let start = self.clock.now();
         let mut checkpoints = self.lock_checkpoints();
         checkpoints.unanchored_flushes += 1;
         let answer = loop {
-            if volume.is_anchored() {
+            if needs_no_image(volume) || !self.has(volume) {
                 break Ok(());
             }
             let waited = self.clock.now().saturating_sub(start);
@@ -285,6 +285,12 @@ impl Journal {
         };
         checkpoints.unanchored_flushes -= 1;
         answer
+    }
+
+    /// Whether the volume is still one of the pool's.
+    fn has(&self, volume: &Volume) -> bool {
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        engine.is_some_and(|it| it.volumes().iter().any(|listed| listed.id() == volume.id()))
     }
 
     fn forget_checkpoint(&self, position: Position) {
@@ -341,6 +347,12 @@ impl Attempts {
         self.rest = (rest * 2).min(self.options.retry_after_max);
         tries_again.then_some(rest)
     }
+}
+
+/// Whether a flush of the volume can be made true now: the journal has everything since an image,
+/// or the volume has left the class.
+fn needs_no_image(volume: &Volume) -> bool {
+    volume.is_anchored() || volume.durability() != Durability::Journal
 }
 
 fn unanchored(volume: &Volume, is_stopped: bool) -> JournalError {

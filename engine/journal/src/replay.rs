@@ -37,9 +37,9 @@ pub type Refusal = Box<dyn Error + Send + Sync>;
 
 /// Takes what a journal says, in the order in which it was committed.
 pub trait Replay {
-    /// From here on these are the volumes of class `journal`, and no others: each is as its record
-    /// says, and one that was there before under another name or with another size is the same
-    /// volume.
+    /// From here on these are the volumes of class `journal` and `image`, and no others: each is as
+    /// its record says, and one that was there before under another name or with another size is
+    /// the same volume. One of class `image` that is not there is in no image, and stays away.
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal>;
 
     /// What blocks of a volume of the last table hold from here on. A volume that is not in the

@@ -27,7 +27,8 @@ pub(crate) struct Writer {
     clock: Arc<dyn Clock>,
 }
 
-/// The volumes of class `journal` at one moment.
+/// The volumes of class `journal` and `image` at one moment. Those of class `image` are there for
+/// what they are, so that one that was deleted stays so; their contents are not.
 #[derive(Debug, Default)]
 struct Table {
     version: Option<u64>,
@@ -135,8 +136,8 @@ impl Table {
         if mem::replace(&mut self.version, version) == version {
             return false;
         }
-        let is_journaled = |volume: &Arc<Volume>| volume.durability() == Durability::Journal;
-        let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_journaled).collect();
+        let is_kept = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
+        let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_kept).collect();
         volumes.sort_by_key(|volume| volume.id());
         self.volumes.clear();
         self.encoded.clear();
@@ -163,6 +164,7 @@ impl Round {
         ids.sort_unstable();
         ids.dedup();
         let volumes = ids.iter().filter_map(|&id| table.find(id)?.volume.upgrade());
+        let volumes = volumes.filter(|volume| volume.durability() == Durability::Journal);
         let walks = volumes.filter_map(|volume| volume.walk_unjournaled()).collect();
         Self { walks, done: 0 }
     }

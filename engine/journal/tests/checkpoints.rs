@@ -162,6 +162,31 @@ fn an_image_that_knows_more_than_the_journal_is_continued() {
     assert_eq!(error.kind, JournalErrorKind::Missing);
 }
 
+/// A flush that waits for an image returns when `act` leaves nothing to wait for.
+#[track_caller]
+fn check_let_go(act: impl FnOnce(&Bed)) {
+    let bed = Bed::new(roomy());
+    let volume = bed.create_as("one", Durability::Ram);
+    write(&volume, 0, &noise(1));
+    bed.engine.set_durability("one", Durability::Journal).expect("it is there");
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| bed.journal.flush(&volume));
+        wait_until("a checkpoint is asked for", || bed.journal.needs_checkpoint());
+        act(&bed);
+        let flushed = flusher.join().expect("it does not panic");
+        flushed.expect("there is nothing to be made durable");
+    });
+    assert!(!bed.journal.needs_checkpoint());
+}
+
+#[test]
+fn a_flush_does_not_wait_for_the_image_of_a_volume_that_is_not_journaled_any_more() {
+    check_let_go(|bed| {
+        bed.engine.set_durability("one", Durability::Ram).expect("it is there");
+    });
+    check_let_go(|bed| bed.engine.delete_volume("one").expect("it is there"));
+}
+
 #[test]
 fn a_volume_that_becomes_journaled_is_flushed_once_an_image_has_it() {
     let bed = Bed::new(roomy());

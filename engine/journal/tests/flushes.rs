@@ -197,6 +197,26 @@ fn after_a_restart_the_journal_goes_on() {
     assert_eq!(shadow.block(volume.id(), 50), Some(noise(103)));
 }
 
+/// So that one that was deleted does not come back with an image of before.
+#[test]
+fn volumes_of_class_image_are_in_the_table_and_their_contents_are_not() {
+    let bed = Bed::new(small());
+    let volume = bed.create("one");
+    let imaged = bed.create_as("imaged", Durability::Image);
+    write(&volume, 0, &noise(1));
+    write(&imaged, 0, &noise(2));
+    volume.flush().expect("the disk works");
+    imaged.flush().expect("nothing is waited for");
+    let shadow = bed.recover();
+    assert_eq!((shadow.names(), shadow.block_count()), (vec!["one", "imaged"], 1));
+    bed.engine.set_durability("one", Durability::Image).expect("it is there");
+    bed.engine.delete_volume("imaged").expect("it is there");
+    bed.journal.commit_table().expect("the disk works");
+    let shadow = bed.recover();
+    assert_eq!(shadow.names(), ["one"]);
+    assert_eq!(shadow.table[0].durability(), Some(Durability::Image));
+}
+
 #[test]
 fn the_table_follows_what_becomes_of_volumes() {
     let bed = Bed::new(small());

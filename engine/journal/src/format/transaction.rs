@@ -186,7 +186,7 @@ impl<'bytes> Transaction<'bytes> {
         Ok(transaction)
     }
 
-    /// All volumes of class `journal`, if the table is in this transaction.
+    /// All volumes of class `journal` and `image`, if the table is in this transaction.
     pub fn table(&self) -> Option<&[VolumeRecord]> {
         self.table.as_deref()
     }
