@@ -92,7 +92,7 @@ impl Engine {
     /// full size fits beside what is claimed already; what it holds is stored anew, as it is.
     pub fn set_capacity(&self, name: &str, class: CapacityClass) -> Result<(), VolumeError> {
         let _administration = self.administrate();
-        let volume = self.volume(name)?;
+        let volume = self.changeable(name)?;
         if volume.capacity_class() == class {
             return Ok(());
         }
@@ -258,7 +258,6 @@ impl Volume {
     /// Claims the pages that the volume has alone once more, because a copy of its map is about to
     /// share them, and what copies of its nodes will need. The caller holds every block, and blocks
     /// are counted: no leak is being searched for. Refused when that does not fit.
-    #[expect(dead_code, reason = "no copy of a map is made yet")]
     pub(crate) fn share_pages(&self) -> Result<(), ClaimRefused> {
         if self.capacity.stage() != GUARANTEED {
             return Ok(());
@@ -277,8 +276,16 @@ impl Volume {
         Ok(())
     }
 
+    /// The volume has taken over the map of a copy, which has all of its pages and nodes too. The
+    /// caller has called [`Volume::share_pages`] under the same blocks.
+    pub(crate) fn note_all_shared(&self) {
+        if self.capacity.stage() == GUARANTEED {
+            self.capacity.shared_pages.store(0, Ordering::Relaxed);
+            self.capacity.shared_pages.store(self.own_pages(), Ordering::Relaxed);
+        }
+    }
+
     /// No copy shares pages or nodes with the volume any more. The caller holds every block.
-    #[expect(dead_code, reason = "no copy of a map is made yet")]
     pub(crate) fn unshare_pages(&self) {
         if self.capacity.stage() == GUARANTEED {
             let store = &self.shared.store;

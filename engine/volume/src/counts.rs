@@ -37,6 +37,20 @@ impl Counts {
         }
     }
 
+    /// Becomes equal to other counts. Nobody changes either meanwhile.
+    pub(crate) fn become_equal_to(&self, other: &Self) {
+        for (own, other) in self.all().into_iter().zip(other.all()) {
+            let signed = |count: u64| i64::try_from(count).expect("counts of blocks are small");
+            own.add(self.sweep_part, signed(other.sum()) - signed(own.sum()));
+        }
+    }
+
+    fn all(&self) -> [&Striped; 7] {
+        let Self { written, filled, untried, .. } = self;
+        let Self { unjournaled, unsaved, absent, damaged, .. } = self;
+        [written, filled, untried, unjournaled, unsaved, absent, damaged]
+    }
+
     /// Counts what the sweep found. The caller holds the sweep's lock.
     pub(crate) fn note_found(&self, found: Entry) {
         self.change(self.sweep_part, Entry::HOLE, found);

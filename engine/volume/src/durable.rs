@@ -90,7 +90,7 @@ impl Engine {
     /// image has it, unless nothing was ever written to it.
     pub fn set_durability(&self, name: &str, durability: Durability) -> Result<(), VolumeError> {
         let _administration = self.administrate();
-        let volume = self.volume(name)?;
+        let volume = self.changeable(name)?;
         if volume.durability() == durability {
             return Ok(());
         }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use block_device::{BLOCK_BYTES, ByteRange};
+use block_device::ByteRange;
 use page_store::{OpenError, PageStore, StoreOptions};
 use region::Region;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::copies::snapshot_name;
 use crate::error::{VolumeError, VolumeErrorKind};
+use crate::load::{End, load_volumes};
 use crate::maintain::{Maintenance, Work};
 use crate::shared::Shared;
 use crate::spec::{
@@ -16,14 +18,15 @@ use crate::spec::{
     VolumeSpec, is_size,
 };
 use crate::sweep::Sweep;
-use crate::table::{self, Shape, Stored};
+use crate::table::{self, Commit, Kind, Shape, Stored};
 use crate::usage::{PoolUsage, Recovery};
 use crate::volume::Volume;
 
 /// Nodes of a map that its deletion takes apart: 512 MiB of blocks. Maintenance does the rest.
 const NODES_DROPPED_AT_ONCE: usize = 256;
 
-type Volumes = BTreeMap<String, Arc<Volume>>;
+/// Volumes and snapshots by name; those of snapshots have an `@`.
+pub(crate) type Volumes = BTreeMap<String, Arc<Volume>>;
 
 /// The volumes of one pool. Shared by reference between threads; every method may be called from
 /// any of them.
@@ -32,7 +35,7 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     volumes: RwLock<Volumes>,
     /// Held by operations that change the volume table.
-    administration: Mutex<()>,
+    pub(crate) administration: Mutex<()>,
     maintenance: Mutex<Maintenance>,
     /// Held while the pool's size changes.
     pub(crate) resizing: Mutex<()>,
@@ -51,7 +54,7 @@ impl Engine {
         let was_clean = excess.is_none();
         let sweep = Sweep::new(excess);
         let shared = Arc::new(Shared::new(store, sweep));
-        let volumes = load_volumes(&shared, was_clean);
+        let volumes = load_volumes(&shared, End::of(was_clean));
         let listed: Vec<_> = volumes.values().cloned().collect();
         let maintenance = Maintenance::new((!was_clean).then_some(listed));
         Ok(Self {
@@ -99,6 +102,7 @@ impl Engine {
             reduction: spec.reduction,
             durability: spec.durability,
             capacity: spec.capacity,
+            kind: Kind::Volume,
         };
         if spec.capacity == CapacityClass::Guaranteed {
             self.claim_for(name, spec.size_bytes)?;
@@ -111,12 +115,13 @@ impl Engine {
             written_blocks: 0,
             fill_blocks: 0,
             untried_blocks: 0,
-            is_trimming: false,
             base: None,
             // Nothing is written, so nothing is missing in the journal.
             is_anchored: spec.durability == Durability::Journal && !is_filling,
+            origin: None,
         };
-        record.create(store, &stored, is_filling);
+        let commit = if is_filling { Commit::WhenFilled } else { Commit::Now };
+        record.create(store, &stored, commit);
         let volume = Volume::new(Arc::clone(&self.shared), record, &stored);
         if stored.shape.capacity == CapacityClass::Guaranteed {
             volume.note_claimed();
@@ -130,28 +135,63 @@ impl Engine {
         self.note_table_change();
     }
 
+    /// A volume, or a snapshot as `VOLUME@SNAPSHOT`.
     pub fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
         let volumes = self.volumes.read().expect("nobody panics with the list locked");
         let found = volumes.get(name).cloned();
         found.ok_or_else(|| VolumeError::new(VolumeErrorKind::NotFound, name))
     }
 
-    /// All volumes, by name.
+    /// All volumes, by name, without their snapshots.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        let mut all = self.listed();
+        all.retain(|volume| !volume.is_snapshot());
+        all
+    }
+
+    /// All volumes and snapshots, by name.
+    pub(crate) fn listed(&self) -> Vec<Arc<Volume>> {
         let volumes = self.volumes.read().expect("nobody panics with the list locked");
         volumes.values().cloned().collect()
     }
 
+    /// The same, and frozen copies: all maps that there are, but for volumes that are being made.
+    pub(crate) fn everything(&self) -> Vec<Arc<Volume>> {
+        let mut all = self.listed();
+        all.extend(self.shared.frozen());
+        all
+    }
+
+    /// A volume that is no snapshot.
+    pub(crate) fn changeable(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
+        let volume = self.volume(name)?;
+        match volume.is_snapshot() {
+            true => Err(VolumeError::new(VolumeErrorKind::IsSnapshot, name)),
+            false => Ok(volume),
+        }
+    }
+
     /// Deletes a volume and gives its memory back, that of a large one bit by bit in
-    /// [`Engine::maintain`]. Requests through handles that exports still hold fail with `Gone`.
+    /// [`Engine::maintain`]. Refused while it has snapshots. Requests through handles that exports
+    /// still hold fail with `Gone`.
     pub fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
-        let volume = self.volume(name)?;
+        let volume = self.changeable(name)?;
+        self.check_has_no_snapshots(&volume)?;
         self.drop_volume(&volume);
         Ok(())
     }
 
     pub(crate) fn drop_volume(&self, volume: &Arc<Volume>) {
+        self.unlist_and_retire(volume);
+        let store = &self.shared.store;
+        if !store.drop_dying(NODES_DROPPED_AT_ONCE) {
+            store.reclaim();
+        }
+    }
+
+    /// Deletes a volume or snapshot. What its map holds is for maintenance to give back.
+    pub(crate) fn unlist_and_retire(&self, volume: &Arc<Volume>) {
         volume.record.begin_deleting(&self.shared.store);
         volume.set_gone();
         self.write_volumes().retain(|_, listed| !Arc::ptr_eq(listed, volume));
@@ -159,33 +199,34 @@ impl Engine {
         self.shared.store.wait_for_readers();
         // The search for leaks must see the map before it goes.
         self.end_sweep();
-        let store = &self.shared.store;
         volume.give_up_claim();
-        let root = volume.map.root(store, &store.pin());
-        volume.record.end_deleting(store);
-        if let Some(root) = root {
-            store.retire_tree(root);
-        }
-        if !store.drop_dying(NODES_DROPPED_AT_ONCE) {
-            store.reclaim();
-        }
+        self.retire_map(volume);
     }
 
     pub fn rename_volume(&self, name: &str, new_name: VolumeName) -> Result<(), VolumeError> {
         let _administration = self.administrate();
-        let volume = self.volume(name)?;
+        let volume = self.changeable(name)?;
         if name == new_name.as_str() {
             return Ok(());
         }
         self.check_free(new_name.as_str())?;
         volume.record.rename(&self.shared.store, &new_name);
-        volume.set_name(new_name.clone());
+        self.list_under(&volume, new_name.to_string());
+        for snapshot in volume.snapshot_list() {
+            let name = snapshot_name(new_name.as_str(), &snapshot.snapshot_name());
+            self.list_under(&snapshot, name);
+        }
+        Ok(())
+    }
+
+    /// Lists a volume or snapshot under another name.
+    pub(crate) fn list_under(&self, volume: &Arc<Volume>, name: String) {
         let mut volumes = self.write_volumes();
-        volumes.remove(name);
-        volumes.insert(new_name.as_str().to_owned(), volume);
+        volumes.remove(&volume.name());
+        volume.set_name(name.clone());
+        volumes.insert(name, Arc::clone(volume));
         drop(volumes);
         self.note_table_change();
-        Ok(())
     }
 
     /// Changes a volume's size. Blocks behind the new end are lost, if `shrink` allows that.
@@ -196,7 +237,7 @@ impl Engine {
         shrink: ShrinkPolicy,
     ) -> Result<(), VolumeError> {
         let _administration = self.administrate();
-        let volume = self.volume(name)?;
+        let volume = self.changeable(name)?;
         check_size(name, size_bytes)?;
         self.end_trimming(&volume)?;
         let store = &self.shared.store;
@@ -234,7 +275,7 @@ impl Engine {
     }
 
     /// Drops what an earlier resize had to leave behind the volume's end.
-    fn end_trimming(&self, volume: &Volume) -> Result<(), VolumeError> {
+    pub(crate) fn end_trimming(&self, volume: &Volume) -> Result<(), VolumeError> {
         let store = &self.shared.store;
         if volume.record.is_trimming(store) {
             let trimmed = volume.discard_whole_blocks(behind(volume.size_bytes()));
@@ -251,7 +292,7 @@ impl Engine {
     /// it was to become.
     pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), VolumeError> {
         let _administration = self.administrate();
-        let volume = self.volume(name)?;
+        let volume = self.changeable(name)?;
         let shape = Shape { reduction, ..volume.shape() };
         volume.record.set_shape(&self.shared.store, shape);
         volume.set_reduction(reduction);
@@ -305,8 +346,12 @@ impl Engine {
     /// requests come in.
     pub fn maintain_only(&self, work: Work) -> bool {
         let mut maintenance = self.maintenance();
-        let has_more = maintenance.step(&self.shared, work, || self.volumes());
+        let has_more = maintenance.step(&self.shared, work, || self.listed());
         self.is_sweeping.store(maintenance.is_sweeping(), Ordering::Relaxed);
+        drop(maintenance);
+        if !has_more {
+            self.end_sharing();
+        }
         has_more
     }
 
@@ -315,14 +360,15 @@ impl Engine {
     pub fn close(self) {
         let store = &self.shared.store;
         self.end_sweep();
-        for volume in self.volumes() {
+        self.shared.note_closed();
+        for volume in self.listed() {
             volume.set_gone();
         }
         store.wait_for_readers();
         self.release_withheld();
         self.shared.compression.stop();
         self.maintenance().stop(&self.shared);
-        for volume in self.volumes() {
+        for volume in self.listed() {
             volume.record.set_counts(store, &volume.counts);
         }
         store.close();
@@ -356,49 +402,6 @@ impl Engine {
     }
 }
 
-/// Finds the volumes and ends what a kill interrupted. A record that cannot be read stays as it is,
-/// and so does all memory that it may name.
-fn load_volumes(shared: &Arc<Shared>, was_clean: bool) -> Volumes {
-    let mut volumes = Volumes::new();
-    for record in table::all() {
-        if record.is_being_deleted(&shared.store) || record.is_filling(&shared.store) {
-            // What is left of the map counts as leaked.
-            record.end_deleting(&shared.store);
-        }
-        let Some(stored) = record.load(&shared.store) else {
-            shared.sweep.note_damage(u64::from(record.is_live(&shared.store)));
-            continue;
-        };
-        shared.sweep.admit(&shared.store, &shared.store.pin(), record.root_word());
-        shared.sweep.begin_counting(stored.id);
-        let volume = Volume::new(Arc::clone(shared), record, &stored);
-        if was_clean {
-            // Counts that no volume of this size can have are damaged.
-            let blocks_max = stored.size_bytes / BLOCK_BYTES as u64;
-            let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
-            volume.counts.written.add(0, signed(stored.written_blocks));
-            volume.counts.filled.add(0, signed(stored.fill_blocks));
-            volume.counts.untried.add(0, signed(stored.untried_blocks));
-        }
-        if !was_clean || stored.untried_blocks > 0 {
-            volume.untried_leaves.mark_all();
-        }
-        if stored.shape.durability == Durability::Journal {
-            volume.unjournaled_leaves.mark_all();
-        }
-        if stored.is_trimming {
-            let trimmed = volume.discard_whole_blocks(behind(stored.size_bytes));
-            if trimmed.is_ok() {
-                record.end_trimming(&shared.store);
-            }
-        }
-        volume.claim_again();
-        shared.compression.watch(&volume);
-        volumes.insert(stored.name.to_string(), volume);
-    }
-    volumes
-}
-
 fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError> {
     if !is_size(size_bytes) {
         return Err(VolumeError::new(VolumeErrorKind::InvalidSize, name));
@@ -407,6 +410,6 @@ fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError> {
 }
 
 /// Everything behind a volume's end.
-fn behind(size_bytes: u64) -> ByteRange {
+pub(crate) fn behind(size_bytes: u64) -> ByteRange {
     ByteRange::new(size_bytes, SIZE_BYTES_MAX - size_bytes)
 }

@@ -15,6 +15,10 @@ pub enum VolumeErrorKind {
     TooManyVolumes,
     /// A shrink would drop blocks that hold data.
     DataBehindNewEnd,
+    /// It is a snapshot, which never changes.
+    IsSnapshot,
+    /// It has snapshots, which would be nobody's without it.
+    HasSnapshots,
     /// There is no memory for its map.
     NoSpace,
     /// Its map is damaged.
@@ -28,12 +32,14 @@ impl fmt::Display for VolumeErrorKind {
                 "a name has 1 to 63 of a-z A-Z 0-9 . _ - and begins with a letter or a digit"
             }
             Self::InvalidSize => "a size is a multiple of 4 KiB, from 4 KiB to 64 TiB",
-            Self::AlreadyExists => "a volume of that name exists",
-            Self::NotFound => "there is no volume of that name",
+            Self::AlreadyExists => "a volume or snapshot of that name exists",
+            Self::NotFound => "there is no volume or snapshot of that name",
             Self::TooManyVolumes => "the pool's volume table is full",
             Self::DataBehindNewEnd => {
                 "blocks behind the new end hold data; force the resize to drop them"
             }
+            Self::IsSnapshot => "a snapshot never changes; clone it to write to a copy",
+            Self::HasSnapshots => "it has snapshots; delete them first",
             Self::NoSpace => "the pool has no free memory left",
             Self::Damaged => "its map in memory is damaged; restore it from an image",
         })
@@ -53,5 +59,23 @@ pub struct VolumeError {
 impl VolumeError {
     pub fn new(kind: VolumeErrorKind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into(), source: None }
+    }
+}
+
+/// The snapshots that keep a volume from being deleted.
+#[derive(Debug, thiserror::Error)]
+#[error("its snapshots are {}", list(names))]
+pub(crate) struct SnapshotsLeft {
+    pub(crate) names: Vec<String>,
+}
+
+/// Names that a message lists at most.
+const LISTED_MAX: usize = 8;
+
+fn list(names: &[String]) -> String {
+    let listed = names[..names.len().min(LISTED_MAX)].join(", ");
+    match names.len().checked_sub(LISTED_MAX) {
+        None | Some(0) => listed,
+        Some(more) => format!("{listed} and {more} more"),
     }
 }

@@ -162,7 +162,7 @@ impl Engine {
     fn replace_damaged(&self, damaged: Vec<NewPage>) {
         let pages: HashMap<Entry, NewPage> =
             damaged.into_iter().map(|page| (page.entry().name(), page)).collect();
-        for volume in self.volumes() {
+        for volume in self.everything() {
             let mut from = 0;
             while let Some(leaf) = volume.next_leaf(from) {
                 for (block, page) in volume.blocks_of(leaf, &pages) {

@@ -22,6 +22,9 @@ use sync::atomic::{AtomicU64, Ordering};
 /// The most leaves remembered of a volume: 16 GiB of blocks, in 64 KiB.
 const LEAVES_MAX: u64 = 1 << 13;
 
+/// The same of a copy that only few read.
+const LEAVES_OF_COPY_MAX: u64 = 1 << 8;
+
 const NODE_BITS: u32 = 37;
 
 const OWN: u64 = 1 << 32;
@@ -37,6 +40,11 @@ impl LeafCache {
     pub(crate) fn new(leaf_count: u64) -> Self {
         let count = leaf_count.clamp(1, LEAVES_MAX).next_power_of_two();
         Self { words: (0..count).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The same for a snapshot: there may be very many.
+    pub(crate) fn new_for_copy(leaf_count: u64) -> Self {
+        Self::new(leaf_count.min(LEAVES_OF_COPY_MAX))
     }
 
     #[inline]
@@ -83,6 +91,23 @@ impl LeafCache {
         }
     }
 
+    /// No leaf is the volume's own any more. The caller holds every block.
+    pub(crate) fn share_all(&self) {
+        for word in &self.words {
+            let now = word.load(Ordering::Relaxed);
+            if now & OWN != 0 {
+                word.store(now & !OWN, Ordering::Release);
+            }
+        }
+    }
+
+    /// Forgets everything. The caller holds every block.
+    pub(crate) fn forget_all(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::Release);
+        }
+    }
+
     /// Whether a leaf that was not found could be remembered.
     pub(crate) fn has_room(&self, leaf: u64) -> bool {
         self.word(leaf).load(Ordering::Relaxed) == 0
@@ -124,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_the_volumes_own_once_that_is_known() {
+    fn a_leaf_is_the_volumes_own_until_all_are_shared() {
         let cache = LeafCache::new(4);
         let node = NodeRef::from_number(77);
         cache.remember(3, node);
@@ -133,6 +158,8 @@ mod tests {
         cache.remember_own(7, NodeRef::from_number(5));
         assert_eq!((cache.find(3), cache.find_own(3)), (Some(node), Some(node)));
         assert_eq!(cache.find_own(7), None);
+        cache.share_all();
+        assert_eq!((cache.find(3), cache.find_own(3)), (Some(node), None));
     }
 
     #[test]

@@ -13,6 +13,8 @@
 //!
 //! Maps may share nodes, and with them all that is below: see `own`.
 
+use std::ops::Range;
+
 use page_store::{NODE_ENTRY_COUNT, NodeRef, PageStore, Parent};
 use sync::Pinned;
 
@@ -100,8 +102,18 @@ impl Map {
         pinned: &Pinned<'_>,
         visit: &mut dyn FnMut(NodeRef),
     ) {
+        self.for_each_shared_inner_node(store, pinned, &mut |node, _| visit(node));
+    }
+
+    /// The same, with how many maps share each, if all of its parents count the same.
+    pub(crate) fn for_each_shared_inner_node(
+        self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        visit: &mut dyn FnMut(NodeRef, u64),
+    ) {
         if let Some(root) = self.root(store, pinned) {
-            visit_inner(store, pinned, (root, INNER_LEVELS), visit);
+            visit_inner(store, pinned, (root, INNER_LEVELS), 1, visit);
         }
     }
 
@@ -124,21 +136,83 @@ impl Map {
         }
         found
     }
+
+    /// How many maps share a leaf.
+    pub(crate) fn owners_of_leaf(self, store: &PageStore, pinned: &Pinned<'_>, leaf: u64) -> u64 {
+        let mut owners = 1;
+        let mut next = self.root(store, pinned);
+        for level in (0..=INNER_LEVELS).rev() {
+            let Some(node) = next else { break };
+            owners *= store.parent_count(pinned, node).max(1);
+            if level > 0 {
+                next = store.child(pinned, Parent::Node(node, index_at(level, leaf)));
+            }
+        }
+        owners
+    }
+}
+
+impl Map {
+    /// The first of `leaves` that is not one node in both maps, with the node that each has.
+    pub(crate) fn next_difference(
+        maps: [Self; 2],
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        leaves: Range<u64>,
+    ) -> Option<(u64, Pair)> {
+        let roots = maps.map(|map| map.root(store, pinned));
+        difference_below(store, pinned, (roots, INNER_LEVELS), leaves)
+    }
+}
+
+/// What two maps have in one place.
+type Pair = [Option<NodeRef>; 2];
+
+/// The first difference below two nodes; the first leaf is below them.
+fn difference_below(
+    store: &PageStore,
+    pinned: &Pinned<'_>,
+    (nodes, level): (Pair, u32),
+    leaves: Range<u64>,
+) -> Option<(u64, Pair)> {
+    if nodes[0] == nodes[1] {
+        return None;
+    }
+    if level == 0 {
+        return Some((leaves.start, nodes));
+    }
+    let leaves_a_child = 1_u64 << (NODE_BITS * (level - 1));
+    let mut first = leaves.start;
+    for index in index_at(level, first)..NODE_ENTRY_COUNT {
+        if first >= leaves.end {
+            break;
+        }
+        let child = |node| store.child(pinned, Parent::Node(node, index));
+        let children = nodes.map(|node| node.and_then(child));
+        let found = difference_below(store, pinned, (children, level - 1), first..leaves.end);
+        if found.is_some() {
+            return found;
+        }
+        first = (first / leaves_a_child + 1) * leaves_a_child;
+    }
+    None
 }
 
 fn visit_inner(
     store: &PageStore,
     pinned: &Pinned<'_>,
     (node, level): (NodeRef, u32),
-    visit: &mut dyn FnMut(NodeRef),
+    owners_above: u64,
+    visit: &mut dyn FnMut(NodeRef, u64),
 ) {
-    visit(node);
+    let owners = owners_above * store.parent_count(pinned, node).max(1);
+    visit(node, owners);
     if level == 1 {
         return;
     }
     for index in 0..NODE_ENTRY_COUNT {
         if let Some(child) = store.child(pinned, Parent::Node(node, index)) {
-            visit_inner(store, pinned, (child, level - 1), visit);
+            visit_inner(store, pinned, (child, level - 1), owners, visit);
         }
     }
 }

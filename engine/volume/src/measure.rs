@@ -14,18 +14,19 @@ impl Volume {
             fill_bytes: self.counts.filled.sum() * BLOCK_BYTES as u64,
             ram_bytes: 0,
         };
-        self.map.for_each_inner_node(store, &store.pin(), &mut |_| {
-            usage.ram_bytes += BLOCK_BYTES as u64;
+        self.map.for_each_shared_inner_node(store, &store.pin(), &mut |_, owners| {
+            usage.ram_bytes += BLOCK_BYTES as u64 / owners;
         });
         let mut from = 0;
         loop {
             let pinned = store.pin();
             let next = self.map.next_leaf(store, &pinned, from);
             let Some((leaf, node)) = next.filter(|_| !self.is_gone()) else { return usage };
-            usage.ram_bytes += BLOCK_BYTES as u64;
+            let owners = self.map.owners_of_leaf(store, &pinned, leaf);
+            usage.ram_bytes += BLOCK_BYTES as u64 / owners;
             for index in 0..NODE_ENTRY_COUNT {
                 let entry = store.entry(&pinned, node, index);
-                usage.ram_bytes += store.entry_share_bytes(&pinned, entry).unwrap_or(0);
+                usage.ram_bytes += store.entry_share_bytes(&pinned, entry).unwrap_or(0) / owners;
             }
             from = leaf + 1;
         }

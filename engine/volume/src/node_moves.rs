@@ -28,7 +28,8 @@ pub(crate) type AllVolumes<'engine> = dyn Fn() -> Vec<Arc<Volume>> + 'engine;
 pub(crate) struct NodeMoves<'engine> {
     shared: &'engine Shared,
     all: &'engine AllVolumes<'engine>,
-    /// Copies of nodes that several parents name, with a reference of ours to each.
+    /// Copies of nodes that several parents name, with a reference of ours to the copy, and to the
+    /// node: while it seems shared, nobody changes it in its place.
     copies: HashMap<NodeRef, NodeRef>,
 }
 
@@ -70,7 +71,8 @@ impl<'engine> NodeMoves<'engine> {
 
     /// Lets go of the copies.
     pub(crate) fn end(self) {
-        for copy in self.copies.into_values() {
+        for (node, copy) in self.copies {
+            self.shared.store.retire_tree(node);
             self.shared.store.retire_tree(copy);
         }
     }
@@ -132,15 +134,19 @@ impl<'engine> NodeMoves<'engine> {
             return;
         }
         let has_others = store.parent_count(pinned, node) > 1;
-        if has_others && self.copies.len() == MOVED_MAX {
+        if has_others && (self.copies.len() == MOVED_MAX || store.share_node(pinned, node).is_err())
+        {
             return;
         }
         // Without memory the node stays where it is.
-        if let Ok(copy) = lane.copy_node(pinned, (parent, node), Purpose::Housekeeping)
-            && has_others
-            && store.share_node(pinned, copy).is_ok()
-        {
-            self.copies.insert(node, copy);
+        let copy = lane.copy_node(pinned, (parent, node), Purpose::Housekeeping);
+        if has_others {
+            match copy {
+                Ok(copy) if store.share_node(pinned, copy).is_ok() => {
+                    self.copies.insert(node, copy);
+                }
+                Ok(_) | Err(_) => store.retire_tree(node),
+            }
         }
     }
 }

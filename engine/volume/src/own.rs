@@ -38,14 +38,21 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    pub(crate) fn new(is_possible: bool) -> Self {
-        Self { is_possible: AtomicBool::new(is_possible), path: Mutex::new(()) }
-    }
-
     /// The caller holds a block of the volume, or takes the answer as a guess.
     #[inline]
     pub(crate) fn is_possible(&self) -> bool {
         self.is_possible.load(Ordering::Relaxed)
+    }
+
+    /// The caller holds every block.
+    pub(crate) fn begin(&self) {
+        self.is_possible.store(true, Ordering::Relaxed);
+    }
+
+    /// No node is shared any more, nor has another parent than one on its way out. The caller holds
+    /// every block.
+    pub(crate) fn end(&self) {
+        self.is_possible.store(false, Ordering::Relaxed);
     }
 
     fn hold_path(&self) -> MutexGuard<'_, ()> {

@@ -8,6 +8,7 @@ use page_store::{Entry, EntryKind, NodeRef, PageBytes};
 use sync::Pinned;
 
 use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::runs::Runs;
 use crate::volume::{Piece, Volume, data_range, pieces};
 
 /// Bytes read under one pin: what is dropped meanwhile cannot be freed.
@@ -172,7 +173,7 @@ impl Volume {
         range: ByteRange,
         count_max: usize,
     ) -> Result<Vec<Extent>, DeviceError> {
-        let mut extents = Extents { list: Vec::new(), count_max };
+        let mut extents = Runs::new(count_max);
         let mut at = range.start;
         let end = range.start.saturating_add(range.length);
         // Once at least: an empty range has to fit the volume too.
@@ -184,12 +185,17 @@ impl Volume {
             }
             at = self.list_leaf(&pinned, at, end, &mut extents);
         }
-        extents.list.truncate(count_max);
-        Ok(extents.list)
+        Ok(extents.into_list(|range, kind| Extent { range, kind }))
     }
 
     /// Adds what is known up to the end of the next leaf. Returns where that is.
-    fn list_leaf(&self, pinned: &Pinned<'_>, at: u64, end: u64, extents: &mut Extents) -> u64 {
+    fn list_leaf(
+        &self,
+        pinned: &Pinned<'_>,
+        at: u64,
+        end: u64,
+        extents: &mut Runs<ExtentKind>,
+    ) -> u64 {
         let block_bytes = BLOCK_BYTES as u64;
         let leaf_bytes = LEAF_BLOCKS * block_bytes;
         let next = self.map.next_leaf(&self.shared.store, pinned, at / leaf_bytes);
@@ -209,30 +215,6 @@ impl Volume {
             from = until;
         }
         last
-    }
-}
-
-/// A list of runs that grows until it is one longer than wanted: then its last is complete.
-struct Extents {
-    list: Vec<Extent>,
-    count_max: usize,
-}
-
-impl Extents {
-    fn add(&mut self, from: u64, until: u64, kind: ExtentKind) {
-        if from == until {
-            return;
-        }
-        let is_full = self.is_full();
-        match self.list.last_mut() {
-            Some(last) if last.kind == kind => last.range.length += until - from,
-            _ if is_full => {}
-            _ => self.list.push(Extent { range: ByteRange::new(from, until - from), kind }),
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.list.len() > self.count_max
     }
 }
 

@@ -97,7 +97,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let store = &self.shared.store;
-        let mut evacuation = Evacuation::of_leaving(self.volumes());
+        let mut evacuation = Evacuation::of_leaving(self.everything());
         let mut result = progress(store.leaving_bytes(leaving));
         while result.is_continue() && evacuation.step(&self.shared) {
             result = progress(store.leaving_bytes(leaving));
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     fn move_nodes(&self, progress: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
-        let all = || self.volumes();
+        let all = || self.everything();
         let mut moves = NodeMoves::new(&self.shared, &all);
         let mut result = ControlFlow::Continue(());
         for volume in all() {

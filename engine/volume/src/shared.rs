@@ -1,12 +1,12 @@
 //! What the volumes of one pool share.
 
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use block_device::{DeviceError, DeviceErrorKind};
 use codec::Block;
 use page_store::{DecodeError, Entry, PageStore};
 use sync::Pinned;
-use sync::atomic::AtomicBool;
+use sync::atomic::{AtomicBool, Ordering};
 
 use crate::compress::{Compression, Progress};
 use crate::hooks::{
@@ -47,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) moves: Mutex<()>,
     /// The pool is being made smaller: other evacuations would work against it.
     pub(crate) is_shrinking: AtomicBool,
+    is_closed: AtomicBool,
+    /// Frozen copies, some of which are gone.
+    frozen: Mutex<Vec<Weak<Volume>>>,
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
@@ -64,11 +67,34 @@ impl Shared {
             compression: Compression::new(),
             moves: Mutex::new(()),
             is_shrinking: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            frozen: Mutex::default(),
             shortage: Mutex::new(()),
             integrity: Integrity::default(),
             flush_target: OnceLock::new(),
             page_source: RwLock::new(None),
         }
+    }
+
+    /// The frozen copies that there are.
+    pub(crate) fn frozen(&self) -> Vec<Arc<Volume>> {
+        let frozen = self.frozen.lock().expect("nobody panics with the list locked");
+        frozen.iter().filter_map(Weak::upgrade).filter(|volume| !volume.is_gone()).collect()
+    }
+
+    pub(crate) fn add_frozen(&self, volume: &Arc<Volume>) {
+        let mut frozen = self.frozen.lock().expect("nobody panics with the list locked");
+        frozen.retain(|volume| volume.strong_count() > 0);
+        frozen.push(Arc::downgrade(volume));
+    }
+
+    /// The pool is left in order: nothing is to be stored any more.
+    pub(crate) fn note_closed(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Whether so little is free that what can shrink must not be stored as it is.

@@ -5,20 +5,25 @@
 //!             dropped; bit 9: which of the two names counts
 //! word 1      id
 //! word 2      size in bytes
-//! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity
+//! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity,
+//!             kind (0 volume, 1 snapshot, 2 copy that is dropped at the next opening)
 //! word 4      root of the map
-//! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only
+//! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only,
+//!             but always for snapshots
 //! words 8-15, 16-23   names, padded with zeros
+//! words 24, 25        id of the volume that this is a copy of, and when it was made (Unix seconds)
 //! words 26, 27        the image that has what is not marked as unsaved, and the volume's id there
 //! word 28     1: the journal and the image it starts from have all that is not marked
+//! word 29     group of copies that this was made with: counts once the group is committed
+//! word 31     record whose map, size and image this one is to have, if not 0
 //! ```
 //!
-//! Record 0 is no volume: its word 0 is the next id, words 2 and 3 the id of the durable set, word
-//! 4 the image that absent entries are in, word 5 whether the pool is being restored. Each change
-//! commits by one store of word 0 or of the word changed.
+//! Record 0 is no volume: its word 0 is the next id, word 1 the last committed group, words 2 and 3
+//! the id of the durable set, word 4 the image that absent entries are in, word 5 whether the pool
+//! is being restored. Each change commits by one store of word 0 or of the word changed.
 
 use block_device::SectorSize;
-use page_store::{PageStore, ROOT_WORD_COUNT};
+use page_store::{NodeRef, PageStore, Parent, ROOT_WORD_COUNT};
 
 use crate::counts::Counts;
 use crate::spec::{CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size};
@@ -39,8 +44,13 @@ const NAME_WORDS: usize = 8;
 const BASE_IMAGE: usize = 26;
 const BASE_ID: usize = 27;
 const ANCHORED: usize = 28;
+const ORIGIN: usize = 24;
+const CREATED: usize = 25;
+const GROUP: usize = 29;
+const REVERTING: usize = 31;
 
 /// Words of record 0.
+const COMMITTED_GROUP: usize = 1;
 const SET_ID: [usize; 2] = [2, 3];
 const ABSENT_IMAGE: usize = 4;
 const RESTORING: usize = 5;
@@ -70,10 +80,40 @@ pub(crate) struct Stored {
     pub(crate) written_blocks: u64,
     pub(crate) fill_blocks: u64,
     pub(crate) untried_blocks: u64,
-    /// Blocks behind the end may still be mapped.
-    pub(crate) is_trimming: bool,
     pub(crate) base: Option<ImageBase>,
     pub(crate) is_anchored: bool,
+    pub(crate) origin: Option<Origin>,
+}
+
+/// What a copy was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) volume_id: u64,
+    pub(crate) created_unix_seconds: u64,
+}
+
+/// When a new record counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// At once.
+    Now,
+    /// When the map has been filled from an image.
+    WhenFilled,
+    /// With this group of copies.
+    WithGroup(u64),
+}
+
+/// What a map is kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Volume,
+    Snapshot,
+    /// A copy for somebody who reads it: goes with whoever made it.
+    Frozen,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Volume, Self::Snapshot, Self::Frozen];
 }
 
 /// What kind of volume a record is of.
@@ -83,6 +123,7 @@ pub(crate) struct Shape {
     pub(crate) reduction: Reduction,
     pub(crate) durability: Durability,
     pub(crate) capacity: CapacityClass,
+    pub(crate) kind: Kind,
 }
 
 impl Shape {
@@ -97,6 +138,7 @@ impl Shape {
             reduction: *Reduction::ALL.get(byte(1))?,
             durability: *Durability::ALL.get(byte(2))?,
             capacity: *CapacityClass::ALL.get(byte(3))?,
+            kind: *Kind::ALL.get(byte(4))?,
         })
     }
 
@@ -105,7 +147,8 @@ impl Shape {
         let reduction = position(&Reduction::ALL, self.reduction);
         let durability = position(&Durability::ALL, self.durability);
         let capacity = position(&CapacityClass::ALL, self.capacity);
-        sector | (reduction << 8) | (durability << 16) | (capacity << 24)
+        let kind = position(&Kind::ALL, self.kind);
+        sector | (reduction << 8) | (durability << 16) | (capacity << 24) | (kind << 32)
     }
 }
 
@@ -166,6 +209,16 @@ pub(crate) fn take_id(store: &PageStore, wish: Option<u64>) -> u64 {
     id
 }
 
+/// The group that the next copies are made with.
+pub(crate) fn next_group(store: &PageStore) -> u64 {
+    store.root_word(COMMITTED_GROUP) + 1
+}
+
+/// All records of the group count from here on.
+pub(crate) fn commit_group(store: &PageStore, group: u64) {
+    store.set_root_word(COMMITTED_GROUP, group);
+}
+
 pub(crate) fn all() -> impl Iterator<Item = Record> {
     (1..RECORD_COUNT).map(Record)
 }
@@ -176,12 +229,23 @@ impl Record {
         self.word(ROOT)
     }
 
+    /// The root of the map.
+    pub(crate) fn root(self, store: &PageStore) -> Option<NodeRef> {
+        store.child(&store.pin(), Parent::Root(self.root_word()))
+    }
+
     pub(crate) fn is_free(self, store: &PageStore) -> bool {
         self.get(store, STATE) & STATE_MASK == FREE
     }
 
     pub(crate) fn is_live(self, store: &PageStore) -> bool {
         self.get(store, STATE) & STATE_MASK == LIVE
+    }
+
+    /// Whether it is of a copy that was to go with whoever made it.
+    pub(crate) fn is_frozen(self, store: &PageStore) -> bool {
+        let shape = Shape::from_word(self.get(store, SHAPE));
+        self.is_live(store) && shape.is_some_and(|shape| shape.kind == Kind::Frozen)
     }
 
     pub(crate) fn is_being_deleted(self, store: &PageStore) -> bool {
@@ -207,15 +271,14 @@ impl Record {
             written_blocks: self.get(store, WRITTEN),
             fill_blocks: self.get(store, FILLED),
             untried_blocks: self.get(store, UNTRIED),
-            is_trimming: state & TRIMMING != 0,
             base: self.base(store),
             is_anchored: self.get(store, ANCHORED) == 1,
+            origin: self.origin(store),
         })
     }
 
-    /// Fills a free record; the volume is there when this returns, or a kill deletes it as long as
-    /// it is `filling`.
-    pub(crate) fn create(self, store: &PageStore, volume: &Stored, is_filling: bool) {
+    /// Fills a free record. Until it counts, a kill deletes it.
+    pub(crate) fn create(self, store: &PageStore, volume: &Stored, commit: Commit) {
         self.store_name(store, NAMES[0], &volume.name);
         self.set(store, ID, volume.id);
         self.set(store, SIZE, volume.size_bytes);
@@ -223,7 +286,43 @@ impl Record {
         self.set_shape(store, volume.shape);
         self.set_base(store, volume.base);
         self.set_anchored(store, volume.is_anchored);
-        self.set(store, STATE, LIVE | if is_filling { FILLING } else { 0 });
+        self.set(store, ORIGIN, volume.origin.map_or(0, |origin| origin.volume_id));
+        self.set(store, CREATED, volume.origin.map_or(0, |origin| origin.created_unix_seconds));
+        self.set(store, GROUP, if let Commit::WithGroup(group) = commit { group } else { 0 });
+        self.set(store, REVERTING, 0);
+        self.set(store, STATE, LIVE | if commit == Commit::WhenFilled { FILLING } else { 0 });
+    }
+
+    /// Whether a kill came before a group of copies was complete.
+    pub(crate) fn is_uncommitted(self, store: &PageStore) -> bool {
+        self.is_live(store) && self.get(store, GROUP) > store.root_word(COMMITTED_GROUP)
+    }
+
+    fn origin(self, store: &PageStore) -> Option<Origin> {
+        let volume_id = self.get(store, ORIGIN);
+        let created_unix_seconds = self.get(store, CREATED);
+        (volume_id != 0).then_some(Origin { volume_id, created_unix_seconds })
+    }
+
+    /// The volume is to be what another record says, to whose root a reference was added for this
+    /// volume. What its own root word names is the caller's from here on. A kill does not undo it:
+    /// [`Record::end_reverting`] goes on.
+    pub(crate) fn begin_reverting(self, store: &PageStore, to: Self) {
+        self.set(store, REVERTING, to.0 as u64);
+    }
+
+    /// Becomes what another record says, if that was begun.
+    pub(crate) fn end_reverting(self, store: &PageStore) {
+        let to = usize::try_from(self.get(store, REVERTING)).expect("records fit memory");
+        if !self.is_live(store) || to == 0 || to >= RECORD_COUNT {
+            return;
+        }
+        let to = Self(to);
+        self.set_anchored(store, false);
+        self.set_base(store, to.base(store));
+        self.set(store, ROOT, to.get(store, ROOT));
+        self.set(store, SIZE, to.get(store, SIZE));
+        self.set(store, REVERTING, 0);
     }
 
     /// Whether a kill came while the map was being filled.
@@ -242,7 +341,9 @@ impl Record {
     pub(crate) fn base(self, store: &PageStore) -> Option<ImageBase> {
         let image = self.get(store, BASE_IMAGE);
         let volume_id = self.get(store, BASE_ID);
-        (image != 0).then_some(ImageBase { image, volume_id })
+        // Read again: it may be changing, and is none then.
+        let is_stable = image != 0 && self.get(store, BASE_IMAGE) == image;
+        is_stable.then_some(ImageBase { image, volume_id })
     }
 
     /// Sets the base. A kill in between leaves none.
@@ -275,6 +376,7 @@ impl Record {
         self.set(store, STATE, state);
     }
 
+    /// Whether blocks behind the end may still be mapped.
     pub(crate) fn is_trimming(self, store: &PageStore) -> bool {
         self.get(store, STATE) & TRIMMING != 0
     }
@@ -295,6 +397,11 @@ impl Record {
     pub(crate) fn end_deleting(self, store: &PageStore) {
         self.set(store, ROOT, 0);
         self.set(store, STATE, FREE);
+    }
+
+    /// The name that counts; a snapshot has its own alone. `None` if it is damaged.
+    pub(crate) fn name(self, store: &PageStore) -> Option<VolumeName> {
+        self.load_name(store, self.get(store, STATE))
     }
 
     fn load_name(self, store: &PageStore, state: u64) -> Option<VolumeName> {

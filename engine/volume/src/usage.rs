@@ -23,7 +23,7 @@ pub struct PoolUsage {
     pub table_bytes: u64,
     /// Free slots of slabs in use, and what does not divide into slots.
     pub slack_bytes: u64,
-    /// Readable bytes that were written and not discarded, over all volumes.
+    /// Readable bytes that were written and not discarded, over all volumes without snapshots.
     pub written_bytes: u64,
     /// Of `written_bytes`: those in blocks that a fill pattern describes, without a page.
     pub fill_bytes: u64,
@@ -45,8 +45,8 @@ pub struct VolumeUsage {
     pub written_bytes: u64,
     /// Of `written_bytes`: those that a fill pattern describes.
     pub fill_bytes: u64,
-    /// RAM that the volume answers for: its map, and of each page its share (a page of two
-    /// references counts half for each).
+    /// RAM that the volume answers for: its share of each node of its map and of each page (a page
+    /// of two references counts half for each, and half of that where two maps share the leaf).
     pub ram_bytes: u64,
 }
 

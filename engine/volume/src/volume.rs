@@ -4,8 +4,8 @@ use std::io::IoSlice;
 use std::sync::{Arc, Mutex, Weak};
 
 use block_device::{
-    Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, IO_BYTES_MAX,
-    SectorSize, WriteCache, Zeroes,
+    Action, BlockDevice, ByteRange, ChangeExtent, DeviceError, DeviceErrorKind, Extent, Geometry,
+    IO_BYTES_MAX, SectorSize, SnapshotId, SnapshotInfo, WriteCache, Zeroes,
 };
 use codec::BLOCK_BYTES;
 use page_store::{Compression, NodeRef, Policy};
@@ -19,8 +19,8 @@ use crate::leaf_marks::LeafMarks;
 use crate::map::{LEAF_BLOCKS, Map};
 use crate::own::Sharing;
 use crate::shared::Shared;
-use crate::spec::{Durability, Reduction, VolumeName};
-use crate::table::{ImageBase, Record, Shape, Stored};
+use crate::spec::{Durability, Reduction};
+use crate::table::{ImageBase, Kind, Origin, Record, Shape, Stored};
 use crate::usage::VolumeUsage;
 
 /// An open volume. Handles outlive the volume's deletion; their requests then fail with `Gone`.
@@ -34,7 +34,11 @@ pub struct Volume {
     pub(crate) sharing: Sharing,
     id: u64,
     pub(crate) sector: SectorSize,
-    name: Mutex<VolumeName>,
+    pub(crate) kind: Kind,
+    origin: Option<Origin>,
+    name: Mutex<String>,
+    /// Those that have not been deleted when they were last looked at, oldest first.
+    snapshots: Mutex<Vec<Weak<Volume>>>,
     size_bytes: AtomicU64,
     reduction: AtomicU8,
     durability: AtomicU8,
@@ -57,11 +61,17 @@ impl Volume {
             shared,
             record,
             map: Map { root_word: record.root_word() },
-            leaves: LeafCache::new(leaf_count),
-            sharing: Sharing::new(false),
+            leaves: match shape.kind {
+                Kind::Volume => LeafCache::new(leaf_count),
+                Kind::Snapshot | Kind::Frozen => LeafCache::new_for_copy(leaf_count),
+            },
+            sharing: Sharing::default(),
             id: stored.id,
             sector: shape.sector,
-            name: Mutex::new(stored.name.clone()),
+            kind: shape.kind,
+            origin: stored.origin,
+            name: Mutex::new(stored.name.to_string()),
+            snapshots: Mutex::default(),
             size_bytes: AtomicU64::new(stored.size_bytes),
             reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
             durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
@@ -74,8 +84,49 @@ impl Volume {
         })
     }
 
+    /// Its name; that of a snapshot is `VOLUME@SNAPSHOT`.
     pub fn name(&self) -> String {
-        self.name.lock().expect("nobody panics with a name locked").to_string()
+        self.name.lock().expect("nobody panics with a name locked").clone()
+    }
+
+    /// Whether it is a copy that never changes.
+    pub fn is_snapshot(&self) -> bool {
+        self.kind == Kind::Snapshot
+    }
+
+    /// The name of a snapshot without its volume's.
+    pub fn snapshot_name(&self) -> String {
+        let name = self.name();
+        name.split_once('@').map_or("", |(_, snapshot)| snapshot).to_owned()
+    }
+
+    /// Id of the volume or snapshot that this is a snapshot, clone or frozen copy of.
+    pub fn origin_id(&self) -> Option<u64> {
+        self.origin.map(|origin| origin.volume_id)
+    }
+
+    /// When the copy was made, as whoever made it said; 0 when that is not known.
+    pub fn created_unix_seconds(&self) -> u64 {
+        self.origin.map_or(0, |origin| origin.created_unix_seconds)
+    }
+
+    /// The volume's snapshots, oldest first.
+    pub fn snapshot_list(&self) -> Vec<Arc<Volume>> {
+        let mut snapshots = self.lock_snapshots();
+        let mut list: Vec<_> = snapshots.iter().filter_map(Weak::upgrade).collect();
+        list.retain(|snapshot| !snapshot.is_gone());
+        *snapshots = list.iter().map(Arc::downgrade).collect();
+        list
+    }
+
+    pub(crate) fn add_snapshot(&self, snapshot: &Arc<Volume>) {
+        let mut snapshots = self.lock_snapshots();
+        snapshots.push(Arc::downgrade(snapshot));
+        snapshots.sort_by_key(|snapshot| snapshot.upgrade().map_or(0, |snapshot| snapshot.id()));
+    }
+
+    fn lock_snapshots(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Volume>>> {
+        self.snapshots.lock().expect("nobody panics with the snapshots locked")
     }
 
     /// Never given to another volume of this pool, also after renames and restarts. Not zero.
@@ -97,7 +148,7 @@ impl Volume {
         self.measure()
     }
 
-    pub(crate) fn set_name(&self, name: VolumeName) {
+    pub(crate) fn set_name(&self, name: String) {
         *self.name.lock().expect("nobody panics with a name locked") = name;
     }
 
@@ -117,7 +168,8 @@ impl Volume {
     /// Whether flushes go to the journal.
     #[inline]
     pub(crate) fn is_journaled(&self) -> bool {
-        self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
+        self.kind == Kind::Volume
+            && self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
     }
 
     /// Whether the journal, and the image that it starts from, have all that is not marked. A
@@ -150,6 +202,7 @@ impl Volume {
             reduction: self.reduction(),
             durability: self.durability(),
             capacity: self.capacity_class(),
+            kind: self.kind,
         }
     }
 
@@ -221,8 +274,11 @@ impl Volume {
         action: Action,
         range: ByteRange,
     ) -> Result<(), DeviceError> {
+        let changes = matches!(action, Action::Write | Action::WriteZeroes | Action::Discard);
         let kind = if self.is_gone() {
             DeviceErrorKind::Gone
+        } else if changes && self.kind != Kind::Volume {
+            DeviceErrorKind::ReadOnly
         } else if !range.fits(self.size_bytes()) {
             DeviceErrorKind::OutOfRange
         } else {
@@ -340,14 +396,40 @@ impl BlockDevice for Volume {
     }
 
     fn write_cache(&self) -> WriteCache {
-        match self.durability() {
-            Durability::Ram | Durability::Image => WriteCache::Absent,
-            Durability::Journal => WriteCache::Volatile,
+        match self.is_journaled() {
+            false => WriteCache::Absent,
+            true => WriteCache::Volatile,
         }
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.kind != Kind::Volume
     }
 
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
         self.list_extents(range, count_max)
+    }
+
+    fn snapshots(&self) -> Vec<SnapshotInfo> {
+        let info = |snapshot: &Arc<Volume>| SnapshotInfo {
+            id: SnapshotId(snapshot.id()),
+            name: snapshot.snapshot_name(),
+        };
+        self.snapshot_list().iter().map(info).collect()
+    }
+
+    fn changed_extents(
+        &self,
+        since: SnapshotId,
+        range: ByteRange,
+        count_max: usize,
+    ) -> Result<Vec<ChangeExtent>, DeviceError> {
+        let snapshots = self.snapshot_list();
+        let snapshot = snapshots.iter().find(|snapshot| snapshot.id() == since.0);
+        let snapshot = snapshot.ok_or_else(|| {
+            DeviceError::new(DeviceErrorKind::NoSnapshot, Action::ListChanges, range)
+        })?;
+        self.list_changes(snapshot, range, count_max)
     }
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use block_device::{ByteRange, Zeroes};
 use model::{Contents, Operation, Reopening, Request, Shrink, Texture};
-use support::{Explored, Points, Scenario, create, delete, discard, maintain, write};
+use support::{Explored, Points, Scenario, create, delete, discard, maintain, snapshot, write};
 
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 4 * MIB;
@@ -198,4 +198,112 @@ fn moving_pages_out_of_sparse_slabs() {
     let explored = check("evacuation", &prepare, &[maintain(200)]);
     // 32 pages at least are copied, each with two stores of bytes and one of its word.
     assert!(explored.stores > 100, "pages were moved");
+}
+
+#[test]
+fn making_snapshots_of_one_instant_and_deleting_them() {
+    let act = [
+        snapshot([0, 1], 0),
+        write(0, 3, 2, Texture::Noise),
+        snapshot([0, 0], 1),
+        Operation::RenameSnapshot { slot: 0, snapshot: 1, to: 2 },
+        Operation::DeleteSnapshot { slot: 0, snapshot: 0 },
+        maintain(3),
+        Operation::DeleteSnapshot { slot: 1, snapshot: 0 },
+        delete(1),
+    ];
+    check("snapshots", &furnished(), &act);
+}
+
+/// In leaves that are shared, in new ones below shared nodes, and in those copied already.
+#[test]
+fn changing_maps_that_share_nodes() {
+    let prepare = [furnished(), vec![snapshot([0, 1], 0)]].concat();
+    let act = [
+        write(0, 4, 2, Texture::Noise),
+        write(0, 4, 2, Texture::Text),
+        write(0, 3 * LEAF, 1, Texture::Noise),
+        write_bytes(0, 4096 * (LEAF + 20) + 100, 512, Texture::Noise),
+        discard(1, 2, 5),
+        discard(1, 0, LEAF),
+        request(0, Request::WriteZeroes(ByteRange::new(100, 20_000), Zeroes::Unmap)),
+        maintain(4),
+    ];
+    check("shared nodes", &prepare, &act);
+}
+
+#[test]
+fn cloning_and_changing_clones() {
+    let prepare = [furnished(), vec![snapshot([0, 0], 0), write(0, 1, 1, Texture::Noise)]].concat();
+    let act = [
+        Operation::Clone { slot: 0, snapshot: Some(0), to: 2 },
+        Operation::Clone { slot: 0, snapshot: None, to: 3 },
+        write(2, 1, 2, Texture::FewNoises),
+        discard(3, LEAF - 4, LEAF),
+        delete(3),
+        Operation::Rename { slot: 0, to: 3 },
+        maintain(3),
+        delete(2),
+    ];
+    check("clones", &prepare, &act);
+}
+
+#[test]
+fn restoring_a_snapshot_of_another_size() {
+    let resize = |size_bytes| Operation::Resize { slot: 0, size_bytes, shrink: Shrink::DropData };
+    let prepare =
+        [furnished(), vec![snapshot([0, 0], 0), resize(MIB), write(0, 2, 3, Texture::Text)]]
+            .concat();
+    let act = [
+        Operation::Restore { slot: 0, snapshot: 0 },
+        write(0, 2, 2, Texture::Noise),
+        snapshot([0, 0], 1),
+        resize(2 * MIB),
+        Operation::Restore { slot: 0, snapshot: 1 },
+        Operation::DeleteSnapshot { slot: 0, snapshot: 0 },
+        maintain(3),
+    ];
+    check("restore", &prepare, &act);
+}
+
+/// Nodes that are shared are shown once, whoever comes first.
+#[test]
+fn searching_for_leaks_in_maps_that_share_nodes() {
+    let prepare = [
+        furnished(),
+        vec![
+            snapshot([0, 1], 0),
+            write(0, 2, 2, Texture::Noise),
+            Operation::Clone { slot: 0, snapshot: Some(0), to: 2 },
+        ],
+    ]
+    .concat();
+    // Dropped, not closed: the act begins with what a kill leaves.
+    let act = [
+        write(0, LEAF + 1, 1, Texture::FewNoises),
+        write(2, 2, 3, Texture::FewNoises),
+        maintain(1),
+        discard(1, 0, LEAF),
+        Operation::DeleteSnapshot { slot: 0, snapshot: 0 },
+        maintain(50),
+        write(2, LEAF, 4, Texture::FewTexts),
+    ];
+    check("search for leaks in shared maps", &prepare, &act);
+}
+
+/// Pages move in leaves that maps share, and in copies of them.
+#[test]
+fn compressing_in_maps_that_share_nodes() {
+    let act = [
+        write(0, 0, 16, Texture::Text),
+        snapshot([0, 0], 0),
+        write(0, 3, 2, Texture::Noise),
+        Operation::Clone { slot: 0, snapshot: Some(0), to: 2 },
+        maintain(8),
+        write(2, 5, 2, Texture::FewTexts),
+        maintain(8),
+        Operation::DeleteSnapshot { slot: 0, snapshot: 0 },
+        maintain(4),
+    ];
+    check("compression in shared maps", &furnished(), &act);
 }

@@ -16,12 +16,33 @@ fn random_schedules() {
         size_bytes_max: 2 * MIB,
         length_max: 64 << 10,
         fill_up_one_in: 0,
+        copies_one_in: 0,
     };
     for_each_seed("cargo test -p crash --test schedules random", 40, |seed| {
         let operations = Schedule::random(seed, shape).operations;
         let (prepare, act) = operations.split_at(30);
         let name = format!("schedule {seed}");
         let scenario = Scenario { name: &name, pool_bytes: 4 * MIB, prepare, act };
+        scenario.explore(Points::Sampled { first: 0, count: 30, double_one_in: 10 });
+    });
+}
+
+/// Goal: the same for copies of maps, and for changes of maps that share nodes.
+/// Method: as above, with snapshots, clones and restores among the operations.
+#[test]
+fn random_schedules_with_copies() {
+    let shape = ScheduleShape {
+        operation_count: 60,
+        size_bytes_max: 3 * MIB,
+        length_max: 64 << 10,
+        fill_up_one_in: 0,
+        copies_one_in: 4,
+    };
+    for_each_seed("cargo test -p crash --test schedules copies", 40, |seed| {
+        let operations = Schedule::random(seed, shape).operations;
+        let (prepare, act) = operations.split_at(30);
+        let name = format!("schedule {seed} with copies");
+        let scenario = Scenario { name: &name, pool_bytes: 6 * MIB, prepare, act };
         scenario.explore(Points::Sampled { first: 0, count: 30, double_one_in: 10 });
     });
 }

@@ -41,6 +41,14 @@ pub fn check_same(device: &dyn BlockDevice, model: &ModelVolume) {
     }
 }
 
+/// Whether the device holds what the model does.
+pub fn is_same(device: &dyn BlockDevice, model: &ModelVolume) -> bool {
+    device.geometry().size_bytes == model.geometry().size_bytes
+        && all_blocks(device, &[model])
+            .into_iter()
+            .all(|block| observe(device, block) == model.block(block))
+}
+
 /// Fails unless one block of the device is what it is in the model.
 #[track_caller]
 pub fn check_same_block(device: &dyn BlockDevice, model: &ModelVolume, block: u64) {

@@ -18,12 +18,12 @@ mod seeds;
 mod state;
 mod volume;
 
-pub use compare::{check_old_or_new, check_same, check_same_block, observe};
+pub use compare::{check_old_or_new, check_same, check_same_block, is_same, observe};
 pub use contents::{Contents, Texture};
 pub use pool::{ModelPool, ModelRefusal, Shrink};
 pub use random::Random;
 pub use request::{Answer, Request};
-pub use schedule::{Operation, Reopening, SLOT_COUNT, Schedule, ScheduleShape};
+pub use schedule::{Operation, Reopening, SLOT_COUNT, SNAPSHOT_COUNT, Schedule, ScheduleShape};
 pub use seeds::{SEED_COUNT_VARIABLE, SEED_VARIABLE, for_each_seed};
 pub use volume::ModelVolume;
 

@@ -10,6 +10,9 @@ use crate::request::Request;
 /// Volumes of a schedule, by number; each has a name of its own.
 pub const SLOT_COUNT: usize = 4;
 
+/// Snapshots of each volume of a schedule, by number.
+pub const SNAPSHOT_COUNT: usize = 3;
+
 /// Bytes that one leaf of a map covers: requests like to lie across its borders.
 const LEAF_BYTES: u64 = 512 * BLOCK_BYTES as u64;
 
@@ -51,6 +54,36 @@ pub enum Operation {
         slot: usize,
         reduction: usize,
     },
+    /// Snapshots of one instant: of one volume, if both are the same.
+    Snapshot {
+        slots: [usize; 2],
+        snapshot: usize,
+    },
+    RenameSnapshot {
+        slot: usize,
+        snapshot: usize,
+        to: usize,
+    },
+    DeleteSnapshot {
+        slot: usize,
+        snapshot: usize,
+    },
+    SnapshotRequest {
+        slot: usize,
+        snapshot: usize,
+        request: Request,
+    },
+    /// A copy of a volume, or of its snapshot, as another volume.
+    Clone {
+        slot: usize,
+        snapshot: Option<usize>,
+        to: usize,
+    },
+    /// The volume becomes what its snapshot is.
+    Restore {
+        slot: usize,
+        snapshot: usize,
+    },
     Maintain {
         steps: usize,
     },
@@ -72,6 +105,8 @@ pub struct ScheduleShape {
     pub length_max: usize,
     /// One in so many operations fills the pool up; none when 0.
     pub fill_up_one_in: u64,
+    /// One in so many operations is about copies of volumes; none when 0.
+    pub copies_one_in: u64,
 }
 
 /// A list of operations.
@@ -112,6 +147,9 @@ impl Author {
         if self.shape.fill_up_one_in > 0 && self.random.one_in(self.shape.fill_up_one_in) {
             return Operation::FillUp { slot, seed: self.random.number() };
         }
+        if self.shape.copies_one_in > 0 && self.random.one_in(self.shape.copies_one_in) {
+            return self.copies(slot);
+        }
         match self.random.below(100) {
             0..5 => self.create(slot),
             5..7 => Operation::Delete { slot },
@@ -122,6 +160,31 @@ impl Author {
             24 => Operation::Reopen(Reopening::Clean),
             25..27 => Operation::Reopen(Reopening::Unclean),
             _ => Operation::Request { slot, request: self.request(slot) },
+        }
+    }
+
+    fn copies(&mut self, slot: usize) -> Operation {
+        let snapshot = self.random.index(SNAPSHOT_COUNT);
+        match self.random.below(20) {
+            0..7 => {
+                let second = if self.random.one_in(3) { self.slot() } else { slot };
+                Operation::Snapshot { slots: [slot, second], snapshot }
+            }
+            7..11 => Operation::DeleteSnapshot { slot, snapshot },
+            11 => {
+                Operation::RenameSnapshot { slot, snapshot, to: self.random.index(SNAPSHOT_COUNT) }
+            }
+            12..14 => {
+                let request = self.request(slot);
+                Operation::SnapshotRequest { slot, snapshot, request }
+            }
+            14..17 => {
+                let snapshot = Some(snapshot).filter(|_| self.random.one_in(2));
+                let to = self.random.index(SLOT_COUNT);
+                self.sizes[to] = self.sizes[slot];
+                Operation::Clone { slot, snapshot, to }
+            }
+            _ => Operation::Restore { slot, snapshot },
         }
     }
 
@@ -249,6 +312,7 @@ mod tests {
             size_bytes_max: 8 << 20,
             length_max: 256 << 10,
             fill_up_one_in: 100,
+            copies_one_in: 10,
         };
         let one = Schedule::random(3, shape).operations;
         assert_eq!(one, Schedule::random(3, shape).operations);

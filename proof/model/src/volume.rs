@@ -25,12 +25,14 @@ pub struct ModelVolume {
 struct Inner {
     size_bytes: u64,
     is_gone: bool,
+    is_read_only: bool,
     blocks: Blocks,
 }
 
 impl ModelVolume {
     pub fn new(size_bytes: u64, sector: SectorSize) -> Self {
-        let inner = Inner { size_bytes, is_gone: false, blocks: Blocks::default() };
+        let inner =
+            Inner { size_bytes, is_gone: false, is_read_only: false, blocks: Blocks::default() };
         Self { sector, inner: Mutex::new(inner) }
     }
 
@@ -76,6 +78,28 @@ impl ModelVolume {
         self.lock().is_gone = true;
     }
 
+    /// A snapshot of the volume.
+    pub(crate) fn copy_read_only(&self) -> Self {
+        let copy = self.clone();
+        copy.lock().is_read_only = true;
+        copy
+    }
+
+    pub(crate) fn copy_writable(&self) -> Self {
+        let copy = self.clone();
+        copy.lock().is_read_only = false;
+        copy
+    }
+
+    pub(crate) fn become_equal_to(&self, other: &Self) {
+        let (blocks, size_bytes) = {
+            let other = other.lock();
+            (other.blocks.clone(), other.size_bytes)
+        };
+        let mut inner = self.lock();
+        (inner.blocks, inner.size_bytes) = (blocks, size_bytes);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("nobody panics with the model locked")
     }
@@ -88,6 +112,10 @@ impl ModelVolume {
         let inner = self.lock();
         let kind = if inner.is_gone {
             DeviceErrorKind::Gone
+        } else if inner.is_read_only
+            && matches!(action, Action::Write | Action::WriteZeroes | Action::Discard)
+        {
+            DeviceErrorKind::ReadOnly
         } else if !range.fits(inner.size_bytes) {
             DeviceErrorKind::OutOfRange
         } else {

@@ -25,6 +25,11 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
             Problem::new(ProblemKind::DataBehindNewEnd, detail).in_field("size")
         }
         VolumeErrorKind::NoSpace => Problem::new(ProblemKind::NoSpace, detail),
+        VolumeErrorKind::HasSnapshots => {
+            let which = error.source.as_ref().map(|names| format!(": {names}")).unwrap_or_default();
+            Problem::new(ProblemKind::InUse, detail + &which)
+        }
+        VolumeErrorKind::IsSnapshot => Problem::new(ProblemKind::NotSupported, detail),
         VolumeErrorKind::Damaged => Problem::new(ProblemKind::HostFailed, detail),
     }
 }
@@ -72,6 +77,8 @@ mod tests {
         check(VolumeErrorKind::NotFound, ProblemKind::NotFound, None);
         check(VolumeErrorKind::TooManyVolumes, ProblemKind::TooManyVolumes, None);
         check(VolumeErrorKind::DataBehindNewEnd, ProblemKind::DataBehindNewEnd, Some("size"));
+        check(VolumeErrorKind::HasSnapshots, ProblemKind::InUse, None);
+        check(VolumeErrorKind::IsSnapshot, ProblemKind::NotSupported, None);
     }
 
     #[test]

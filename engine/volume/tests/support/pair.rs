@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use block_device::{BlockDevice, DeviceErrorKind, SectorSize};
+use block_device::{BlockDevice, ByteRange, ChangeKind, DeviceErrorKind, SectorSize};
 use model::{
     Contents, ModelPool, ModelRefusal, ModelVolume, Operation, Reopening, Request, Shrink, Texture,
     check_same, observe,
@@ -63,8 +63,9 @@ impl Pair {
             Operation::Delete { slot } => {
                 let stale = self.engine.volume(&name(slot)).ok();
                 let deleted = self.engine.delete_volume(&name(slot));
+                let is_deleted = deleted.is_ok();
                 check_refusal(deleted, self.model.delete(&name(slot)));
-                self.stale = stale.or(self.stale);
+                self.stale = stale.filter(|_| is_deleted).or(self.stale);
             }
             Operation::Rename { slot, to } => {
                 let renamed = self.engine.rename_volume(&name(slot), volume_name(to));
@@ -86,8 +87,65 @@ impl Pair {
                 let _worked = (0..steps).take_while(|_| self.engine.maintain()).count();
             }
             Operation::Reopen(reopening) => return self.reopen(reopening),
+            Operation::Snapshot { .. }
+            | Operation::RenameSnapshot { .. }
+            | Operation::DeleteSnapshot { .. }
+            | Operation::SnapshotRequest { .. }
+            | Operation::Clone { .. }
+            | Operation::Restore { .. } => self.copy(operation),
         }
         self
+    }
+
+    /// Operations on copies.
+    fn copy(&mut self, operation: &Operation) {
+        let Self { engine, model, .. } = self;
+        match *operation {
+            Operation::Snapshot { slots, snapshot } => {
+                let names = slots.map(name);
+                let count = if slots[0] == slots[1] { 1 } else { 2 };
+                let names: Vec<&str> = names.iter().take(count).map(String::as_str).collect();
+                let (short, full) = (snapshot_name(snapshot), snapshot_name(snapshot).to_string());
+                let created = engine.create_snapshots(&names, &short, 7).map(drop);
+                check_refusal(created, model.create_snapshots(&names, &full));
+            }
+            Operation::RenameSnapshot { slot, snapshot, to } => {
+                let old = snapshot_name(snapshot).to_string();
+                let renamed = engine.rename_snapshot(&name(slot), &old, &snapshot_name(to));
+                let expected = model.rename_snapshot(&name(slot), &old, snapshot_name(to).as_str());
+                check_refusal(renamed, expected);
+            }
+            Operation::DeleteSnapshot { slot, snapshot } => {
+                let snapshot = snapshot_name(snapshot);
+                let deleted = engine.delete_snapshot(&name(slot), snapshot.as_str());
+                check_refusal(deleted, model.delete_snapshot(&name(slot), snapshot.as_str()));
+            }
+            Operation::SnapshotRequest { slot, snapshot, request } => {
+                let full = format!("{}@{}", name(slot), snapshot_name(snapshot));
+                let Ok(expected) = model.volume(&full) else {
+                    let missing = engine.volume(&full).map(drop);
+                    check_refusal(missing, Err(ModelRefusal::NotFound));
+                    return;
+                };
+                let found = request.run(&*engine.volume(&full).expect("the model has it too"));
+                let expected = request.run(&*expected);
+                assert!(found == expected, "{} instead of {}", brief(&found), brief(&expected));
+            }
+            Operation::Clone { slot, snapshot, to } => {
+                let source = match snapshot {
+                    Some(snapshot) => format!("{}@{}", name(slot), snapshot_name(snapshot)),
+                    None => name(slot),
+                };
+                let cloned = engine.clone_volume(&source, volume_name(to)).map(drop);
+                check_refusal(cloned, model.clone_volume(&source, &name(to)));
+            }
+            Operation::Restore { slot, snapshot } => {
+                let snapshot = snapshot_name(snapshot);
+                let restored = engine.restore_snapshot(&name(slot), snapshot.as_str());
+                check_refusal(restored, model.restore(&name(slot), snapshot.as_str()));
+            }
+            other => unreachable!("{other:?} is about no copy"),
+        }
     }
 
     /// The same request to both, with the same answer; or the engine had no memory for all of it.
@@ -158,11 +216,25 @@ impl Pair {
         settle(&self.engine);
         check_sums(&self.engine);
         self.check_counts();
-        let names: Vec<String> = self.engine.volumes().iter().map(|volume| volume.name()).collect();
-        let expected: Vec<&str> = self.model.volumes().map(|(name, _)| name).collect();
-        assert_eq!(names, expected);
-        for (name, model) in self.model.volumes() {
+        let names = |list: Vec<Arc<Volume>>| list.iter().map(|one| one.name()).collect::<Vec<_>>();
+        let volumes: Vec<&str> = self.model.volumes().map(|(name, _)| name).collect();
+        assert_eq!(names(self.engine.volumes()), volumes);
+        let snapshots: Vec<&str> = self.model.snapshots().map(|(name, _)| name).collect();
+        assert_eq!(names(self.engine.snapshots()), snapshots);
+        for (name, model) in self.model.all() {
             check_same(&*self.engine.volume(name).expect("it is listed"), model);
+        }
+        self.check_differences();
+    }
+
+    /// Each two of what there is differ where their models do.
+    fn check_differences(&self) {
+        for (from_name, from_model) in self.model.all() {
+            for (to_name, to_model) in self.model.all() {
+                let from = self.engine.volume(from_name).expect("it is listed");
+                let to = self.engine.volume(to_name).expect("it is listed");
+                check_difference(&self.engine, (&from, &to), (from_model, to_model));
+            }
         }
     }
 
@@ -188,6 +260,43 @@ fn follow(volume: &Volume, model: &ModelVolume, request: Request) {
     }
 }
 
+/// Whether the engine finds the differences that there are in blocks that either holds, and none
+/// in some others.
+fn check_difference(
+    engine: &Engine,
+    (from, to): (&Volume, &Volume),
+    (from_model, to_model): (&ModelVolume, &ModelVolume),
+) {
+    let (from_bytes, to_bytes) = (from.geometry().size_bytes, to.geometry().size_bytes);
+    let mut changed = BTreeSet::new();
+    let mut at = 0;
+    while at < to_bytes.min(from_bytes) {
+        let range = ByteRange::new(at, to_bytes.min(from_bytes) - at);
+        let runs = engine.diff(from, to, range, 5).expect("the maps are compared");
+        assert!(!runs.is_empty(), "a range that is not empty has runs");
+        for run in runs {
+            assert_eq!(run.range.start, at, "runs follow each other");
+            at += run.range.length;
+            if run.kind == ChangeKind::Changed {
+                changed.extend(run.range.start / 4096..at / 4096);
+            }
+        }
+    }
+    let block = |model: &ModelVolume, block| model.block(block).unwrap_or([0; 4096]);
+    let held: BTreeSet<u64> =
+        from_model.written_blocks().into_iter().chain(to_model.written_blocks()).collect();
+    let limit = to_bytes.min(from_bytes) / 4096;
+    let expected: BTreeSet<u64> = held
+        .into_iter()
+        .filter(|&at| at < limit && block(from_model, at) != block(to_model, at))
+        .collect();
+    assert!(changed == expected, "{changed:?} instead of {expected:?}");
+}
+
+fn snapshot_name(snapshot: usize) -> VolumeName {
+    format!("snapshot-{snapshot}").parse().expect("a good name")
+}
+
 fn name(slot: usize) -> String {
     format!("volume-{slot}")
 }
@@ -202,6 +311,7 @@ fn check_refusal(found: Result<(), VolumeError>, expected: Result<(), ModelRefus
         VolumeErrorKind::AlreadyExists => ModelRefusal::AlreadyExists,
         VolumeErrorKind::NotFound => ModelRefusal::NotFound,
         VolumeErrorKind::DataBehindNewEnd => ModelRefusal::DataBehindNewEnd,
+        VolumeErrorKind::HasSnapshots => ModelRefusal::HasSnapshots,
         other => panic!("{other:?} instead of {expected:?}"),
     });
     assert_eq!(found, expected);

@@ -34,6 +34,14 @@ impl Pool {
         Self { folder, size_bytes, capacity_bytes, lane_count }
     }
 
+    /// A pool that is what a kill would leave of this one now.
+    pub(crate) fn as_after_a_kill(&self) -> Self {
+        let other = Self::new(self.size_bytes, self.lane_count);
+        let file = |pool: &Self| pool.folder.path().join("region");
+        std::fs::copy(file(self), file(&other)).expect("tmpfs has room");
+        other
+    }
+
     pub(crate) fn open(&self) -> Engine {
         let path = self.folder.path().join("region");
         let spec = RegionSpec { path, size_bytes: self.size_bytes };
@@ -125,6 +133,11 @@ pub(crate) fn check_sums(engine: &Engine) {
 pub(crate) fn check_sound_when_empty(engine: &Engine) {
     settle(engine);
     check_sums(engine);
+    for snapshot in engine.snapshots() {
+        let (volume, name) = (snapshot.name(), snapshot.snapshot_name());
+        let volume = volume.strip_suffix(&format!("@{name}")).expect("a full name");
+        engine.delete_snapshot(volume, &name).expect("the snapshot is deleted");
+    }
     for volume in engine.volumes() {
         engine.delete_volume(&volume.name()).expect("the volume is deleted");
     }

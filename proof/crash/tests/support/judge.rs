@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use block_device::{BlockDevice, SectorSize};
-use model::{Contents, ModelPool, Operation, Texture, check_old_or_new, check_same, observe};
+use model::{
+    Contents, ModelPool, Operation, Texture, check_old_or_new, check_same, is_same, observe,
+};
 use volume::{Engine, Recovery, Reduction, VolumeSpec};
 
 use super::operate::volume_name;
@@ -46,12 +48,17 @@ impl Before<'_> {
     fn recognize(&self, engine: &Engine) -> ModelPool {
         let found = listing(engine);
         let is_request = matches!(self.under_way, Some(Operation::Request { .. }));
-        let base = if found == model_listing(self.old) { self.old } else { self.new };
+        let holds = |(name, volume): (&str, &model::ModelVolume)| {
+            is_same(&*engine.volume(name).expect("it is listed"), volume)
+        };
+        // What is not a request on blocks is done as a whole or not at all.
+        let is_old = found == model_listing(self.old) && (is_request || self.old.all().all(holds));
+        let base = if is_old { self.old } else { self.new };
         assert_eq!(found, model_listing(base), "the volumes are neither the old nor the new ones");
         let recognized = base.snapshot();
-        for (name, volume) in recognized.volumes() {
+        for (name, volume) in recognized.all() {
             let real = engine.volume(name).expect("it is listed");
-            if !is_request {
+            if !is_request || real.is_snapshot() {
                 check_same(&*real, volume);
                 continue;
             }
@@ -90,7 +97,7 @@ pub(crate) fn settle(engine: &Engine) {
 fn check_pool(engine: &Engine, model: &ModelPool) {
     assert_eq!(engine.damaged_entries(), 0, "entries name what is not there");
     assert_eq!(listing(engine), model_listing(model));
-    for (name, volume) in model.volumes() {
+    for (name, volume) in model.all() {
         check_same(&*engine.volume(name).expect("it is listed"), volume);
     }
     let usage = engine.usage();
@@ -121,6 +128,10 @@ fn create_fresh(engine: &Engine, _model: &ModelPool) {
 /// Deletes all volumes: nothing may be left of them, and nothing that was lost before.
 pub(crate) fn check_emptied(engine: &Engine) {
     for volume in engine.volumes() {
+        for snapshot in volume.snapshot_list() {
+            let deleted = engine.delete_snapshot(&volume.name(), &snapshot.snapshot_name());
+            deleted.expect("the snapshot is deleted");
+        }
         engine.delete_volume(&volume.name()).expect("the volume is deleted");
     }
     settle(engine);
@@ -134,12 +145,14 @@ pub(crate) fn check_emptied(engine: &Engine) {
 fn listing(engine: &Engine) -> Vec<(String, u64)> {
     let one =
         |volume: &std::sync::Arc<volume::Volume>| (volume.name(), volume.geometry().size_bytes);
-    engine.volumes().iter().map(one).collect()
+    let mut list: Vec<_> = engine.volumes().iter().chain(&engine.snapshots()).map(one).collect();
+    list.sort();
+    list
 }
 
 fn model_listing(model: &ModelPool) -> Vec<(String, u64)> {
     let one = |(name, volume): (&str, &model::ModelVolume)| {
         (name.to_owned(), volume.geometry().size_bytes)
     };
-    model.volumes().map(one).collect()
+    model.all().map(one).collect()
 }

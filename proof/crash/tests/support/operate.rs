@@ -30,6 +30,27 @@ pub(crate) fn discard(slot: usize, first: u64, count: u64) -> Operation {
     Operation::Request { slot, request: Request::Discard(range) }
 }
 
+pub(crate) fn snapshot(slots: [usize; 2], snapshot: usize) -> Operation {
+    Operation::Snapshot { slots, snapshot }
+}
+
+pub(crate) fn snapshot_name(snapshot: usize) -> VolumeName {
+    format!("snapshot-{snapshot}").parse().expect("a good name")
+}
+
+/// The names of the volumes in `slots`, each once.
+fn names_of(slots: [usize; 2]) -> Vec<String> {
+    let mut names: Vec<String> = slots.iter().map(|&slot| volume_name(slot).to_string()).collect();
+    names.dedup();
+    names
+}
+
+/// What a clone is made of.
+fn source_name(slot: usize, snapshot: Option<usize>) -> String {
+    let name = volume_name(slot);
+    snapshot.map_or(name.to_string(), |one| format!("{name}@{}", snapshot_name(one)))
+}
+
 /// Names of several words of memory, which differ in the first and in the last.
 pub(crate) fn volume_name(slot: usize) -> VolumeName {
     format!("{slot}-names-a-volume-{slot}").parse().expect("a good name")
@@ -84,7 +105,12 @@ pub(crate) fn operate(
         Operation::Maintain { steps } => {
             let _worked = (0..steps).take_while(|_| engine.maintain()).count();
         }
-        Operation::FillUp { .. } => {}
+        Operation::FillUp { .. } | Operation::SnapshotRequest { .. } => {}
+        Operation::Snapshot { .. }
+        | Operation::RenameSnapshot { .. }
+        | Operation::DeleteSnapshot { .. }
+        | Operation::Clone { .. }
+        | Operation::Restore { .. } => copy(&engine, operation),
         Operation::Reopen(reopening) => {
             match reopening {
                 Reopening::Clean => engine.close(),
@@ -94,6 +120,54 @@ pub(crate) fn operate(
         }
     }
     (engine, Memory::Enough)
+}
+
+fn copy(engine: &Engine, operation: &Operation) {
+    let name = |slot| volume_name(slot).to_string();
+    let short = |snapshot| snapshot_name(snapshot).to_string();
+    let _answer = match *operation {
+        Operation::Snapshot { slots, snapshot } => {
+            let names = names_of(slots);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            engine.create_snapshots(&names, &snapshot_name(snapshot), 7).map(drop)
+        }
+        Operation::RenameSnapshot { slot, snapshot, to } => {
+            engine.rename_snapshot(&name(slot), &short(snapshot), &snapshot_name(to))
+        }
+        Operation::DeleteSnapshot { slot, snapshot } => {
+            engine.delete_snapshot(&name(slot), &short(snapshot))
+        }
+        Operation::Clone { slot, snapshot, to } => {
+            engine.clone_volume(&source_name(slot, snapshot), volume_name(to)).map(drop)
+        }
+        Operation::Restore { slot, snapshot } => {
+            engine.restore_snapshot(&name(slot), &short(snapshot))
+        }
+        other => unreachable!("{other:?} is about no copy"),
+    };
+}
+
+fn follow_copy(model: &mut ModelPool, operation: &Operation) {
+    let name = |slot| volume_name(slot).to_string();
+    let short = |snapshot| snapshot_name(snapshot).to_string();
+    let _answer = match *operation {
+        Operation::Snapshot { slots, snapshot } => {
+            let names = names_of(slots);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            model.create_snapshots(&names, &short(snapshot))
+        }
+        Operation::RenameSnapshot { slot, snapshot, to } => {
+            model.rename_snapshot(&name(slot), &short(snapshot), &short(to))
+        }
+        Operation::DeleteSnapshot { slot, snapshot } => {
+            model.delete_snapshot(&name(slot), &short(snapshot))
+        }
+        Operation::Clone { slot, snapshot, to } => {
+            model.clone_volume(&source_name(slot, snapshot), &name(to))
+        }
+        Operation::Restore { slot, snapshot } => model.restore(&name(slot), &short(snapshot)),
+        other => unreachable!("{other:?} is about no copy"),
+    };
 }
 
 /// Lets the model do the same. Where the engine ran out of memory, the model takes over what the
@@ -128,7 +202,13 @@ pub(crate) fn follow(
         Operation::Resize { slot, size_bytes, shrink } => {
             let _answer = model.resize(&name(slot), size_bytes, shrink);
         }
+        Operation::Snapshot { .. }
+        | Operation::RenameSnapshot { .. }
+        | Operation::DeleteSnapshot { .. }
+        | Operation::Clone { .. }
+        | Operation::Restore { .. } => follow_copy(model, operation),
         Operation::SetReduction { .. }
+        | Operation::SnapshotRequest { .. }
         | Operation::Maintain { .. }
         | Operation::FillUp { .. }
         | Operation::Reopen(_) => {}
