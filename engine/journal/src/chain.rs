@@ -38,6 +38,9 @@ pub(crate) struct Chain {
     /// The same of files that hold nothing.
     pub(crate) unused: Vec<(u32, u64)>,
     pub(crate) next_number: u32,
+    /// The highest that any segment says, also one that is not part of the journal.
+    pub(crate) epoch: u64,
+    highest_sequence: u64,
     /// Where the last write to the newest segment begins.
     last_start: u32,
 }
@@ -53,12 +56,16 @@ impl Chain {
         let found = segment_file::find_all(folder)?;
         found.iter().try_for_each(|found| refuse_others(folder, found, set_id))?;
         let next_number = found.last().map_or(0, |found| found.number.saturating_add(1));
-        let mut chain = Self { next_number, ..Self::default() };
-        let newest = found.iter().rev().find_map(|found| Some((found, found.header.ok()?)));
-        if let Some((newest, header)) = newest {
-            let (end, last_start) = SegmentReader::open(folder, header)?.find_end()?;
+        let headers = || found.iter().filter_map(|found| found.header.ok());
+        let mut chain = Self {
+            next_number,
+            epoch: headers().map(|header| header.epoch).max().unwrap_or(0),
+            highest_sequence: headers().map(|it| it.first_sequence).max().unwrap_or(1),
+            ..Self::default()
+        };
+        if let Some((newest, last_start)) = find_newest(folder, &found)? {
             chain.last_start = last_start;
-            chain.links.push(Link { header, file_bytes: newest.file_bytes, end });
+            chain.links.push(newest);
             chain.follow_back(&found, from)?;
         }
         for Found { number, file_bytes, header } in &found {
@@ -109,12 +116,15 @@ impl Chain {
         }
     }
 
-    pub(crate) fn next_sequence(&self) -> u64 {
+    /// The sequence behind the last transaction.
+    pub(crate) fn end_sequence(&self) -> u64 {
         self.links.last().map_or(1, |link| link.end.next_sequence)
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.links.last().map_or(0, |link| link.header.epoch)
+    /// What the next transaction gets: no less than anybody had in mind before, so that it lies
+    /// behind every checkpoint.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.end_sequence().max(self.highest_sequence)
     }
 
     /// Where a segment that continues the journal says that the one before ended.
@@ -122,6 +132,43 @@ impl Chain {
         let Link { header, end, .. } = self.links.last()?;
         Some(PreviousEnd { number: header.number, end: end.offset })
     }
+}
+
+/// The newest segment, and where the last write to it begins.
+///
+/// A segment without a transaction may be left from an attempt that failed and was removed, and be
+/// back after a loss of power that took the removal. So it counts only when it follows the newest
+/// segment with a transaction; when there is none, nothing was ever acknowledged.
+fn find_newest(folder: &dyn Folder, found: &[Found]) -> Result<Option<(Link, u32)>, JournalError> {
+    let mut empty: Vec<(Link, u32)> = Vec::new();
+    for found in found.iter().rev() {
+        let Ok(header) = found.header else { continue };
+        let (end, last_start) = SegmentReader::open(folder, header)?.find_end()?;
+        let link = Link { header, file_bytes: found.file_bytes, end };
+        if end.next_sequence == header.first_sequence {
+            empty.push((link, last_start));
+            continue;
+        }
+        let heir = empty.iter().position(|(heir, _)| follows(heir, &empty, header.number));
+        return Ok(Some(heir.map_or((link, last_start), |heir| empty.swap_remove(heir))));
+    }
+    Ok(empty.into_iter().next())
+}
+
+/// Whether a segment follows the one of this number, with nothing but empty ones between them.
+fn follows(link: &Link, empty: &[(Link, u32)], number: u32) -> bool {
+    let mut header = &link.header;
+    while let Some(previous) = header.previous {
+        if previous.number == number {
+            return true;
+        }
+        let between = empty.iter().find(|(it, _)| it.header.number == previous.number);
+        match between {
+            Some((between, _)) if between.header.number < header.number => header = &between.header,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Whether a file that is no segment was to become one: it is blank, or its header is torn.

@@ -63,7 +63,8 @@ impl Log {
         covered: Position,
         options: &JournalOptions,
     ) -> Self {
-        let epoch = chain.epoch() + 1;
+        let epoch = chain.epoch + 1;
+        let abandoned = chain.next_sequence() - chain.end_sequence();
         Self {
             shelf,
             set_id,
@@ -73,7 +74,8 @@ impl Log {
             current: None,
             end: chain.end(),
             next_sequence: chain.next_sequence().max(covered.0),
-            abandoned: 0,
+            // A run that began that many more has failed as often.
+            abandoned: u32::try_from(abandoned).unwrap_or(u32::MAX),
             wants_segment: true,
             known: KnownPages::new(options.known_pages_max),
             head: AlignedBuffer::new(),

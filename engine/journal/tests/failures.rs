@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::io::IoSlice;
+
 use block_device::{BlockDevice, DeviceErrorKind};
+use journal::format::{PreviousEnd, SegmentHeader};
 use journal::{FailurePolicy, JournalErrorKind, JournalOptions, JournalState};
 use powercut::{Cut, Disk, Effect, Fault, Gate, Loss};
 use storage::StorageAction::{Create, Remove, WriteDurably};
@@ -134,6 +137,33 @@ fn the_next_run_relies_on_nothing_that_a_failed_write_left() {
     let after = cut(&bed.disk, Loss::Everything);
     let (shadow, _) = support::read(&after, journal::Position::START).expect("it is whole");
     assert!(shadow.block(volume.id(), 0) == Some(noise(2)));
+}
+
+#[test]
+fn a_removed_segment_that_comes_back_hides_nothing() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    volume.flush().expect("the disk works");
+    let first = bed.disk.files()[0].clone();
+    let position = bed.journal.begin_checkpoint();
+    bed.journal.cancel_checkpoint(position);
+    write(&volume, 0, &noise(2));
+    volume.flush().expect("the disk works");
+
+    // An attempt of an earlier run to go on behind the first transaction.
+    let header = SegmentHeader::decode(&bed.disk.contents(&first.name)).expect("it is whole");
+    let previous = Some(PreviousEnd { number: header.number, end: 4096 + 8192 });
+    let stale = SegmentHeader { epoch: 2, number: 9, first_sequence: 2, previous, ..header };
+    let file = bed.disk.folder().create("journal-00000009", first.size_bytes);
+    let parts = [IoSlice::new(&stale.encode())];
+    file.and_then(|file| file.write_durably(0, &parts)).expect("the disk works");
+
+    assert!(bed.recover().block(volume.id(), 0) == Some(noise(2)));
+    let later = Bed::on(bed.disk.clone(), journal::Position::START, roomy());
+    later.journal.commit_table().expect("the disk works");
+    let (_, recovered) = support::read(&bed.disk, journal::Position::START).expect("it is whole");
+    assert_eq!(recovered.transactions, 3, "what is written now continues what was there");
 }
 
 #[test]
