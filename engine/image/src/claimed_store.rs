@@ -231,7 +231,8 @@ impl ClaimedStore {
 
     /// Takes the next number without an image.
     fn put_fence(&mut self) -> Result<(), ImageError> {
-        let fence = Manifest::fence(ImageId::new(self.salt, self.next_number), self.next_chunk);
+        let id = ImageId::new(self.salt, self.next_number);
+        let fence = Manifest::fence((id, self.next_chunk), self.next_pack.writer);
         self.store.create_image(self.next_number, &fence.encode())?;
         self.next_number += 1;
         Ok(())

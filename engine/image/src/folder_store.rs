@@ -11,6 +11,9 @@ use crate::format::ALIGNMENT_BYTES;
 use crate::names::PackName;
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
+/// One read of a chunk does not keep a disk busy.
+const READS_AT_ONCE: usize = 2;
+
 /// Images as files: `images/0000000007` and `packs/<writer>-<index>` within a folder.
 #[derive(Debug)]
 pub struct FolderStore {
@@ -98,6 +101,10 @@ impl ImageStore for FolderStore {
                 .with_source("the file is shorter than it was")),
             Err(error) => Err(ImageError::from_storage(error, attempt())),
         }
+    }
+
+    fn reads_at_once(&self) -> usize {
+        READS_AT_ONCE
     }
 
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {

@@ -14,8 +14,8 @@
 //!   of chunks: some 200 bytes for each chunk of up to 2 MiB.
 //!
 //! It draws no randomness, and knows of volumes what [`LeafSource`] and [`RestoreTarget`] say. A
-//! save, a verification or a restore runs on the thread that calls it and a second one that is
-//! ahead of or behind it.
+//! save, a verification or a restore runs on the thread that calls it and some that read ahead of
+//! it or write behind it.
 #![forbid(unsafe_code)]
 
 mod bases;

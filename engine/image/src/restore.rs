@@ -138,21 +138,17 @@ impl Restore<'_> {
     fn group(&mut self, needs: &mut Vec<(PageNumber, BlockPlace)>) -> Result<(), ImageError> {
         needs.sort_unstable();
         let image = self.image;
-        let mut chunks: Vec<&Needs> =
+        let chunks: Vec<&Needs> =
             needs.chunk_by(|one, next| one.0.chunk() == next.0.chunk()).collect();
         let record = |needs: &&Needs| {
             let found = image.chunk(needs[0].0.chunk());
             image.place_of(found.expect("checked with the map"))
         };
         let places: Vec<ChunkPlace> = chunks.iter().map(record).collect();
-        let mut rest = chunks.drain(..);
-        stream_chunks(image.store(), &places, &mut |place, bytes| {
-            let needs = rest.next().expect("there is a place for each");
+        stream_chunks(image.store(), &places, &mut |index, bytes| {
             check_cancelled(self.watch, ATTEMPT)?;
-            self.chunk((place, needs), bytes)
+            self.chunk((&places[index], chunks[index]), bytes)
         })?;
-        drop(rest);
-        drop(chunks);
         needs.clear();
         Ok(())
     }

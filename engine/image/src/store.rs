@@ -43,6 +43,9 @@ pub trait ImageStore: Debug + Send + Sync {
     /// Fast when address, offset and length are multiples of 4096.
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;
 
+    /// With how many reads at once much is read fastest.
+    fn reads_at_once(&self) -> usize;
+
     /// All manifests with their sizes, ascending by number.
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError>;
 

@@ -37,7 +37,8 @@ impl OpenImage {
         let mut progress = Progress { done_bytes: 0, total_bytes: self.summary().chunk_bytes };
         let places: Vec<ChunkPlace> =
             self.chunks().iter().map(|chunk| self.place_of(chunk)).collect();
-        stream_chunks(self.store(), &places, &mut |place, bytes| {
+        stream_chunks(self.store(), &places, &mut |index, bytes| {
+            let place = &places[index];
             check_cancelled(watch, "verify an image")?;
             verified.chunk_count += 1;
             verified.bytes_read += u64::from(place.length_bytes);

@@ -83,7 +83,7 @@ pub(crate) struct PartRecord {
 pub(crate) struct Manifest {
     pub(crate) kind: ManifestKind,
     pub(crate) id: ImageId,
-    /// The durable set that region, journal and image belong to.
+    /// The durable set that region, journal and image belong to; in a fence, who made it.
     pub(crate) set_id: SetId,
     pub(crate) created_seconds: u64,
     pub(crate) journal: JournalPosition,
@@ -99,12 +99,12 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest that only takes its number.
-    pub(crate) fn fence(id: ImageId, next_chunk: u64) -> Self {
+    /// A manifest that only takes its number. No two writers make the same.
+    pub(crate) fn fence((id, next_chunk): (ImageId, u64), writer: u128) -> Self {
         Self {
             kind: ManifestKind::Fence,
             id,
-            set_id: [0; 16],
+            set_id: writer.to_le_bytes(),
             created_seconds: 0,
             journal: JournalPosition::default(),
             next_chunk,
@@ -247,7 +247,7 @@ fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
         _ => return None,
     };
     let id = ImageId::from_word(fields.u64()?).filter(|id| id.number() > 0)?;
-    let mut manifest = Manifest::fence(id, 0);
+    let mut manifest = Manifest::fence((id, 0), 0);
     manifest.kind = kind;
     manifest.set_id = fields.array()?;
     manifest.created_seconds = fields.u64()?;
@@ -426,14 +426,14 @@ mod tests {
             packs: vec![PackRecord { name: PackName { writer: 8, index: 9 }, length_bytes: 16384 }],
             chunks: vec![chunk(10, ChunkKind::Pages), chunk(12, ChunkKind::Map)],
             parts: vec![PartRecord { volume: 0, part: 1, chunk: ChunkNumber(12) }],
-            ..Manifest::fence(ImageId::new(1, 2), 13)
+            ..Manifest::fence((ImageId::new(1, 2), 13), 0)
         }
     }
 
     #[test]
     fn a_manifest_comes_back_as_it_was() {
         assert_eq!(Manifest::decode(&example().encode()), Ok(example()));
-        let fence = Manifest::fence(ImageId::new(1, 1), 0);
+        let fence = Manifest::fence((ImageId::new(1, 1), 0), 5);
         assert_eq!(Manifest::decode(&fence.encode()), Ok(fence));
     }
 

@@ -1,0 +1,18 @@
+//! Images in an object store: S3, and what speaks its protocol.
+//!
+//! [`open_store`] is the way in, for folders too. Objects have the names that files have in a
+//! folder, below a prefix. A manifest is put only if there is none (`If-None-Match: *`): that one
+//! request decides between two writers.
+//!
+//! Requests run on threads of the store's own, so that its calls may block, but must not be made
+//! from a task of an asynchronous runtime. They are repeated for a bounded time when the network
+//! or the server fails.
+#![forbid(unsafe_code)]
+
+mod failure;
+mod object_images;
+mod object_pack;
+mod place;
+
+pub use object_images::ObjectImages;
+pub use place::{Access, open_store};

@@ -1,0 +1,201 @@
+//! A store of images in an object store.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use image::{ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::failure::image_error;
+use crate::object_pack::ObjectPack;
+
+/// Threads for requests. They wait for the network most of the time.
+const THREAD_COUNT: usize = 2;
+
+/// A read waits for the network and the server most of the time.
+const READS_AT_ONCE: usize = 4;
+
+/// Images as objects: `<prefix>/images/0000000007` and `<prefix>/packs/<writer>-<index>`.
+#[derive(Clone)]
+pub struct ObjectImages {
+    pub(crate) client: Arc<Client>,
+}
+
+/// An object store and the threads that its requests run on.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl fmt::Debug for ObjectImages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Client { objects, prefix, .. } = &*self.client;
+        write!(f, "images in {objects} below {prefix:?}")
+    }
+}
+
+impl ObjectImages {
+    /// Images below `prefix` in `objects`. Fails when there can be no more threads.
+    pub fn new(objects: Arc<dyn ObjectStore>, prefix: Path) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREAD_COUNT)
+            .thread_name("image-objects")
+            .enable_all()
+            .build()?;
+        let client = Client { objects, prefix, runtime: Some(runtime) };
+        Ok(Self { client: Arc::new(client) })
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>, ImageError> {
+        let path = self.client.prefix.clone().join(folder);
+        let listed = self.client.wait(self.client.objects.list_with_delimiter(Some(&path)));
+        let listed = listed.map_err(|error| self.list_error(error, folder))?;
+        Ok(listed.objects)
+    }
+
+    /// A listing does not tell whether access was denied; a look at an object does.
+    fn list_error(&self, error: object_store::Error, folder: &str) -> ImageError {
+        let error = image_error(error, format!("list the {folder}"));
+        let path = self.client.path(ObjectName::Image(0));
+        match self.client.wait(self.client.objects.head(&path)) {
+            Err(head) => match image_error(head, "look for an image") {
+                head if head.kind == ImageErrorKind::Denied => {
+                    ImageError::new(head.kind, error.attempt).with_source(head)
+                }
+                _ => error,
+            },
+            Ok(_) => error,
+        }
+    }
+
+    /// Whether the object is there with these bytes: who made it was this call, and its answer was
+    /// lost. No two writers put the same.
+    fn is_there(&self, path: &Path, bytes: &[u8]) -> bool {
+        let objects = &self.client.objects;
+        let read = self.client.wait(async { objects.get(path).await?.bytes().await });
+        read.is_ok_and(|read| read[..] == *bytes)
+    }
+
+    /// Whether the object ends before `end`.
+    fn is_shorter(&self, path: &Path, end: u64) -> bool {
+        let head = self.client.wait(self.client.objects.head(path));
+        head.is_ok_and(|head| head.size < end)
+    }
+}
+
+impl ImageStore for ObjectImages {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        let path = self.client.path(ObjectName::Pack(name));
+        Ok(Box::new(ObjectPack::new(Arc::clone(&self.client), name, path)))
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        let path = self.client.path(ObjectName::Image(number));
+        let payload = PutPayload::from(manifest.to_vec());
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let put = self.client.wait(self.client.objects.put_opts(&path, payload, options));
+        match put.map_err(|it| image_error(it, format!("create the manifest of image {number}"))) {
+            Err(error)
+                if error.kind == ImageErrorKind::AlreadyExists
+                    && self.is_there(&path, manifest) =>
+            {
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let path = self.client.path(object);
+        let end = offset + into.len() as u64;
+        let read = self.client.wait(self.client.objects.get_range(&path, offset..end));
+        let attempt = || format!("read {} bytes at {offset} of {object}", into.len());
+        let short = || {
+            ImageError::new(ImageErrorKind::Damaged, attempt())
+                .with_source("the object is shorter than it was")
+        };
+        match read {
+            Ok(bytes) if bytes.len() == into.len() => {
+                into.copy_from_slice(&bytes);
+                Ok(())
+            }
+            Ok(_) => Err(short()),
+            // How servers refuse a range behind the end differs.
+            Err(object_store::Error::Generic { .. }) if self.is_shorter(&path, end) => Err(short()),
+            Err(error) => Err(image_error(error, attempt())),
+        }
+    }
+
+    fn reads_at_once(&self) -> usize {
+        READS_AT_ONCE
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        let number = |object: &ObjectMeta| {
+            let name = object.location.filename()?;
+            let number = name.parse().ok()?;
+            (image_name(number) == name).then_some((number, object.size))
+        };
+        let mut images: Vec<_> = self.list("images")?.iter().filter_map(number).collect();
+        images.sort_unstable();
+        Ok(images)
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        let pack =
+            |object: &ObjectMeta| Some((object.location.filename()?.parse().ok()?, object.size));
+        let mut packs: Vec<_> = self.list("packs")?.iter().filter_map(pack).collect();
+        packs.sort_unstable();
+        Ok(packs)
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        let path = self.client.path(object);
+        match self.client.wait(self.client.objects.delete(&path)) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(image_error(error, format!("remove {object}"))),
+        }
+    }
+}
+
+impl Client {
+    /// Runs requests to their end.
+    pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
+        self.runtime().block_on(requests)
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("only dropping takes it")
+    }
+
+    fn path(&self, object: ObjectName) -> Path {
+        let prefix = self.prefix.clone();
+        match object {
+            ObjectName::Image(number) => prefix.join("images").join(image_name(number)),
+            ObjectName::Pack(name) => prefix.join("packs").join(name.to_string()),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting is not allowed everywhere, and there is nothing to wait for.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn image_name(number: u32) -> String {
+    format!("{number:010}")
+}

@@ -1,0 +1,104 @@
+//! From what people write to a store of images.
+
+use std::path::Path;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use image::{FolderStore, ImageError, ImageErrorKind, ImageStore};
+use object_store::RetryConfig;
+use object_store::aws::AmazonS3Builder;
+
+use crate::failure::image_error;
+use crate::object_images::ObjectImages;
+
+/// How long a request is repeated when the network or the server fails.
+const RETRY_DURATION_MAX: Duration = Duration::from_secs(30);
+
+const RETRIES_MAX: usize = 6;
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    /// To claim it. No other process of this host opens a folder so at the same time.
+    Write,
+}
+
+/// Opens the store at `place`: `s3://BUCKET/PREFIX`, `file:///FOLDER`, or the path of a folder.
+///
+/// S3 is reached as the usual variables say: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+/// `AWS_SESSION_TOKEN`, `AWS_REGION`; for other servers `AWS_ENDPOINT_URL`, and
+/// `AWS_ALLOW_HTTP=true` for those without TLS.
+pub fn open_store(place: &str, access: Access) -> Result<Arc<dyn ImageStore>, ImageError> {
+    let (scheme, rest) = place.split_once("://").unwrap_or(("file", place));
+    match scheme {
+        "file" if rest.starts_with('/') => open_folder(Path::new(rest), access),
+        "file" => Err(invalid(place, "a folder is named by its whole path, from /")),
+        "s3" => open_s3(place, rest, AmazonS3Builder::from_env()),
+        _ => Err(invalid(place, "images lie in s3://BUCKET/PREFIX or in a folder")),
+    }
+}
+
+fn open_folder(path: &Path, access: Access) -> Result<Arc<dyn ImageStore>, ImageError> {
+    Ok(match access {
+        Access::Read => Arc::new(FolderStore::open(path)?),
+        Access::Write => Arc::new(FolderStore::open_alone(path)?),
+    })
+}
+
+pub(crate) fn open_s3(
+    place: &str,
+    rest: &str,
+    builder: AmazonS3Builder,
+) -> Result<Arc<dyn ImageStore>, ImageError> {
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        return Err(invalid(place, "the bucket's name is missing"));
+    }
+    choose_cryptography();
+    let retry = RetryConfig {
+        max_retries: RETRIES_MAX,
+        retry_timeout: RETRY_DURATION_MAX,
+        ..RetryConfig::default()
+    };
+    let attempt = || format!("open the images in {place}");
+    let objects = builder.with_bucket_name(bucket).with_retry(retry).build();
+    let objects = objects.map_err(|error| image_error(error, attempt()))?;
+    let images = ObjectImages::new(Arc::new(objects), prefix.into());
+    let images = images.map_err(|error| {
+        ImageError::new(ImageErrorKind::Unavailable, attempt()).with_source(error)
+    })?;
+    Ok(Arc::new(images))
+}
+
+fn choose_cryptography() {
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| {
+        // An error says that the process has chosen already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+fn invalid(place: &str, why: &'static str) -> ImageError {
+    ImageError::new(ImageErrorKind::Invalid, format!("open the images in {place}")).with_source(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(place: &str) {
+        let error = open_store(place, Access::Read).expect_err("it is no place for images");
+        assert_eq!(error.kind, ImageErrorKind::Invalid, "{place}");
+        assert!(error.to_string().contains(place), "{error}");
+    }
+
+    #[test]
+    fn places_that_are_none_are_refused_by_name() {
+        check_refused("ftp://server/images");
+        check_refused("images");
+        check_refused("file://images");
+        check_refused("s3:///prefix");
+    }
+}

@@ -1,0 +1,244 @@
+//! A server that speaks as much of S3's protocol as images need, on a port of its own. It keeps
+//! objects in memory, lists them in short pages, and can be told to fail.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
+use tokio::runtime::Runtime;
+
+/// Objects in one answer to a listing: few, so that listings go on.
+const LISTED_MAX: usize = 3;
+
+const BUCKET: &str = "/bucket/";
+
+/// What is in the bucket, and what goes wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    pub(crate) objects: BTreeMap<String, Bytes>,
+    uploads: HashMap<String, BTreeMap<u32, Bytes>>,
+    upload_count: u32,
+    /// Parts of at least so many bytes were uploaded.
+    pub(crate) part_bytes_max: usize,
+    /// So many requests fail with an error of the server before one succeeds.
+    pub(crate) failing: u32,
+    /// So many objects are put whose writers get no answer that says so.
+    pub(crate) answers_lost: u32,
+}
+
+impl Bucket {
+    pub(crate) fn uploads_under_way(&self) -> usize {
+        self.uploads.len()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    bucket: Arc<Mutex<Bucket>>,
+    _runtime: Runtime,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let runtime = Runtime::new().expect("threads can be had");
+        let bucket = Arc::new(Mutex::new(Bucket::default()));
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let app = Router::new()
+            .fallback(answer)
+            .layer(DefaultBodyLimit::disable())
+            .with_state(Arc::clone(&bucket));
+        runtime.spawn(async move { axum::serve(listener, app).await });
+        Self { address, bucket, _runtime: runtime }
+    }
+
+    pub(crate) fn bucket(&self) -> MutexGuard<'_, Bucket> {
+        self.bucket.lock().expect("no request panics")
+    }
+}
+
+type Answer = Response<Body>;
+
+async fn answer(
+    State(bucket): State<Arc<Mutex<Bucket>>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let mut bucket = bucket.lock().expect("no request panics");
+    if bucket.failing > 0 {
+        bucket.failing -= 1;
+        return status(StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    if !headers.contains_key("authorization") {
+        return status(StatusCode::FORBIDDEN);
+    }
+    let query = parse(uri.query().unwrap_or_default());
+    let Some(key) = uri.path().strip_prefix(BUCKET).filter(|key| !key.is_empty()) else {
+        return match method {
+            Method::POST => remove_all(&mut bucket, &body),
+            _ => list(&bucket, &query),
+        };
+    };
+    let key = decode(key);
+    match (method, query.get("uploadId")) {
+        (Method::POST, None) => begin_upload(&mut bucket, &key),
+        (Method::POST, Some(upload)) => complete_upload(&mut bucket, upload, key),
+        (Method::PUT, Some(upload)) => put_part(&mut bucket, upload, (&query, body)),
+        (Method::DELETE, Some(upload)) => {
+            bucket.uploads.remove(upload);
+            status(StatusCode::NO_CONTENT)
+        }
+        (Method::PUT, None) => put(&mut bucket, (key, body), &headers),
+        _ => get(&bucket, &key, &headers),
+    }
+}
+
+/// Removes the objects that a list in XML names.
+fn remove_all(bucket: &mut Bucket, body: &[u8]) -> Answer {
+    let list = String::from_utf8_lossy(body);
+    let mut answer = String::from("<DeleteResult>");
+    for piece in list.split("<Key>").skip(1) {
+        let (key, _) = piece.split_once("</Key>").expect("XML");
+        bucket.objects.remove(key);
+        answer += &format!("<Deleted><Key>{key}</Key></Deleted>");
+    }
+    tagged(StatusCode::OK, Body::from(answer + "</DeleteResult>"))
+}
+
+fn put(bucket: &mut Bucket, (key, body): (String, Bytes), headers: &HeaderMap) -> Answer {
+    let is_conditional = headers.get("if-none-match").is_some_and(|value| value == "*");
+    if is_conditional && bucket.objects.contains_key(&key) {
+        return status(StatusCode::PRECONDITION_FAILED);
+    }
+    bucket.objects.insert(key, body);
+    if bucket.answers_lost > 0 {
+        bucket.answers_lost -= 1;
+        // To the writer it looks as if somebody had been there before.
+        return status(StatusCode::PRECONDITION_FAILED);
+    }
+    tagged(StatusCode::OK, Body::empty())
+}
+
+fn get(bucket: &Bucket, key: &str, headers: &HeaderMap) -> Answer {
+    let Some(object) = bucket.objects.get(key) else { return status(StatusCode::NOT_FOUND) };
+    let size = object.len();
+    let Some(range) = headers.get("range").and_then(|range| range.to_str().ok()) else {
+        return tagged(StatusCode::OK, Body::from(object.clone()));
+    };
+    let (first, last) = range.trim_start_matches("bytes=").split_once('-').expect("a range");
+    let first: usize = first.parse().expect("a number");
+    let last = last.parse::<usize>().map_or(size, |last| last + 1).min(size);
+    if first >= last {
+        return status(StatusCode::RANGE_NOT_SATISFIABLE);
+    }
+    let mut answer = tagged(StatusCode::PARTIAL_CONTENT, Body::from(object.slice(first..last)));
+    let told = format!("bytes {first}-{}/{size}", last - 1);
+    answer.headers_mut().insert("content-range", told.parse().expect("a header"));
+    answer
+}
+
+fn list(bucket: &Bucket, query: &HashMap<String, String>) -> Answer {
+    let prefix = query.get("prefix").map_or("", String::as_str);
+    let after = query.get("continuation-token").map_or("", String::as_str);
+    let mut found = bucket
+        .objects
+        .iter()
+        .filter(|(key, _)| key.starts_with(prefix) && key.as_str() > after)
+        .peekable();
+    let mut contents = String::new();
+    let mut last = "";
+    for (key, object) in found.by_ref().take(LISTED_MAX) {
+        last = key;
+        contents += &format!(
+            "<Contents><Key>{key}</Key><Size>{}</Size><ETag>\"1\"</ETag>\
+             <LastModified>2024-01-01T00:00:00.000Z</LastModified></Contents>",
+            object.len()
+        );
+    }
+    let is_truncated = found.peek().is_some();
+    let next = if is_truncated {
+        format!("<NextContinuationToken>{last}</NextContinuationToken>")
+    } else {
+        String::new()
+    };
+    let answer = format!(
+        "<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{next}{contents}\
+         </ListBucketResult>"
+    );
+    tagged(StatusCode::OK, Body::from(answer))
+}
+
+fn begin_upload(bucket: &mut Bucket, key: &str) -> Answer {
+    bucket.upload_count += 1;
+    let upload = format!("upload-{}", bucket.upload_count);
+    bucket.uploads.insert(upload.clone(), BTreeMap::new());
+    let answer = format!(
+        "<InitiateMultipartUploadResult><Bucket>bucket</Bucket><Key>{key}</Key>\
+         <UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
+    );
+    tagged(StatusCode::OK, Body::from(answer))
+}
+
+fn put_part(
+    bucket: &mut Bucket,
+    upload: &str,
+    (query, body): (&HashMap<String, String>, Bytes),
+) -> Answer {
+    let number = query["partNumber"].parse().expect("a number");
+    bucket.part_bytes_max = bucket.part_bytes_max.max(body.len());
+    match bucket.uploads.get_mut(upload) {
+        Some(parts) => {
+            parts.insert(number, body);
+            tagged(StatusCode::OK, Body::empty())
+        }
+        None => status(StatusCode::NOT_FOUND),
+    }
+}
+
+fn complete_upload(bucket: &mut Bucket, upload: &str, key: String) -> Answer {
+    let Some(parts) = bucket.uploads.remove(upload) else { return status(StatusCode::NOT_FOUND) };
+    let whole: Vec<u8> = parts.into_values().flatten().collect();
+    bucket.objects.insert(key.clone(), whole.into());
+    let answer = format!(
+        "<CompleteMultipartUploadResult><Bucket>bucket</Bucket><Key>{key}</Key>\
+         <ETag>\"1\"</ETag></CompleteMultipartUploadResult>"
+    );
+    tagged(StatusCode::OK, Body::from(answer))
+}
+
+fn status(code: StatusCode) -> Answer {
+    tagged(code, Body::empty())
+}
+
+fn tagged(code: StatusCode, body: Body) -> Answer {
+    Response::builder()
+        .status(code)
+        .header("etag", "\"1\"")
+        .header("last-modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        .body(body)
+        .expect("the headers are sound")
+}
+
+fn parse(query: &str) -> HashMap<String, String> {
+    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.map(|(key, value)| (key.to_owned(), decode(&value.replace('+', " ")))).collect()
+}
+
+fn decode(text: &str) -> String {
+    let mut pieces = text.split('%');
+    let mut decoded = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (code, rest) = piece.split_at(2);
+        decoded.push(char::from(u8::from_str_radix(code, 16).expect("two digits")));
+        decoded += rest;
+    }
+    decoded
+}
