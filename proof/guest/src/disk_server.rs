@@ -38,6 +38,7 @@ impl Exports for OneDisk {
 /// Serves a disk until it is stopped or dropped.
 pub(crate) struct DiskServer {
     server: Server,
+    disk: Arc<VolatileDisk>,
 }
 
 impl DiskServer {
@@ -52,9 +53,13 @@ impl DiskServer {
             spin_max: Duration::ZERO,
             thread_start: || {},
         };
-        let server = Server::start(config, Arc::new(OneDisk(disk)))
+        let server = Server::start(config, Arc::new(OneDisk(Arc::clone(&disk))))
             .with_context(|| format!("cannot serve a disk on {}", path.display()))?;
-        Ok(Self { server })
+        Ok(Self { server, disk })
+    }
+
+    pub(crate) fn disk(&self) -> &VolatileDisk {
+        &self.disk
     }
 
     /// Serves what has arrived and ends; from then on nobody uses the disk.

@@ -125,6 +125,14 @@ impl Guest {
         Ok(output.stdout)
     }
 
+    /// The bytes of a file or device in the guest.
+    pub fn read(&self, path: &str, time_limit: Duration) -> Result<Vec<u8>> {
+        let process = GuestProcess::start(&self.channel, &["/bin/cat", path])?;
+        let (code, bytes, complaints) = process.wait_for_bytes(time_limit)?;
+        ensure!(code == 0, "cannot read {path} in the guest: {complaints}");
+        Ok(bytes)
+    }
+
     /// Starts a line of shell in the guest.
     pub fn start(&self, line: &str) -> Result<GuestProcess> {
         GuestProcess::start(&self.channel, &["/bin/sh", "-c", line])
@@ -138,11 +146,13 @@ impl Guest {
         Ok(self.forwards.last().context("one was just added")?.path().to_owned())
     }
 
-    /// Cuts the power: nothing in the guest is told, nothing is written any more. Its disks can be
-    /// used again.
+    /// Cuts the power: nothing in the guest is told, nothing is written any more. What is left on a
+    /// volatile disk is then for [`VolatileDisk::cut_power`] to decide.
     pub fn cut_power(mut self) -> Result<()> {
         self.is_well = false;
+        self.disk_servers.iter().for_each(|server| server.disk().fail());
         self.qemu.end(rustix::process::Signal::KILL, OFF_TIME_MAX)?;
+        self.disk_servers.iter().for_each(|server| server.disk().fall_silent());
         self.disk_servers.drain(..).for_each(DiskServer::stop);
         self.is_well = true;
         Ok(())

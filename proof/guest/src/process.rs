@@ -81,9 +81,18 @@ impl GuestProcess {
     }
 
     /// Waits for the program's end. One that takes longer is killed.
-    pub fn wait(mut self, time_limit: Duration) -> Result<ToolOutput> {
+    pub fn wait(self, time_limit: Duration) -> Result<ToolOutput> {
+        let (code, stdout, stderr) = self.wait_for_bytes(time_limit)?;
+        Ok(ToolOutput { exit_code: Some(code), stdout: text(&stdout), stderr })
+    }
+
+    /// The same with the standard output as it came; first the exit code, last the complaints.
+    pub(crate) fn wait_for_bytes(mut self, time_limit: Duration) -> Result<(i32, Vec<u8>, String)> {
         let deadline = Instant::now() + time_limit;
-        while self.exit_code.is_none() {
+        loop {
+            if let Some(code) = self.exit_code {
+                return Ok((code, std::mem::take(&mut self.stdout), self.complaints()));
+            }
             ensure!(!self.is_lost, "the guest went away during {}, or it said too much", self.name);
             let is_late = Instant::now() >= deadline;
             if is_late || Interruption::is_asked_for() {
@@ -95,11 +104,6 @@ impl GuestProcess {
             }
             self.listen_a_little();
         }
-        Ok(ToolOutput {
-            exit_code: self.exit_code,
-            stdout: text(&self.stdout),
-            stderr: text(&self.stderr),
-        })
     }
 
     fn listen_a_little(&mut self) {

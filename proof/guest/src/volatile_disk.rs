@@ -25,7 +25,8 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use block_device::{
@@ -71,22 +72,38 @@ struct Waiting {
     bytes: Vec<u8>,
 }
 
+/// Whether the disk works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Power {
+    On,
+    /// Nothing changes any more, and nobody is answered: who asks may still be there to tell it.
+    Failing,
+    /// Nobody is there to hear an answer.
+    Off,
+}
+
 struct State {
+    power: Power,
     seen: File,
     stable: File,
     waiting: Vec<Waiting>,
     waiting_bytes: usize,
+    /// How many writes became stable since the disk was made.
+    stable_count: usize,
 }
 
 /// A disk that forgets what was not flushed when its power is cut.
 pub struct VolatileDisk {
     size_bytes: u64,
+    flush_time: Duration,
     state: Mutex<State>,
+    power_changed: Condvar,
 }
 
 impl VolatileDisk {
-    /// A disk that holds what the file at `path` holds, and leaves that file alone.
-    pub fn holding(path: &Path) -> Result<Self> {
+    /// A disk that holds what the file at `path` holds, and leaves that file alone. Flushes take
+    /// `flush_time`, so that there is something to lose.
+    pub fn holding(path: &Path, flush_time: Duration) -> Result<Self> {
         let copy = || -> Result<File> {
             let folder = tempfile::tempdir().context("cannot make a folder for a disk")?;
             let copied = folder.path().join("disk");
@@ -98,14 +115,34 @@ impl VolatileDisk {
         let size_bytes = seen.metadata().context("cannot look at the copy of a disk")?.len();
         let is_whole = size_bytes % SECTOR_BYTES as u64 == 0;
         ensure!(is_whole, "a disk of {size_bytes} bytes has no whole sectors");
-        let state = State { seen, stable, waiting: Vec::new(), waiting_bytes: 0 };
-        Ok(Self { size_bytes, state: Mutex::new(state) })
+        let state = State {
+            power: Power::On,
+            seen,
+            stable,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            stable_count: 0,
+        };
+        let (state, power_changed) = (Mutex::new(state), Condvar::new());
+        Ok(Self { size_bytes, flush_time, state, power_changed })
     }
 
-    /// Cuts the power: of what was not flushed, as much survives as `cut` says. Returns how many
-    /// bytes were at stake. Nobody may use the disk meanwhile.
+    /// From now on nothing changes and no request is answered, until [`Self::fall_silent`].
+    pub(crate) fn fail(&self) {
+        self.set_power(Power::Failing);
+    }
+
+    /// Nobody is left to whom an answer could be a promise: waiting requests end.
+    pub(crate) fn fall_silent(&self) {
+        self.set_power(Power::Off);
+    }
+
+    /// Decides what a power cut has left: of what was not flushed, as much survives as `cut` says.
+    /// Returns how many bytes were at stake. The disk can be used again from then on; nobody may
+    /// use it meanwhile.
     pub fn cut_power(&self, cut: Cut, random: &mut Random) -> Result<usize> {
         let mut state = self.state();
+        state.power = Power::On;
         let waiting = std::mem::take(&mut state.waiting);
         let at_stake = std::mem::take(&mut state.waiting_bytes);
         let kept_count = random.index_below(waiting.len() + 1);
@@ -136,6 +173,22 @@ impl VolatileDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn set_power(&self, power: Power) {
+        self.state().power = power;
+        self.power_changed.notify_all();
+    }
+
+    /// The state, while there is power to change it.
+    fn powered(&self) -> io::Result<MutexGuard<'_, State>> {
+        let is_failing = |state: &mut State| state.power == Power::Failing;
+        let waited = self.power_changed.wait_while(self.state(), is_failing);
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.power {
+            Power::Off => Err(io::Error::other("the disk has no power")),
+            _ => Ok(state),
+        }
+    }
+
     fn checked(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
         match range.fits(self.size_bytes) {
             true => Ok(()),
@@ -162,6 +215,7 @@ impl State {
         }
         let written = self.waiting.drain(..count).map(|write| write.bytes.len());
         self.waiting_bytes -= written.sum::<usize>();
+        self.stable_count += count;
         Ok(())
     }
 }
@@ -193,7 +247,7 @@ impl BlockDevice for VolatileDisk {
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
         let range = ByteRange::new(offset_bytes, from.len() as u64);
         self.checked(Action::Write, range)?;
-        let written = self.state().write(offset_bytes, from);
+        let written = self.powered().and_then(|mut state| state.write(offset_bytes, from));
         written.map_err(|error| failed(Action::Write, range, error))
     }
 
@@ -205,7 +259,7 @@ impl BlockDevice for VolatileDisk {
         while offset < end {
             let length = (end - offset).min(zeros.len() as u64);
             let part = &zeros[..usize::try_from(length).expect("as long as the zeros")];
-            let written = self.state().write(offset, part);
+            let written = self.powered().and_then(|mut state| state.write(offset, part));
             written.map_err(|error| failed(Action::WriteZeroes, range, error))?;
             offset += length;
         }
@@ -222,10 +276,17 @@ impl BlockDevice for VolatileDisk {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        let mut state = self.state();
-        let count = state.waiting.len();
-        let whole = ByteRange::new(0, self.size_bytes);
-        state.write_back(count).map_err(|error| failed(Action::Flush, whole, error))
+        let target = {
+            let state = self.state();
+            state.stable_count + state.waiting.len()
+        };
+        // Others write meanwhile, and what they write may be lost.
+        std::thread::sleep(self.flush_time);
+        let flushed = self.powered().and_then(|mut state| {
+            let count = target.saturating_sub(state.stable_count);
+            state.write_back(count)
+        });
+        flushed.map_err(|error| failed(Action::Flush, ByteRange::new(0, self.size_bytes), error))
     }
 
     fn extents(&self, range: ByteRange, _: usize) -> Result<Vec<Extent>, DeviceError> {
@@ -250,7 +311,7 @@ mod tests {
     fn disk() -> VolatileDisk {
         let mut file = tempfile::NamedTempFile::new().expect("there is room for a file");
         file.write_all(&[1; SIZE]).expect("there is room for a disk");
-        VolatileDisk::holding(file.path()).expect("the file has whole sectors")
+        VolatileDisk::holding(file.path(), Duration::ZERO).expect("the file has whole sectors")
     }
 
     /// Each sector by its first byte, after all of them were found to be of one kind.
@@ -308,6 +369,20 @@ mod tests {
             sectors(&disk)[0] == 2
         });
         assert!(old_survived);
+    }
+
+    #[test]
+    fn a_flush_is_not_answered_once_the_power_fails() {
+        let disk = disk();
+        disk.write(0, &[2; 4096]).expect("it fits");
+        disk.fail();
+        std::thread::scope(|scope| {
+            let flushing = scope.spawn(|| disk.flush());
+            disk.fall_silent();
+            flushing.join().expect("it does not panic").expect_err("nobody may count on it");
+        });
+        disk.cut_power(Cut::LosesAll, &mut Random::new(1)).expect("files can be written");
+        assert_eq!(sectors(&disk)[0], 1);
     }
 
     #[test]

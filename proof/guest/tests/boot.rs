@@ -66,7 +66,7 @@ fn a_server_in_the_guest_is_reached_through_a_socket_of_the_host() -> Result<()>
 fn a_power_cut_takes_what_the_guest_did_not_flush_and_leaves_what_it_did() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     file.as_file().set_len(DISK_BYTES)?;
-    let disk = Arc::new(VolatileDisk::holding(file.path())?);
+    let disk = Arc::new(VolatileDisk::holding(file.path(), Duration::ZERO)?);
     let guest = boot(&[], vec![Disk::Volatile(Arc::clone(&disk))])?;
     let fill = "tr '\\0' x </dev/zero | dd of=/dev/vda bs=4096 count=16 iflag=fullblock";
     guest.check(&format!("{fill} seek=0 conv=fsync"), TIME_LIMIT)?;

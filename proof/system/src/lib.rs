@@ -15,6 +15,7 @@ mod nbd_client;
 mod process;
 mod random;
 mod stamp;
+mod steps;
 mod stripe;
 mod tool;
 
@@ -29,6 +30,7 @@ pub use process::{
     Background, processor_seconds, processor_seconds_of_children, processor_seconds_of_threads,
 };
 pub use random::{Random, seed};
-pub use stamp::{BLOCK_BYTES, Block, Contents};
+pub use stamp::{BLOCK_BYTES, Block, Contents, Stamp};
+pub use steps::{Step, Steps, StepsSpec, Survivors};
 pub use stripe::{Round, Stripe, StripeSpec};
 pub use tool::{Tool, ToolOutput};

@@ -4,16 +4,20 @@
 //!   goes away it turns the machine off, so that none is left behind.
 //! - `guest-agent connect PATH` joins its standard input and output to a Unix socket, so that the
 //!   host reaches servers in the guest.
+//! - `guest-agent write PATH BLOCKS VOLUME LIFE SEED` writes what follows from the numbers, and
+//!   tells the number of each step whose flush succeeded.
 #![forbid(unsafe_code)]
 
 mod connect;
 mod serve;
 mod started;
+mod write;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use system::StepsSpec;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +35,16 @@ fn run(words: &[String]) -> Result<()> {
     match words[..] {
         ["serve"] => serve::serve(),
         ["connect", path] => connect::connect(Path::new(path)),
-        _ => bail!("usage: guest-agent serve | connect PATH"),
+        ["write", path, block_count, volume, life, seed] => {
+            let number = |text: &str| text.parse().with_context(|| format!("{text} is no number"));
+            let spec = StepsSpec {
+                block_count: number(block_count)?,
+                volume: number(volume)?,
+                life: number(life)?,
+                seed: number(seed)?,
+            };
+            write::write(Path::new(path), spec)
+        }
+        _ => bail!("usage: guest-agent serve | connect PATH | write PATH BLOCKS VOLUME LIFE SEED"),
     }
 }

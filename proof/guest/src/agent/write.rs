@@ -1,0 +1,63 @@
+//! Writes the steps that a seed gives to a file or device, and tells of each flush that succeeded.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::fs::OFlags;
+use system::{BLOCK_BYTES, Step, Steps, StepsSpec};
+
+/// How a step becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Writes go to the page cache; `fdatasync` makes them durable.
+    Cached,
+    /// Writes go past the page cache; `fdatasync` makes them durable.
+    Direct,
+    /// Each write is durable by itself.
+    Durable,
+}
+
+/// Each life has its own way, so that all are tried.
+fn mode_of(spec: StepsSpec) -> Mode {
+    [Mode::Cached, Mode::Direct, Mode::Durable]
+        [usize::try_from((spec.life + spec.volume) % 3).expect("it is below three")]
+}
+
+/// Takes steps until the power fails or a write does.
+pub(crate) fn write(path: &Path, spec: StepsSpec) -> Result<()> {
+    let mode = mode_of(spec);
+    let flags = match mode {
+        Mode::Cached => OFlags::empty(),
+        Mode::Direct => OFlags::DIRECT,
+        Mode::Durable => OFlags::DSYNC,
+    };
+    let file = File::options()
+        .write(true)
+        .custom_flags(i32::try_from(flags.bits()).context("flags of open are small")?)
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    let mut steps = Steps::new(spec);
+    let mut buffer = vec![0; 2 * BLOCK_BYTES];
+    for number in 1_u64.. {
+        take(&file, &steps.step(), &mut buffer)
+            .and_then(|()| if mode == Mode::Durable { Ok(()) } else { file.sync_data() })
+            .with_context(|| format!("step {number} of {spec:?} in {}", path.display()))?;
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{number}").and_then(|()| stdout.flush()).context("the host is gone")?;
+    }
+    Ok(())
+}
+
+fn take(file: &File, step: &Step, buffer: &mut [u8]) -> io::Result<()> {
+    // Direct writes want their bytes at a whole sector of memory.
+    let start = buffer.as_ptr().align_offset(BLOCK_BYTES);
+    let aligned = &mut buffer[start..start + BLOCK_BYTES];
+    for (block, contents) in &step.writes {
+        aligned.copy_from_slice(&contents.block()[..]);
+        file.write_all_at(aligned, block * BLOCK_BYTES as u64)?;
+    }
+    Ok(())
+}
