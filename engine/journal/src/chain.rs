@@ -176,6 +176,13 @@ fn is_ours(kind: FormatErrorKind) -> bool {
     matches!(kind, FormatErrorKind::Blank | FormatErrorKind::Damaged)
 }
 
+/// The set that the journal in a folder belongs to; `None` when there is no journal. Of segments of
+/// several sets the newest decides.
+pub fn set_in(folder: &dyn Folder) -> Result<Option<SetId>, JournalError> {
+    let found = segment_file::find_all(folder)?;
+    Ok(found.iter().rev().find_map(|found| Some(found.header.ok()?.set_id)))
+}
+
 /// Fails for a file that no attempt of this journal can have left.
 fn refuse_others(folder: &dyn Folder, found: &Found, set_id: SetId) -> Result<(), JournalError> {
     let name = name_of(found.number);

@@ -29,6 +29,7 @@ mod shelf;
 mod table;
 mod writer;
 
+pub use chain::set_in;
 pub use error::{JournalError, JournalErrorKind};
 pub use format::{SetId, VolumeRecord};
 pub use journal::{FlushError, Journal, JournalSpec};

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
+use block_device::{Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Zeroes};
 use codec::{BLOCK_BYTES, Block};
 use page_store::{Entry, EntryKind, Purpose};
 
@@ -204,9 +204,23 @@ impl Volume {
         Ok(())
     }
 
+    /// What a block holds cannot be had any more: reads of it fail until it is overwritten.
+    pub fn declare_lost(&self, block: u64) -> Result<(), DeviceError> {
+        let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
+        // A pattern first, so that the block has an entry of the volume's own.
+        self.write_zeroes(range, Zeroes::KeepAllocated)?;
+        self.replace_if(block, |kind| kind == EntryKind::Fill(0));
+        Ok(())
+    }
+
     /// The contents of a block that is absent under this number cannot be had any more: reads of it
     /// fail until it is overwritten.
     pub fn lose_block(&self, block: u64, number: u64) {
+        self.replace_if(block, |kind| kind == EntryKind::Absent(number));
+    }
+
+    /// Says that what a block holds is lost, if it is of the kind that is expected.
+    fn replace_if(&self, block: u64, is_expected: impl Fn(EntryKind) -> bool) {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
@@ -214,7 +228,7 @@ impl Volume {
         let _moves = self.hold_moves();
         let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return };
         let index = index_in_leaf(block);
-        let still = store.entry(&pinned, node, index).kind() == EntryKind::Absent(number);
+        let still = is_expected(store.entry(&pinned, node, index).kind());
         if still && !self.is_gone() {
             self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
             let old = lane.clear(node, index, Entry::damaged());

@@ -110,7 +110,12 @@ impl Compression {
         for _ in 0..batch_count {
             match state.batch(shared) {
                 Progress::Made => {}
-                Progress::Done => return Progress::Done,
+                Progress::Done => {
+                    // Marked meanwhile, perhaps.
+                    state.walk = self.take_all();
+                    state.next = Place::default();
+                    return if state.walk.is_empty() { Progress::Done } else { Progress::Made };
+                }
                 Progress::NoSpace => {
                     state.put_back();
                     // What has shrunk may leave memory behind for the next piece.
@@ -125,8 +130,13 @@ impl Compression {
     fn take_all(&self) -> Vec<(Weak<Volume>, LeafSet)> {
         let volumes = self.volumes.lock().expect("nobody panics with the list locked");
         let take = |weak: &Weak<Volume>| {
-            let set = weak.upgrade()?.untried_leaves.take()?;
-            Some((Weak::clone(weak), set))
+            let volume = weak.upgrade()?;
+            let set = volume.untried_leaves.take();
+            if set.is_none() && volume.sharing.is_possible() {
+                // Leaves that volumes share are settled through one of them.
+                volume.counts.forget_untried();
+            }
+            Some((Weak::clone(weak), set?))
         };
         volumes.iter().filter_map(take).collect()
     }

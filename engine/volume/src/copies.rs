@@ -278,6 +278,7 @@ impl Engine {
             source.sharing.begin();
             source.leaves.share_all();
             copy.take_over(source);
+            copy.set_lineage_of(source);
             // At this instant, like the map: an image that is being noted as the base takes marks
             // away only afterwards.
             copy.record.set_base(store, source.record.base(store));
@@ -301,6 +302,7 @@ impl Engine {
         target.record.end_reverting(store);
         target.leaves.forget_all();
         target.take_over(snapshot);
+        target.begin_lineage();
         target.note_all_shared();
         target.set_anchored(false);
         target.unjournaled_leaves.mark_all();

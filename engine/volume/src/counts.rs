@@ -51,6 +51,21 @@ impl Counts {
         [written, filled, untried, unjournaled, unsaved, absent, damaged]
     }
 
+    /// Nothing is absent any more.
+    pub(crate) fn forget_absent(&self) {
+        self.forget(&self.absent);
+    }
+
+    /// Nothing waits to be compressed any more.
+    pub(crate) fn forget_untried(&self) {
+        self.forget(&self.untried);
+    }
+
+    fn forget(&self, counter: &Striped) {
+        let count = i64::try_from(counter.sum()).expect("volumes have fewer blocks");
+        counter.add(self.sweep_part, -count);
+    }
+
     /// Counts what the sweep found. The caller holds the sweep's lock.
     pub(crate) fn note_found(&self, found: Entry) {
         self.change(self.sweep_part, Entry::HOLE, found);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use page_store::{Entry, Lane, LinkError};
+use page_store::{Entry, Lane, LinkError, Purpose};
 use sync::Pinned;
 use sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::hooks::{FlushTarget, PageSource};
 use crate::map::{LEAF_BLOCKS, index_in_leaf};
 use crate::spec::{Durability, VolumeSpec};
-use crate::table::{self, SetId};
+use crate::table::{self, ImageBase, SetId};
 use crate::volume::Volume;
 
 /// What a block of a volume that comes back from an image holds.
@@ -37,6 +37,10 @@ impl Engine {
     pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let _administration = self.administrate();
         let (image, source) = source.unzip();
+        if source.is_none() {
+            // Leaves that volumes share are brought in through one of them.
+            self.listed().iter().for_each(|volume| volume.counts.forget_absent());
+        }
         let mut place = self.shared.page_source.write().expect("nobody panics with it locked");
         *place = source;
         table::set_absent_image(&self.shared.store, image);
@@ -95,6 +99,7 @@ impl Engine {
             return Ok(());
         }
         let store = &self.shared.store;
+        volume.begin_lineage();
         if durability == Durability::Journal {
             let is_empty = volume.map.next_leaf(store, &store.pin(), 0).is_none();
             volume.set_anchored(is_empty);
@@ -111,6 +116,28 @@ impl Engine {
             volume.unjournaled_leaves.mark_all();
         }
         Ok(())
+    }
+
+    /// An image has what `copy`, a frozen copy of the volume, holds: it becomes the base of what is
+    /// not marked as unsaved. `false` if the volume has become another since the copy was made: the
+    /// image says nothing of it then.
+    pub fn adopt_image(&self, volume: &Volume, copy: &Volume, base: ImageBase) -> bool {
+        let _administration = self.administrate();
+        let is_same = !volume.is_gone() && volume.lineage() == copy.lineage();
+        if is_same {
+            volume.set_image_base(Some(base));
+        }
+        is_same
+    }
+
+    /// A volume of class `journal` is anchored by an image that it has adopted, if it was of that
+    /// class all the time since the copy was made.
+    pub fn anchor(&self, volume: &Volume, copy: &Volume) {
+        let _administration = self.administrate();
+        let was_journaled = copy.durability() == Durability::Journal;
+        if was_journaled && !volume.is_gone() && volume.lineage() == copy.lineage() {
+            volume.set_anchored(true);
+        }
     }
 
     /// Begins to bring a volume back: it is not listed, and goes with a kill, until
@@ -143,11 +170,12 @@ impl Engine {
 }
 
 impl Volume {
-    /// Says what the blocks of a leaf hold, in a volume that is being filled: the first block of
-    /// `blocks` is the leaf's first. What holds something already keeps it.
+    /// Says what the blocks of a leaf hold, in a volume that nobody uses yet: the first block of
+    /// `blocks` is the leaf's first, and those behind the last stay as they are.
     pub fn fill_leaf(&self, leaf: u64, blocks: &[FilledBlock]) -> Result<(), VolumeError> {
         assert!(blocks.len() as u64 <= LEAF_BLOCKS, "a leaf has {LEAF_BLOCKS} blocks");
-        if blocks.iter().all(|block| *block == FilledBlock::Hole) {
+        let is_empty = || self.next_leaf(leaf) != Some(leaf);
+        if blocks.iter().all(|block| *block == FilledBlock::Hole) && is_empty() {
             return Ok(());
         }
         let store = &self.shared.store;
@@ -174,16 +202,20 @@ impl Volume {
     ) -> Result<(), LinkError> {
         let store = &self.shared.store;
         let _held = self.shared.locks.lock_leaf(self.id(), leaf);
-        let node = self.make_leaf(lane, pinned, leaf)?;
+        let owned = self.own_leaf(lane, pinned, leaf, Purpose::NewData)?;
+        let node = match owned {
+            Some(node) => node,
+            None => self.make_leaf(lane, pinned, leaf)?,
+        };
         for (block, filled) in (leaf * LEAF_BLOCKS..).zip(blocks) {
             let index = index_in_leaf(block);
             let entry = match *filled {
-                FilledBlock::Hole => continue,
+                FilledBlock::Hole => Entry::HOLE,
                 FilledBlock::Fill(pattern) => Entry::filled(pattern),
                 FilledBlock::Absent(number) => Entry::absent(number),
                 FilledBlock::Damaged => Entry::damaged(),
             };
-            if store.entry(pinned, node, index).is_hole() {
+            if store.entry(pinned, node, index) != entry {
                 let old = lane.clear(node, index, entry);
                 self.note_change(lane, old, entry);
             }

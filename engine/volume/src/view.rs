@@ -69,17 +69,25 @@ impl Volume {
     /// The image that [`Volume::image_base`] names now has what `saved`, a copy of the volume,
     /// holds in this leaf: blocks that still hold the same are not marked as unsaved any more.
     pub fn note_saved(&self, saved: &Self, leaf: u64) {
+        self.note_stored(saved, leaf, Marks::UNSAVED);
+    }
+
+    /// The same, and none of it need go into the journal. Only for a volume without any transaction
+    /// in the journal that the image does not make superfluous.
+    pub fn note_saved_and_journaled(&self, saved: &Self, leaf: u64) {
+        self.note_stored(saved, leaf, Marks::ALL);
+    }
+
+    fn note_stored(&self, saved: &Self, leaf: u64, marks: Marks) {
         let store = &self.shared.store;
         let entries: Vec<(u64, Entry)> = {
             let pinned = store.pin();
             let Some(node) = saved.map.find_leaf(store, &pinned, leaf) else { return };
             let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
-            (leaf * LEAF_BLOCKS..)
-                .zip(entries)
-                .filter(|(_, entry)| entry.has(Marks::UNSAVED))
-                .collect()
+            let blocks = (leaf * LEAF_BLOCKS..).zip(entries);
+            blocks.filter(|(_, entry)| entry.has(marks)).collect()
         };
-        self.unmark_blocks(leaf, entries.into_iter(), Marks::UNSAVED);
+        self.unmark_blocks(leaf, entries.into_iter(), marks);
     }
 
     /// Blocks whose contents are not in the image that [`Volume::image_base`] names.

@@ -43,6 +43,9 @@ pub struct Volume {
     reduction: AtomicU8,
     durability: AtomicU8,
     is_anchored: AtomicBool,
+    /// Changes when the volume becomes what no earlier copy can speak for: it was restored, or its
+    /// flushes promise something else.
+    lineage: AtomicU64,
     is_gone: AtomicBool,
     pub(crate) capacity: Capacity,
     pub(crate) counts: Counts,
@@ -76,6 +79,7 @@ impl Volume {
             reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
             durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
             is_anchored: AtomicBool::new(stored.is_anchored),
+            lineage: AtomicU64::new(0),
             is_gone: AtomicBool::new(false),
             capacity: Capacity::new(shape.capacity),
             counts: Counts::new(lane_count),
@@ -184,6 +188,21 @@ impl Volume {
         self.record.set_anchored(&self.shared.store, is_anchored);
         // PAIRS-WITH: Volume::is_anchored, "an image has what is not marked".
         self.is_anchored.store(is_anchored, Ordering::Release);
+    }
+
+    /// The same number as that of a copy: what is said of the copy holds for the volume.
+    pub fn lineage(&self) -> u64 {
+        self.lineage.load(Ordering::Acquire)
+    }
+
+    /// From now on no earlier copy speaks for the volume.
+    pub(crate) fn begin_lineage(&self) {
+        self.lineage.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The copy is one of another volume.
+    pub(crate) fn set_lineage_of(&self, source: &Self) {
+        self.lineage.store(source.lineage(), Ordering::Release);
     }
 
     /// The image that has the contents of all blocks that are not marked as unsaved.

@@ -195,3 +195,21 @@ fn a_pool_takes_more_of_what_shrinks_than_it_has_bytes() {
         check_sound_when_empty(&engine);
     }
 }
+
+#[test]
+fn nothing_is_pending_when_all_is_compressed_though_a_snapshot_shares_it() {
+    let pool = Pool::new(32 << 20, 2);
+    let engine = pool.open();
+    let spec = VolumeSpec::new("v".parse().expect("a good name"), 16 << 20);
+    let volume = engine.create_volume(spec).expect("there is room");
+    for block in 0..600_u64 {
+        let mut text = format!("text that shrinks {block} ").repeat(300).into_bytes();
+        text.truncate(4096);
+        volume.write(block * 4096, &text).expect("there is room");
+    }
+    let name = "s".parse().expect("a good name");
+    engine.create_snapshots(&["v"], &name, 1).expect("there is room");
+    settle(&engine);
+    assert_eq!(engine.usage().pending_bytes, 0);
+    assert!(engine.usage().page_bytes < 600 * 1000, "{:?}", engine.usage());
+}

@@ -1,0 +1,98 @@
+//! What can go wrong between memory and stable storage.
+
+use std::error::Error;
+use std::fmt;
+
+use block_device::DeviceError;
+use image::ImageError;
+use journal::{FlushError, JournalError};
+use volume::VolumeError;
+
+/// The class of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurableErrorKind {
+    /// The pool belongs to another set than the journal or the images.
+    OtherSet,
+    /// The pool has volumes of its own, and stable storage has others.
+    NotEmpty,
+    /// The journal cannot be read or written.
+    Journal,
+    /// The images cannot be read or written.
+    Images,
+    /// A volume cannot be made, filled or changed.
+    Volume,
+    /// An image is still being restored from.
+    Restoring,
+    /// The image has no volume of that name.
+    NotInImage,
+    /// The journal goes on from this image.
+    StartOfJournal,
+}
+
+impl fmt::Display for DurableErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OtherSet => {
+                "memory and stable storage belong to different sets; name the directories that \
+                 belong to this pool, or another pool"
+            }
+            Self::NotEmpty => {
+                "memory has volumes, and stable storage has others that would be restored; name \
+                 other directories for journal and images, or delete the volumes first"
+            }
+            Self::Journal => "the journal failed",
+            Self::Images => "the store of images failed",
+            Self::Volume => "a volume failed",
+            Self::NotInImage => "the image has no volume or snapshot of that name",
+            Self::StartOfJournal => {
+                "the journal goes on from it; save another image first, which takes its place"
+            }
+            Self::Restoring => "volumes are still being fetched from an image; wait until they are",
+        })
+    }
+}
+
+/// A failure between memory and stable storage.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {attempt}: {kind}")]
+pub struct DurableError {
+    pub kind: DurableErrorKind,
+    /// What was attempted: "restore image 7".
+    pub attempt: String,
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl DurableError {
+    pub(crate) fn new(kind: DurableErrorKind, attempt: impl Into<String>) -> Self {
+        Self { kind, attempt: attempt.into(), source: None }
+    }
+
+    pub(crate) fn journal(attempt: &str) -> impl Fn(JournalError) -> Self + '_ {
+        move |error| Self::of(DurableErrorKind::Journal, attempt, error)
+    }
+
+    pub(crate) fn flush(attempt: &str) -> impl Fn(FlushError) -> Self + '_ {
+        move |error| Self::of(DurableErrorKind::Journal, attempt, error)
+    }
+
+    pub(crate) fn images(attempt: &str) -> impl Fn(ImageError) -> Self + '_ {
+        move |error| Self::of(DurableErrorKind::Images, attempt, error)
+    }
+
+    pub(crate) fn volume(attempt: &str) -> impl Fn(VolumeError) -> Self + '_ {
+        move |error| Self::of(DurableErrorKind::Volume, attempt, error)
+    }
+
+    pub(crate) fn device(attempt: &str) -> impl Fn(DeviceError) -> Self + '_ {
+        move |error| Self::of(DurableErrorKind::Volume, attempt, error)
+    }
+
+    fn of(
+        kind: DurableErrorKind,
+        attempt: &str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { kind, attempt: attempt.to_owned(), source: Some(source.into()) }
+    }
+}

@@ -1,0 +1,30 @@
+//! A pool in memory, its journal and its images, as one.
+//!
+//! ```text
+//!                 ┌────────── flushes ──────────▶ journal ──┐
+//!  pool (memory) ─┤                                         ├─▶ after a loss of power: a pool
+//!                 └─ saves, checkpoints, schedule ▶ images ─┘
+//! ```
+//!
+//! A [`DurableSet`] ties the three together by an id. While memory lives, also through the death of
+//! the process, memory is right and stable storage follows. When memory is gone, the newest image
+//! comes first, then what the journal has of the time behind it; volumes are served at once and
+//! their contents fetched as they are touched.
+//!
+//! It starts no thread and reads no clock; the owner calls what has to be done now and then.
+#![forbid(unsafe_code)]
+
+mod error;
+mod healer;
+mod replay;
+mod restore;
+mod save;
+mod set;
+mod status;
+mod stream;
+
+pub use error::{DurableError, DurableErrorKind};
+pub use save::{Extent as SaveExtent, SaveRequest};
+pub use set::{DurableSet, DurableSpec, Opened};
+pub use status::{ClassLoss, HoldUp};
+pub use stream::Streamed;

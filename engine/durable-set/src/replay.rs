@@ -1,0 +1,159 @@
+//! The journal's changes, made to the pool again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use block_device::{BlockDevice, ByteRange, Zeroes};
+use codec::BLOCK_BYTES;
+use journal::{Change, Refusal, Replay, VolumeRecord};
+use volume::{Durability, Engine, ShrinkPolicy, Volume, VolumeSpec};
+
+/// Blocks of a pattern written at a time.
+const FILL_BLOCKS: usize = 64;
+
+/// Makes the changes to a pool whose volumes are not served yet.
+#[derive(Debug)]
+pub(crate) struct EngineReplay<'engine> {
+    engine: &'engine Arc<Engine>,
+    /// The volumes of the last table.
+    volumes: HashMap<u64, Arc<Volume>>,
+}
+
+impl<'engine> EngineReplay<'engine> {
+    pub(crate) fn new(engine: &'engine Arc<Engine>) -> Self {
+        let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
+        let volumes = engine.volumes().into_iter().filter(is_durable);
+        Self { engine, volumes: volumes.map(|volume| (volume.id(), volume)).collect() }
+    }
+
+    /// All that was replayed is in the journal: nothing of it need be written there again.
+    pub(crate) fn settle(&self) {
+        for volume in self.volumes.values() {
+            let Some(mut walk) = volume.walk_unjournaled() else { continue };
+            while let Some(capture) = walk.capture(512) {
+                capture.settle();
+            }
+            walk.end();
+        }
+    }
+
+    /// Deletes what is not in the table any more, and makes room for names.
+    fn clear_names(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
+        let ids: HashSet<u64> = table.iter().map(|record| record.id).collect();
+        let gone: Vec<u64> = self.volumes.keys().copied().filter(|id| !ids.contains(id)).collect();
+        for id in gone {
+            if let Some(volume) = self.volumes.remove(&id) {
+                self.delete(&volume)?;
+            }
+        }
+        for record in table {
+            if let Some(volume) = self.volumes.get(&record.id)
+                && volume.name() != record.name
+            {
+                // Two may have changed names with each other.
+                let name = format!("restoring-{}", record.id).parse()?;
+                self.engine.rename_volume(&volume.name(), name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a volume with its snapshots.
+    fn delete(&self, volume: &Volume) -> Result<(), Refusal> {
+        let name = volume.name();
+        for snapshot in volume.snapshot_list() {
+            let full_name = snapshot.name();
+            let (_, own_name) = full_name.rsplit_once('@').ok_or("a snapshot has two names")?;
+            self.engine.delete_snapshot(&name, own_name)?;
+        }
+        Ok(self.engine.delete_volume(&name)?)
+    }
+
+    fn bring_up(&mut self, record: &VolumeRecord) -> Result<(), Refusal> {
+        let unknown =
+            |what: &str| format!("the volume {:?} has a {what} unknown here", record.name);
+        let reduction = record.reduction().ok_or_else(|| unknown("reduction"))?;
+        let durability = record.durability().ok_or_else(|| unknown("durability"))?;
+        if let Some(volume) = self.volumes.get(&record.id) {
+            if volume.name() != record.name {
+                self.engine.rename_volume(&volume.name(), record.name.parse()?)?;
+            }
+            if volume.geometry().size_bytes != record.size_bytes {
+                let (size_bytes, shrink) = (record.size_bytes, ShrinkPolicy::DropData);
+                self.engine.resize_volume(&record.name, size_bytes, shrink)?;
+            }
+            self.engine.set_reduction(&record.name, reduction)?;
+            self.engine.set_durability(&record.name, durability)?;
+            volume.set_anchored(durability == Durability::Journal);
+            return Ok(());
+        }
+        if durability != Durability::Journal {
+            // It was made after the last image: what it held is lost, as its class says.
+            return Ok(());
+        }
+        let spec = VolumeSpec {
+            sector: record.sector(),
+            reduction,
+            durability,
+            ..VolumeSpec::new(record.name.parse()?, record.size_bytes)
+        };
+        let volume = self.engine.begin_filling(spec, Some(record.id))?;
+        volume.set_anchored(durability == Durability::Journal);
+        self.engine.end_filling(&volume)?;
+        self.volumes.insert(record.id, volume);
+        Ok(())
+    }
+}
+
+impl Replay for EngineReplay<'_> {
+    fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
+        // One that the image has as of class `ram`, because somebody asked for that, may have
+        // become another since.
+        for record in table {
+            let of_image = || self.engine.volumes().into_iter().find(|it| it.id() == record.id);
+            if !self.volumes.contains_key(&record.id)
+                && let Some(volume) = of_image()
+            {
+                self.volumes.insert(record.id, volume);
+            }
+        }
+        self.clear_names(table)?;
+        table.iter().try_for_each(|record| self.bring_up(record))
+    }
+
+    fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal> {
+        let Some(volume) = self.volumes.get(&volume_id) else { return Ok(()) };
+        let block_bytes = BLOCK_BYTES as u64;
+        let count = match change {
+            Change::Holes(count) | Change::Fill { count, .. } => u64::from(count),
+            Change::Contents(_) | Change::Damaged => 1,
+        };
+        let block_count = volume.geometry().size_bytes / block_bytes;
+        let count = count.min(block_count.saturating_sub(block));
+        if count == 0 {
+            return Ok(());
+        }
+        let range = ByteRange::new(block * block_bytes, count * block_bytes);
+        match change {
+            Change::Holes(_) => volume.write_zeroes(range, Zeroes::Unmap)?,
+            Change::Fill { pattern, .. } => fill(volume, range, pattern)?,
+            Change::Contents(contents) => volume.write(range.start, contents)?,
+            Change::Damaged => volume.declare_lost(block)?,
+        }
+        Ok(())
+    }
+}
+
+fn fill(volume: &Volume, range: ByteRange, pattern: u32) -> Result<(), Refusal> {
+    let mut blocks = vec![[0; BLOCK_BYTES]; FILL_BLOCKS];
+    blocks.iter_mut().for_each(|block| codec::write_fill(pattern, block));
+    let bytes = blocks.as_flattened();
+    let mut at = range.start;
+    let end = range.start + range.length;
+    while at < end {
+        let length = usize::try_from(end - at).map_or(bytes.len(), |left| left.min(bytes.len()));
+        volume.write(at, &bytes[..length])?;
+        at += length as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Saving volumes into an image, which is also how the journal stays short.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use image::{
+    CopiedVolume, EngineSource, ImageId, ImageVolume, ImageVolumeKind, JournalPosition, Removed,
+    Retention, SaveOptions, Saved, Watch,
+};
+use volume::{Durability, Frozen, ImageBase, Volume};
+
+use crate::error::{DurableError, DurableErrorKind};
+use crate::set::DurableSet;
+
+const ATTEMPT: &str = "save an image";
+
+/// Which volumes an image has besides those whose class asks for it, which it always has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Those of class `image` and `journal`, with their snapshots.
+    Durable,
+    /// These too, by name.
+    And(Vec<String>),
+    All,
+}
+
+/// Volumes, and copies of them that do not change.
+#[derive(Debug)]
+struct FrozenVolumes {
+    live: Vec<Arc<Volume>>,
+    /// In the order of `live`.
+    copies: Frozen,
+}
+
+/// An image to be saved.
+#[derive(Clone, Debug)]
+pub struct SaveRequest {
+    pub extent: Extent,
+    /// Seconds since 1970.
+    pub created_seconds: u64,
+    /// Images with a label are kept until they are deleted.
+    pub label: String,
+    pub bytes_a_second_max: Option<NonZeroU64>,
+}
+
+impl DurableSet {
+    /// Saves volumes as they are at one instant. The image is durable when this returns, and the
+    /// journal has dropped what lies before it. One save at a time.
+    pub fn save(&self, request: &SaveRequest, watch: &dyn Watch) -> Result<Saved, DurableError> {
+        let mut claim = self.claim();
+        let claimed = claim.store(self)?;
+        // Before the checkpoint: the journal has nothing of these behind its position.
+        let unanchored = self.unanchored();
+        let position = self.journal.begin_checkpoint();
+        let saved = self.freeze(&request.extent).and_then(|frozen| {
+            let source = EngineSource::new(frozen.to_save(), self.engine.absent_image());
+            let options = SaveOptions {
+                set_id: self.id,
+                created_seconds: request.created_seconds,
+                journal: JournalPosition { epoch: 0, sequence: position.0 },
+                label: request.label.clone(),
+                bytes_a_second_max: request.bytes_a_second_max,
+            };
+            let saved = claimed.save(&source, &options, watch);
+            let saved = saved.map_err(DurableError::images(ATTEMPT))?;
+            self.adopt(&frozen, saved.id, &unanchored);
+            Ok(saved)
+        });
+        let saved = saved.inspect_err(|_| self.journal.cancel_checkpoint(position))?;
+        drop(claim);
+        self.speeds.note_save(&saved);
+        // The image is there all the same; the journal tries again by itself.
+        let _longer_than_needed = self.journal.end_checkpoint(position);
+        Ok(saved)
+    }
+
+    /// Deletes images beyond the newest so many. Those that are needed stay.
+    pub fn retain(&self, newest_count: usize) -> Result<Removed, DurableError> {
+        let mut claim = self.claim();
+        let claimed = claim.store(self)?;
+        let in_use = self.images_in_use();
+        let removed = claimed.retain(&Retention { newest_count, in_use: &in_use });
+        removed.map_err(DurableError::images("delete old images"))
+    }
+
+    /// Deletes an image, and what only it refers to.
+    pub fn delete_image(&self, number: u32) -> Result<Removed, DurableError> {
+        let attempt = format!("delete image {number}");
+        let mut claim = self.claim();
+        let claimed = claim.store(self)?;
+        let is_newest = claimed.head().is_some_and(|head| head.number() == number);
+        let is_needed = |volume: &Volume| volume.durability() == Durability::Journal;
+        if is_newest && self.engine.volumes().iter().any(|volume| is_needed(volume)) {
+            let kind = DurableErrorKind::StartOfJournal;
+            return Err(DurableError::new(kind, attempt));
+        }
+        let in_use = self.images_in_use();
+        claimed.delete(number, &in_use).map_err(DurableError::images(&attempt))?;
+        claimed.collect().map_err(DurableError::images(&attempt))
+    }
+
+    /// Images that blocks were not fetched from yet.
+    fn images_in_use(&self) -> Vec<ImageId> {
+        self.engine.absent_image().and_then(ImageId::from_word).into_iter().collect()
+    }
+
+    fn freeze(&self, extent: &Extent) -> Result<FrozenVolumes, DurableError> {
+        let is_wanted = |volume: &Volume| match extent {
+            Extent::All => true,
+            Extent::And(names) if names.contains(&volume.name()) => true,
+            Extent::Durable | Extent::And(_) => volume.durability() != Durability::Ram,
+        };
+        if let Extent::And(names) = extent {
+            for name in names {
+                self.engine.volume(name).map_err(DurableError::volume(ATTEMPT))?;
+            }
+        }
+        let mut live = self.all_volumes();
+        live.retain(|volume| is_wanted(volume));
+        let copies = self.engine.freeze(&live).map_err(DurableError::volume(ATTEMPT))?;
+        Ok(FrozenVolumes { live, copies })
+    }
+
+    /// Volumes whose flushes wait for an image, by id, and their lineages.
+    fn unanchored(&self) -> HashMap<u64, u64> {
+        let waits = |volume: &Arc<Volume>| {
+            volume.durability() == Durability::Journal && !volume.is_anchored()
+        };
+        let volumes = self.engine.volumes().into_iter().filter(waits);
+        volumes.map(|volume| (volume.id(), volume.lineage())).collect()
+    }
+
+    /// Takes note that an image has what the copies hold.
+    fn adopt(&self, frozen: &FrozenVolumes, id: ImageId, unanchored: &HashMap<u64, u64>) {
+        for (live, copy) in frozen.pairs() {
+            let base = ImageBase { image: id.word(), volume_id: live.id() };
+            // What such a volume holds need not go through the journal after all.
+            let is_first = unanchored.get(&live.id()) == Some(&copy.lineage());
+            // First the base: what is not marked is in the new image as it is in the old one.
+            if self.engine.adopt_image(live, copy, base) {
+                let mut from = 0;
+                while let Some(leaf) = copy.next_leaf(from) {
+                    match is_first {
+                        true => live.note_saved_and_journaled(copy, leaf),
+                        false => live.note_saved(copy, leaf),
+                    }
+                    from = leaf + 1;
+                }
+                self.engine.anchor(live, copy);
+            }
+        }
+    }
+}
+
+impl FrozenVolumes {
+    /// Each volume with its copy.
+    fn pairs(&self) -> impl Iterator<Item = (&Arc<Volume>, &Arc<Volume>)> {
+        self.live.iter().zip(self.copies.volumes())
+    }
+
+    fn to_save(&self) -> Vec<CopiedVolume> {
+        let copied = |(live, copy): (&Arc<Volume>, &Arc<Volume>)| CopiedVolume {
+            record: describe(live, copy),
+            copy: Arc::clone(copy),
+        };
+        self.pairs().map(copied).collect()
+    }
+}
+
+/// What an image says of a volume that is saved through its copy.
+fn describe(live: &Volume, copy: &Volume) -> ImageVolume {
+    let kind = match live.is_snapshot() {
+        true => ImageVolumeKind::Snapshot,
+        false => ImageVolumeKind::Volume,
+    };
+    ImageVolume {
+        id: live.id(),
+        origin: live.origin_id().unwrap_or(0),
+        created_seconds: live.created_unix_seconds(),
+        kind,
+        ..ImageVolume::of(copy)
+    }
+}

@@ -1,0 +1,327 @@
+//! Opening a set: what memory and stable storage have, and which of them is right.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use image::{ClaimedStore, ImageId, ImageStore, OpenImage};
+use journal::{Clock, Journal, JournalOptions, JournalSpec, Position};
+use storage::Folder;
+use volume::{Durability, Engine, PageSource, SetId, Volume};
+
+use crate::error::{DurableError, DurableErrorKind};
+use crate::healer::ImageHealer;
+use crate::restore::{Restored, restore, restore_as};
+use crate::status::Speeds;
+
+/// What a set is made of.
+#[derive(Clone, Debug)]
+pub struct DurableSpec {
+    /// Holds the journal's files.
+    pub journal: Arc<dyn Folder>,
+    pub journal_options: JournalOptions,
+    pub clock: Arc<dyn Clock>,
+    pub images: Arc<dyn ImageStore>,
+    /// Drawn at random for each opening.
+    pub writer: u128,
+    /// The id of a set that is made new; drawn at random.
+    pub fresh_id: SetId,
+}
+
+/// What opening a set found, for the log.
+#[derive(Debug)]
+pub enum Opened {
+    /// There was nothing before.
+    New,
+    /// Memory was there, and is right.
+    Continued,
+    /// Memory was gone.
+    Restored {
+        /// The image that the volumes come from, if there was one.
+        image: Option<u32>,
+        /// Newer images that cannot be read.
+        skipped: Vec<(u32, String)>,
+        transactions: u64,
+        /// Blocks whose contents are damaged in the journal: reads of them fail.
+        damaged_blocks: u64,
+        damaged_segments: Vec<String>,
+    },
+}
+
+/// A pool, its journal and its images. Shared between threads; every method may be called from any
+/// of them.
+#[derive(Debug)]
+pub struct DurableSet {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) id: SetId,
+    images: Arc<dyn ImageStore>,
+    writer: u128,
+    /// Held by whoever saves or deletes images.
+    claimed: Mutex<Claim>,
+    /// The image that absent blocks are in.
+    source: Mutex<Option<Arc<OpenImage>>>,
+    pub(crate) speeds: Speeds,
+}
+
+impl DurableSet {
+    /// Brings a pool and its stable storage together: continues what was there, or restores it when
+    /// memory was lost. Volumes may be served when this returns; what [`DurableSet::stream`] brings
+    /// in is fetched as it is touched until then.
+    pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opened), DurableError> {
+        if engine.is_restoring() {
+            // A kill came in between: what is there was only a part of what is to be.
+            clear(engine)?;
+        }
+        let mut skipped = Vec::new();
+        let newest = OpenImage::open_newest(Arc::clone(&spec.images), &mut |number, error| {
+            skipped.push((number, error.to_string()));
+        });
+        let newest = newest.map_err(DurableError::images("find the newest image"))?.map(Arc::new);
+        let journal_set = journal::set_in(&*spec.journal);
+        let journal_set = journal_set.map_err(DurableError::journal("look at the journal"))?;
+        let found = Found { newest, journal_set };
+        let found_set = found.set_id()?;
+        let is_kept = engine.set_id().is_some() && !engine.is_restoring();
+        let (id, restored) = match (engine.set_id().filter(|_| is_kept), found_set) {
+            (Some(id), Some(other)) if id != other => {
+                return Err(DurableError::new(DurableErrorKind::OtherSet, "open the durable set"));
+            }
+            (Some(id), _) => (id, None),
+            (None, None) => {
+                engine.join_set(spec.fresh_id);
+                engine.end_restoring();
+                (spec.fresh_id, None)
+            }
+            (None, Some(id)) => {
+                if !engine.volumes().is_empty() {
+                    let kind = DurableErrorKind::NotEmpty;
+                    return Err(DurableError::new(kind, "open the durable set"));
+                }
+                let restored = restore(engine, &spec, id, found.newest.as_ref())?;
+                (id, Some(restored))
+            }
+        };
+        let opened = match restored {
+            None if found_set.is_none() => Opened::New,
+            None => Opened::Continued,
+            Some(restored) => opened_as(restored, found.newest.as_deref(), skipped),
+        };
+        let covered = found.newest.as_ref().map_or(Position::START, |image| covered_by(image));
+        let journal = Journal::open(JournalSpec {
+            folder: Arc::clone(&spec.journal),
+            set_id: id,
+            covered,
+            options: spec.journal_options,
+            clock: Arc::clone(&spec.clock),
+        });
+        let journal = Arc::new(journal.map_err(DurableError::journal("open the journal"))?);
+        journal.serve(engine);
+        engine.set_healer(Arc::new(ImageHealer::new(Arc::clone(&spec.images))));
+        let set = Self {
+            engine: Arc::clone(engine),
+            journal,
+            id,
+            images: spec.images,
+            writer: spec.writer,
+            claimed: Mutex::default(),
+            source: Mutex::new(None),
+            speeds: Speeds::default(),
+        };
+        set.connect_source()?;
+        Ok((set, opened))
+    }
+
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// Does for the journal what can be done before somebody waits for it: about once a second, and
+    /// soon after [`DurableSet::wants_tending`]. A set without a volume of class `journal` takes no
+    /// room on the disk.
+    pub fn tend(&self) -> Result<(), DurableError> {
+        match self.has_journaled_volumes() {
+            true => self.journal.tend().map_err(DurableError::journal("tend the journal")),
+            false => Ok(()),
+        }
+    }
+
+    pub fn wants_tending(&self) -> bool {
+        self.has_journaled_volumes() && self.journal.wants_tending()
+    }
+
+    fn has_journaled_volumes(&self) -> bool {
+        self.engine.volumes().iter().any(|volume| volume.durability() == Durability::Journal)
+    }
+
+    pub fn id(&self) -> SetId {
+        self.id
+    }
+
+    /// Returns when stable storage knows what volumes of class `journal` there are now. To be
+    /// called before an operation that makes, changes or deletes one is acknowledged.
+    pub fn note_volumes(&self) -> Result<(), DurableError> {
+        let status = self.journal.status();
+        if status.length_bytes == 0 && !self.has_journaled_volumes() {
+            return Ok(());
+        }
+        let noted = self.journal.commit_table();
+        noted.map_err(DurableError::flush("write the table of volumes to the journal"))
+    }
+
+    /// Volumes and snapshots.
+    pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
+        let mut all = self.engine.volumes();
+        all.extend(self.engine.snapshots());
+        all
+    }
+
+    /// Changes what flushes of a volume promise. Durable when it returns; a volume that becomes one
+    /// of class `journal` is so with the next image, for which its flushes wait.
+    pub fn set_durability(&self, name: &str, class: Durability) -> Result<(), DurableError> {
+        let attempt = format!("change the durability of {name:?}");
+        self.engine.set_durability(name, class).map_err(DurableError::volume(&attempt))?;
+        self.note_volumes()
+    }
+
+    /// Makes volumes from those of an image: pairs of a name there, which may be a snapshot's, and
+    /// a new name. All or none. Their contents are fetched as they are touched.
+    pub fn restore(
+        &self,
+        image: u32,
+        names: &[(String, String)],
+    ) -> Result<Vec<Arc<Volume>>, DurableError> {
+        let attempt = format!("restore from image {image}");
+        // No image is deleted meanwhile.
+        let _claim = self.claim();
+        let source = match self.source() {
+            Some(source) if source.id().number() == image => source,
+            Some(_) => return Err(DurableError::new(DurableErrorKind::Restoring, attempt)),
+            None => {
+                let opened = OpenImage::open(Arc::clone(&self.images), image);
+                Arc::new(opened.map_err(DurableError::images(&attempt))?)
+            }
+        };
+        let mut indexes = Vec::new();
+        for (name, _) in names {
+            let index = source.volumes().iter().position(|volume| volume.name == *name);
+            let attempt = || format!("{attempt}: {name:?}");
+            let missing = || DurableError::new(DurableErrorKind::NotInImage, attempt());
+            indexes.push(index.ok_or_else(missing)?);
+        }
+        self.set_source(Some(Arc::clone(&source)));
+        let mut made = Vec::new();
+        for (&index, (_, new_name)) in indexes.iter().zip(names) {
+            match restore_as(&self.engine, &source, index, new_name) {
+                Ok(volume) => made.push(volume),
+                Err(error) => {
+                    made.iter().for_each(|volume| self.engine.abandon_filling(volume));
+                    return Err(error);
+                }
+            }
+        }
+        self.note_volumes()?;
+        Ok(made)
+    }
+
+    /// The image that absent blocks are in.
+    pub(crate) fn source(&self) -> Option<Arc<OpenImage>> {
+        self.source.lock().expect("nobody panics with the source locked").clone()
+    }
+
+    pub(crate) fn set_source(&self, image: Option<Arc<OpenImage>>) {
+        let pages = image.clone().map(|image| {
+            let word = image.id().word();
+            let pages: Arc<dyn PageSource> = image;
+            (word, pages)
+        });
+        self.engine.set_page_source(pages);
+        *self.source.lock().expect("nobody panics with the source locked") = image;
+    }
+
+    /// Where images are.
+    pub fn images(&self) -> &Arc<dyn ImageStore> {
+        &self.images
+    }
+
+    pub(crate) fn claim(&self) -> MutexGuard<'_, Claim> {
+        self.claimed.lock().expect("a panic in a save ends the process")
+    }
+
+    pub(crate) fn writer(&self) -> u128 {
+        self.writer
+    }
+
+    /// Connects the image that absent blocks are in, after any kind of start.
+    fn connect_source(&self) -> Result<(), DurableError> {
+        let Some(id) = self.engine.absent_image().and_then(ImageId::from_word) else {
+            return Ok(());
+        };
+        let store = Arc::clone(&self.images);
+        let attempt = format!("open {id}, which blocks were not fetched from yet");
+        let image = OpenImage::open(store, id.number()).map_err(DurableError::images(&attempt))?;
+        self.set_source(Some(Arc::new(image)));
+        Ok(())
+    }
+}
+
+/// The right to write to the store of images, taken when it is first needed: whoever had it before
+/// can save no more.
+#[derive(Debug, Default)]
+pub(crate) struct Claim {
+    store: Option<ClaimedStore>,
+}
+
+impl Claim {
+    pub(crate) fn store(&mut self, set: &DurableSet) -> Result<&mut ClaimedStore, DurableError> {
+        if self.store.is_none() {
+            let claimed = ClaimedStore::claim(Arc::clone(set.images()), set.writer());
+            self.store = Some(claimed.map_err(DurableError::images("claim the store of images"))?);
+        }
+        Ok(self.store.as_mut().expect("it was claimed"))
+    }
+}
+
+/// What stable storage has.
+struct Found {
+    newest: Option<Arc<OpenImage>>,
+    journal_set: Option<SetId>,
+}
+
+impl Found {
+    /// The set that stable storage belongs to; `None` when it is empty.
+    fn set_id(&self) -> Result<Option<SetId>, DurableError> {
+        let of_images = self.newest.as_ref().map(|image| image.summary().set_id);
+        match (self.journal_set, of_images) {
+            (Some(one), Some(other)) if one != other => {
+                Err(DurableError::new(DurableErrorKind::OtherSet, "join journal and images"))
+            }
+            (one, other) => Ok(one.or(other)),
+        }
+    }
+}
+
+/// The part of the journal that an image has.
+pub(crate) fn covered_by(image: &OpenImage) -> Position {
+    Position(image.summary().journal.sequence.max(Position::START.0))
+}
+
+fn opened_as(restored: Restored, image: Option<&OpenImage>, skipped: Vec<(u32, String)>) -> Opened {
+    Opened::Restored {
+        image: image.map(|image| image.id().number()),
+        skipped,
+        transactions: restored.journal.transactions,
+        damaged_blocks: restored.journal.damaged_blocks,
+        damaged_segments: restored.journal.damaged_segments,
+    }
+}
+
+/// Deletes all volumes of a pool that was being restored.
+fn clear(engine: &Engine) -> Result<(), DurableError> {
+    engine.set_page_source(None);
+    for volume in engine.volumes() {
+        let name = volume.name();
+        engine
+            .delete_volume(&name)
+            .map_err(DurableError::volume("begin the restore again after a kill"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! What a loss of power would cost now, and what it takes to prevent that.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use image::{Rehearsed, Saved, Watch, rehearse};
+use volume::{Durability, Volume};
+
+use crate::error::DurableError;
+use crate::set::DurableSet;
+
+/// Saves of fewer bytes tell the time of a request and not the speed of the disk.
+const SPEED_BYTES_MIN: u64 = 64 << 20;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// How fast the store of images takes bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Speeds {
+    bytes_per_second: Mutex<Option<u64>>,
+}
+
+impl Speeds {
+    pub(crate) fn note_save(&self, saved: &Saved) {
+        if saved.bytes_written >= SPEED_BYTES_MIN {
+            self.set(saved.bytes_a_second());
+        }
+    }
+
+    fn set(&self, bytes_per_second: u64) {
+        *self.bytes_per_second.lock().expect("nobody panics with it locked") =
+            Some(bytes_per_second);
+    }
+
+    fn get(&self) -> Option<u64> {
+        *self.bytes_per_second.lock().expect("nobody panics with it locked")
+    }
+}
+
+/// What would be lost of the volumes of one durability class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassLoss {
+    pub class: Durability,
+    pub volume_count: u64,
+    /// Readable bytes that the volumes hold.
+    pub written_bytes: u64,
+    /// Of these: bytes that stable storage does not have as they are now.
+    pub lost_bytes: u64,
+}
+
+/// What a loss of power would cost now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldUp {
+    /// By class: `ram`, `image`, `journal`.
+    pub losses: [ClassLoss; 3],
+    /// Bytes that an image that is saved now would have to write, before they are reduced.
+    pub unsaved_bytes: u64,
+    /// At which the store took the last long save, or the last rehearsal.
+    pub save_bytes_per_second: Option<u64>,
+    /// How long such an image takes at that speed.
+    pub save_time: Option<Duration>,
+}
+
+impl DurableSet {
+    /// What a loss of power would cost now.
+    pub fn hold_up(&self) -> HoldUp {
+        let mut losses = Durability::ALL.map(|class| ClassLoss {
+            class,
+            volume_count: 0,
+            written_bytes: 0,
+            lost_bytes: 0,
+        });
+        let mut unsaved_bytes = 0;
+        for volume in self.engine.volumes() {
+            let loss = losses.iter_mut().find(|loss| loss.class == volume.durability());
+            let loss = loss.expect("all classes are listed");
+            loss.volume_count += 1;
+            loss.written_bytes += volume.written_bytes();
+            loss.lost_bytes += lost_bytes(&volume);
+            if volume.durability() != Durability::Ram {
+                unsaved_bytes += unsaved(&volume);
+            }
+        }
+        let speed = self.speeds.get();
+        let time = |speed: u64| Duration::from_secs_f64(unsaved_bytes as f64 / speed.max(1) as f64);
+        HoldUp { losses, unsaved_bytes, save_bytes_per_second: speed, save_time: speed.map(time) }
+    }
+
+    /// Measures how fast the store of images takes bytes, by writing some.
+    pub fn rehearse(&self, writer: u128, watch: &dyn Watch) -> Result<Rehearsed, DurableError> {
+        // One that is saved meanwhile would slow it down.
+        let _claim = self.claim();
+        let rehearsed = rehearse(&**self.images(), writer, watch);
+        let rehearsed = rehearsed.map_err(DurableError::images("rehearse a save"))?;
+        self.speeds.set(rehearsed.bytes_a_second());
+        Ok(rehearsed)
+    }
+}
+
+fn lost_bytes(volume: &Volume) -> u64 {
+    match volume.durability() {
+        Durability::Ram => volume.written_bytes(),
+        Durability::Image => unsaved(volume),
+        Durability::Journal if volume.is_anchored() => volume.unjournaled_blocks() * BLOCK_BYTES,
+        Durability::Journal => unsaved(volume),
+    }
+}
+
+/// Without an image all of it is unsaved.
+fn unsaved(volume: &Volume) -> u64 {
+    match volume.image_base() {
+        Some(_) => volume.unsaved_blocks() * BLOCK_BYTES,
+        None => volume.written_bytes(),
+    }
+}

@@ -1,0 +1,356 @@
+//! Memory is lost, and comes back from journal and images.
+
+mod support;
+
+use std::sync::Arc;
+
+use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
+use durable_set::{DurableErrorKind, Opened, SaveExtent};
+use image::Unwatched;
+use support::{BLOCK, House, noise, read};
+use volume::{Durability, ShrinkPolicy};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_was_flushed_is_there_after_memory_is_lost() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &noise(1)).expect("there is room");
+    volume.write(9 * BLOCK, &[7; 4096]).expect("there is room");
+    volume.flush().expect("the disk works");
+    volume.write(0, &noise(2)).expect("there is room");
+    volume.write_zeroes(ByteRange::new(9 * BLOCK, BLOCK), Zeroes::Unmap).expect("it is there");
+    volume.flush().expect("the disk works");
+    let id = volume.id();
+    drop(volume);
+    let opened = house.lose_memory();
+    assert!(matches!(opened, Opened::Restored { image: None, .. }), "{opened:?}");
+    let volume = house.volume("one");
+    assert_eq!((volume.id(), volume.durability()), (id, Durability::Journal));
+    assert!(read(&volume, 0) == Ok(noise(2)));
+    assert!(read(&volume, 9) == Ok(vec![0; 4096]));
+    assert_eq!(volume.unjournaled_blocks(), 0, "the journal has all of it");
+}
+
+#[test]
+fn the_journal_goes_on_behind_an_image() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
+    volume.flush().expect("the disk works");
+    house.save();
+    volume.write(BLOCK, &noise(3)).expect("there is room");
+    volume.flush().expect("the disk works");
+    drop(volume);
+    let opened = house.lose_memory();
+    let Opened::Restored { image: Some(_), transactions, .. } = opened else {
+        panic!("{opened:?}");
+    };
+    assert_eq!(transactions, 1, "what the image has is not replayed");
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(1)));
+    assert!(read(&volume, 1) == Ok(noise(3)));
+    // And once more, from the journal that went on, without another image.
+    volume.write(0, &noise(4)).expect("there is room");
+    volume.flush().expect("the disk works");
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(4)));
+    assert!(read(&volume, 1) == Ok(noise(3)));
+}
+
+#[test]
+fn an_image_is_served_before_its_contents_are_fetched() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    for block in 0..1200_u64 {
+        let seed = (block % 200 + 1).to_le_bytes()[0];
+        volume.write(block * BLOCK, &noise(seed)).expect("there is room");
+    }
+    house.save();
+    volume.write(0, &noise(250)).expect("there is room");
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert_eq!(volume.absent_blocks(), 1200);
+    assert!(read(&volume, 700) == Ok(noise((700 % 200 + 1_u64).to_le_bytes()[0])));
+    assert!(volume.absent_blocks() >= 1200 - 512);
+    volume.write(1100 * BLOCK + 512, &[9; 512]).expect("the rest is fetched");
+    let streamed = house.set.stream(&Unwatched).expect("the image can be read");
+    assert!(streamed.is_done);
+    assert_eq!((streamed.lost_blocks, house.set.absent_blocks()), (0, 0));
+    assert!(read(&volume, 0) == Ok(noise(1)), "the image is older than the last write");
+    let mut expected = noise((1100 % 200 + 1_u64).to_le_bytes()[0]);
+    expected[512..1024].fill(9);
+    assert!(read(&volume, 1100) == Ok(expected));
+    assert_eq!(volume.unsaved_blocks(), 1);
+}
+
+#[test]
+fn a_save_while_blocks_are_absent_refers_to_the_image_that_has_them() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &[noise(1), noise(2), noise(3)].concat()).expect("there is room");
+    house.save();
+    drop(volume);
+    house.lose_memory();
+    house.volume("one").write(0, &noise(9)).expect("there is room");
+    let saved = house.save();
+    assert_eq!((saved.pages_written, saved.pages_reused), (1, 2));
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(9)));
+    assert!(read(&volume, 2) == Ok(noise(3)));
+}
+
+#[test]
+fn only_what_changed_is_saved_again_also_after_a_kill() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    for block in 0..600_u64 {
+        volume.write(block * BLOCK, &noise((block % 250).to_le_bytes()[0])).expect("room");
+    }
+    house.save();
+    volume.write(5 * BLOCK, &noise(251)).expect("there is room");
+    drop(volume);
+    let opened = house.kill();
+    assert!(matches!(opened, Opened::Continued), "{opened:?}");
+    let saved = house.save();
+    assert_eq!((saved.pages_written, saved.pages_reused), (1, 599));
+    assert_eq!(house.save().pages_written, 0);
+}
+
+#[test]
+fn snapshots_come_back_and_share_what_is_equal() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    for block in 0..1000_u64 {
+        volume.write(block * BLOCK, &noise((block % 250).to_le_bytes()[0])).expect("room");
+    }
+    let name = "first".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 100).expect("there is room");
+    volume.write(0, &noise(251)).expect("there is room");
+    let name = "second".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 200).expect("there is room");
+    house.engine.resize_volume("one", 2 * MIB, ShrinkPolicy::DropData).expect("it shrinks");
+    volume.write(BLOCK, &noise(252)).expect("there is room");
+    house.save();
+    drop(volume);
+    house.lose_memory();
+    assert!(house.set.stream(&Unwatched).expect("the image can be read").is_done);
+    let (volume, first, second) =
+        (house.volume("one"), house.volume("one@first"), house.volume("one@second"));
+    assert_eq!(volume.geometry().size_bytes, 2 * MIB);
+    assert_eq!(first.geometry().size_bytes, House::VOLUME_BYTES);
+    assert!(read(&first, 0) == Ok(noise(0)) && read(&second, 0) == Ok(noise(251)));
+    assert!(read(&volume, 0) == Ok(noise(251)) && read(&volume, 1) == Ok(noise(252)));
+    assert!(read(&first, 999) == Ok(noise(249)) && read(&second, 999) == Ok(noise(249)));
+    assert_eq!(first.created_unix_seconds(), 100);
+    let usage = house.engine.usage();
+    assert!(usage.page_count <= 252 + 2, "{usage:?}");
+    assert!(house.engine.delete_volume("one").is_err(), "it has snapshots");
+    house.engine.delete_snapshot("one", "first").expect("it is there");
+    house.engine.delete_snapshot("one", "second").expect("it is there");
+    house.engine.delete_volume("one").expect("it has none any more");
+}
+
+#[test]
+fn administration_that_was_noted_survives() {
+    let mut house = House::new();
+    for name in ["kept", "renamed", "grown", "deleted", "swapped-a", "swapped-b"] {
+        let volume = house.create(name, Durability::Journal);
+        volume.write(0, &noise(name.as_bytes()[0])).expect("there is room");
+        volume.flush().expect("the disk works");
+    }
+    house.save();
+    let engine = &house.engine;
+    let name = |name: &str| name.parse().expect("a good name");
+    engine.rename_volume("renamed", name("other")).expect("the name is free");
+    engine.resize_volume("grown", 64 * MIB, ShrinkPolicy::KeepData).expect("it grows");
+    engine.delete_volume("deleted").expect("it is there");
+    engine.rename_volume("swapped-a", name("swapped-c")).expect("the name is free");
+    engine.rename_volume("swapped-b", name("swapped-a")).expect("the name is free");
+    engine.rename_volume("swapped-c", name("swapped-b")).expect("the name is free");
+    house.create("late", Durability::Journal);
+    house.set.note_volumes().expect("the disk works");
+    let ids: Vec<_> = house.engine.volumes().iter().map(|it| (it.name(), it.id())).collect();
+    house.lose_memory();
+    let found: Vec<_> = house.engine.volumes().iter().map(|it| (it.name(), it.id())).collect();
+    assert_eq!(found, ids);
+    assert_eq!(house.volume("grown").geometry().size_bytes, 64 * MIB);
+    assert!(read(&house.volume("other"), 0) == Ok(noise(b'r')));
+    assert!(read(&house.volume("kept"), 0) == Ok(noise(b'k')));
+}
+
+#[test]
+fn a_volume_that_leaves_the_journal_is_kept() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &noise(1)).expect("there is room");
+    volume.flush().expect("the disk works");
+    house.set.set_durability("one", Durability::Image).expect("the disk works");
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert_eq!(volume.durability(), Durability::Image);
+    assert!(read(&volume, 0) == Ok(noise(1)));
+}
+
+#[test]
+fn a_volume_that_joins_the_journal_waits_for_an_image() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Ram);
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
+    house.set.set_durability("one", Durability::Journal).expect("the disk works");
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| volume.flush());
+        while !house.set.journal().needs_checkpoint() {
+            std::thread::yield_now();
+        }
+        house.save();
+        flush.join().expect("no panic").expect("the disk works");
+    });
+    assert_eq!(house.set.journal().status().blocks, 0, "the image has it all");
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 1) == Ok(noise(2)));
+}
+
+#[test]
+fn volumes_of_class_ram_are_gone_unless_they_were_asked_for() {
+    let mut house = House::new();
+    for name in ["gone", "asked"] {
+        house.create(name, Durability::Ram).write(0, &noise(1)).expect("there is room");
+    }
+    house.save_with(SaveExtent::And(vec!["asked".to_owned()]));
+    house.lose_memory();
+    assert!(house.engine.volume("gone").is_err());
+    assert!(read(&house.volume("asked"), 0) == Ok(noise(1)));
+}
+
+#[test]
+fn a_restore_that_was_killed_begins_again() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &noise(1)).expect("there is room");
+    volume.flush().expect("the disk works");
+    drop(volume);
+    house.begin_restore_and_kill();
+    assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+    assert_eq!(house.engine.volumes().len(), 1);
+}
+
+#[test]
+fn what_belongs_to_another_set_is_refused_and_left_alone() {
+    let mut house = House::new();
+    house.create("one", Durability::Journal).flush().expect("the disk works");
+    house.save();
+    let error = house.open_with_other_pool().expect_err("it is another pool");
+    assert_eq!(error.kind, DurableErrorKind::OtherSet);
+    house.lose_memory();
+    assert!(house.engine.volume("one").is_ok());
+}
+
+#[test]
+fn a_volume_is_restored_under_another_name_beside_the_one_there_is() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    let image = house.save().id.number();
+    volume.write(0, &noise(2)).expect("there is room");
+    let names = [("one".to_owned(), "old".to_owned())];
+    let old = house.set.restore(image, &names).expect("the image has it");
+    assert!(read(&old[0], 0) == Ok(noise(1)) && read(&volume, 0) == Ok(noise(2)));
+    let names = [("two".to_owned(), "new".to_owned())];
+    let error = house.set.restore(image, &names).expect_err("the image has no such volume");
+    assert_eq!(error.kind, DurableErrorKind::NotInImage);
+    let names = [("one".to_owned(), "old".to_owned())];
+    house.set.restore(image, &names).expect_err("the name is taken");
+    assert_eq!(house.engine.volumes().len(), 2);
+}
+
+#[test]
+fn damage_in_an_image_costs_the_blocks_that_need_it_and_no_others() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
+    volume.write(2 * MIB, &noise(3)).expect("there is room");
+    house.save();
+    house.damage_pack(&noise(2)[100..200]);
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert_eq!(read(&volume, 1), Err(DeviceErrorKind::Corrupt));
+    assert!(read(&volume, 512) == Ok(noise(3)));
+    let streamed = house.set.stream(&Unwatched).expect("the rest can be read");
+    assert!(streamed.is_done && !streamed.damaged.is_empty(), "{streamed:?}");
+    let damaged = &streamed.damaged[0].blocks;
+    assert_eq!((damaged[0].volume.as_str(), damaged[0].first_block), ("one", 0));
+    assert_eq!(read(&volume, 1), Err(DeviceErrorKind::Corrupt));
+    volume.write(BLOCK, &noise(2)).expect("there is room");
+    assert!(read(&volume, 1) == Ok(noise(2)));
+}
+
+#[test]
+fn damaged_memory_is_healed_from_the_image() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
+    house.save();
+    volume.write(BLOCK, &noise(3)).expect("there is room");
+    house.flip_bit_in_memory(&noise(1)[100..200]);
+    house.flip_bit_in_memory(&noise(3)[100..200]);
+    let mut damaged = 0;
+    loop {
+        let scrubbed = house.engine.scrub();
+        damaged += scrubbed.damaged_pages;
+        if scrubbed.is_round {
+            break;
+        }
+    }
+    assert_eq!(damaged, 2);
+    assert!(read(&volume, 0) == Ok(noise(1)), "the image has it");
+    assert_eq!(read(&volume, 1), Err(DeviceErrorKind::Corrupt), "the image has older contents");
+    let healed: Vec<_> =
+        house.engine.take_damage_reports().iter().map(|it| (it.block, it.is_healed)).collect();
+    assert_eq!(healed, [(0, true), (1, false)]);
+}
+
+#[test]
+fn a_restored_snapshot_does_not_take_the_image_of_what_was_before() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    let name = "snap".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 1).expect("there is room");
+    volume.write(0, &noise(2)).expect("there is room");
+    house.save();
+    house.engine.restore_snapshot("one", "snap").expect("it is there");
+    house.save();
+    let mut house = house;
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+}
+
+#[test]
+fn the_gauge_tells_what_would_be_lost() {
+    let house = House::new();
+    for class in Durability::ALL {
+        house.create(class.name(), class).write(0, &noise(1)).expect("there is room");
+    }
+    let lost = |house: &House| house.set.hold_up().losses.map(|loss| loss.lost_bytes);
+    assert_eq!(lost(&house), [BLOCK, BLOCK, BLOCK]);
+    house.volume("journal").flush().expect("the disk works");
+    house.save();
+    assert_eq!(lost(&house), [BLOCK, 0, 0]);
+    house.volume("image").write(BLOCK, &noise(2)).expect("there is room");
+    house.volume("journal").write(BLOCK, &noise(2)).expect("there is room");
+    assert_eq!(lost(&house), [BLOCK, BLOCK, BLOCK]);
+    assert_eq!(house.set.hold_up().unsaved_bytes, 2 * BLOCK);
+    let _rehearsed = house.set.rehearse(7, &Unwatched).expect("the disk works");
+    assert!(house.set.hold_up().save_time.is_some());
+    drop(Arc::clone(&house.engine));
+}

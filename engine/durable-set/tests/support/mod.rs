@@ -1,0 +1,176 @@
+//! A pool on tmpfs, and a journal and images on a disk that is simulated.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use block_device::{BlockDevice, DeviceErrorKind};
+use durable_set::{DurableError, DurableSet, DurableSpec, Opened, SaveExtent, SaveRequest};
+use image::{FolderStore, Saved, Unwatched};
+use journal::{JournalOptions, SystemClock};
+use powercut::Disk;
+use region::{Region, RegionSpec};
+use volume::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
+
+pub(crate) const BLOCK: u64 = 4096;
+
+const POOL_BYTES: u64 = 32 << 20;
+const DISK_BYTES: u64 = 1 << 30;
+
+/// A pool with its journal and images.
+pub(crate) struct House {
+    folder: tempfile::TempDir,
+    disk: Disk,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) set: DurableSet,
+    openings: u8,
+}
+
+impl House {
+    pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
+
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let disk = Disk::new(DISK_BYTES);
+        let engine = open_pool(&folder, "region");
+        let (set, opened) = open_set(&disk, &engine, 1).expect("nothing is there");
+        assert!(matches!(opened, Opened::New), "{opened:?}");
+        Self { folder, disk, engine, set, openings: 1 }
+    }
+
+    pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
+        let name = name.parse().expect("a good name");
+        let spec = VolumeSpec { durability, ..VolumeSpec::new(name, Self::VOLUME_BYTES) };
+        self.engine.create_volume(spec).expect("there is room")
+    }
+
+    pub(crate) fn volume(&self, name: &str) -> Arc<Volume> {
+        self.engine.volume(name).expect("it is there")
+    }
+
+    pub(crate) fn save(&self) -> Saved {
+        self.save_with(SaveExtent::Durable)
+    }
+
+    pub(crate) fn save_with(&self, extent: SaveExtent) -> Saved {
+        let request = SaveRequest {
+            extent,
+            created_seconds: 1_000_000_000,
+            label: String::new(),
+            bytes_a_second_max: None,
+        };
+        self.set.save(&request, &Unwatched).expect("the disk works")
+    }
+
+    /// The power fails after all that was written has reached the disk: memory is gone.
+    pub(crate) fn lose_memory(&mut self) -> Opened {
+        let path = self.folder.path().join("region");
+        std::fs::remove_file(path).expect("the pool is there");
+        self.reopen()
+    }
+
+    /// The process dies; memory stays.
+    pub(crate) fn kill(&mut self) -> Opened {
+        self.reopen()
+    }
+
+    /// Memory is gone, and the process dies while it is restored.
+    pub(crate) fn begin_restore_and_kill(&mut self) {
+        let path = self.folder.path().join("region");
+        std::fs::remove_file(path).expect("the pool is there");
+        let engine = open_pool(&self.folder, "region");
+        engine.begin_restoring();
+        engine.join_set(self.set.id());
+        for name in ["one", "two"] {
+            let spec = VolumeSpec::new(name.parse().expect("a good name"), 1 << 20);
+            engine.create_volume(spec).expect("there is room");
+        }
+        drop(engine);
+        self.reopen();
+    }
+
+    /// Opens journal and images with a pool of another set.
+    pub(crate) fn open_with_other_pool(&self) -> Result<(), DurableError> {
+        let engine = open_pool(&self.folder, "other");
+        engine.join_set([99; 16]);
+        open_set(&self.disk, &engine, 77).map(|_| ())
+    }
+
+    /// Flips a bit of the first pack that has these bytes.
+    pub(crate) fn damage_pack(&self, wanted: &[u8]) {
+        for file in self.disk.files() {
+            let contents = self.disk.contents(&file.name);
+            let at = contents.windows(wanted.len()).position(|window| window == wanted);
+            if let Some(at) = at {
+                self.disk.flip_bit(&file.name, at as u64 * 8 + 3);
+                return;
+            }
+        }
+        panic!("no file has these bytes");
+    }
+
+    /// Flips a bit of the pool's memory.
+    pub(crate) fn flip_bit_in_memory(&self, wanted: &[u8]) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let at = bytes.windows(wanted.len()).position(|window| window == wanted);
+        let at = at.expect("the bytes are stored somewhere") as u64;
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        file.write_all_at(&[wanted[0] ^ 4], at).expect("tmpfs has room");
+    }
+
+    fn reopen(&mut self) -> Opened {
+        self.set.journal().stop();
+        self.openings += 1;
+        // The old engine lets go of its region first: nobody else holds it.
+        let aside = open_pool(&self.folder, "aside");
+        let (aside_set, _) = open_set(&Disk::new(DISK_BYTES), &aside, 200).expect("an empty disk");
+        drop(std::mem::replace(&mut self.set, aside_set));
+        drop(std::mem::replace(&mut self.engine, aside));
+        let engine = open_pool(&self.folder, "region");
+        let (set, opened) = open_set(&self.disk, &engine, self.openings).expect("it opens");
+        self.engine = engine;
+        self.set = set;
+        std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
+        opened
+    }
+}
+
+fn open_pool(folder: &tempfile::TempDir, name: &str) -> Arc<Engine> {
+    let path = folder.path().join(name);
+    let region =
+        Region::open(&RegionSpec { path, size_bytes: POOL_BYTES }).expect("the region opens");
+    let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+    Arc::new(Engine::open(region, options).expect("the pool opens"))
+}
+
+fn open_set(
+    disk: &Disk,
+    engine: &Arc<Engine>,
+    writer: u8,
+) -> Result<(DurableSet, Opened), DurableError> {
+    let folder = disk.folder();
+    let images = FolderStore::new(&*folder.folder("images").expect("the disk works"));
+    let spec = DurableSpec {
+        journal: folder.folder("journal").expect("the disk works"),
+        journal_options: JournalOptions {
+            length_bytes_max: 16 << 20,
+            segment_bytes: 1 << 20,
+            ..JournalOptions::default()
+        },
+        clock: Arc::new(SystemClock::new()),
+        images: Arc::new(images.expect("the disk works")),
+        writer: u128::from(writer),
+        fresh_id: [writer; 16],
+    };
+    DurableSet::open(engine, spec)
+}
+
+pub(crate) fn noise(seed: u8) -> Vec<u8> {
+    let mut random = model::Random::new(u64::from(seed) + 1);
+    (0..BLOCK).map(|_| random.below(256).to_le_bytes()[0]).collect()
+}
+
+pub(crate) fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
+    let mut into = vec![0; 4096];
+    volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
+}
