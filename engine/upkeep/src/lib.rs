@@ -7,6 +7,8 @@
 
 mod host;
 mod pace;
+mod private;
 mod thread;
 
+pub use private::private_bytes;
 pub use thread::Upkeep;

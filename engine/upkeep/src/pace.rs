@@ -14,7 +14,7 @@ const QUIET_ACTIVITY_A_SECOND: u64 = 1000;
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// With less than this share of the pool free, in percent, compression goes on beside traffic that
-/// leaves no processor idle. Below 12.5 % writers compress themselves.
+/// leaves no processor idle. Below 10 % writers compress themselves.
 const SHORT_OF_MEMORY_PERCENT: u64 = 25;
 
 /// Processors that must be idle for compression to take a part of one beside traffic: nearly one,

@@ -248,6 +248,15 @@ impl Volume {
         }
     }
 
+    /// Claims what further blocks may come to need. Not to be called while pinned or with a lane.
+    pub(crate) fn claim_blocks(&self, more_bytes: u64) -> Result<(), VolumeError> {
+        if !self.capacity.is_claimed() || more_bytes == 0 {
+            return Ok(());
+        }
+        let claimed = self.shared.store.claim(blocks(more_bytes));
+        claimed.map_err(|refused| no_space(&self.name(), refused))
+    }
+
     /// Gives up what was claimed for blocks that the volume has lost.
     pub(crate) fn release_blocks(&self, lost_bytes: u64) {
         if self.capacity.is_claimed() {

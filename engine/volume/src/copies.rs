@@ -117,7 +117,7 @@ impl Engine {
         let (name, kind) = (Some(new_name.clone()), Kind::Volume);
         let copies = self.copy_maps(&[source], &Plan { name, kind, created_unix_seconds: 0 })?;
         let [clone] = <[_; 1]>::try_from(copies).expect("one copy was made");
-        clone.unjournaled_leaves.mark_all();
+        clone.unjournaled_leaves.mark_first(clone.leaf_count());
         self.list_volume(new_name.as_str(), &clone);
         Ok(clone)
     }
@@ -137,7 +137,17 @@ impl Engine {
             target.set_size_bytes(new_bytes);
             store.wait_for_readers();
         }
-        if let Err(error) = self.exchange_map(&target, &snapshot) {
+        let claimed = target.claim_blocks(new_bytes.saturating_sub(old_bytes));
+        let exchanged = claimed.and_then(|()| {
+            let exchanged = self.exchange_map(&target, &snapshot);
+            let unused_bytes = match exchanged {
+                Ok(()) => old_bytes.saturating_sub(new_bytes),
+                Err(_) => new_bytes.saturating_sub(old_bytes),
+            };
+            target.release_blocks(unused_bytes);
+            exchanged
+        });
+        if let Err(error) = exchanged {
             target.set_size_bytes(old_bytes);
             return Err(error);
         }
@@ -305,7 +315,7 @@ impl Engine {
         target.begin_lineage();
         target.note_all_shared();
         target.set_anchored(false);
-        target.unjournaled_leaves.mark_all();
+        target.unjournaled_leaves.mark_first(snapshot.leaf_count());
         if let Some(old) = old {
             store.retire_tree(old);
         }
@@ -320,7 +330,7 @@ impl Volume {
         source.sharing.begin();
         self.counts.become_equal_to(&source.counts);
         if self.counts.untried.sum() > 0 {
-            self.untried_leaves.mark_all();
+            self.untried_leaves.mark_first(source.leaf_count());
         }
     }
 }

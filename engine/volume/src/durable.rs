@@ -113,7 +113,7 @@ impl Engine {
         // Writers that began before do not mark leaves for the journal.
         store.wait_for_readers();
         if durability == Durability::Journal {
-            volume.unjournaled_leaves.mark_all();
+            volume.unjournaled_leaves.mark_first(volume.leaf_count());
         }
         Ok(())
     }

@@ -18,6 +18,7 @@
 
 use page_store::NodeRef;
 use sync::atomic::{AtomicU64, Ordering};
+use zerocopy::FromZeros;
 
 /// The most leaves remembered of a volume: 16 GiB of blocks, in 64 KiB.
 const LEAVES_MAX: u64 = 1 << 13;
@@ -29,17 +30,46 @@ const NODE_BITS: u32 = 37;
 
 const OWN: u64 = 1 << 32;
 
+/// Words that the caches of all volumes may have together, 16 MiB, and those that one has at least.
+const BUDGET_WORDS: u64 = 2 << 20;
+const WORDS_MIN: u64 = 64;
+
+/// What is left of the budget, of all pools of the process.
+static BUDGET_LEFT: AtomicU64 = AtomicU64::new(BUDGET_WORDS);
+
+/// Takes as many words as are wanted, if there are so many left; else few are granted, and none
+/// taken. A power of two, as is what is wanted.
+fn take_of_budget(wanted: u64) -> (u64, u64) {
+    let take = |left: u64| left.checked_sub(wanted);
+    match BUDGET_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+        Ok(_) => (wanted, wanted),
+        Err(_) => (wanted.min(WORDS_MIN), 0),
+    }
+}
+
 /// The nodes of one volume's leaves, as far as they are remembered.
 #[derive(Debug)]
 pub(crate) struct LeafCache {
     words: Box<[AtomicU64]>,
+    /// Words that were taken of the budget.
+    taken: u64,
+}
+
+impl Drop for LeafCache {
+    fn drop(&mut self) {
+        BUDGET_LEFT.fetch_add(self.taken, Ordering::Relaxed);
+    }
 }
 
 impl LeafCache {
     /// For a volume of `leaf_count` leaves, which may become more.
     pub(crate) fn new(leaf_count: u64) -> Self {
-        let count = leaf_count.clamp(1, LEAVES_MAX).next_power_of_two();
-        Self { words: (0..count).map(|_| AtomicU64::new(0)).collect() }
+        let wanted = leaf_count.clamp(1, LEAVES_MAX).next_power_of_two();
+        let (granted, taken) = take_of_budget(wanted);
+        let count = usize::try_from(granted).expect("the words fit memory");
+        // Words that were never stored to take no memory.
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(count);
+        Self { words: words.expect("address space is not short"), taken }
     }
 
     /// The same for a snapshot: there may be very many.

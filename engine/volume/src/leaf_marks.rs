@@ -5,6 +5,7 @@
 //! set, or is in a set that was taken and is being walked.
 
 use sync::atomic::{AtomicU64, Ordering};
+use zerocopy::FromZeros;
 
 /// Bits for one volume: exact up to 128 GiB.
 const BIT_COUNT: u64 = 64 << 10;
@@ -27,7 +28,9 @@ pub(crate) struct LeafSet {
 
 impl LeafMarks {
     pub(crate) fn new() -> Self {
-        Self { words: (0..WORD_COUNT).map(|_| AtomicU64::new(0)).collect() }
+        // Words that were never stored to take no memory: most volumes are small.
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(WORD_COUNT);
+        Self { words: words.expect("address space is not short") }
     }
 
     /// A block of the leaf got such an entry. Called with the block still locked: who takes the
@@ -42,9 +45,10 @@ impl LeafMarks {
         }
     }
 
-    /// Any leaf may have such entries.
-    pub(crate) fn mark_all(&self) {
-        for word in &self.words {
+    /// Any of the first leaves may have such entries.
+    pub(crate) fn mark_first(&self, leaf_count: u64) {
+        let count = usize::try_from(leaf_count.div_ceil(WORD_BITS)).unwrap_or(usize::MAX);
+        for word in self.words.iter().take(count) {
             word.store(u64::MAX, Ordering::Relaxed);
         }
     }
@@ -54,7 +58,12 @@ impl LeafMarks {
         if self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             return None;
         }
-        let words = self.words.iter().map(|word| word.swap(0, Ordering::Relaxed)).collect();
+        let take = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
+            // Left alone, it goes on to take no memory.
+            0 => 0,
+            _ => word.swap(0, Ordering::Relaxed),
+        };
+        let words = self.words.iter().map(take).collect();
         Some(LeafSet { words })
     }
 
@@ -121,6 +130,18 @@ mod tests {
         check(&[3 * BIT_COUNT + 5], 0, Some(5));
         check(&[5], 2 * BIT_COUNT + 5, Some(2 * BIT_COUNT + 5));
         check(&[BIT_COUNT - 1], 0, Some(BIT_COUNT - 1));
+    }
+
+    #[test]
+    fn the_first_leaves_can_be_marked_at_once() {
+        for (count, expected) in
+            [(0, None), (1, Some(0)), (65, Some(64)), (BIT_COUNT * 3, Some(99))]
+        {
+            let leaves = LeafMarks::new();
+            leaves.mark_first(count);
+            let found = leaves.take().and_then(|set| set.next_from(expected.unwrap_or(0)));
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

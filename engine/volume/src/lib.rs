@@ -19,10 +19,12 @@ mod durable;
 mod engine;
 mod error;
 mod evacuate;
+mod forecast;
 mod hooks;
 mod integrity;
 mod leaf_cache;
 mod leaf_marks;
+mod level;
 mod load;
 mod locks;
 mod maintain;
@@ -49,10 +51,12 @@ pub use copies::Frozen;
 pub use durable::FilledBlock;
 pub use engine::Engine;
 pub use error::{VolumeError, VolumeErrorKind};
+pub use forecast::{Forecast, History, Sample};
 pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
 pub use integrity::{DamageReport, Healer, Scrubbed};
+pub use level::PoolLevel;
 pub use maintain::Work;
 pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use resize::ResizeProgress;

@@ -101,10 +101,10 @@ fn load_volume(shared: &Arc<Shared>, record: Record, stored: &Stored, end: End) 
         shared.sweep.begin_counting(stored.id);
     }
     if end == End::Unclean || stored.untried_blocks > 0 {
-        volume.untried_leaves.mark_all();
+        volume.untried_leaves.mark_first(volume.leaf_count());
     }
     if stored.shape.durability == Durability::Journal && !volume.is_snapshot() {
-        volume.unjournaled_leaves.mark_all();
+        volume.unjournaled_leaves.mark_first(volume.leaf_count());
     }
     volume
 }

@@ -6,13 +6,14 @@ use block_device::{DeviceError, DeviceErrorKind};
 use codec::Block;
 use page_store::{DecodeError, Entry, PageStore};
 use sync::Pinned;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::compress::{Compression, Progress};
 use crate::hooks::{
     FlushTarget, HookError, NotConnected, PageSource, SourceError, SourceErrorKind,
 };
 use crate::integrity::Integrity;
+use crate::level::PoolLevel;
 use crate::locks::BlockLocks;
 use crate::sweep::Sweep;
 use crate::volume::Volume;
@@ -33,8 +34,9 @@ const CLAIMED_TRIES_MAX: usize = 4096;
 /// How often it then compresses some pages and tries again.
 const COMPRESSIONS_MAX: usize = 64;
 
-/// While less than this share of the pool is free, writers compress before they store.
-const SHORT_OF_MEMORY_SHARE: u64 = 8;
+/// While less than this share of the pool is free, writers compress before they store, and until
+/// the pool is noted to be less full.
+const SHORT_OF_MEMORY_SHARE: u64 = 10;
 
 /// The pool, the block locks, and the search for leaks while it runs.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) locks: BlockLocks,
     pub(crate) sweep: Sweep,
     pub(crate) compression: Compression,
+    /// How full the pool was of late, as its place among all levels.
+    level: AtomicU8,
     /// Held while contents move to other pages in leaves that volumes may share.
     pub(crate) moves: Mutex<()>,
     /// The pool is being made smaller: other evacuations would work against it.
@@ -65,6 +69,7 @@ impl Shared {
             locks: BlockLocks::new(),
             sweep,
             compression: Compression::new(),
+            level: AtomicU8::new(0),
             moves: Mutex::new(()),
             is_shrinking: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -102,6 +107,20 @@ impl Shared {
     pub(crate) fn is_short_of_memory(&self) -> bool {
         let size_bytes = self.store.size_bytes();
         self.store.unclaimed_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
+            || self.level() >= PoolLevel::Short
+    }
+
+    fn level(&self) -> PoolLevel {
+        PoolLevel::ALL[usize::from(self.level.load(Ordering::Relaxed))]
+    }
+
+    /// Takes note of how full the pool is.
+    pub(crate) fn note_level(&self, used_bytes: u64, size_bytes: u64) -> PoolLevel {
+        let level = self.level().after(used_bytes, size_bytes);
+        let place = PoolLevel::ALL.iter().position(|&known| known == level);
+        let place = u8::try_from(place.expect("all levels are listed")).expect("there are few");
+        self.level.store(place, Ordering::Relaxed);
+        level
     }
 
     /// Has the journal make a volume's contents durable. Not to be called while pinned or with a

@@ -4,6 +4,7 @@ use codec::BLOCK_BYTES;
 use page_store::StoreUsage;
 
 use crate::counts::Counts;
+use crate::level::PoolLevel;
 
 /// The memory of a pool. Everything in the region is counted once:
 /// `used_bytes = page_bytes + map_bytes + index_bytes + table_bytes + slack_bytes`.
@@ -36,6 +37,8 @@ pub struct PoolUsage {
     /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
     /// claimed memory that are under way.
     pub reserved_bytes: u64,
+    /// How full that makes the pool.
+    pub level: PoolLevel,
 }
 
 /// What one volume holds.
@@ -60,6 +63,11 @@ pub enum Recovery {
 }
 
 impl PoolUsage {
+    /// Memory that new data does not get.
+    pub fn committed_bytes(&self) -> u64 {
+        (self.used_bytes + self.claimed_bytes).min(self.size_bytes)
+    }
+
     /// What the pool says of itself, and what its volumes hold.
     pub(crate) fn new<'volumes>(
         store: &StoreUsage,
@@ -79,6 +87,7 @@ impl PoolUsage {
             page_count: store.page_count,
             claimed_bytes: store.claimed_bytes,
             reserved_bytes: store.reserved_bytes,
+            level: PoolLevel::default(),
         };
         for counts in volumes {
             usage.written_bytes += counts.written.sum() * BLOCK_BYTES as u64;

@@ -243,6 +243,11 @@ impl Volume {
         Policy { shares_duplicates: reduction.shares_duplicates(), compression }
     }
 
+    /// Leaves that the volume may have.
+    pub(crate) fn leaf_count(&self) -> u64 {
+        self.size_bytes().div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64)
+    }
+
     pub(crate) fn size_bytes(&self) -> u64 {
         // PAIRS-WITH: Volume::set_size_bytes, "the volume's end".
         self.size_bytes.load(Ordering::Acquire)

@@ -37,7 +37,7 @@ impl Retired {
     pub(crate) fn new() -> Self {
         Self {
             slots: VecDeque::with_capacity(RETIRED_MAX),
-            batches: VecDeque::with_capacity(RETIRED_MAX),
+            batches: VecDeque::with_capacity(RETIRED_MAX / STAMP_FROM),
             fresh: 0,
             passed: None,
             pushed_in_turn: 0,
@@ -103,7 +103,13 @@ impl Retired {
         if *count == 0 {
             self.batches.pop_front();
         }
-        self.slots.pop_front()
+        let slot = self.slots.pop_front();
+        if self.slots.is_empty() {
+            // The next one goes to the front again: what lies behind it stays untouched memory.
+            self.slots.clear();
+            self.batches.clear();
+        }
+        slot
     }
 
     fn has_passed(&self) -> bool {

@@ -1,0 +1,104 @@
+//! How full a pool is, in steps that do not flicker.
+
+use std::fmt;
+
+/// A step is left when so much less is in use than where it begins, in thousandths of the pool.
+const HYSTERESIS_PERMILLE: u64 = 20;
+
+/// How full a pool is. What is claimed counts as used: new data does not get it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolLevel {
+    /// There is room.
+    #[default]
+    Roomy,
+    /// From 80 % on: it is time to think of more memory, or less data.
+    Filling,
+    /// From 90 % on: what can shrink is compressed before it is stored, which takes longer.
+    Short,
+    /// From 95 % on: new data will soon be refused.
+    Critical,
+}
+
+impl PoolLevel {
+    pub const ALL: [Self; 4] = [Self::Roomy, Self::Filling, Self::Short, Self::Critical];
+
+    /// The name in events, the command line and the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Roomy => "roomy",
+            Self::Filling => "filling",
+            Self::Short => "short",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// The share of the pool that is in use where the step begins, in thousandths.
+    pub const fn begins_at_permille(self) -> u64 {
+        match self {
+            Self::Roomy => 0,
+            Self::Filling => 800,
+            Self::Short => 900,
+            Self::Critical => 950,
+        }
+    }
+
+    /// The step after this one, now that `used_bytes` of `size_bytes` are in use.
+    #[must_use]
+    pub fn after(self, used_bytes: u64, size_bytes: u64) -> Self {
+        let share = u128::from(used_bytes) * 1000 / u128::from(size_bytes.max(1));
+        let permille = u64::try_from(share).unwrap_or(u64::MAX);
+        let begun = |level: &Self| level.begins_at_permille() <= permille;
+        let reached = Self::ALL.into_iter().rev().find(begun).unwrap_or(Self::Roomy);
+        // Downwards only as far as the share is well below where a step begins.
+        let is_held = |level: &Self| level.begins_at_permille() <= permille + HYSTERESIS_PERMILLE;
+        let held = Self::ALL.into_iter().rev().find(is_held).unwrap_or(Self::Roomy);
+        reached.max(held.min(self))
+    }
+}
+
+impl fmt::Display for PoolLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goes through shares in percent, one after the other.
+    #[track_caller]
+    fn check(shares: &[(u64, PoolLevel)]) {
+        let mut level = PoolLevel::Roomy;
+        for &(percent, expected) in shares {
+            level = level.after(percent * 10, 1000);
+            assert_eq!(level, expected, "at {percent} % of {shares:?}");
+        }
+    }
+
+    #[test]
+    fn steps_begin_at_80_and_90_and_95_percent() {
+        use PoolLevel::{Critical, Filling, Roomy, Short};
+        check(&[(0, Roomy), (79, Roomy), (80, Filling), (89, Filling), (90, Short)]);
+        check(&[(94, Short), (95, Critical), (100, Critical)]);
+    }
+
+    #[test]
+    fn a_step_is_left_two_percent_below_where_it_begins() {
+        use PoolLevel::{Critical, Filling, Roomy, Short};
+        check(&[(95, Critical), (94, Critical), (93, Critical), (92, Short), (95, Critical)]);
+        check(&[(91, Short), (89, Short), (88, Short), (87, Filling), (88, Filling)]);
+        check(&[(80, Filling), (78, Filling), (77, Roomy), (79, Roomy)]);
+    }
+
+    #[test]
+    fn a_pool_that_empties_at_once_falls_through_all_steps() {
+        check(&[(99, PoolLevel::Critical), (10, PoolLevel::Roomy)]);
+        check(&[(99, PoolLevel::Critical), (79, PoolLevel::Filling)]);
+    }
+
+    #[test]
+    fn a_pool_without_memory_is_full() {
+        assert_eq!(PoolLevel::Roomy.after(5, 0), PoolLevel::Critical);
+    }
+}
