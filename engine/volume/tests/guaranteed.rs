@@ -173,6 +173,38 @@ fn a_class_can_be_changed_while_the_volume_is_used() {
 }
 
 #[test]
+fn a_snapshot_claims_what_it_shares_until_it_is_gone() {
+    let pool = Pool::new(40 * MIB, 1);
+    let engine = pool.open();
+    let sure = engine.create_volume(guaranteed("sure", 8 * MIB)).expect("it fits");
+    check_all_can_be_written(&*sure, 1);
+    let snapshot = |name: &str| {
+        engine.create_snapshots(&["sure"], &name.parse().expect("a good name"), 1).map(drop)
+    };
+    snapshot("one").expect("it fits");
+    assert!(engine.usage().claimed_bytes >= 8 * MIB, "the pages are claimed again");
+    let any = engine.create_volume(thin("any", 64 * MIB)).expect("it can be made");
+    let _full = fill_up(&*any);
+    check_all_can_be_written(&*sure, 2);
+    let refused = snapshot("two").expect_err("its pages cannot be claimed again");
+    assert_eq!(refused.kind, VolumeErrorKind::NoSpace);
+    let old = engine.snapshot("sure", "one").expect("it is there");
+    for block in 0..2048 {
+        let mut found = [0; 4096];
+        old.read(block * BLOCK, &mut found).expect("it is there");
+        assert!(found[..] == noise(1 + block), "block {block} of the snapshot");
+    }
+    drop((old, any));
+    engine.delete_snapshot("sure", "one").expect("it is there");
+    engine.delete_volume("any").expect("it is there");
+    settle(&engine);
+    assert_eq!(engine.usage().claimed_bytes, 0, "nothing is claimed beside what is there");
+    check_all_can_be_written(&*sure, 3);
+    drop(sure);
+    check_sound_when_empty(&engine);
+}
+
+#[test]
 fn a_guaranteed_volume_grows_as_far_as_it_fits_and_shrinks() {
     let pool = Pool::new(32 * MIB, 1);
     let engine = pool.open();

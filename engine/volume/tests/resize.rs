@@ -159,6 +159,44 @@ fn a_shrink_that_is_called_off_leaves_the_pool_as_it_was() {
     check_sound_when_empty(&engine);
 }
 
+#[test]
+fn what_snapshots_and_clones_share_stays_shared_when_it_is_moved() {
+    let pool = Pool::growable(40 * MIB, CAPACITY_BYTES, 2);
+    let engine = pool.open();
+    let filler = engine.create_volume(spec("filler", 256 * MIB)).expect("it can be made");
+    fill(&*filler, 0, 4000);
+    let volume = engine.create_volume(spec("v", 4096 * MIB)).expect("it can be made");
+    for leaf in 0..200 {
+        fill(&*volume, leaf * 5120, 8);
+    }
+    let snapshot = "s".parse().expect("a good name");
+    engine.create_snapshots(&["v"], &snapshot, 1).expect("it can be made");
+    let clone = engine.clone_volume("v", "c".parse().expect("a good name"));
+    let clone = clone.expect("it can be made");
+    fill(&*clone, 100, 8);
+    volume.discard(ByteRange::new(0, 4 * BLOCK)).expect("a discard always works");
+    settle(&engine);
+    drop(filler);
+    engine.delete_volume("filler").expect("it is there");
+    settle(&engine);
+    let before = engine.usage();
+    engine.set_size(14 * MIB, &mut go_on).expect("it fits");
+    settle(&engine);
+    let after = engine.usage();
+    assert_eq!((after.page_count, after.map_bytes), (before.page_count, before.map_bytes));
+    let old = engine.snapshot("v", "s").expect("it is there");
+    for leaf in 0..200 {
+        check_filled(&*old, leaf * 5120, 8);
+        check_filled(&*clone, leaf * 5120, 8);
+        check_filled(&*volume, leaf * 5120 + 4, 4);
+    }
+    check_filled(&*clone, 100, 8);
+    check_sums(&engine);
+    drop((old, clone, volume));
+    engine.delete_snapshot("v", "s").expect("it is there");
+    check_sound_when_empty(&engine);
+}
+
 /// Overwrites, reads and discards blocks of a volume until it is told to stop, and returns what
 /// they hold in the end.
 fn use_volume(engine: &Engine, name: &str, seed: u64, is_over: &AtomicBool) -> ModelVolume {
