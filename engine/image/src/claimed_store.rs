@@ -86,7 +86,8 @@ impl ClaimedStore {
     }
 
     /// Saves an image. It is there, whole and durable, when this returns; when it fails, the store
-    /// has the images that it had.
+    /// has the images that it had, or also this one: a manifest whose making failed may come to
+    /// light after a loss of power.
     pub fn save(
         &mut self,
         source: &dyn LeafSource,
@@ -104,10 +105,11 @@ impl ClaimedStore {
             first_pack: self.next_pack,
         };
         let (begun, packs) = channel();
-        let result = save.prepare(begun).and_then(|it| publish(&*self.store, it));
+        let prepared = save.prepare(begun);
         let packs: Vec<PackName> = packs.iter().collect();
         self.next_pack.index += u32::try_from(packs.len()).expect("packs are long");
-        match result {
+        let prepared = prepared.inspect_err(|_| self.remove_packs(&packs))?;
+        match publish(&*self.store, prepared) {
             Ok((manifest, saved)) => {
                 self.next_chunk = manifest.next_chunk;
                 self.next_number += 1;
@@ -115,7 +117,11 @@ impl ClaimedStore {
                 Ok(saved)
             }
             Err(error) => {
-                self.remove_packs(&packs);
+                // Another's manifest has the number, so there is none of ours. Else there may be
+                // one that needs its packs; they are collected when it is known that there is not.
+                if error.kind == ImageErrorKind::Fenced {
+                    self.remove_packs(&packs);
+                }
                 Err(error)
             }
         }

@@ -124,7 +124,14 @@ impl ImageStore for FolderStore {
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         let (folder, file) = self.folder_of(object);
-        let removed = folder.remove(&file).and_then(|()| folder.sync_names());
+        // A manifest that went, and whose going is not durable, may come back: its packs stay till
+        // then.
+        let manifests = match object {
+            ObjectName::Pack(_) => self.images.sync_names(),
+            ObjectName::Image(_) => Ok(()),
+        };
+        let removed = manifests.and_then(|()| folder.remove(&file));
+        let removed = removed.and_then(|()| folder.sync_names());
         match removed.map_err(|error| ImageError::from_storage(error, format!("remove {object}"))) {
             Err(error) if error.kind == ImageErrorKind::NotFound => Ok(()),
             other => other,

@@ -226,6 +226,16 @@ fn a_rehearsal_on_a_full_disk_fails_and_leaves_nothing() {
     assert_eq!(store.packs().expect("listed"), []);
 }
 
+/// Whatever a loss of power leaves now, the newest image is whole.
+fn check_cuts_now(disk: &Disk) {
+    for (loss, seed) in Loss::HONEST.into_iter().flat_map(|loss| (0..4).map(move |it| (loss, it))) {
+        let after = disk.after(&Cut { moment: disk.now(), loss, seed }).disk;
+        let image = newest(&store_on(&after)).expect("there is always one");
+        let verified = image.verify(&Unwatched).expect("the disk is sound");
+        assert_eq!(verified.chunks_damaged, 0, "{loss:?} {seed}");
+    }
+}
+
 /// Fails each call of storage in turn, until a save and a collection get through.
 fn check_failures(effect: &Effect) -> u64 {
     let disk = disk();
@@ -261,6 +271,7 @@ fn check_failures(effect: &Effect) -> u64 {
         let image = newest(&store).expect("there is always one");
         made.check(&image);
         assert_eq!(image.verify(&Unwatched).expect("the disk is sound").chunks_damaged, 0);
+        check_cuts_now(&disk);
         if is_saved && collected.is_ok() {
             return skipped;
         }
