@@ -156,8 +156,8 @@ fn a_removed_segment_that_comes_back_hides_nothing() {
     let previous = Some(PreviousEnd { number: header.number, end: 4096 + 8192 });
     let stale = SegmentHeader { epoch: 2, number: 9, first_sequence: 2, previous, ..header };
     let file = bed.disk.folder().create("journal-00000009", first.size_bytes);
-    let parts = [IoSlice::new(&stale.encode())];
-    file.and_then(|file| file.write_durably(0, &parts)).expect("the disk works");
+    let bytes = stale.encode();
+    file.and_then(|file| file.write_durably(0, &[IoSlice::new(&bytes)])).expect("the disk works");
 
     assert!(bed.recover().block(volume.id(), 0) == Some(noise(2)));
     let later = Bed::on(bed.disk.clone(), journal::Position::START, roomy());
