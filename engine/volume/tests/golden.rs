@@ -249,3 +249,13 @@ fn a_closed_pool_of_version_1_is_found_again() {
 fn a_killed_pool_of_version_1_is_found_again() {
     check_left_behind(include_bytes!("golden/region-1-killed"));
 }
+
+#[test]
+fn a_closed_pool_of_version_2_is_found_again() {
+    check_left_behind(include_bytes!("golden/region-2-closed"));
+}
+
+#[test]
+fn a_killed_pool_of_version_2_is_found_again() {
+    check_left_behind(include_bytes!("golden/region-2-killed"));
+}
