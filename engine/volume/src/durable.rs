@@ -32,6 +32,12 @@ impl Engine {
         assert!(was_set.is_ok(), "one journal serves a pool");
     }
 
+    /// Says whether volumes of class `journal` take changes: not while their flushes would fail, if
+    /// that is what the owner wants then.
+    pub fn take_journaled_changes(&self, takes: bool) {
+        self.shared.is_journal_failing.store(!takes, Ordering::Relaxed);
+    }
+
     /// Says where the contents of absent blocks are: in an image of this number. `None` when no
     /// block is absent any more.
     pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {

@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     shortage: Mutex<()>,
     pub(crate) integrity: Integrity,
     pub(crate) flush_target: OnceLock<Arc<dyn FlushTarget>>,
+    /// Volumes of class `journal` take no changes.
+    pub(crate) is_journal_failing: AtomicBool,
     pub(crate) page_source: RwLock<Option<Arc<dyn PageSource>>>,
 }
 
@@ -77,6 +79,7 @@ impl Shared {
             shortage: Mutex::new(()),
             integrity: Integrity::default(),
             flush_target: OnceLock::new(),
+            is_journal_failing: AtomicBool::new(false),
             page_source: RwLock::new(None),
         }
     }

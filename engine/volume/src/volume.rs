@@ -290,6 +290,12 @@ impl Volume {
         Some(node)
     }
 
+    /// Whether flushes of the volume fail, and so must what would have to be flushed.
+    #[inline]
+    fn refuses_changes(&self) -> bool {
+        self.is_journaled() && self.shared.is_journal_failing.load(Ordering::Relaxed)
+    }
+
     /// Refuses a request that does not fit the volume as it is now. Asked under the pin that the
     /// request runs in, so that whoever cuts or deletes the volume can wait for it.
     pub(crate) fn admit(
@@ -301,7 +307,7 @@ impl Volume {
         let changes = matches!(action, Action::Write | Action::WriteZeroes | Action::Discard);
         let kind = if self.is_gone() {
             DeviceErrorKind::Gone
-        } else if changes && self.kind != Kind::Volume {
+        } else if changes && (self.kind != Kind::Volume || self.refuses_changes()) {
             DeviceErrorKind::ReadOnly
         } else if !range.fits(self.size_bytes()) {
             DeviceErrorKind::OutOfRange

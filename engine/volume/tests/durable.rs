@@ -429,3 +429,23 @@ fn what_was_lost_before_it_was_saved_is_lost_when_it_is_back() {
     volume.write(BLOCK, &noise(3)).expect("there is room");
     volume.read(BLOCK, &mut block).expect("it is there again");
 }
+
+#[test]
+fn volumes_of_class_journal_take_no_changes_while_the_owner_says_so() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("one", Durability::Journal)).expect("there is room");
+    let other = engine.create_volume(spec("two", Durability::Ram)).expect("there is room");
+    volume.write(0, &noise(1)).expect("it takes changes");
+    engine.take_journaled_changes(false);
+    let range = ByteRange::new(0, BLOCK);
+    for refused in [volume.write(0, &noise(2)), volume.discard(range)] {
+        assert_eq!(refused.expect_err("it is read-only").kind, DeviceErrorKind::ReadOnly);
+    }
+    let mut found = vec![0; 4096];
+    volume.read(0, &mut found).expect("reads go on");
+    assert!(found == noise(1));
+    other.write(0, &noise(2)).expect("it is of another class");
+    engine.take_journaled_changes(true);
+    volume.write(0, &noise(2)).expect("it takes changes again");
+}
