@@ -34,7 +34,7 @@ pub struct DaemonOptions {
 /// A running daemon, or one that was just killed. Dropping it ends it and removes what it made.
 pub struct Daemon {
     pool_size: String,
-    flags: &'static str,
+    flags: String,
     folder: TempDir,
     /// Where the pool lies for a daemon that may not mount a file system for it.
     shared_memory: Option<TempDir>,
@@ -50,6 +50,11 @@ impl Daemon {
 
     /// The same with a size of the pool that was worked out.
     pub fn start_sized(pool_size: String, flags: &'static str) -> Result<Self> {
+        Self::start_flagged(pool_size, flags.to_owned())
+    }
+
+    /// The same with flags that were worked out, too.
+    pub fn start_flagged(pool_size: String, flags: String) -> Result<Self> {
         let folder = temporary_folder(&std::env::temp_dir())?;
         let shared_memory = match rustix::process::geteuid().is_root() {
             true => None,
@@ -122,6 +127,18 @@ impl Daemon {
         child.kill().context("cannot kill the daemon")?;
         child.wait().context("cannot wait for the killed daemon")?;
         Ok(())
+    }
+
+    /// Ends the daemon, if it runs, as a loss of power does, and takes the pool's memory away.
+    pub fn lose_memory(&mut self) -> Result<()> {
+        if self.child.is_some() {
+            self.kill()?;
+        }
+        let region = match &self.shared_memory {
+            Some(folder) => folder.path().join("region"),
+            None => self.run_dir().join("pool").join("region"),
+        };
+        fs::remove_file(&region).with_context(|| format!("cannot remove {}", region.display()))
     }
 
     /// Asks the daemon to end and waits until it has.

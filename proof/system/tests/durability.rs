@@ -1,0 +1,316 @@
+//! What survives when the pool's memory is gone, as it is after a loss of power.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use system::{
+    Ability, Daemon, NbdClient, NbdFailure, Random, Request, Tool, attach, missing, wait_for,
+};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+
+/// A daemon whose journal and images are small.
+fn daemon(flags: &str) -> Result<Daemon> {
+    let flags = format!("--no-fuse --journal-max-bytes 16MiB {flags}");
+    Daemon::start_flagged("96MiB".to_owned(), flags)
+}
+
+fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
+    Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
+}
+
+/// Bytes that cannot be made smaller.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Random::new(seed).fill(&mut bytes);
+    bytes
+}
+
+fn write(client: &mut NbdClient, block: u64, seed: u64) -> Result<()> {
+    client.ask(&Request::Write { offset: block * 4096, data: noise(seed, 4096) })?;
+    Ok(())
+}
+
+#[track_caller]
+fn check_block(client: &mut NbdClient, block: u64, seed: u64) {
+    let found = client.ask(&Request::Read { offset: block * 4096, length: 4096 });
+    assert!(found.expect("it can be read") == noise(seed, 4096), "block {block} is another");
+}
+
+#[test]
+fn what_was_flushed_to_a_journal_volume_survives_the_loss_of_memory() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    daemon.memlane("volume create scratch --size 64MiB")?;
+    let mut db = client(&daemon, "db")?;
+    for round in 0..8 {
+        for block in 0..200 {
+            write(&mut db, block, round * 1000 + block)?;
+        }
+        db.ask(&Request::Trim { offset: 300 * 4096, length: 4096 })?;
+        write(&mut db, 300 + round, round)?;
+        db.ask(&Request::Flush)?;
+    }
+    drop(db);
+    daemon.memlane("volume rename db base")?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let volumes = daemon.volumes()?;
+    ensure!(volumes.len() == 1, "a volume of class ram came back: {volumes:?}");
+    ensure!(volumes[0].durability == api::Durability::Journal, "{volumes:?}");
+    let mut base = client(&daemon, "base")?;
+    (0..200).for_each(|block| check_block(&mut base, block, 7000 + block));
+    (1..8).for_each(|round| check_block(&mut base, 300 + round, round));
+    let hole = base.ask(&Request::Read { offset: 300 * 4096, length: 4096 })?;
+    ensure!(hole.iter().all(|byte| *byte == 0), "what was trimmed came back");
+    drop(base);
+    daemon.finish()
+}
+
+#[test]
+fn a_journal_is_cut_by_images_and_both_together_have_everything() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    let mut db = client(&daemon, "db")?;
+    // More than the journal may take, several times over.
+    let mut last = [0; 512];
+    let mut random = Random::new(5);
+    for write_number in 1..=12_000 {
+        let block = random.below(512);
+        write(&mut db, block, write_number)?;
+        last[usize::try_from(block)?] = write_number;
+        if write_number % 100 == 0 {
+            db.ask(&Request::Flush)?;
+        }
+    }
+    drop(db);
+    let durability = daemon.status()?.durability;
+    ensure!(durability.images.context("a store")?.last_image.is_some(), "no image was saved");
+    let journal = durability.journal.context("a journal")?;
+    ensure!(journal.used_bytes <= 16 * MIB, "the journal takes {}", journal.used_bytes);
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    for (block, seed) in last.into_iter().enumerate().filter(|(_, seed)| *seed > 0) {
+        check_block(&mut db, block as u64, seed);
+    }
+    drop(db);
+    daemon.finish()
+}
+
+#[test]
+fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB --durability image --reduction compress")?;
+    let mut db = client(&daemon, "db")?;
+    (0..2000).try_for_each(|block| write(&mut db, block, block))?;
+    daemon.memlane("snapshot create db before")?;
+    (0..100).try_for_each(|block| write(&mut db, block, 5000 + block))?;
+    drop(db);
+    daemon.memlane("image save")?;
+    let mut db = client(&daemon, "db")?;
+    write(&mut db, 1, 9999)?;
+    drop(db);
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    check_block(&mut db, 1999, 1999);
+    (0..100).for_each(|block| check_block(&mut db, block, 5000 + block));
+    let mut before = client(&daemon, "db@before")?;
+    (0..2000).for_each(|block| check_block(&mut before, block, block));
+    wait_for("all contents to be fetched", TIME_LIMIT, || {
+        Ok(daemon.status()?.durability.images.context("a store")?.to_fetch_bytes == 0)
+    })?;
+    (0..2000).skip(100).for_each(|block| check_block(&mut db, block, block));
+    drop((db, before));
+    daemon.finish()
+}
+
+#[test]
+fn an_image_is_saved_before_the_daemon_ends() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB --durability image")?;
+    write(&mut client(&daemon, "db")?, 7, 7)?;
+    daemon.stop()?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    check_block(&mut client(&daemon, "db")?, 7, 7);
+    daemon.finish()
+}
+
+#[test]
+fn a_volume_that_changes_its_class_loses_nothing_that_was_flushed() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB")?;
+    write(&mut client(&daemon, "db")?, 1, 1)?;
+    daemon.memlane("volume set db durability=journal")?;
+    let mut db = client(&daemon, "db")?;
+    write(&mut db, 2, 2)?;
+    db.ask(&Request::Flush)?;
+    drop(db);
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    (1..3).for_each(|block| check_block(&mut db, block, block));
+    drop(db);
+    daemon.memlane("volume set db durability=image")?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    (1..3).for_each(|block| check_block(&mut db, block, block));
+    drop(db);
+    daemon.finish()
+}
+
+#[test]
+fn a_journal_of_another_pool_is_refused_with_both_names() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 16MiB --durability journal")?;
+    write(&mut client(&daemon, "db")?, 1, 1)?;
+    client(&daemon, "db")?.ask(&Request::Flush)?;
+    daemon.kill()?;
+    let state = daemon.folder().join("state");
+    std::fs::rename(state.join("journal"), daemon.folder().join("kept"))?;
+    daemon.lose_memory()?;
+    std::fs::remove_dir_all(state.join("images"))?;
+    daemon.start_again()?;
+    daemon.kill()?;
+    std::fs::rename(daemon.folder().join("kept"), state.join("journal"))?;
+    let refusal = daemon.start_again().expect_err("it is another set").to_string();
+    ensure!(refusal.contains("belongs to the durable set"), "{refusal}");
+    ensure!(refusal.contains("journal") && refusal.contains("pool"), "{refusal}");
+    std::fs::remove_dir_all(state.join("journal"))?;
+    daemon.start_again()?;
+    daemon.finish()
+}
+
+/// A small file system for the journal, with something in it that takes nearly all of the room.
+struct SmallDisk<'it> {
+    folder: &'it Path,
+}
+
+impl<'it> SmallDisk<'it> {
+    fn mount(folder: &'it Path) -> Result<Self> {
+        std::fs::create_dir(folder)?;
+        Tool::new("mount -t tmpfs -o size=6m memlane-test").arg(folder).check()?;
+        Ok(Self { folder })
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        // A failure shows as a leftover.
+        let _ = Tool::new("umount --lazy").arg(self.folder).run();
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn journal_state(daemon: &Daemon) -> Result<api::JournalStatus> {
+    daemon.status()?.durability.journal.context("there is a journal")
+}
+
+#[test]
+fn flushes_wait_while_the_journals_disk_is_full_and_go_on_when_it_is_not() -> Result<()> {
+    if !is_root() {
+        eprintln!("skipped: a small file system takes root");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let dir = folder.path().join("journal");
+    let disk = SmallDisk::mount(&dir)?;
+    let mut daemon = daemon(&format!("--journal-dir {}", dir.display()))?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    let mut db = client(&daemon, "db")?;
+    write(&mut db, 0, 1)?;
+    db.ask(&Request::Flush)?;
+    let stuffing = dir.join("stuffing");
+    let _until_full = std::fs::write(&stuffing, vec![1; 8 << 20]);
+    (0..1024).try_for_each(|block| write(&mut db, block, 7000 + block))?;
+    db.send(&Request::Flush)?;
+    wait_for("the journal to say that it waits", TIME_LIMIT, || {
+        let journal = journal_state(&daemon)?;
+        Ok(journal.state == api::JournalState::Waiting && journal.cause.is_some())
+    })?;
+    let status = daemon.status()?;
+    ensure!(status.warnings.iter().any(|it| it.kind == "journal_failing"), "{status:?}");
+    // Reads and writes go on meanwhile.
+    let mut other = client(&daemon, "db")?;
+    check_block(&mut other, 3, 7003);
+    write(&mut other, 2000, 5)?;
+    std::fs::remove_file(&stuffing)?;
+    ensure!(db.receive()?.error == 0, "the flush failed");
+    wait_for("the journal to go on", TIME_LIMIT, || {
+        Ok(journal_state(&daemon)?.state == api::JournalState::Ok)
+    })?;
+    drop((db, other));
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    (0..1024).for_each(|block| check_block(&mut db, block, 7000 + block));
+    drop(db);
+    daemon.finish()?;
+    drop(disk);
+    Ok(())
+}
+
+#[test]
+fn by_policy_volumes_are_read_only_while_the_journals_disk_is_full() -> Result<()> {
+    if !is_root() {
+        eprintln!("skipped: a small file system takes root");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let dir = folder.path().join("journal");
+    let disk = SmallDisk::mount(&dir)?;
+    let flags = format!("--journal-on-failure read-only --journal-dir {}", dir.display());
+    let daemon = daemon(&flags)?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    let mut db = client(&daemon, "db")?;
+    write(&mut db, 0, 1)?;
+    db.ask(&Request::Flush)?;
+    let stuffing = dir.join("stuffing");
+    let _until_full = std::fs::write(&stuffing, vec![1; 8 << 20]);
+    (0..1024).try_for_each(|block| write(&mut db, block, 7000 + block))?;
+    ensure!(db.ask(&Request::Flush).is_err(), "a flush on a full disk was acknowledged");
+    wait_for("the volume to be read-only", TIME_LIMIT, || {
+        Ok(matches!(write(&mut db, 1, 1), Err(error) if error.is::<NbdFailure>()))
+    })?;
+    check_block(&mut db, 5, 7005);
+    ensure!(journal_state(&daemon)?.state == api::JournalState::ReadOnly, "the state is another");
+    std::fs::remove_file(&stuffing)?;
+    wait_for("the volume to take writes again", TIME_LIMIT, || Ok(write(&mut db, 1, 1).is_ok()))?;
+    db.ask(&Request::Flush)?;
+    drop(db);
+    daemon.finish()?;
+    drop(disk);
+    Ok(())
+}
+
+#[test]
+fn an_attached_journal_volume_keeps_a_file_that_was_synced() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let flags = "--journal-max-bytes 64MiB".to_owned();
+    let mut daemon = Daemon::start_flagged("96MiB".to_owned(), flags)?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    let device = attach(&daemon, "db")?;
+    let file = std::fs::OpenOptions::new().write(true).open(&device)?;
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(3, 1 << 20), MIB)?;
+    file.sync_all()?;
+    drop(file);
+    daemon.memlane("detach db")?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    let found = db.ask(&Request::Read { offset: MIB, length: 1 << 20 })?;
+    ensure!(found == noise(3, 1 << 20), "what was synced is another");
+    drop(db);
+    daemon.finish()
+}
