@@ -269,8 +269,9 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .refuses(&[InvalidField]),
     Endpoint::get(POOL_PATH, "show_pool", Answer::One("Pool"))
         .about("The limits of the pool, and when it will be full"),
-    Endpoint::patch(POOL_PATH, "change_pool", Answer::One("Pool"))
-        .about("Change the limits of the pool while it is in use")
+    Endpoint::patch(POOL_PATH, "change_pool", Answer::One("Task"))
+        .answers(202)
+        .about("Give the pool more memory or less while it is in use")
         .takes("PoolPatch")
         .refuses(&[NotSupported, Busy, NoSpace, HostFailed]),
     Endpoint::get(ATTACHMENTS_PATH, "list_attachments", Answer::Many("Attachment"))

@@ -3,21 +3,25 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An image to save.
+use crate::volume::Durability;
+
+/// An image to save: of all volumes that are not of the class `ram`, as they are at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageSave {
-    /// Volumes and snapshots to save; by default all volumes that are not of the class `ram`,
-    /// with their snapshots.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volumes: Option<Vec<String>>,
+    /// Volumes of the class `ram` to be saved too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// An image with a label, of 63 bytes at most, is kept until it is deleted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
 }
 
 /// What of an image to bring back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageRestore {
-    /// The volumes and snapshots to restore; by default all of the image. Names that exist already
+    /// The volumes to restore; by default all of the image. Names that exist already
     /// are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<String>>,
@@ -27,20 +31,20 @@ pub struct ImageRestore {
 }
 
 /// An image in the store.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Image {
     /// Rises with every image of a store, and is never given twice.
     pub number: u64,
-    /// When it was saved, in seconds since 1970.
+    /// When it was saved, in seconds since 1970; zero when it cannot be read.
     pub saved_unix_seconds: u64,
-    /// The image that it took unchanged contents from; null when it was made without one.
-    #[schema(required)]
-    pub base: Option<u64>,
-    /// Readable bytes of all volumes in it.
-    pub written_bytes: u64,
-    /// What saving it wrote to the store.
-    pub saved_bytes: u64,
+    /// Empty for none.
+    pub label: String,
+    /// What it takes in the store; images share what is the same.
+    pub stored_bytes: u64,
     pub volumes: Vec<ImageVolume>,
+    /// Why it cannot be read; null when it can.
+    #[schema(required)]
+    pub failure: Option<String>,
 }
 
 /// A volume or snapshot inside an image.
@@ -48,5 +52,5 @@ pub struct Image {
 pub struct ImageVolume {
     pub name: String,
     pub size_bytes: u64,
-    pub written_bytes: u64,
+    pub durability: Durability,
 }

@@ -8,10 +8,10 @@ use crate::size::ByteSize;
 /// The limits of the pool, and where it is heading.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Pool {
-    /// What the pool may grow to.
+    /// The memory that the pool has: all of it is taken.
     pub max_memory_bytes: u64,
-    /// What the pool has now.
-    pub size_bytes: u64,
+    /// What that can be changed to at most: decided when the pool was made.
+    pub capacity_bytes: u64,
     pub used_bytes: u64,
     /// Set aside for volumes of the capacity class `guaranteed` and not used by them yet.
     pub guaranteed_bytes: u64,
@@ -53,8 +53,8 @@ pub struct Growth {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPatch {
-    /// What the pool may grow to. Less than it has now makes it smaller, as far as its contents
-    /// allow.
+    /// The memory that the pool is to have, in steps of 2 MiB. More is taken at once, or refused.
+    /// Less is given back when nothing lies in it any more, or refused when that does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<ByteSize>,
 }

@@ -11,12 +11,13 @@ use crate::problem::Problem;
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
     ImageSave,
-    ImageRestore,
+    /// Fetches the contents of restored volumes, which are served meanwhile.
+    ImageFetch,
     ImageVerify,
     /// Measures how fast the store takes an image, and saves none.
     ImageRehearse,
-    /// Makes the pool smaller.
-    PoolShrink,
+    /// Gives the pool more memory, or less.
+    PoolResize,
 }
 
 /// How far a task is.

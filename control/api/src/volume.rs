@@ -98,10 +98,8 @@ pub struct VolumeCreate {
     pub sector_bytes: SectorBytes,
     #[serde(default)]
     pub reduction: Reduction,
-    /// Only `ram` is available in this version.
     #[serde(default)]
     pub durability: Durability,
-    /// Only `thin` is available in this version.
     #[serde(default)]
     pub capacity: Capacity,
 }
@@ -114,10 +112,10 @@ pub struct VolumePatch {
     /// How new contents are reduced from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduction>,
-    /// Only `ram` is available in this version.
+    /// What flushes promise from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
-    /// Only `thin` is available in this version.
+    /// What happens when the pool is full, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
     /// The new size. Attached devices follow.

@@ -212,10 +212,15 @@ pub(crate) enum SnapshotCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Save volumes as they are now
+    /// Save all volumes that are not of the class ram, as they are now
     Save {
-        /// Volumes and snapshots [default: all volumes that are not of the class ram]
-        volumes: Vec<String>,
+        /// Volumes of the class ram to be saved too
+        #[arg(value_name = "VOLUME")]
+        also: Vec<String>,
+
+        /// Keep the image, under this label, until it is deleted
+        #[arg(long)]
+        label: Option<String>,
 
         /// Print the id of the task, and do not wait for it
         #[arg(long)]
@@ -228,7 +233,8 @@ pub(crate) enum ImageCommand {
         #[arg(long, value_name = "NUMBER")]
         image: Option<u64>,
 
-        /// Volumes and snapshots [default: all in the image]
+        /// The volumes [default: all in the image]
+        #[arg(value_name = "VOLUME")]
         volumes: Vec<String>,
 
         /// With one volume: the name to restore it under
@@ -297,6 +303,10 @@ pub(crate) enum PoolCommand {
         /// max-memory=SIZE
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = pool_setting)]
         settings: Vec<PoolSetting>,
+
+        /// Print the id of the task, and do not wait for it
+        #[arg(long)]
+        background: bool,
     },
 }
 

@@ -16,12 +16,15 @@ use waiting::{CpuLatencyRequest, SpinPermits};
 
 use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
+use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport};
 use crate::forecast::Filling;
 use crate::http::{self, AccessRule};
 use crate::maintenance::{self, PoolWatch};
+use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Parts, Service};
+use crate::tasks::Tasks;
 use crate::{notify, pool, process, run_dir};
 
 /// How long NBD requests in flight may take when the daemon stops.
@@ -56,6 +59,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 /// Everything that runs.
 struct Daemon {
     engine: Arc<Engine>,
+    durable: Arc<Durable>,
+    keeper: Keeper,
+    scrubber: Scrubber,
     upkeep: Upkeep,
     nbd: Option<Arc<NbdExport>>,
     fuse: Option<Arc<FuseDevices>>,
@@ -69,8 +75,18 @@ impl Daemon {
         let engine = Arc::new(pool::open(config)?);
         let events = Arc::<EventLog>::default();
         let filling = Arc::<Filling>::default();
-        let thresholds = maintenance::THRESHOLDS_PERCENT.to_vec();
+        let thresholds = config.thresholds_percent.clone();
         let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(&events)));
+        let durable = Durable::start(durable::Parts {
+            engine: Arc::clone(&engine),
+            events: Arc::clone(&events),
+            journal: &config.journal,
+            images: &config.images,
+            pool_path: &config.pool.path,
+        })?;
+        let tasks = Arc::<Tasks>::default();
+        let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(&events))?;
+        let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let rule = AccessRule::of_this_host();
         let cpu_latency = start_cpu_latency(config.cpu_latency);
@@ -87,14 +103,16 @@ impl Daemon {
             watch,
             filling,
             events,
+            tasks,
+            durable: Arc::clone(&durable),
             nbd: nbd.clone(),
             devices,
             attachments,
             cpu_latency,
-            pool_path: config.pool.path.display().to_string(),
+            pool_path: config.pool.path.clone(),
         }));
         service.restore_attachments();
-        Ok(Self { engine, upkeep, nbd, fuse, service, rule })
+        Ok(Self { engine, durable, keeper, scrubber, upkeep, nbd, fuse, service, rule })
     }
 
     /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
@@ -126,18 +144,22 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends the exports and closes the pool.
+    /// Ends the exports, saves an image, and closes the pool.
     fn stop(self) {
-        let Self { engine, upkeep, nbd, fuse, service, .. } = self;
+        let Self { engine, durable, keeper, scrubber, upkeep, nbd, fuse, service, .. } = self;
+        drop((keeper, scrubber));
+        service.tasks.close(OPERATIONS_TIME_MAX);
+        durable.before_exports_stop();
         if let Some(nbd) = nbd {
             nbd.stop(NBD_DRAIN_TIME_MAX);
         }
-        service.tasks.close(OPERATIONS_TIME_MAX);
         drop(upkeep);
         drop(service);
         if let Some(fuse) = fuse {
             fuse.stop();
         }
+        durable.stop(notify::extend_timeout);
+        drop(durable);
         match Arc::into_inner(engine) {
             Some(engine) => {
                 engine.close();

@@ -4,14 +4,15 @@
 //! exports, and both to the REST interface. It holds no block of data and no rule of reduction.
 //!
 //! ```text
-//! signals ─▶ lifecycle ─▶ pool ─▶ exports ─▶ attachments ─▶ REST socket   (start, left to right)
-//!                          │        │            │              │
-//!                          └────────┴── service ─┴──────────────┘         (every request)
+//! signals ─▶ lifecycle ─▶ pool ─▶ durable ─▶ exports ─▶ attachments ─▶ REST socket   (start)
+//!                          │        │           │            │              │
+//!                          └────────┴───────────┴── service ─┴──────────────┘  (every request)
 //! ```
 #![forbid(unsafe_code)]
 
 mod attachments;
 mod config;
+mod durable;
 mod events;
 mod exports;
 mod forecast;
@@ -23,6 +24,7 @@ mod notify;
 mod pool;
 mod process;
 mod run_dir;
+mod scrubber;
 mod service;
 mod tasks;
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// Everything is served.
 pub(crate) fn ready() {
@@ -15,6 +16,11 @@ pub(crate) fn ready() {
 /// The daemon is draining.
 pub(crate) fn stopping() {
     tell("STOPPING=1\n");
+}
+
+/// Whatever is being done takes this much longer at most, from now on.
+pub(crate) fn extend_timeout(time: Duration) {
+    tell(&format!("EXTEND_TIMEOUT_USEC={}\n", time.as_micros()));
 }
 
 fn tell(message: &str) {

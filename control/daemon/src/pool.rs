@@ -16,11 +16,14 @@ use crate::run_dir::make_dir;
 /// The unit of a region's size.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
+/// How the kernel names tmpfs in the answer of `statfs`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// Opens the pool, or makes it.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     let begun = Instant::now();
     let spec = place(&config.pool)?;
-    let region = Region::open(&spec)?;
+    let region = Region::open_growable(&spec, capacity_bytes(&config.pool, &spec)?)?;
     let mut fresh_secret = [0; 32];
     getrandom::fill(&mut fresh_secret).context("cannot draw the secret of the pool")?;
     let options = EngineOptions { lane_count: config.lane_count, fresh_secret };
@@ -28,7 +31,8 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
         .with_context(|| format!("cannot open the pool in {}", spec.path.display()))?;
     tracing::info!(
         path = %spec.path.display(),
-        size = %ByteSize(spec.size_bytes),
+        size = %ByteSize(engine.size_bytes()),
+        capacity = %ByteSize(engine.capacity_bytes()),
         volumes = engine.volumes().len(),
         recovery = ?engine.recovery(),
         milliseconds = begun.elapsed().as_millis(),
@@ -62,6 +66,67 @@ fn place(pool: &PoolConfig) -> anyhow::Result<RegionSpec> {
     Ok(RegionSpec { size_bytes: size_bytes(pool)?, path })
 }
 
+/// What a new pool may come to have at most. On tmpfs that takes no memory before it has it.
+fn capacity_bytes(pool: &PoolConfig, spec: &RegionSpec) -> anyhow::Result<u64> {
+    let dir = spec.path.parent().context("the pool's path has no directory")?;
+    if let Some(size) = pool.size_max {
+        return Ok(size.0);
+    }
+    let file_system = rustix::fs::statfs(dir)
+        .with_context(|| format!("cannot look at the file system of {}", dir.display()))?;
+    if file_system.f_type != TMPFS_MAGIC {
+        return Ok(spec.size_bytes);
+    }
+    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let all_bytes = meminfo_bytes(&meminfo, "MemTotal:").unwrap_or(0);
+    Ok(all_bytes.max(spec.size_bytes).next_multiple_of(HUGE_PAGE_BYTES))
+}
+
+/// Lets the pool's file system hold more, if it is one that the daemon has mounted and the host
+/// has the memory.
+pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyhow::Result<()> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let available_bytes = meminfo_bytes(&meminfo, "MemAvailable:").unwrap_or(u64::MAX);
+    let more_bytes = wanted_bytes - size_bytes;
+    if more_bytes > available_bytes {
+        bail!(
+            "{} more are wanted, and the host has {} to give",
+            ByteSize(more_bytes).rounded(),
+            ByteSize(available_bytes).rounded()
+        );
+    }
+    remount(path, wanted_bytes)
+}
+
+/// The pool needs no more than this any longer.
+pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
+    if let Err(error) = remount(path, size_bytes) {
+        tracing::warn!(error = %format!("{error:#}"), "the pool's tmpfs is larger than it need be");
+    }
+}
+
+/// Changes the limit of a tmpfs that holds the pool and nothing else; any other is left alone.
+fn remount(path: &Path, pool_bytes: u64) -> anyhow::Result<()> {
+    let dir = path.parent().context("the pool's path has no directory")?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
+    if !is_own_tmpfs(&mounts, dir) {
+        return Ok(());
+    }
+    let options = format!("size={}", pool_bytes.saturating_add(HUGE_PAGE_BYTES));
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount_remount(dir, flags, &*options)
+        .with_context(|| format!("cannot change the size of the tmpfs on {}", dir.display()))
+}
+
+/// Whether the daemon has mounted what is at `dir`: under its own name as the source.
+fn is_own_tmpfs(mounts: &str, dir: &Path) -> bool {
+    mounts.lines().any(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [source, place, kind, ..] = fields[..] else { return false };
+        (source, kind) == ("memlane", "tmpfs") && Path::new(place) == dir
+    })
+}
+
 /// What was asked for, or what the pool has, or half of what is free.
 fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
     if let Some(size) = pool.size {
@@ -73,7 +138,7 @@ fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
         return Ok(bytes);
     }
     let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let available_bytes = available_bytes(&meminfo)
+    let available_bytes = meminfo_bytes(&meminfo, "MemAvailable:")
         .context("/proc/meminfo does not tell what is free; give a pool-size")?;
     Ok(default_size_bytes(available_bytes))
 }
@@ -82,8 +147,8 @@ fn default_size_bytes(available_bytes: u64) -> u64 {
     (available_bytes / 2 / HUGE_PAGE_BYTES).max(2) * HUGE_PAGE_BYTES
 }
 
-fn available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -141,8 +206,18 @@ mod tests {
     #[test]
     fn free_memory_is_what_the_kernel_calls_available() {
         let meminfo = "MemTotal:       24000 kB\nMemFree: 1 kB\nMemAvailable:    2048 kB\n";
-        assert_eq!(available_bytes(meminfo), Some(2 << 20));
-        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
+        assert_eq!(meminfo_bytes(meminfo, "MemAvailable:"), Some(2 << 20));
+        assert_eq!(meminfo_bytes("MemTotal: 1 kB\n", "MemAvailable:"), None);
+    }
+
+    #[test]
+    fn only_a_tmpfs_of_our_own_is_given_another_size() {
+        let mounts = "memlane /run/x/pool tmpfs rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n\
+                      memlane /run/y/pool hugetlbfs rw 0 0\n";
+        assert!(is_own_tmpfs(mounts, Path::new("/run/x/pool")));
+        for other in ["/dev/shm", "/run/y/pool", "/run/x"] {
+            assert!(!is_own_tmpfs(mounts, Path::new(other)), "{other}");
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! Operations of one class take turns: a second one is refused, not queued, so that nobody waits
 //! for what was forgotten long ago.
-#![cfg_attr(not(test), expect(dead_code, reason = "the first tasks come with images"))]
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,6 +119,7 @@ impl Tasks {
 
     /// Waits until no task of the class of `kind` runs, for `time_max` at most. Returns whether
     /// that came about.
+    #[cfg(test)]
     pub(crate) fn wait_for_class(&self, kind: TaskKind, time_max: Duration) -> bool {
         let runs = |list: &mut List| list.running().any(|entry| class(entry.kind) == class(kind));
         let waited = self.something_ended.wait_timeout_while(self.lock(), time_max, runs);
@@ -199,14 +199,13 @@ impl List {
     }
 }
 
-/// Operations of one class cannot run at once: they work on the same store, or the same memory.
+/// Operations of one class cannot run at once: they do the same, or keep each other from it.
 fn class(kind: TaskKind) -> u8 {
     match kind {
-        TaskKind::ImageSave
-        | TaskKind::ImageRestore
-        | TaskKind::ImageVerify
-        | TaskKind::ImageRehearse => 0,
-        TaskKind::PoolShrink => 1,
+        TaskKind::ImageSave => 0,
+        TaskKind::ImageFetch => 1,
+        TaskKind::ImageVerify | TaskKind::ImageRehearse => 2,
+        TaskKind::PoolResize => 3,
     }
 }
 
@@ -285,9 +284,9 @@ mod tests {
     fn operations_of_one_class_take_turns() {
         let tasks = Arc::<Tasks>::default();
         let (_, _sender) = begin(&tasks, TaskKind::ImageSave);
-        let refused = tasks.begin(TaskKind::ImageVerify, "", |_| Ok(TaskResult::default()));
+        let refused = tasks.begin(TaskKind::ImageSave, "", |_| Ok(TaskResult::default()));
         assert_eq!(refused.expect_err("a save runs").kind, ProblemKind::Busy);
-        begin(&tasks, TaskKind::PoolShrink);
+        begin(&tasks, TaskKind::PoolResize);
         assert_eq!(tasks.running_count(), 2);
         tasks.close(PATIENCE);
     }

@@ -4,7 +4,7 @@ use api::{ByteSize, Image, ImageRestore, ImageSave, Method, Task};
 use serde_json::json;
 
 use super::tasks::follow;
-use super::{time_text, to_json};
+use super::{or_dash, time_text, to_json};
 use crate::arguments::ImageCommand;
 use crate::client::Client;
 use crate::failure::Failure;
@@ -17,9 +17,9 @@ pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<
         follow(client, task, background, form)
     };
     match command {
-        ImageCommand::Save { volumes, background } => {
-            let volumes = (!volumes.is_empty()).then_some(volumes);
-            begin(api::IMAGES_PATH, to_json(&ImageSave { volumes }), background)
+        ImageCommand::Save { also, label, background } => {
+            let request = ImageSave { also, label: label.unwrap_or_default() };
+            begin(api::IMAGES_PATH, to_json(&request), background)
         }
         ImageCommand::Restore { image, volumes, name, background } => {
             let number = number_of(client, image)?;
@@ -60,17 +60,19 @@ fn list_text(images: &[Image]) -> String {
     let mut table = Table::new(&[
         ("IMAGE", Side::Right),
         ("SAVED", Side::Left),
-        ("VOLUMES", Side::Right),
-        ("WRITTEN", Side::Right),
-        ("ADDED", Side::Right),
+        ("STORED", Side::Right),
+        ("LABEL", Side::Left),
+        ("VOLUMES", Side::Left),
     ]);
     for image in images {
+        let names: Vec<&str> = image.volumes.iter().map(|volume| &volume.name[..]).collect();
+        let failure = image.failure.as_ref().map(|failure| format!("unreadable: {failure}"));
         table.row(vec![
             image.number.to_string(),
             time_text(image.saved_unix_seconds),
-            image.volumes.len().to_string(),
-            ByteSize(image.written_bytes).rounded(),
-            ByteSize(image.saved_bytes).rounded(),
+            ByteSize(image.stored_bytes).rounded(),
+            or_dash(Some(image.label.clone()).filter(|label| !label.is_empty())),
+            failure.unwrap_or_else(|| names.join(" ")),
         ]);
     }
     table.to_text()

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Clone { source, name } => snapshots::clone(&client, &source, name),
         Command::Image(command) => images::run(&client, command, form),
         Command::Task(command) => tasks::run(&client, command, form),
-        Command::Pool(command) => pool::run(&client, command),
+        Command::Pool(command) => pool::run(&client, command, form),
         Command::Events { after } => pool::events(&client, after),
         Command::Attach { name, attach_as } => {
             let request = AttachmentCreate { volume: name, attach_as };

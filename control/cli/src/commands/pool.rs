@@ -1,25 +1,26 @@
 //! The pool's limits, and events.
 
-use api::{ByteSize, Event, Method, Pool, PoolPatch};
+use api::{ByteSize, Event, Method, Pool, PoolPatch, Task};
 
+use super::tasks::follow;
 use super::{lines, time_text, to_json, word_of};
 use crate::arguments::PoolCommand;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output::Report;
+use crate::output::{Form, Report};
 use crate::table::{Side, Table};
 
-pub(super) fn run(client: &Client, command: PoolCommand) -> Result<Report, Failure> {
+pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<Report, Failure> {
     match command {
         PoolCommand::Show => {
             let pool: Pool = client.get(api::POOL_PATH)?;
             Ok(Report { text: text(&pool), json: to_json(&pool) })
         }
-        PoolCommand::Set { settings } => {
+        PoolCommand::Set { settings, background } => {
             let mut patch = PoolPatch::default();
             settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
-            let pool: Pool = client.ask(Method::Patch, api::POOL_PATH, &patch)?;
-            Ok(Report { text: String::new(), json: to_json(&pool) })
+            let task: Task = client.ask(Method::Patch, api::POOL_PATH, &patch)?;
+            follow(client, task, background, form)
         }
     }
 }
@@ -51,8 +52,8 @@ fn text(pool: &Pool) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
     let thresholds: Vec<String> = pool.thresholds_percent.iter().map(u64::to_string).collect();
     lines(&[
-        ("may grow to", size(pool.max_memory_bytes)),
-        ("has", size(pool.size_bytes)),
+        ("max-memory", size(pool.max_memory_bytes)),
+        ("can be made", size(pool.capacity_bytes)),
         ("used", size(pool.used_bytes)),
         ("set aside", format!("{} for guaranteed volumes", size(pool.guaranteed_bytes))),
         ("reserve", size(pool.reserve_bytes)),

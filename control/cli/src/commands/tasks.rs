@@ -90,6 +90,9 @@ fn done_text(task: &Task) -> String {
         None => task.subject.clone(),
     };
     let size = |bytes| ByteSize(bytes).rounded();
+    if result.moved_bytes == 0 {
+        return format!("{what}: done in {:.1} s", task.elapsed_seconds);
+    }
     format!(
         "{what}: {} in {:.1} s, {}/s",
         size(result.moved_bytes),

@@ -111,7 +111,8 @@ impl House {
         let path = self.dir.path();
         let mut command = Command::new(daemon_program());
         command
-            .args(["--no-fuse", "--pool-size", "64MiB", "--state-dir"])
+            .args(["--no-fuse", "--pool-size", "64MiB", "--journal-max-bytes", "16MiB"])
+            .arg("--state-dir")
             .arg(path.join("state"))
             .arg("--run-dir")
             .arg(path.join("run"))

@@ -5,18 +5,19 @@ use std::sync::{Arc, RwLock};
 
 use volume::{Engine, Volume};
 
-/// The volumes of the engine, also by id. Looking up an id takes a lock for a few instructions
-/// and no memory, so that it can be done for every request.
+/// The volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
+/// instructions and no memory, so that it can be done for every request.
 pub(crate) struct Catalog {
     pub(super) engine: Arc<Engine>,
     by_id: RwLock<HashMap<u64, Arc<Volume>>>,
 }
 
 impl Catalog {
-    /// All volumes that there are now. Those that come and go are told to [`Catalog::add`] and
+    /// All that there are now. Those that come and go are told to [`Catalog::add`] and
     /// [`Catalog::remove`].
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        let by_id = engine.volumes().into_iter().map(|volume| (volume.id(), volume)).collect();
+        let all = engine.volumes().into_iter().chain(engine.snapshots());
+        let by_id = all.map(|volume| (volume.id(), volume)).collect();
         Self { engine, by_id: RwLock::new(by_id) }
     }
 

@@ -36,7 +36,6 @@ pub(crate) trait KernelDevices: Send + Sync {
     /// Tells the kernel whether the volume's device takes flushes, after its durability changed.
     /// The change must not be reported as done before: flushes that the kernel was not told of do
     /// not come. On an error the kernel goes on as before, and the change has to be taken back.
-    #[expect(dead_code, reason = "volumes keep the durability that they were made with so far")]
     fn write_cache_changed(&self, volume: &Volume) -> Result<(), DeviceFailure>;
 
     /// The devices there are, by the id of the volume.

@@ -121,7 +121,7 @@ impl Exports for Catalog {
     fn list(&self) -> Vec<ExportInfo> {
         let info =
             |volume: &Arc<Volume>| ExportInfo { name: volume.name(), description: String::new() };
-        self.engine.volumes().iter().map(info).collect()
+        self.engine.volumes().iter().chain(&self.engine.snapshots()).map(info).collect()
     }
 }
 

@@ -76,7 +76,7 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
 }
 
 fn write_limits(page: &mut Page, pool: &api::Pool) {
-    page.gauge("memlane_pool_max_bytes", "What the pool may grow to.", pool.max_memory_bytes);
+    page.gauge("memlane_pool_capacity_bytes", "What it can be made.", pool.capacity_bytes);
     page.gauge(
         "memlane_pool_guaranteed_bytes",
         "Set aside for guaranteed volumes and not used yet.",

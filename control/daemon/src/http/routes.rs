@@ -257,7 +257,7 @@ async fn show_pool(State(service): Shared) -> Answer {
 }
 
 async fn change_pool(State(service): Shared, Body(request): Body<PoolPatch>) -> Answer {
-    Ok(json(blocking(move || service.change_pool(&request)).await??))
+    Ok(accepted(blocking(move || service.change_pool(&request)).await??))
 }
 
 async fn list_attachments(State(service): Shared) -> Answer {

@@ -72,8 +72,13 @@ impl Service {
     pub(crate) fn restore_attachments(&self) {
         let _turn = self.turn();
         let Devices::On { devices, .. } = &self.devices else { return };
-        let volumes: HashMap<u64, Arc<Volume>> =
-            self.engine.volumes().into_iter().map(|volume| (volume.id(), volume)).collect();
+        let volumes: HashMap<u64, Arc<Volume>> = self
+            .engine
+            .volumes()
+            .into_iter()
+            .chain(self.engine.snapshots())
+            .map(|volume| (volume.id(), volume))
+            .collect();
         let mut wanted: Vec<u64> = self.attachments().iter().map(|(id, _)| id).collect();
         for (volume_id, device) in devices.devices() {
             if !wanted.contains(&volume_id) {

@@ -1,40 +1,232 @@
 //! Images: saved, restored, verified and deleted.
 
-use api::{Image, ImageRestore, ImageSave, Problem, Task};
+use std::sync::Arc;
+use std::time::Instant;
 
+use api::{
+    Image, ImageRestore, ImageSave, ImageVolume, Problem, ProblemKind, Task, TaskKind, TaskResult,
+};
+use image::{ImageSummary, ImageVolumeKind, ListedImage, OpenImage};
+use volume::Durability;
+
+use crate::durable::{self, SaveWish};
 use crate::service::Service;
-use crate::service::snapshots::not_available;
+use crate::tasks::{Progress, TaskEnd};
+
+/// Damaged chunks that are named in an answer.
+const COMPLAINT_COUNT_MAX: usize = 20;
 
 impl Service {
+    /// All images, the oldest first.
     pub(crate) fn list_images(&self) -> Result<Vec<Image>, Problem> {
-        Err(not_available("images are"))
+        let images = self.durable.list_images().map_err(problem)?;
+        Ok(images.into_iter().map(describe).collect())
     }
 
-    pub(crate) fn show_image(&self, _number: u64) -> Result<Image, Problem> {
-        Err(not_available("images are"))
+    pub(crate) fn show_image(&self, number: u64) -> Result<Image, Problem> {
+        let image = self.durable.open_image(number).map_err(problem)?;
+        Ok(describe_whole(image.summary()))
     }
 
-    pub(crate) fn delete_image(&self, _number: u64) -> Result<(), Problem> {
-        Err(not_available("images are"))
+    pub(crate) fn delete_image(&self, number: u64) -> Result<(), Problem> {
+        self.durable.delete_image(number).map_err(problem)?;
+        tracing::info!(number, "image deleted");
+        Ok(())
     }
 
-    pub(crate) fn save_image(&self, _request: &ImageSave) -> Result<Task, Problem> {
-        Err(not_available("images are"))
+    pub(crate) fn save_image(&self, request: &ImageSave) -> Result<Task, Problem> {
+        for name in &request.also {
+            self.volume(name).map_err(|problem| problem.in_field("also"))?;
+        }
+        if request.label.len() > image::LABEL_BYTES_MAX {
+            let detail = format!("a label has {} bytes at most", image::LABEL_BYTES_MAX);
+            return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("label"));
+        }
+        let wish = SaveWish {
+            also: request.also.clone(),
+            label: request.label.clone(),
+            ..SaveWish::default()
+        };
+        let durable = Arc::clone(&self.durable);
+        self.tasks.begin(TaskKind::ImageSave, "all volumes", move |progress| {
+            let saved = durable.save(&wish, progress).map_err(durable::ended)?;
+            Ok(TaskResult {
+                image: Some(saved.number),
+                moved_bytes: saved.bytes_written,
+                bytes_per_second: saved.bytes_per_second,
+                complaints: Vec::new(),
+            })
+        })
     }
 
+    /// The volumes are there when this returns; the task fetches their contents.
     pub(crate) fn restore_image(
         &self,
-        _number: u64,
-        _request: &ImageRestore,
+        number: u64,
+        request: &ImageRestore,
     ) -> Result<Task, Problem> {
-        Err(not_available("images are"))
+        let image = Arc::new(self.durable.open_image(number).map_err(problem)?);
+        let wanted = self.choose(&image, request)?;
+        if let Some(number) = self.durable.fetching() {
+            let detail = format!(
+                "the contents of image {number} are still being fetched; wait until memlane \
+                 status has nothing to fetch"
+            );
+            return Err(Problem::new(ProblemKind::Busy, detail));
+        }
+        {
+            let _turn = self.turn();
+            for (_, name) in &wanted {
+                if self.volume(name).is_ok() {
+                    let detail = format!(
+                        "the volume {name:?} exists; delete it, or restore under another name"
+                    );
+                    let problem = Problem::new(ProblemKind::AlreadyExists, detail);
+                    return Err(problem.in_field("volumes"));
+                }
+            }
+            let volumes = self.durable.restore(&image, &wanted).map_err(problem)?;
+            for volume in volumes {
+                tracing::info!(volume = volume.name(), number, "volume restored from an image");
+                self.catalog.add(volume);
+            }
+        }
+        self.durable.commit_table().map_err(problem)?;
+        let durable = Arc::clone(&self.durable);
+        self.tasks.begin(TaskKind::ImageFetch, format!("image {number}"), move |progress| {
+            let begun = Instant::now();
+            let moved_bytes = durable.fetch_absent(progress).map_err(durable::ended)?;
+            Ok(TaskResult { image: Some(number), ..moved(moved_bytes, begun) })
+        })
     }
 
-    pub(crate) fn verify_image(&self, _number: u64) -> Result<Task, Problem> {
-        Err(not_available("images are"))
+    pub(crate) fn verify_image(&self, number: u64) -> Result<Task, Problem> {
+        let image = self.durable.open_image(number).map_err(problem)?;
+        self.tasks.begin(TaskKind::ImageVerify, format!("image {number}"), move |progress| {
+            verify(&image, progress)
+        })
     }
 
     pub(crate) fn rehearse_image(&self) -> Result<Task, Problem> {
-        Err(not_available("images are"))
+        let durable = Arc::clone(&self.durable);
+        self.tasks.begin(TaskKind::ImageRehearse, "the store", move |progress| {
+            let rehearsed = durable.rehearse(progress).map_err(durable::ended)?;
+            Ok(TaskResult {
+                moved_bytes: rehearsed.bytes_written,
+                bytes_per_second: rehearsed.bytes_per_second,
+                ..TaskResult::default()
+            })
+        })
+    }
+
+    /// Indexes of the volumes to restore, and the names that they are to have.
+    fn choose(
+        &self,
+        image: &OpenImage,
+        request: &ImageRestore,
+    ) -> Result<Vec<(usize, String)>, Problem> {
+        let records = image.volumes();
+        let chosen: Vec<usize> = match &request.volumes {
+            None => (0..records.len())
+                .filter(|&index| records[index].kind == ImageVolumeKind::Volume)
+                .collect(),
+            Some(names) => names
+                .iter()
+                .map(|name| {
+                    let found = records.iter().position(|record| record.name == *name);
+                    found.ok_or_else(|| {
+                        let detail = format!("{} has no volume {name:?}", image.id());
+                        Problem::new(ProblemKind::NotFound, detail).in_field("volumes")
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        match (&request.name, &chosen[..]) {
+            (None, _) => {
+                Ok(chosen.iter().map(|&index| (index, records[index].name.clone())).collect())
+            }
+            (Some(name), &[index]) => Ok(vec![(index, name.clone())]),
+            (Some(_), _) => {
+                let detail = "a name goes with exactly one volume";
+                Err(Problem::new(ProblemKind::InvalidField, detail).in_field("name"))
+            }
+        }
+    }
+}
+
+fn moved(moved_bytes: u64, begun: Instant) -> TaskResult {
+    let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+    let bytes_per_second = moved_bytes.saturating_mul(1000) / milliseconds;
+    TaskResult { moved_bytes, bytes_per_second, ..TaskResult::default() }
+}
+
+fn verify(image: &OpenImage, progress: &Progress) -> Result<TaskResult, TaskEnd> {
+    let begun = Instant::now();
+    let verified = image.verify(progress).map_err(|error| durable::ended(error.into()))?;
+    let mut complaints: Vec<String> = verified
+        .damage
+        .iter()
+        .take(COMPLAINT_COUNT_MAX)
+        .map(|damage| {
+            format!("{} (needed by {})", damage.error, durable::name_runs(&damage.blocks))
+        })
+        .collect();
+    let more = verified.chunks_damaged.saturating_sub(complaints.len() as u64);
+    if more > 0 {
+        complaints.push(format!("{more} more damaged chunks"));
+    }
+    Ok(TaskResult { complaints, ..moved(verified.bytes_read, begun) })
+}
+
+fn describe(listed: ListedImage) -> Image {
+    match listed {
+        ListedImage::Whole(summary) => describe_whole(summary),
+        ListedImage::Unreadable { number, error } => Image {
+            number: u64::from(number),
+            saved_unix_seconds: 0,
+            label: String::new(),
+            stored_bytes: 0,
+            volumes: Vec::new(),
+            failure: Some(format!("{:#}", anyhow::Error::from(error))),
+        },
+    }
+}
+
+fn describe_whole(summary: ImageSummary) -> Image {
+    let volume = |record: image::ImageVolume| ImageVolume {
+        name: record.name,
+        size_bytes: record.size_bytes,
+        durability: api_durability(record.durability),
+    };
+    Image {
+        number: u64::from(summary.id.number()),
+        saved_unix_seconds: summary.created_seconds,
+        label: summary.label,
+        stored_bytes: summary.chunk_bytes,
+        volumes: summary.volumes.into_iter().map(volume).collect(),
+        failure: None,
+    }
+}
+
+pub(super) fn problem(error: anyhow::Error) -> Problem {
+    match durable::ended(error) {
+        TaskEnd::Failed(problem) => problem,
+        TaskEnd::Cancelled => Problem::new(ProblemKind::ShuttingDown, "it was cancelled"),
+    }
+}
+
+pub(super) fn engine_durability(class: api::Durability) -> Durability {
+    match class {
+        api::Durability::Ram => Durability::Ram,
+        api::Durability::Image => Durability::Image,
+        api::Durability::Journal => Durability::Journal,
+    }
+}
+
+pub(super) fn api_durability(class: Durability) -> api::Durability {
+    match class {
+        Durability::Ram => api::Durability::Ram,
+        Durability::Image => api::Durability::Image,
+        Durability::Journal => api::Durability::Journal,
     }
 }

@@ -15,6 +15,7 @@ mod status;
 mod usages;
 mod volumes;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -24,6 +25,7 @@ use volume::{Engine, Volume};
 use waiting::CpuLatencyRequest;
 
 use crate::attachments::AttachmentList;
+use crate::durable::Durable;
 use crate::events::EventLog;
 use crate::exports::{Catalog, KernelDevices, NbdExport};
 use crate::forecast::Filling;
@@ -40,11 +42,13 @@ pub(crate) struct Parts {
     pub(crate) watch: Arc<PoolWatch>,
     pub(crate) filling: Arc<Filling>,
     pub(crate) events: Arc<EventLog>,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) durable: Arc<Durable>,
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) devices: Devices,
     pub(crate) attachments: AttachmentList,
     pub(crate) cpu_latency: CpuLatency,
-    pub(crate) pool_path: String,
+    pub(crate) pool_path: PathBuf,
 }
 
 /// Whether this daemon makes kernel block devices.
@@ -78,13 +82,14 @@ pub(crate) struct Service {
     filling: Arc<Filling>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) tasks: Arc<Tasks>,
+    durable: Arc<Durable>,
     nbd: Option<Arc<NbdExport>>,
     devices: Devices,
     attachments: Mutex<AttachmentList>,
     cpu_latency: CpuLatency,
     turn: Mutex<()>,
     usages: UsageCache,
-    pool_path: String,
+    pool_path: PathBuf,
     started: Instant,
     is_draining: AtomicBool,
 }
@@ -97,7 +102,8 @@ impl Service {
             watch: parts.watch,
             filling: parts.filling,
             events: parts.events,
-            tasks: Arc::default(),
+            tasks: parts.tasks,
+            durable: parts.durable,
             nbd: parts.nbd,
             devices: parts.devices,
             attachments: Mutex::new(parts.attachments),

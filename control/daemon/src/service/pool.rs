@@ -1,20 +1,27 @@
 //! The limits of the pool, and where it is heading.
 
-use api::{Pool, PoolPatch, Problem};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use api::{ByteSize, Pool, PoolPatch, Problem, ProblemKind, Task, TaskKind, TaskResult};
+use volume::{Engine, ResizeError, ResizeErrorKind};
+
+use crate::events::EventLog;
+use crate::pool;
 use crate::service::Service;
-use crate::service::snapshots::not_available;
+use crate::tasks::{Progress, TaskEnd};
 
 impl Service {
     pub(crate) fn show_pool(&self) -> Pool {
         let usage = self.engine.usage();
         let name_of = |id| self.catalog.by_id(id).map(|volume| volume.name());
         Pool {
-            max_memory_bytes: usage.size_bytes,
-            size_bytes: usage.size_bytes,
+            max_memory_bytes: self.engine.size_bytes(),
+            capacity_bytes: self.engine.capacity_bytes(),
             used_bytes: usage.used_bytes,
-            guaranteed_bytes: 0,
-            reserve_bytes: 0,
+            guaranteed_bytes: usage.claimed_bytes,
+            reserve_bytes: usage.reserved_bytes,
             daemon_bytes: daemon_bytes().unwrap_or(0),
             thresholds_percent: self.watch.thresholds_percent().to_vec(),
             passed_percent: self.watch.passed_percent(),
@@ -22,13 +29,74 @@ impl Service {
         }
     }
 
-    pub(crate) fn change_pool(&self, request: &PoolPatch) -> Result<Pool, Problem> {
-        if request.max_memory.is_some() {
-            let problem = not_available("changes of max_memory are");
+    pub(crate) fn change_pool(&self, request: &PoolPatch) -> Result<Task, Problem> {
+        let Some(size) = request.max_memory else {
+            let problem = Problem::new(ProblemKind::InvalidField, "nothing is to be changed");
             return Err(problem.in_field("max_memory"));
-        }
-        Ok(self.show_pool())
+        };
+        let resize = Resize {
+            engine: Arc::clone(&self.engine),
+            events: Arc::clone(&self.events),
+            path: self.pool_path.clone(),
+            size_bytes: size.0,
+        };
+        let subject = format!("the pool to {size}");
+        self.tasks.begin(TaskKind::PoolResize, subject, move |progress| resize.run(progress))
     }
+}
+
+/// A change of the pool's memory.
+struct Resize {
+    engine: Arc<Engine>,
+    events: Arc<EventLog>,
+    path: PathBuf,
+    size_bytes: u64,
+}
+
+impl Resize {
+    fn run(self, progress: &Progress) -> Result<TaskResult, TaskEnd> {
+        let size_bytes = self.size_bytes & !(region::SIZE_UNIT_BYTES - 1);
+        let before_bytes = self.engine.size_bytes();
+        if size_bytes > before_bytes {
+            pool::make_room(&self.path, before_bytes, size_bytes).map_err(|error| {
+                let detail = format!("cannot give the pool more memory: {error:#}");
+                TaskEnd::Failed(Problem::new(ProblemKind::NoSpace, detail))
+            })?;
+        }
+        let mut left_at_first = 0;
+        let mut watch = |shrinking: volume::ResizeProgress| {
+            left_at_first = shrinking.left_bytes.max(left_at_first);
+            progress.set(left_at_first - shrinking.left_bytes, left_at_first);
+            match progress.is_cancelled() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        self.engine.set_size(size_bytes, &mut watch).map_err(|error| ended(&error))?;
+        if size_bytes < before_bytes {
+            pool::give_room_back(&self.path, size_bytes);
+        }
+        let message = format!(
+            "the pool has {} of memory; it had {}",
+            ByteSize(size_bytes).rounded(),
+            ByteSize(before_bytes).rounded()
+        );
+        self.events.info("pool_resized", None, message);
+        Ok(TaskResult::default())
+    }
+}
+
+fn ended(error: &ResizeError) -> TaskEnd {
+    let kind = match error.kind {
+        ResizeErrorKind::Cancelled => return TaskEnd::Cancelled,
+        ResizeErrorKind::Misaligned | ResizeErrorKind::TooSmall => ProblemKind::InvalidField,
+        ResizeErrorKind::BeyondCapacity { .. }
+        | ResizeErrorKind::InUse { .. }
+        | ResizeErrorKind::Memory => ProblemKind::NoSpace,
+    };
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    let detail = format!("{error}{}", cause.unwrap_or_default());
+    TaskEnd::Failed(Problem::new(kind, detail).in_field("max_memory"))
 }
 
 /// Memory of this process that is not the pool: what the kernel counts as its own.

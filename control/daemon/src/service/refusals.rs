@@ -1,6 +1,6 @@
 //! Problems that the service refuses requests with.
 
-use api::{Capacity, Durability, Problem, ProblemKind};
+use api::{Problem, ProblemKind};
 use volume::{VolumeError, VolumeErrorKind};
 
 use crate::exports::DeviceFailure;
@@ -8,7 +8,8 @@ use crate::exports::DeviceFailure;
 /// The engine's refusal, in the words of the interface. The engine's own message says what is
 /// wrong; what is added is the field.
 pub(super) fn of_volume(error: &VolumeError) -> Problem {
-    let detail = error.to_string();
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    let detail = format!("{error}{}", cause.unwrap_or_default());
     match error.kind {
         VolumeErrorKind::InvalidName => {
             Problem::new(ProblemKind::InvalidField, detail).in_field("name")
@@ -24,12 +25,9 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
         VolumeErrorKind::DataBehindNewEnd => {
             Problem::new(ProblemKind::DataBehindNewEnd, detail).in_field("size")
         }
-        VolumeErrorKind::NoSpace => Problem::new(ProblemKind::NoSpace, detail),
-        VolumeErrorKind::HasSnapshots => {
-            let which = error.source.as_ref().map(|names| format!(": {names}")).unwrap_or_default();
-            Problem::new(ProblemKind::InUse, detail + &which)
-        }
         VolumeErrorKind::IsSnapshot => Problem::new(ProblemKind::NotSupported, detail),
+        VolumeErrorKind::HasSnapshots => Problem::new(ProblemKind::InUse, detail),
+        VolumeErrorKind::NoSpace => Problem::new(ProblemKind::NoSpace, detail),
         VolumeErrorKind::Damaged => Problem::new(ProblemKind::HostFailed, detail),
     }
 }
@@ -40,22 +38,6 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
         DeviceFailure::Host(_) => ProblemKind::HostFailed,
     };
     Problem::new(kind, format!("cannot {action} the volume {name:?}: {failure}"))
-}
-
-/// The classes that this version has.
-pub(super) fn check_classes(
-    durability: Option<Durability>,
-    capacity: Option<Capacity>,
-) -> Result<(), Problem> {
-    if durability.is_some_and(|class| class != Durability::Ram) {
-        let detail = "only the durability ram is available in this version";
-        return Err(Problem::new(ProblemKind::NotSupported, detail).in_field("durability"));
-    }
-    if capacity.is_some_and(|class| class != Capacity::Thin) {
-        let detail = "only the capacity thin is available in this version";
-        return Err(Problem::new(ProblemKind::NotSupported, detail).in_field("capacity"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -76,19 +58,12 @@ mod tests {
         check(VolumeErrorKind::AlreadyExists, ProblemKind::AlreadyExists, Some("name"));
         check(VolumeErrorKind::NotFound, ProblemKind::NotFound, None);
         check(VolumeErrorKind::TooManyVolumes, ProblemKind::TooManyVolumes, None);
+        check(VolumeErrorKind::IsSnapshot, ProblemKind::NotSupported, None);
+        check(VolumeErrorKind::HasSnapshots, ProblemKind::InUse, None);
+        check(VolumeErrorKind::NoSpace, ProblemKind::NoSpace, None);
+        check(VolumeErrorKind::Damaged, ProblemKind::HostFailed, None);
         check(VolumeErrorKind::DataBehindNewEnd, ProblemKind::DataBehindNewEnd, Some("size"));
         check(VolumeErrorKind::HasSnapshots, ProblemKind::InUse, None);
         check(VolumeErrorKind::IsSnapshot, ProblemKind::NotSupported, None);
-    }
-
-    #[test]
-    fn classes_that_do_not_exist_yet_are_refused_by_field() {
-        let field = |durability, capacity| {
-            check_classes(durability, capacity).map_err(|problem| problem.field)
-        };
-        assert_eq!(field(Some(Durability::Ram), Some(Capacity::Thin)), Ok(()));
-        assert_eq!(field(Some(Durability::Image), None), Err(Some("durability".to_owned())));
-        assert_eq!(field(Some(Durability::Journal), None), Err(Some("durability".to_owned())));
-        assert_eq!(field(None, Some(Capacity::Guaranteed)), Err(Some("capacity".to_owned())));
     }
 }

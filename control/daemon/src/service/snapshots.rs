@@ -1,60 +1,188 @@
-//! Snapshots and clones.
+//! Snapshots and clones: taken, listed, compared, restored and deleted.
 
-use api::{CloneCreate, Diff, Problem, ProblemKind, Snapshot, SnapshotCreate};
+use std::sync::Arc;
 
-use crate::service::Service;
+use api::{ChangedRange, CloneCreate, Diff, Problem, ProblemKind, Snapshot, SnapshotCreate};
+use block_device::{BlockDevice, ByteRange, ChangeKind};
+use volume::{Durability, Volume};
+
+use crate::events::unix_seconds;
+use crate::service::volumes::{parse_name, sector_bytes};
+use crate::service::{Service, images, refusals};
+
+/// Runs in the answer to one comparison; who wants more asks on.
+const DIFF_RUN_COUNT_MAX: usize = 10_000;
 
 impl Service {
-    /// All snapshots, or those of one volume.
+    /// All snapshots, or those of one volume, by volume and age.
     pub(crate) fn list_snapshots(&self, volume: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
-        volume.map(|name| self.volume(name)).transpose()?;
-        Ok(Vec::new())
+        let mut snapshots = match volume {
+            Some(name) => self.volume(name)?.snapshot_list(),
+            None => self.engine.snapshots(),
+        };
+        let volume_of = |snapshot: &Volume| own_names(snapshot).0;
+        snapshots.sort_by_key(|it| (volume_of(it), it.created_unix_seconds(), it.id()));
+        Ok(snapshots.iter().map(|snapshot| self.describe_snapshot(snapshot)).collect())
     }
 
     pub(crate) fn show_snapshot(&self, name: &str) -> Result<Snapshot, Problem> {
-        Err(no_snapshot(name))
+        Ok(self.describe_snapshot(&*self.snapshot(name)?))
     }
 
     pub(crate) fn create_snapshots(
         &self,
         request: &SnapshotCreate,
     ) -> Result<Vec<Snapshot>, Problem> {
-        request.volumes.iter().try_for_each(|name| self.volume(name).map(drop))?;
-        Err(not_available("snapshots are"))
+        let name = request
+            .snapshot
+            .parse()
+            .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        if request.volumes.is_empty() {
+            let problem = Problem::new(ProblemKind::InvalidField, "no volume is named");
+            return Err(problem.in_field("volumes"));
+        }
+        let volumes: Vec<&str> = request.volumes.iter().map(String::as_str).collect();
+        let _turn = self.turn();
+        let made = self
+            .engine
+            .create_snapshots(&volumes, &name, unix_seconds())
+            .map_err(|error| refusals::of_volume(&error))?;
+        for snapshot in &made {
+            tracing::info!(snapshot = snapshot.name(), "snapshot taken");
+            self.catalog.add(Arc::clone(snapshot));
+        }
+        Ok(made.iter().map(|snapshot| self.describe_snapshot(snapshot)).collect())
     }
 
     pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Problem> {
-        Err(no_snapshot(name))
+        let _turn = self.turn();
+        let snapshot = self.snapshot(name)?;
+        if let Some(user) = self.user_of(&snapshot) {
+            let detail = format!("the snapshot {name:?} cannot be deleted: {user}");
+            return Err(Problem::new(ProblemKind::InUse, detail));
+        }
+        let (volume, own_name) = own_names(&snapshot);
+        self.engine
+            .delete_snapshot(&volume, &own_name)
+            .map_err(|error| refusals::of_volume(&error))?;
+        self.catalog.remove(snapshot.id());
+        self.usages.forget(snapshot.id());
+        tracing::info!(snapshot = name, "snapshot deleted");
+        Ok(())
     }
 
+    /// Lets a volume be what it was. File systems on it must not be mounted meanwhile.
     pub(crate) fn restore_snapshot(&self, name: &str) -> Result<api::Volume, Problem> {
-        Err(no_snapshot(name))
-    }
-
-    pub(crate) fn diff_snapshot(
-        &self,
-        name: &str,
-        _to: Option<&str>,
-        _offset: u64,
-    ) -> Result<Diff, Problem> {
-        Err(no_snapshot(name))
+        let volume = {
+            let _turn = self.turn();
+            let snapshot = self.snapshot(name)?;
+            let (volume_name, own_name) = own_names(&snapshot);
+            let volume = self.volume(&volume_name)?;
+            if let Some(user) = self.user_of(&volume) {
+                let detail = format!("the volume {volume_name:?} cannot be restored: {user}");
+                return Err(Problem::new(ProblemKind::InUse, detail));
+            }
+            self.engine
+                .restore_snapshot(&volume_name, &own_name)
+                .map_err(|error| refusals::of_volume(&error))?;
+            volume
+        };
+        self.usages.forget(volume.id());
+        tracing::info!(snapshot = name, "volume restored from a snapshot");
+        self.note_new_contents(&volume)?;
+        Ok(self.describe(&volume))
     }
 
     pub(crate) fn clone_volume(
         &self,
         name: &str,
-        _request: &CloneCreate,
+        request: &CloneCreate,
     ) -> Result<api::Volume, Problem> {
-        self.volume(name)?;
-        Err(not_available("clones are"))
+        let new_name = parse_name(&request.name)?;
+        let clone = {
+            let _turn = self.turn();
+            self.volume(name)?;
+            let cloned = self.engine.clone_volume(name, new_name);
+            let clone = cloned.map_err(|error| refusals::of_volume(&error))?;
+            self.catalog.add(Arc::clone(&clone));
+            clone
+        };
+        tracing::info!(source = name, volume = request.name, "volume cloned");
+        self.note_new_contents(&clone)?;
+        Ok(self.describe(&clone))
+    }
+
+    /// What differs in `to`, by default the snapshot's volume as it is now, from `offset` on.
+    pub(crate) fn diff_snapshot(
+        &self,
+        name: &str,
+        to: Option<&str>,
+        offset: u64,
+    ) -> Result<Diff, Problem> {
+        let from = self.snapshot(name)?;
+        let (volume_name, _) = own_names(&from);
+        let to_name = to.unwrap_or(&volume_name);
+        let to = self.volume(to_name).map_err(|problem| problem.in_field("to"))?;
+        let size_bytes = to.geometry().size_bytes;
+        let range = ByteRange::new(offset, size_bytes.saturating_sub(offset));
+        let runs = self.engine.diff(&from, &to, range, DIFF_RUN_COUNT_MAX).map_err(|error| {
+            Problem::new(ProblemKind::HostFailed, format!("cannot compare: {error}"))
+        })?;
+        let end = runs.last().map_or(size_bytes, |run| run.range.start + run.range.length);
+        let is_changed = runs.iter().filter(|run| run.kind == ChangeKind::Changed);
+        Ok(Diff {
+            from: name.to_owned(),
+            to: to_name.to_owned(),
+            changed: is_changed
+                .map(|run| ChangedRange { offset: run.range.start, length: run.range.length })
+                .collect(),
+            next_offset: (end < size_bytes).then_some(end),
+        })
+    }
+
+    /// A volume has contents that no flush has made durable: an image is to have them.
+    fn note_new_contents(&self, volume: &Volume) -> Result<(), Problem> {
+        if volume.durability() == Durability::Journal {
+            self.durable.ready_journal().map_err(images::problem)?;
+            self.durable.want_image();
+        }
+        self.tell_journal(volume.durability())
+    }
+
+    fn snapshot(&self, name: &str) -> Result<Arc<Volume>, Problem> {
+        let found = self.volume(name).ok().filter(|volume| volume.is_snapshot());
+        found.ok_or_else(|| {
+            let detail = format!("there is no snapshot {name:?}; names are VOLUME@SNAPSHOT");
+            Problem::new(ProblemKind::NotFound, detail)
+        })
+    }
+
+    fn describe_snapshot(&self, snapshot: &Volume) -> Snapshot {
+        let name = snapshot.name();
+        let (volume, own_name) = own_names(snapshot);
+        let geometry = snapshot.geometry();
+        let device = self.attachments().get(snapshot.id()).and_then(|it| it.device.clone());
+        Snapshot {
+            volume,
+            snapshot: own_name,
+            id: snapshot.id(),
+            created_unix_seconds: snapshot.created_unix_seconds(),
+            size_bytes: geometry.size_bytes,
+            sector_bytes: sector_bytes(geometry.sector),
+            written_bytes: snapshot.written_bytes(),
+            device,
+            nbd_uri: self.nbd.as_ref().map(|nbd| nbd.uri_of(&name)),
+            nbd_connections: self.nbd_connection_count_of(snapshot) as u64,
+            name,
+        }
     }
 }
 
-fn no_snapshot(name: &str) -> Problem {
-    Problem::new(ProblemKind::NotFound, format!("there is no snapshot {name:?}"))
-}
-
-pub(super) fn not_available(what: &str) -> Problem {
-    let detail = format!("{what} not available in this version");
-    Problem::new(ProblemKind::NotSupported, detail)
+/// The names of a snapshot's volume and of the snapshot itself.
+fn own_names(snapshot: &Volume) -> (String, String) {
+    let name = snapshot.name();
+    match name.split_once('@') {
+        Some((volume, own_name)) => (volume.to_owned(), own_name.to_owned()),
+        None => (name, String::new()),
+    }
 }

@@ -1,8 +1,8 @@
 //! The state of the whole, for people and for metrics.
 
 use api::{
-    AtRisk, CpuLatencyState, CpuLatencyStatus, DurabilityStatus, ExportsStatus, FuseStatus, Pool,
-    PoolStatus, RecoveryState, Status, Warning,
+    CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, Pool, PoolStatus, RecoveryState,
+    Status, Warning,
 };
 use fuse::Traffic;
 use volume::Recovery;
@@ -40,10 +40,10 @@ impl Service {
             },
             volume_count: self.engine.volumes().len() as u64,
             attachment_count,
-            snapshot_count: 0,
+            snapshot_count: self.engine.snapshots().len() as u64,
             task_count: self.tasks.running_count() as u64,
             pool: self.pool_status(),
-            durability: self.durability_status(),
+            durability: self.durable.status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),
             warnings: self.warnings(),
@@ -68,7 +68,7 @@ impl Service {
     fn pool_status(&self) -> PoolStatus {
         let usage = self.engine.usage();
         PoolStatus {
-            path: self.pool_path.clone(),
+            path: self.pool_path.display().to_string(),
             size_bytes: usage.size_bytes,
             used_bytes: usage.used_bytes,
             free_bytes: usage.size_bytes.saturating_sub(usage.used_bytes),
@@ -82,17 +82,6 @@ impl Service {
             pending_bytes: usage.pending_bytes,
             page_count: usage.page_count,
             ratio: ratio(usage.written_bytes, usage.used_bytes),
-        }
-    }
-
-    /// Volumes of the class `ram` alone: all of them would be lost.
-    fn durability_status(&self) -> DurabilityStatus {
-        let ram_bytes = self.engine.usage().written_bytes;
-        DurabilityStatus {
-            at_risk: AtRisk { ram_bytes, ..AtRisk::default() },
-            hold_up: None,
-            journal: None,
-            images: None,
         }
     }
 
@@ -126,7 +115,7 @@ impl Service {
 
     fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
-        let mut warnings = Vec::new();
+        let mut warnings = self.durable.warnings();
         if let Some(percent) = self.watch.passed_percent() {
             let message = format!(
                 "the pool is over {percent} % full; delete or discard data, or give it more memory"

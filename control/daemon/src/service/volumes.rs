@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use api::{Problem, ProblemKind, SectorBytes, VolumeCreate, VolumePatch};
 use block_device::{BlockDevice, SectorSize};
-use volume::{Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
+use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
 
+use crate::durable::SaveWish;
+use crate::service::images::{self, api_durability, engine_durability};
 use crate::service::{Devices, Service, refusals};
 
 impl Service {
@@ -19,16 +21,23 @@ impl Service {
     }
 
     pub(crate) fn create_volume(&self, request: &VolumeCreate) -> Result<api::Volume, Problem> {
-        refusals::check_classes(Some(request.durability), Some(request.capacity))?;
         let spec = VolumeSpec {
             sector: sector_size(request.sector_bytes),
             reduction: engine_reduction(request.reduction),
+            durability: engine_durability(request.durability),
+            capacity: engine_capacity(request.capacity),
             ..VolumeSpec::new(parse_name(&request.name)?, request.size.0)
         };
-        let _turn = self.turn();
-        let volume = self.engine.create_volume(spec).map_err(|e| refusals::of_volume(&e))?;
-        self.catalog.add(Arc::clone(&volume));
-        tracing::info!(volume = request.name, size = %request.size, "volume created");
+        self.check_journal(request.durability)?;
+        let volume = {
+            let _turn = self.turn();
+            let volume = self.engine.create_volume(spec).map_err(|e| refusals::of_volume(&e))?;
+            self.catalog.add(Arc::clone(&volume));
+            volume
+        };
+        let (durability, size) = (volume.durability(), request.size);
+        tracing::info!(volume = request.name, %size, %durability, "volume created");
+        self.tell_journal(volume.durability())?;
         Ok(self.describe(&volume))
     }
 
@@ -37,44 +46,144 @@ impl Service {
         name: &str,
         request: &VolumePatch,
     ) -> Result<api::Volume, Problem> {
-        refusals::check_classes(request.durability, request.capacity)?;
         if request.force && request.size.is_none() {
             let detail = "force goes with a new size only";
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("force"));
         }
         let new_name = request.name.as_deref().map(parse_name).transpose()?;
-        let _turn = self.turn();
         let volume = self.volume(name)?;
+        let class_before = volume.durability();
+        if let Some(class) = request.durability {
+            self.prepare_class(&volume, class)?;
+        }
+        let changed = self.change(&volume, request, new_name);
+        self.usages.forget(volume.id());
+        // What was changed before a refusal is to be known all the same.
+        let told = self.tell_journal(class_before).and(self.tell_journal(volume.durability()));
+        changed.and(told)?;
+        Ok(self.describe(&volume))
+    }
+
+    /// Makes the changes in their order, up to the first that is refused.
+    fn change(
+        &self,
+        volume: &Volume,
+        request: &VolumePatch,
+        new_name: Option<VolumeName>,
+    ) -> Result<(), Problem> {
+        let _turn = self.turn();
+        let name = &volume.name();
+        let durability_before = volume.durability();
         if let Some(reduction) = request.reduction {
             self.engine
                 .set_reduction(name, engine_reduction(reduction))
                 .map_err(|error| refusals::of_volume(&error))?;
             tracing::info!(volume = name, ?reduction, "reduction changed");
         }
+        if let Some(class) = request.durability {
+            self.engine
+                .set_durability(name, engine_durability(class))
+                .map_err(|error| refusals::of_volume(&error))?;
+            self.tell_write_cache(volume, durability_before)?;
+            tracing::info!(volume = name, ?class, "durability changed");
+        }
+        if let Some(class) = request.capacity {
+            self.engine
+                .set_capacity(name, engine_capacity(class))
+                .map_err(|error| refusals::of_volume(&error).in_field("capacity"))?;
+            tracing::info!(volume = name, ?class, "capacity changed");
+        }
         if let Some(size) = request.size {
             let shrink =
                 if request.force { ShrinkPolicy::DropData } else { ShrinkPolicy::KeepData };
-            self.resize(&volume, size.0, shrink)?;
+            self.resize(volume, size.0, shrink)?;
         }
-        if let Some(new_name) = new_name {
-            self.rename(&volume, new_name)?;
-        }
-        self.usages.forget(volume.id());
-        Ok(self.describe(&volume))
+        new_name.map_or(Ok(()), |new_name| self.rename(volume, new_name))
     }
 
     pub(crate) fn delete_volume(&self, name: &str) -> Result<(), Problem> {
-        let _turn = self.turn();
-        let volume = self.volume(name)?;
-        if let Some(user) = self.user_of(&volume) {
-            let detail = format!("the volume {name:?} cannot be deleted: {user}");
-            return Err(Problem::new(ProblemKind::InUse, detail));
-        }
-        self.engine.delete_volume(name).map_err(|error| refusals::of_volume(&error))?;
-        self.catalog.remove(volume.id());
+        let volume = {
+            let _turn = self.turn();
+            let volume = self.volume(name)?;
+            if let Some(user) = self.user_of(&volume) {
+                let detail = format!("the volume {name:?} cannot be deleted: {user}");
+                return Err(Problem::new(ProblemKind::InUse, detail));
+            }
+            self.engine.delete_volume(name).map_err(|error| refusals::of_volume(&error))?;
+            self.catalog.remove(volume.id());
+            volume
+        };
         self.usages.forget(volume.id());
         tracing::info!(volume = name, "volume deleted");
+        self.tell_journal(volume.durability())
+    }
+
+    /// Makes sure that a journal takes flushes before a volume relies on it.
+    fn check_journal(&self, class: api::Durability) -> Result<(), Problem> {
+        if class != api::Durability::Journal {
+            return Ok(());
+        }
+        let refuse = |cause: String| {
+            let problem = Problem::new(ProblemKind::HostFailed, cause);
+            Err(problem.in_field("durability"))
+        };
+        match self.durable.ready_journal() {
+            Err(error) => refuse(format!("there is no journal: {error:#}")),
+            Ok(_) => match self.durable.journal_failure() {
+                Some(cause) => refuse(format!("the journal cannot be written: {cause}")),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// What has to be done before a volume's class changes. What the journal alone has of it must
+    /// be in an image, under the new class, before the journal forgets the volume.
+    fn prepare_class(&self, volume: &Volume, class: api::Durability) -> Result<(), Problem> {
+        let (before, after) = (volume.durability(), engine_durability(class));
+        if before == after {
+            return Ok(());
+        }
+        self.check_journal(class)?;
+        if before == Durability::Journal {
+            let classes = [(volume.id(), after)].into_iter().collect();
+            let wish = SaveWish { classes, ..SaveWish::default() };
+            let saved = self.durable.save(&wish, &image::Unwatched);
+            saved.map_err(|error| images::problem(error).in_field("durability"))?;
+        }
+        if after == Durability::Journal {
+            self.durable.want_image();
+        }
         Ok(())
+    }
+
+    /// The kernel has to know whether an attached device takes flushes. If it cannot be told, the
+    /// class is what it was.
+    fn tell_write_cache(&self, volume: &Volume, before: Durability) -> Result<(), Problem> {
+        let Devices::On { devices, .. } = &self.devices else { return Ok(()) };
+        let is_attached = self.attachments().get(volume.id()).is_some();
+        if !is_attached || volume.durability() == before {
+            return Ok(());
+        }
+        devices.write_cache_changed(volume).map_err(|failure| {
+            let name = volume.name();
+            if let Err(error) = self.engine.set_durability(&name, before) {
+                tracing::error!(volume = name, %error, "cannot take back a change of durability");
+            }
+            refusals::of_device("tell the kernel the durability of", &name, &failure)
+        })
+    }
+
+    /// Has the journal know what changed, if it concerns the journal at all. While its disk fails
+    /// that has to wait: whatever is flushed next says it.
+    pub(super) fn tell_journal(&self, class: Durability) -> Result<(), Problem> {
+        if class == Durability::Ram {
+            return Ok(());
+        }
+        if let Some(cause) = self.durable.journal_failure() {
+            tracing::warn!(cause, "the journal cannot be told of a change yet");
+            return Ok(());
+        }
+        self.durable.commit_table().map_err(images::problem)
     }
 
     fn resize(
@@ -98,7 +207,10 @@ impl Service {
 
     fn rename(&self, volume: &Volume, new_name: VolumeName) -> Result<(), Problem> {
         let name = volume.name();
-        if let Some(user) = self.nbd_user_of(volume) {
+        let snapshots = volume.snapshot_list();
+        let user = self.nbd_user_of(volume);
+        let user = user.or_else(|| snapshots.iter().find_map(|it| self.nbd_user_of(it)));
+        if let Some(user) = user {
             let detail = format!("the volume {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail).in_field("name"));
         }
@@ -119,7 +231,7 @@ impl Service {
     }
 
     /// Who uses the volume, and what to do about it.
-    fn user_of(&self, volume: &Volume) -> Option<String> {
+    pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
         if let Some(entry) = self.attachments().get(volume.id()) {
             let device = entry.device.as_deref().unwrap_or("a device that failed");
             return Some(format!("it is attached as {device}; detach it first"));
@@ -135,7 +247,7 @@ impl Service {
         })
     }
 
-    fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
+    pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
         self.nbd.as_ref().map_or(0, |nbd| nbd.connection_count_of(volume))
     }
 
@@ -149,8 +261,8 @@ impl Service {
             size_bytes: geometry.size_bytes,
             sector_bytes: sector_bytes(geometry.sector),
             reduction: api_reduction(volume.reduction()),
-            durability: api::Durability::Ram,
-            capacity: api::Capacity::Thin,
+            durability: api_durability(volume.durability()),
+            capacity: api_capacity(volume.capacity_class()),
             written_bytes: usage.written_bytes,
             fill_bytes: usage.fill_bytes,
             ram_bytes: usage.ram_bytes,
@@ -172,7 +284,7 @@ pub(super) fn ratio(written_bytes: u64, ram_bytes: u64) -> Option<f64> {
     Some((ratio * 1000.0).round() / 1000.0)
 }
 
-fn parse_name(name: &str) -> Result<VolumeName, Problem> {
+pub(super) fn parse_name(name: &str) -> Result<VolumeName, Problem> {
     name.parse().map_err(|error| refusals::of_volume(&error))
 }
 
@@ -183,10 +295,24 @@ fn sector_size(sector: SectorBytes) -> SectorSize {
     }
 }
 
-fn sector_bytes(sector: SectorSize) -> SectorBytes {
+pub(super) fn sector_bytes(sector: SectorSize) -> SectorBytes {
     match sector {
         SectorSize::Bytes512 => SectorBytes::Bytes512,
         SectorSize::Bytes4096 => SectorBytes::Bytes4096,
+    }
+}
+
+fn engine_capacity(class: api::Capacity) -> CapacityClass {
+    match class {
+        api::Capacity::Thin => CapacityClass::Thin,
+        api::Capacity::Guaranteed => CapacityClass::Guaranteed,
+    }
+}
+
+fn api_capacity(class: CapacityClass) -> api::Capacity {
+    match class {
+        CapacityClass::Thin => api::Capacity::Thin,
+        CapacityClass::Guaranteed => api::Capacity::Guaranteed,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A service on a pool of its own, and how the tests speak to it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use api::Problem;
@@ -13,19 +14,23 @@ use tower::ServiceExt;
 use volume::{Engine, EngineOptions, Volume};
 
 use crate::attachments::AttachmentList;
-use crate::config::NbdConfig;
+use crate::config::{ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace};
+use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport};
 use crate::http::routes;
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
+use crate::tasks::Tasks;
 
 const POOL_BYTES: u64 = 64 << 20;
+const CAPACITY_BYTES: u64 = 128 << 20;
 
 /// Everything behind the router. The pool goes with it.
 pub(super) struct House {
     pub(super) service: Arc<Service>,
     pub(super) devices: Arc<PretendedDevices>,
+    _keeper: Keeper,
     pub(super) dir: TempDir,
 }
 
@@ -41,7 +46,7 @@ impl House {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         let spec = RegionSpec { path: dir.path().join("region"), size_bytes: POOL_BYTES };
-        let region = Region::open(&spec).expect("memory for a small pool");
+        let region = Region::open_growable(&spec, CAPACITY_BYTES).expect("memory for a small pool");
         let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
         let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
@@ -50,6 +55,16 @@ impl House {
         let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), permits).expect("a server");
         let devices = Arc::new(PretendedDevices::default());
         let events = Arc::<EventLog>::default();
+        let durable = Durable::start(durable::Parts {
+            engine: Arc::clone(&engine),
+            events: Arc::clone(&events),
+            journal: &journal_config(dir.path()),
+            images: &images_config(dir.path()),
+            pool_path: &spec.path,
+        });
+        let tasks = Arc::<Tasks>::default();
+        let durable = durable.expect("an empty disk");
+        let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
         let watch = PoolWatch::new(THRESHOLDS_PERCENT.to_vec(), Arc::clone(&events));
         let service = Arc::new(Service::new(Parts {
             engine,
@@ -57,6 +72,8 @@ impl House {
             watch: Arc::new(watch),
             filling: Arc::default(),
             events,
+            tasks,
+            durable,
             nbd: Some(Arc::new(nbd)),
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
@@ -64,9 +81,9 @@ impl House {
             },
             attachments: AttachmentList::read(dir.path()).expect("an empty list"),
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
-            pool_path: spec.path.display().to_string(),
+            pool_path: spec.path,
         }));
-        Self { service, devices, dir }
+        Self { service, devices, _keeper: keeper, dir }
     }
 
     /// Sends a request; an empty body is none.
@@ -89,6 +106,23 @@ impl House {
     pub(super) async fn create(&self, name: &str) -> Value {
         let body = format!(r#"{{"name": "{name}", "size": "1MiB"}}"#);
         self.ask("POST", "/v1/volumes", &body).await.json(201)
+    }
+}
+
+fn journal_config(dir: &Path) -> JournalConfig {
+    JournalConfig {
+        dir: dir.join("journal"),
+        bytes_max: 8 << 20,
+        on_failure: OnJournalFailure::Wait,
+    }
+}
+
+fn images_config(dir: &Path) -> ImagesConfig {
+    ImagesConfig {
+        store: StorePlace::Directory(dir.join("images")),
+        every: None,
+        keep_count: 2,
+        saves_at_stop: true,
     }
 }
 

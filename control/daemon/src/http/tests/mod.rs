@@ -2,9 +2,11 @@
 //! is the real one on a small pool of its own; kernel block devices are pretended.
 
 mod attachments;
+mod durability;
 mod house;
 mod pool;
 mod protocol;
+mod snapshots;
 mod volumes;
 
 use house::{Answer, House};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::House;
 use crate::tasks::{Progress, TaskEnd};
@@ -14,7 +14,7 @@ async fn the_pool_tells_its_limits() {
     let house = House::new();
     let pool = house.get("/v1/pool").await.json(200);
     let status = house.get("/v1/status").await.json(200);
-    assert_eq!(pool["size_bytes"], status["pool"]["size_bytes"]);
+    assert_eq!(pool["max_memory_bytes"], status["pool"]["size_bytes"]);
     assert_eq!(pool["thresholds_percent"], json!([80, 90, 95]));
     assert_eq!(pool["forecast"], json!(null));
     assert!(pool["daemon_bytes"].as_u64().expect("a number") > 0);
@@ -51,4 +51,56 @@ async fn a_task_is_shown_and_cancelled() {
     house.ask("DELETE", "/v1/tasks/1", "").await.nothing();
     assert!(house.service.tasks.wait_for_class(kind, PATIENCE), "it does not end");
     assert_eq!(house.get("/v1/tasks").await.json(200)[0]["state"], "cancelled");
+}
+
+/// Asks for another size, waits until the task is over and returns it.
+async fn resize(house: &House, max_memory: &str) -> Value {
+    let body = format!(r#"{{"max_memory": "{max_memory}"}}"#);
+    let task = house.ask("PATCH", "/v1/pool", &body).await.json(202);
+    let kind = api::TaskKind::PoolResize;
+    assert!(house.service.tasks.wait_for_class(kind, PATIENCE), "it does not end");
+    house.get(&format!("/v1/tasks/{}", task["id"])).await.json(200)
+}
+
+#[tokio::test]
+async fn the_pool_grows_and_shrinks_while_it_is_in_use() {
+    let house = House::new();
+    for (size, bytes) in [("96MiB", 96 << 20), ("32MiB", 32 << 20), ("64MiB", 64 << 20)] {
+        let task = resize(&house, size).await;
+        assert_eq!(task["state"], "done", "{task}");
+        assert_eq!(house.get("/v1/pool").await.json(200)["max_memory_bytes"], bytes);
+        assert_eq!(house.get("/v1/status").await.json(200)["pool"]["size_bytes"], bytes);
+    }
+    let events = house.get("/v1/events").await.json(200);
+    assert!(events.to_string().contains("pool_resized"), "{events}");
+}
+
+#[tokio::test]
+async fn a_size_that_cannot_be_is_refused_with_the_reason() {
+    let house = House::new();
+    let task = resize(&house, "1GiB").await;
+    assert_eq!((&task["state"], &task["problem"]["kind"]), (&json!("failed"), &json!("no_space")));
+    let task = resize(&house, "2MiB").await;
+    assert_eq!(task["state"], "failed", "{task}");
+    let none = house.ask("PATCH", "/v1/pool", "{}").await;
+    none.refused("invalid_field", Some("max_memory"));
+}
+
+#[tokio::test]
+async fn a_guaranteed_volume_is_refused_unless_its_full_size_fits() {
+    let house = House::new();
+    let create = |name: &str, size: &str| {
+        let body = format!(r#"{{"name": "{name}", "size": "{size}", "capacity": "guaranteed"}}"#);
+        (body, "POST", "/v1/volumes")
+    };
+    let (body, method, path) = create("a", "32MiB");
+    assert_eq!(house.ask(method, path, &body).await.json(201)["capacity"], "guaranteed");
+    assert!(house.get("/v1/pool").await.json(200)["guaranteed_bytes"].as_u64() >= Some(32 << 20));
+    let (body, method, path) = create("b", "64MiB");
+    house.ask(method, path, &body).await.refused("no_space", None);
+    let thin = house.ask("PATCH", "/v1/volumes/a", r#"{"capacity": "thin"}"#).await.json(200);
+    assert_eq!(thin["capacity"], "thin");
+    assert_eq!(house.get("/v1/pool").await.json(200)["guaranteed_bytes"], 0);
+    let back = r#"{"capacity": "guaranteed"}"#;
+    assert_eq!(house.ask("PATCH", "/v1/volumes/a", back).await.json(200)["capacity"], "guaranteed");
 }

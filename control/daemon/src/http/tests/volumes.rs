@@ -60,9 +60,8 @@ async fn each_bad_field_of_a_new_volume_is_named() {
         (r#"{"name": "a", "size": "1MB"}"#, "invalid_field", "size"),
         (r#"{"name": "a", "size": "1M", "sector_bytes": 1}"#, "invalid_field", "sector_bytes"),
         (r#"{"name": "a", "size": "1M", "reduction": "x"}"#, "invalid_field", "reduction"),
-        (r#"{"name": "a", "size": "1M", "durability": "image"}"#, "not_supported", "durability"),
-        (r#"{"name": "a", "size": "1M", "durability": "journal"}"#, "not_supported", "durability"),
-        (r#"{"name": "a", "size": "1M", "capacity": "guaranteed"}"#, "not_supported", "capacity"),
+        (r#"{"name": "a", "size": "1M", "durability": "tape"}"#, "invalid_field", "durability"),
+        (r#"{"name": "a", "size": "1M", "capacity": "thick"}"#, "invalid_field", "capacity"),
         (r#"{"name": "a", "size": "1M", "sise": 1}"#, "unknown_field", "sise"),
         (r#"{"name": "a"}"#, "invalid_field", "size"),
     ];
@@ -110,8 +109,6 @@ async fn each_bad_field_of_a_change_is_named() {
         (r#"{"force": true}"#, "invalid_field", "force"),
         (r#"{"name": "."}"#, "invalid_field", "name"),
         (r#"{"name": "b"}"#, "already_exists", "name"),
-        (r#"{"durability": "image"}"#, "not_supported", "durability"),
-        (r#"{"capacity": "guaranteed"}"#, "not_supported", "capacity"),
         (r#"{"sector_bytes": 512}"#, "unknown_field", "sector_bytes"),
     ];
     for (body, kind, field) in cases {

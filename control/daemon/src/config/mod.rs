@@ -3,18 +3,37 @@
 //! [`Settings`] is the one definition of both. A flag wins over the file, the file over the
 //! default. A key that is not known is an error that names the key and the file.
 
+mod settings;
+
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::ByteSize;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 
+use crate::config::settings::Settings;
+use crate::maintenance::THRESHOLDS_PERCENT;
+
 const CONFIG_PATH_DEFAULT: &str = "/etc/memlane/memlaned.toml";
 const RUN_DIR_DEFAULT: &str = "/run/memlane";
 const STATE_DIR_DEFAULT: &str = "/var/lib/memlane";
+
+const JOURNAL_BYTES_MAX_DEFAULT: u64 = 4 << 30;
+
+/// A journal has room for some files of its own, and they are not tiny.
+const JOURNAL_BYTES_MAX_MIN: u64 = 4 << 20;
+
+/// Images more often than this would be saved all the time.
+const IMAGES_EVERY_MIN: Duration = Duration::from_secs(1);
+
+const IMAGES_KEPT_DEFAULT: usize = 3;
+
+/// A tebibyte takes most of a day, and next to no processor time.
+const SCRUB_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// Serve volumes in RAM: deduplicated, compressed, and still there when this process is killed.
 #[derive(Debug, Parser)]
@@ -28,99 +47,6 @@ pub(crate) struct Flags {
     settings: Settings,
 }
 
-/// Every setting, as a flag (`--pool-size`) and as a key of the file (`pool-size`).
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct Settings {
-    /// Where the list of attachments is kept [default: /var/lib/memlane]
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
-
-    /// Where sockets, mounts and the pool live [default: /run/memlane]
-    #[arg(long, value_name = "DIR")]
-    run_dir: Option<PathBuf>,
-
-    /// The memory of a new pool, as 4GiB [default: half of what is free]
-    #[arg(long, value_name = "SIZE")]
-    pool_size: Option<ByteSize>,
-
-    /// The pool's file, on tmpfs or hugetlbfs [default: pool/region in the run directory]
-    #[arg(long, value_name = "FILE")]
-    pool_path: Option<PathBuf>,
-
-    /// Take the pool's memory from the huge pages that are set aside for hugetlbfs
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pool_hugetlb: Option<bool>,
-
-    /// Serve NBD on this TCP address too, as 127.0.0.1:10809
-    #[arg(long, value_name = "ADDRESS")]
-    nbd_tcp: Option<SocketAddr>,
-
-    /// The certificate chain for NBD over TLS, as PEM
-    #[arg(long, value_name = "FILE", requires = "nbd_tls_key")]
-    nbd_tls_cert: Option<PathBuf>,
-
-    /// The private key for NBD over TLS, as PEM
-    #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
-    nbd_tls_key: Option<PathBuf>,
-
-    /// Certificates that NBD clients must prove themselves with, as PEM
-    #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
-    nbd_tls_client_ca: Option<PathBuf>,
-
-    /// Serve no NBD
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    no_nbd: Option<bool>,
-
-    /// Offer no kernel block devices
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    no_fuse: Option<bool>,
-
-    /// How many threads may spin for requests at once [default: all cores but one]
-    #[arg(long, value_name = "COUNT")]
-    spin_threads: Option<usize>,
-
-    /// Whether cores stay quick to wake while traffic is recent [default: low-while-busy]
-    #[arg(long, value_name = "POLICY")]
-    cpu_latency: Option<CpuLatencyPolicy>,
-
-    /// How many writers work without waiting for each other [default: one a core]
-    #[arg(long, value_name = "COUNT")]
-    lanes: Option<usize>,
-
-    /// What to log: error, warn, info, debug, or a filter such as info,nbd=debug [default: info]
-    #[arg(long, value_name = "FILTER")]
-    log: Option<String>,
-
-    /// How to write the log [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
-}
-
-impl Settings {
-    /// These settings, and those of `fallback` where these say nothing.
-    fn or(self, fallback: Self) -> Self {
-        Self {
-            state_dir: self.state_dir.or(fallback.state_dir),
-            run_dir: self.run_dir.or(fallback.run_dir),
-            pool_size: self.pool_size.or(fallback.pool_size),
-            pool_path: self.pool_path.or(fallback.pool_path),
-            pool_hugetlb: self.pool_hugetlb.or(fallback.pool_hugetlb),
-            nbd_tcp: self.nbd_tcp.or(fallback.nbd_tcp),
-            nbd_tls_cert: self.nbd_tls_cert.or(fallback.nbd_tls_cert),
-            nbd_tls_key: self.nbd_tls_key.or(fallback.nbd_tls_key),
-            nbd_tls_client_ca: self.nbd_tls_client_ca.or(fallback.nbd_tls_client_ca),
-            no_nbd: self.no_nbd.or(fallback.no_nbd),
-            no_fuse: self.no_fuse.or(fallback.no_fuse),
-            spin_threads: self.spin_threads.or(fallback.spin_threads),
-            cpu_latency: self.cpu_latency.or(fallback.cpu_latency),
-            lanes: self.lanes.or(fallback.lanes),
-            log: self.log.or(fallback.log),
-            log_format: self.log_format.or(fallback.log_format),
-        }
-    }
-}
-
 /// Who decides how deeply cores idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -130,6 +56,18 @@ pub(crate) enum CpuLatencyPolicy {
     LowWhileBusy,
     /// The host alone.
     Unmanaged,
+}
+
+/// What flushes do while the journal's disk takes nothing. Nothing is acknowledged that is not
+/// durable, either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnJournalFailure {
+    /// They wait until it takes something again.
+    #[default]
+    Wait,
+    /// They fail, and volumes of class `journal` take no writes until it does.
+    ReadOnly,
 }
 
 /// How lines of the log look.
@@ -166,9 +104,11 @@ pub(crate) enum PoolPlace {
 pub(crate) struct PoolConfig {
     pub(crate) path: PathBuf,
     pub(crate) place: PoolPlace,
-    /// The size to make the pool with; an existing pool must have it. `None` is for the daemon to
+    /// The size to make the pool with; one that is there keeps its own. `None` is for the daemon to
     /// choose.
     pub(crate) size: Option<ByteSize>,
+    /// What a new pool may come to have.
+    pub(crate) size_max: Option<ByteSize>,
 }
 
 /// The files that make NBD over TLS possible.
@@ -192,12 +132,48 @@ pub(crate) struct FuseConfig {
     pub(crate) holder_socket: PathBuf,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JournalConfig {
+    pub(crate) dir: PathBuf,
+    pub(crate) bytes_max: u64,
+    pub(crate) on_failure: OnJournalFailure,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImagesConfig {
+    pub(crate) store: StorePlace,
+    /// `None`: only when asked.
+    pub(crate) every: Option<Duration>,
+    pub(crate) keep_count: usize,
+    pub(crate) saves_at_stop: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScrubConfig {
+    /// Zero: memory is verified only as it is read, if at all.
+    pub(crate) bytes_per_second: u64,
+    pub(crate) verifies_reads: bool,
+}
+
+/// Where images are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StorePlace {
+    Directory(PathBuf),
+    /// The URL of an object store.
+    Url(String),
+}
+
 /// What the daemon does, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     pub(crate) state_dir: PathBuf,
     pub(crate) run_dir: PathBuf,
     pub(crate) pool: PoolConfig,
+    pub(crate) journal: JournalConfig,
+    pub(crate) images: ImagesConfig,
+    /// How full the pool is when somebody should know.
+    pub(crate) thresholds_percent: Vec<u64>,
+    pub(crate) scrub: ScrubConfig,
     /// `None`: no NBD.
     pub(crate) nbd: Option<NbdConfig>,
     /// `None`: no kernel block devices.
@@ -245,6 +221,13 @@ impl Config {
         }
         Ok(Self {
             pool: pool_config(&settings, &run_dir, privilege)?,
+            journal: journal_config(&settings, &state_dir)?,
+            images: images_config(&settings, &state_dir)?,
+            thresholds_percent: thresholds(&settings)?,
+            scrub: ScrubConfig {
+                bytes_per_second: settings.scrub.rate.map_or(SCRUB_BYTES_DEFAULT, |rate| rate.0),
+                verifies_reads: settings.scrub.verify_on_read.unwrap_or(false),
+            },
             nbd: nbd_config(&settings, &run_dir)?,
             fuse: wants_fuse(&settings, privilege).then(|| FuseConfig {
                 mount_point: run_dir.join("volumes"),
@@ -306,7 +289,63 @@ fn pool_config(
         (None, Privilege::Root) => (own_path(), PoolPlace::OwnTmpfs),
         (None, Privilege::Plain) => (shared_tmpfs_path(run_dir), PoolPlace::SharedTmpfs),
     };
-    Ok(PoolConfig { path, place, size: settings.pool_size })
+    let (size, size_max) = (settings.pool_size, settings.pool_size_max);
+    if let (Some(size), Some(size_max)) = (size, size_max)
+        && size_max < size
+    {
+        bail!("pool-size-max = {size_max} is less than pool-size = {size}");
+    }
+    Ok(PoolConfig { path, place, size, size_max })
+}
+
+fn journal_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<JournalConfig> {
+    let journal = &settings.journal;
+    let dir = journal.dir.clone().unwrap_or_else(|| state_dir.join("journal"));
+    if !dir.is_absolute() {
+        bail!("dir = {dir:?} in [journal] is relative; give a path that begins with /");
+    }
+    let bytes_max = journal.max_bytes.map_or(JOURNAL_BYTES_MAX_DEFAULT, |size| size.0);
+    if bytes_max < JOURNAL_BYTES_MAX_MIN {
+        let least = ByteSize(JOURNAL_BYTES_MAX_MIN);
+        bail!("max-bytes in [journal] is {}; give {least} at least", ByteSize(bytes_max));
+    }
+    Ok(JournalConfig { dir, bytes_max, on_failure: journal.on_failure.unwrap_or_default() })
+}
+
+fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<ImagesConfig> {
+    let images = &settings.images;
+    let store = match &images.store {
+        None => StorePlace::Directory(state_dir.join("images")),
+        Some(place) if place.starts_with('/') => StorePlace::Directory(place.into()),
+        Some(place) if place.contains("://") => StorePlace::Url(place.clone()),
+        Some(place) => bail!(
+            "store = {place:?} in [images] is neither a path that begins with / nor a URL such as \
+             s3://bucket/folder"
+        ),
+    };
+    let every = images.every.map(|interval| interval.0);
+    if every.is_some_and(|every| every < IMAGES_EVERY_MIN) {
+        bail!("every in [images] is less than {} s", IMAGES_EVERY_MIN.as_secs());
+    }
+    if images.keep == Some(0) {
+        bail!("keep = 0 in [images]: give 1 at least, or nothing can be restored");
+    }
+    Ok(ImagesConfig {
+        store,
+        every,
+        keep_count: images.keep.unwrap_or(IMAGES_KEPT_DEFAULT),
+        saves_at_stop: images.save_at_stop.unwrap_or(true),
+    })
+}
+
+fn thresholds(settings: &Settings) -> anyhow::Result<Vec<u64>> {
+    let Some(thresholds) = &settings.capacity.thresholds else {
+        return Ok(THRESHOLDS_PERCENT.to_vec());
+    };
+    if let Some(wrong) = thresholds.iter().find(|percent| !(1..=100).contains(*percent)) {
+        bail!("thresholds in [capacity] has {wrong}; percents are from 1 to 100");
+    }
+    Ok(thresholds.clone())
 }
 
 /// A place of its own for each run directory, the same at every start.
@@ -367,13 +406,26 @@ mod tests {
         <Flags as clap::CommandFactory>::command().debug_assert();
     }
 
+    const SECTIONS: [&str; 4] = ["journal", "images", "capacity", "scrub"];
+
+    /// The section and the key of the file that a flag stands for.
+    fn key_of(flag: &str) -> (Option<&'static str>, &str) {
+        let in_section = |section: &&'static str| {
+            let key = flag.strip_prefix(*section)?.strip_prefix('-')?;
+            Some((Some(*section), key))
+        };
+        SECTIONS.iter().find_map(in_section).unwrap_or((None, flag))
+    }
+
     #[test]
     fn every_flag_is_a_key_and_every_key_a_flag() {
-        let keys = from_toml("no-such-key = 1").expect_err("an unknown key");
         let command = <Flags as clap::CommandFactory>::command();
         for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
+            let (section, key) = key_of(flag);
+            let head = section.map(|section| format!("[{section}]\n")).unwrap_or_default();
+            let keys = from_toml(&format!("{head}no-such-key = 1")).expect_err("an unknown key");
             let is_setting = flag != "config";
-            assert!(!is_setting || format!("{keys:#}").contains(&format!("`{flag}`")), "{flag}");
+            assert!(!is_setting || format!("{keys:#}").contains(&format!("`{key}`")), "{flag}");
         }
     }
 
@@ -386,14 +438,23 @@ mod tests {
 
     #[test]
     fn every_key_is_in_the_sample_file_and_every_line_of_it_can_be_used() {
-        let sample = include_str!("../memlaned.toml");
+        let sample = include_str!("../../memlaned.toml");
         let is_key = |line: &&str| line.starts_with("# ") && line.contains(" = ");
-        let lines: Vec<&str> = sample.lines().filter(is_key).map(|line| &line[2..]).collect();
+        let is_used = |line: &&str| is_key(line) || line.starts_with("# [");
+        let lines: Vec<&str> = sample.lines().filter(is_used).map(|line| &line[2..]).collect();
         from_toml(&lines.join("\n")).expect("the sample, uncommented");
         let command = <Flags as clap::CommandFactory>::command();
-        for key in command.get_arguments().filter_map(clap::Arg::get_long) {
-            let is_there = lines.iter().any(|line| line.starts_with(&format!("{key} =")));
-            assert!(is_there || key == "config", "{key}");
+        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
+            let (section, key) = key_of(flag);
+            let head = section.map(|section| format!("[{section}]"));
+            let mut now = None;
+            let is_there = lines.iter().any(|line| {
+                if line.starts_with('[') {
+                    now = line.split(' ').next().map(str::to_owned);
+                }
+                now == head && line.starts_with(&format!("{key} ="))
+            });
+            assert!(is_there || flag == "config", "{flag}");
         }
     }
 
@@ -402,6 +463,22 @@ mod tests {
         let error = Config::read(from_flags(&["--config", "/nonexistent/memlaned.toml"]))
             .expect_err("there is no such file");
         assert!(error.to_string().contains("/nonexistent/memlaned.toml"), "{error}");
+    }
+
+    #[test]
+    fn sections_of_the_file_are_flags_with_their_name_in_front() {
+        let file = "[journal]\nmax-bytes = \"1GiB\"\non-failure = \"read-only\"\n\
+                    [images]\nevery = \"15m\"\nkeep = 7\n[capacity]\nthresholds = [50]";
+        let settings = from_flags(&["--journal-max-bytes", "2GiB", "--images-keep", "9"]).settings;
+        let settings = settings.or(from_toml(file).expect("good TOML"));
+        let config = Config::complete(settings, Privilege::Root).expect("a good configuration");
+        assert_eq!(config.journal.bytes_max, 2 << 30);
+        assert_eq!(config.journal.on_failure, OnJournalFailure::ReadOnly);
+        assert_eq!(config.journal.dir, Path::new("/var/lib/memlane/journal"));
+        assert_eq!(config.images.every, Some(Duration::from_secs(900)));
+        assert_eq!(config.images.keep_count, 9);
+        assert_eq!(config.images.store, StorePlace::Directory("/var/lib/memlane/images".into()));
+        assert_eq!(config.thresholds_percent, [50]);
     }
 
     #[test]
@@ -443,10 +520,17 @@ mod tests {
         refused("nbd-tls-cert = \"/c\"", Privilege::Root, "nbd-tls-key");
         refused("nbd-tls-client-ca = \"/c\"", Privilege::Root, "nbd-tls-key");
         refused("lanes = 0", Privilege::Root, "lanes");
+        refused("pool-size = \"2G\"\npool-size-max = \"1G\"", Privilege::Root, "pool-size-max");
         refused("run-dir = \"run\"", Privilege::Root, "run-dir");
         refused("state-dir = \"state\"", Privilege::Root, "state-dir");
         refused("pool-path = \"region\"", Privilege::Root, "pool-path");
         refused("pool-hugetlb = true\npool-path = \"/x\"", Privilege::Root, "pool-hugetlb");
         refused("pool-hugetlb = true", Privilege::Plain, "pool-hugetlb");
+        refused("[journal]\ndir = \"j\"", Privilege::Root, "[journal]");
+        refused("[journal]\nmax-bytes = \"1MiB\"", Privilege::Root, "max-bytes");
+        refused("[images]\nstore = \"images\"", Privilege::Root, "[images]");
+        refused("[images]\nkeep = 0", Privilege::Root, "keep");
+        refused("[images]\nevery = \"1ms\"", Privilege::Root, "every");
+        refused("[capacity]\nthresholds = [101]", Privilege::Root, "thresholds");
     }
 }

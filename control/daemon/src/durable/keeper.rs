@@ -1,0 +1,285 @@
+//! The thread that looks after journal and images: it makes files ready ahead, saves images when
+//! the journal is long or the schedule says so, fetches what is still absent, and tells of disks
+//! that fail.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use api::{Problem, ProblemKind, TaskKind, TaskResult};
+use image::{ImageError, ImageErrorKind, ImageId, OpenImage};
+use volume::{Durability, Volume};
+
+use crate::config::OnJournalFailure;
+use crate::durable::restore;
+use crate::durable::saving::SaveWish;
+use crate::durable::state::Durable;
+use crate::tasks::{Progress, TaskEnd, Tasks};
+
+/// How often it looks whether there is something to do: with a journal, and without.
+const TURN: Duration = Duration::from_millis(100);
+const TURN_WITHOUT_JOURNAL: Duration = Duration::from_millis(500);
+
+/// How often the journal is tended when it does not ask for it.
+const TEND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long it waits after something failed before it tries that again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The running thread. Dropped, it ends after the step in hand.
+pub(crate) struct Keeper {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Keeper {
+    pub(crate) fn start(durable: Arc<Durable>, tasks: Arc<Tasks>) -> anyhow::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let mut turns = Turns {
+            durable,
+            tasks,
+            tended: Instant::now(),
+            save_tried: None,
+            fetch_tried: None,
+            failure: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("durability".to_owned())
+            .spawn(move || turns.work_until(&stopped))
+            .context("cannot start the thread that looks after journal and images")?;
+        Ok(Self { running: Some((stop, thread)) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            drop(stop);
+            // A panic of the thread was reported there, and the owner is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct Turns {
+    durable: Arc<Durable>,
+    tasks: Arc<Tasks>,
+    tended: Instant,
+    save_tried: Option<Instant>,
+    fetch_tried: Option<Instant>,
+    /// Why the journal failed when it was last looked at.
+    failure: Option<String>,
+}
+
+impl Turns {
+    fn work_until(&mut self, stopped: &Receiver<()>) {
+        let turn = |durable: &Durable| match durable.journal() {
+            Some(_) => TURN,
+            None => TURN_WITHOUT_JOURNAL,
+        };
+        while stopped.recv_timeout(turn(&self.durable)) == Err(RecvTimeoutError::Timeout) {
+            self.tend_journal();
+            self.tell_of_journal();
+            let has_failed = self.durable.known().failure.is_some();
+            if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
+                self.save_tried = Some(Instant::now());
+                self.begin_save();
+            }
+            if self.durable.engine.absent_image().is_some() && is_over(self.fetch_tried) {
+                self.fetch_tried = Some(Instant::now());
+                self.begin_fetch();
+            }
+        }
+    }
+
+    fn tend_journal(&mut self) {
+        let Some(journal) = self.durable.journal() else { return };
+        if journal.wants_tending() || self.tended.elapsed() >= TEND_INTERVAL {
+            self.tended = Instant::now();
+            if let Err(error) = journal.tend() {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::debug!(error, "cannot tend the journal");
+            }
+        }
+    }
+
+    /// Events when the journal's disk begins and ends to fail.
+    fn tell_of_journal(&mut self) {
+        if let Some(journal) = self.durable.journal() {
+            self.durable.engine.take_journaled_changes(journal.takes_writes());
+        }
+        let failure = self.durable.journal_failure();
+        if failure.is_some() == self.failure.is_some() {
+            return;
+        }
+        let events = &self.durable.events;
+        match &failure {
+            Some(cause) => {
+                let what = match self.durable.journal_config.on_failure {
+                    OnJournalFailure::Wait => "flushes wait until it takes something again",
+                    OnJournalFailure::ReadOnly => {
+                        "flushes fail, and volumes of class journal are read-only until it takes \
+                         something again"
+                    }
+                };
+                events.error("journal_failing", None, format!("the journal: {cause}; {what}"));
+            }
+            None => events.info("journal_resumed", None, "the journal is written again".to_owned()),
+        }
+        self.failure = failure;
+    }
+
+    fn wants_image(&self) -> bool {
+        let durable = &self.durable;
+        if durable.known().is_wanted || durable.journal().is_some_and(|it| it.needs_checkpoint()) {
+            return true;
+        }
+        let Some(every) = durable.images_config.every else { return false };
+        let newest = durable.known().newest.map_or(0, |newest| newest.saved_unix_seconds);
+        let age = crate::events::unix_seconds().saturating_sub(newest);
+        age >= every.as_secs() && durable.has_unsaved()
+    }
+
+    fn begin_save(&self) {
+        let durable = Arc::clone(&self.durable);
+        let work = move |progress: &Progress| {
+            let saved = durable.save(&SaveWish::default(), progress).map_err(ended)?;
+            Ok(TaskResult {
+                image: Some(saved.number),
+                moved_bytes: saved.bytes_written,
+                bytes_per_second: saved.bytes_per_second,
+                complaints: Vec::new(),
+            })
+        };
+        // One that runs already does as well.
+        let _begun = self.tasks.begin(TaskKind::ImageSave, "all volumes", work);
+    }
+
+    fn begin_fetch(&self) {
+        let durable = Arc::clone(&self.durable);
+        let work = move |progress: &Progress| {
+            let begun = Instant::now();
+            let moved_bytes = durable.fetch_absent(progress).map_err(ended)?;
+            let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let bytes_per_second = moved_bytes.saturating_mul(1000) / milliseconds.max(1);
+            Ok(TaskResult { moved_bytes, bytes_per_second, ..TaskResult::default() })
+        };
+        // One that runs already does as well.
+        let _begun = self.tasks.begin(TaskKind::ImageFetch, "restored volumes", work);
+    }
+}
+
+impl Durable {
+    /// Whether an image would have something that the last one has not.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        let volumes = self.engine.volumes();
+        let is_durable = |volume: &&Arc<Volume>| volume.durability() != Durability::Ram;
+        let is_unsaved =
+            |volume: &Arc<Volume>| volume.unsaved_blocks() > 0 || volume.image_base().is_none();
+        if volumes.iter().filter(is_durable).any(is_unsaved) {
+            return true;
+        }
+        // What was deleted or renamed is in the last image as it was.
+        let known = self.known();
+        known.newest.is_some() && known.table_version != self.engine.table_version()
+    }
+
+    /// The number of the image that contents are still fetched from.
+    pub(crate) fn fetching(&self) -> Option<u32> {
+        self.engine.absent_image().and_then(ImageId::from_word).map(ImageId::number)
+    }
+
+    /// Fetches what is still absent. Returns how many bytes came from the store.
+    pub(crate) fn fetch_absent(&self, watch: &dyn image::Watch) -> anyhow::Result<u64> {
+        let Some(id) = self.engine.absent_image().and_then(ImageId::from_word) else {
+            return Ok(0);
+        };
+        let image = OpenImage::open(Arc::clone(&self.store), id.number())?;
+        let moved_bytes = restore::fetch_rest(&self.engine, &image, &self.events, watch)?;
+        let _filling = self.filling.lock().expect("nobody panics with this lock");
+        let mut all = self.engine.volumes().into_iter().chain(self.engine.snapshots());
+        if !all.any(|volume| volume.absent_blocks() > 0) {
+            self.engine.set_page_source(None);
+            restore::guarantee_again(&self.engine, &image, &self.events);
+            let message = format!("all contents of {id} are in memory");
+            self.events.info("image_fetched", None, message);
+        }
+        Ok(moved_bytes)
+    }
+}
+
+/// How long the service manager is told at a time that a last save may take.
+const SAVE_TIME_STEP: Duration = Duration::from_secs(30);
+
+impl Durable {
+    /// Called before exports are asked to end: flushes that wait for a disk that fails would keep
+    /// them from it.
+    pub(crate) fn before_exports_stop(&self) {
+        if let Some(journal) = self.journal()
+            && self.journal_failure().is_some()
+        {
+            journal.stop();
+        }
+    }
+
+    /// Saves a last image, if it is to be and there is something to save. `extend` tells whoever
+    /// waits for the end that it takes longer. Nothing is served any more.
+    pub(crate) fn stop(&self, extend: fn(Duration)) {
+        if self.images_config.saves_at_stop && self.has_unsaved() {
+            let watch = Patience { extend, told: Mutex::new(None) };
+            // A failure was logged. All is still in memory, and in the journal what was flushed.
+            let _saved = self.save(&SaveWish::default(), &watch);
+        }
+        if let Some(journal) = self.journal() {
+            journal.stop();
+        }
+    }
+}
+
+/// Asks for more time while a save goes on.
+struct Patience {
+    extend: fn(Duration),
+    told: Mutex<Option<Instant>>,
+}
+
+impl image::Watch for Patience {
+    fn on_progress(&self, _progress: image::Progress) {
+        let mut told = self.told.lock().expect("nobody panics with this lock");
+        if told.is_none_or(|told| told.elapsed() >= SAVE_TIME_STEP / 3) {
+            (self.extend)(SAVE_TIME_STEP);
+            *told = Some(Instant::now());
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+impl image::Watch for Progress {
+    fn on_progress(&self, progress: image::Progress) {
+        self.set(progress.done_bytes, progress.total_bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Progress::is_cancelled(self)
+    }
+}
+
+/// How a task ends that failed.
+pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
+    let image_error = error.chain().find_map(|cause| cause.downcast_ref::<ImageError>());
+    let kind = match image_error.map(|error| error.kind) {
+        Some(ImageErrorKind::Cancelled) => return TaskEnd::Cancelled,
+        Some(ImageErrorKind::NotFound) => ProblemKind::NotFound,
+        Some(ImageErrorKind::NoSpace | ImageErrorKind::PoolFull) => ProblemKind::NoSpace,
+        Some(ImageErrorKind::InUse) => ProblemKind::InUse,
+        _ => ProblemKind::HostFailed,
+    };
+    TaskEnd::Failed(Problem::new(kind, format!("{error:#}")))
+}
+
+fn is_over(tried: Option<Instant>) -> bool {
+    tried.is_none_or(|tried| tried.elapsed() >= RETRY_INTERVAL)
+}

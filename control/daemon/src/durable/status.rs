@@ -1,0 +1,104 @@
+//! What a loss of power would take, and what stands against it.
+
+use std::time::Duration;
+
+use api::{AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalStatus, Warning};
+use block_device::BLOCK_BYTES;
+use volume::{Durability, Volume};
+
+use crate::config::OnJournalFailure;
+use crate::durable::state::{Durable, place_of};
+
+/// A disk that takes longer for one write is told of.
+const SLOW_WRITE_MIN: Duration = Duration::from_secs(1);
+
+impl Durable {
+    pub(crate) fn status(&self) -> DurabilityStatus {
+        let at_risk = self.at_risk();
+        let known = self.known().clone();
+        let hold_up = known.speed.map(|speed| HoldUp {
+            bytes: at_risk.image_bytes,
+            bytes_per_second: speed.bytes_per_second,
+            seconds: at_risk.image_bytes as f64 / speed.bytes_per_second.max(1) as f64,
+            measured_unix_seconds: speed.measured_unix_seconds,
+        });
+        let absent = |volume: &std::sync::Arc<Volume>| volume.absent_blocks();
+        let absent_blocks: u64 = self.engine.volumes().iter().map(absent).sum();
+        DurabilityStatus {
+            at_risk,
+            hold_up,
+            journal: self.journal_status(),
+            images: Some(ImagesStatus {
+                store: place_of(&self.images_config.store),
+                last_image: known.newest.map(|newest| u64::from(newest.id.number())),
+                last_saved_unix_seconds: known.newest.map(|newest| newest.saved_unix_seconds),
+                every_seconds: self.images_config.every.map(|every| every.as_secs()),
+                failure: known.failure,
+                to_fetch_bytes: absent_blocks * BLOCK_BYTES as u64,
+            }),
+        }
+    }
+
+    /// What somebody should look at.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
+        let mut warnings = Vec::new();
+        if let Some(cause) = self.journal_failure() {
+            let dir = self.journal_config.dir.display();
+            let message = format!("the journal in {dir} cannot be written: {cause}");
+            warnings.push(warning("journal_failing", message));
+        } else if let Some(cause) = self.journal_status().and_then(|status| status.cause) {
+            warnings.push(warning("journal_slow", format!("the journal: {cause}")));
+        }
+        if let Some(failure) = self.known().failure.clone() {
+            let message = format!("the last image could not be saved: {failure}");
+            warnings.push(warning("image_failed", message));
+        }
+        warnings
+    }
+
+    fn journal_status(&self) -> Option<JournalStatus> {
+        let status = self.journal()?.status();
+        let slowness = status.writing_for.filter(|&time| time >= SLOW_WRITE_MIN).map(|time| {
+            format!("the disk has not finished a write for {:.1} s", time.as_secs_f64())
+        });
+        let failure = self.journal_failure();
+        let is_failing = failure.is_some();
+        let cause = failure.or(slowness);
+        let state = match (&cause, self.journal_config.on_failure) {
+            (None, _) => api::JournalState::Ok,
+            (Some(_), OnJournalFailure::ReadOnly) if is_failing => api::JournalState::ReadOnly,
+            (Some(_), _) => api::JournalState::Waiting,
+        };
+        Some(JournalStatus {
+            dir: self.journal_config.dir.display().to_string(),
+            state,
+            cause,
+            used_bytes: status.file_bytes,
+            max_bytes: status.length_bytes_max,
+            transactions: status.transactions,
+            flushes: status.flushes,
+        })
+    }
+
+    fn at_risk(&self) -> AtRisk {
+        let mut at_risk = AtRisk::default();
+        for volume in self.engine.volumes() {
+            match volume.durability() {
+                Durability::Ram => at_risk.ram_bytes += volume.written_bytes(),
+                Durability::Image => at_risk.image_bytes += unsaved_bytes(&volume),
+                Durability::Journal => {
+                    at_risk.journal_bytes += volume.unjournaled_blocks() * BLOCK_BYTES as u64;
+                }
+            }
+        }
+        at_risk
+    }
+}
+
+fn unsaved_bytes(volume: &Volume) -> u64 {
+    match volume.image_base() {
+        Some(_) => volume.unsaved_blocks() * BLOCK_BYTES as u64,
+        None => volume.written_bytes(),
+    }
+}

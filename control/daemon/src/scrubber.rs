@@ -1,0 +1,129 @@
+//! The thread that walks over the pool's memory, verifies what lies there, and tells of damage.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use volume::{DamageReport, Engine};
+
+use crate::config::ScrubConfig;
+use crate::events::EventLog;
+
+/// In how many pieces the bytes of a second are verified.
+const TURNS_A_SECOND: u32 = 4;
+
+/// A walk begins no sooner than this after the last one began: a small pool need not be looked
+/// through all the time.
+const ROUND_TIME_MIN: Duration = Duration::from_secs(3600);
+
+/// The running thread. Dropped, it ends after the piece in hand.
+pub(crate) struct Scrubber {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Scrubber {
+    pub(crate) fn start(
+        config: &ScrubConfig,
+        engine: Arc<Engine>,
+        events: Arc<EventLog>,
+    ) -> anyhow::Result<Self> {
+        engine.set_verify_reads(config.verifies_reads);
+        let (stop, stopped) = mpsc::channel();
+        let mut walk = Walk {
+            engine,
+            events,
+            bytes_a_turn: config.bytes_per_second / u64::from(TURNS_A_SECOND),
+            is_resting: false,
+            round_began: Instant::now(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("scrub".to_owned())
+            .spawn(move || walk.go_on_until(&stopped))
+            .context("cannot start the thread that verifies memory")?;
+        Ok(Self { running: Some((stop, thread)) })
+    }
+}
+
+impl Drop for Scrubber {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            drop(stop);
+            // A panic of the thread was reported there, and the owner is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct Walk {
+    engine: Arc<Engine>,
+    events: Arc<EventLog>,
+    /// Zero: nothing is walked over, and only what readers find is told.
+    bytes_a_turn: u64,
+    is_resting: bool,
+    round_began: Instant,
+}
+
+impl Walk {
+    fn go_on_until(&mut self, stopped: &Receiver<()>) {
+        let turn = Duration::from_secs(1) / TURNS_A_SECOND;
+        while stopped.recv_timeout(turn) == Err(RecvTimeoutError::Timeout) {
+            self.verify_some();
+            for report in self.engine.take_damage_reports() {
+                tell(&self.events, &report);
+            }
+        }
+    }
+
+    fn verify_some(&mut self) {
+        if self.is_resting && self.round_began.elapsed() < ROUND_TIME_MIN {
+            return;
+        }
+        if self.is_resting {
+            (self.is_resting, self.round_began) = (false, Instant::now());
+        }
+        let mut verified_bytes = 0;
+        while verified_bytes < self.bytes_a_turn && !self.is_resting {
+            let scrubbed = self.engine.scrub();
+            // A piece without pages counts too, so that a turn ends.
+            verified_bytes += scrubbed.bytes.max(4096);
+            self.is_resting = scrubbed.is_round;
+        }
+    }
+}
+
+fn tell(events: &EventLog, report: &DamageReport) {
+    let DamageReport { volume, block, is_healed } = report;
+    if *is_healed {
+        let message = format!(
+            "memory was damaged: block {block} of {volume} was had again from its image; watch \
+             this host's memory"
+        );
+        events.warning("memory_healed", Some(volume), message);
+    } else {
+        let message = format!(
+            "memory was damaged: block {block} of {volume} is lost, and reads of it fail until it \
+             is overwritten; watch this host's memory"
+        );
+        events.error("memory_damaged", Some(volume), message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_told_by_volume_and_block() {
+        let events = EventLog::default();
+        for is_healed in [true, false] {
+            tell(&events, &DamageReport { volume: "db".to_owned(), block: 7, is_healed });
+        }
+        let told = events.after(0);
+        let kinds: Vec<_> = told.iter().map(|event| &event.kind[..]).collect();
+        assert_eq!(kinds, ["memory_healed", "memory_damaged"]);
+        assert!(told.iter().all(|event| event.message.contains("block 7 of db")), "{told:?}");
+        assert!(told.iter().all(|event| event.volume.as_deref() == Some("db")), "{told:?}");
+    }
+}
