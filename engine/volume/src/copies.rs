@@ -16,10 +16,10 @@ use page_store::{NoSpace, NodeRef, PageStore};
 use sync::Pinned;
 
 use crate::capacity::no_space;
-use crate::engine::Engine;
+use crate::engine::{Engine, check_size};
 use crate::error::{SnapshotsLeft, VolumeError, VolumeErrorKind};
-use crate::spec::{CapacityClass, VolumeName};
-use crate::table::{self, Commit, Kind, Origin, Record, Stored};
+use crate::spec::{CapacityClass, VolumeName, VolumeSpec};
+use crate::table::{self, Commit, Kind, Origin, Record, Shape, Stored};
 use crate::volume::Volume;
 
 /// Trees that wait to be taken apart before who deletes one helps with it.
@@ -213,6 +213,45 @@ impl Engine {
                 volume.unshare_pages();
             }
         }
+    }
+
+    /// A snapshot that is to be filled.
+    pub(crate) fn make_empty_snapshot(
+        &self,
+        volume: &str,
+        spec: VolumeSpec,
+        id: Option<u64>,
+        origin: Origin,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let full_name = snapshot_name(volume, spec.name.as_str());
+        check_size(&full_name, spec.size_bytes)?;
+        self.check_free(&full_name)?;
+        let store = &self.shared.store;
+        let record = table::all()
+            .find(|record| record.is_free(store))
+            .ok_or_else(|| VolumeError::new(VolumeErrorKind::TooManyVolumes, &full_name))?;
+        let stored = Stored {
+            name: spec.name,
+            id: table::take_id(store, id),
+            size_bytes: spec.size_bytes,
+            shape: Shape {
+                sector: spec.sector,
+                reduction: spec.reduction,
+                durability: spec.durability,
+                capacity: CapacityClass::Thin,
+                kind: Kind::Snapshot,
+            },
+            written_blocks: 0,
+            fill_blocks: 0,
+            untried_blocks: 0,
+            base: None,
+            is_anchored: false,
+            origin: Some(origin),
+        };
+        record.create(store, &stored, Commit::WhenFilled);
+        let snapshot = Volume::new(Arc::clone(&self.shared), record, &stored);
+        snapshot.set_name(full_name);
+        Ok(snapshot)
     }
 
     /// Makes copies that are in no list yet.

@@ -11,7 +11,7 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::hooks::{FlushTarget, PageSource};
 use crate::map::{LEAF_BLOCKS, index_in_leaf};
 use crate::spec::{Durability, VolumeSpec};
-use crate::table::{self, ImageBase, SetId};
+use crate::table::{self, ImageBase, Origin, SetId};
 use crate::volume::Volume;
 
 /// What a block of a volume that comes back from an image holds.
@@ -157,13 +157,36 @@ impl Engine {
         self.make_volume(spec, id, true)
     }
 
-    /// Makes a filled volume one of the pool's.
+    /// The same for a snapshot of `volume`, which has to be filled and ended first. The
+    /// specification has the snapshot's own name.
+    pub fn begin_filling_snapshot(
+        &self,
+        volume: &Volume,
+        spec: VolumeSpec,
+        id: Option<u64>,
+        created_unix_seconds: u64,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _administration = self.administrate();
+        let origin = Origin { volume_id: volume.id(), created_unix_seconds };
+        self.make_empty_snapshot(&volume.name(), spec, id, origin)
+    }
+
+    /// Makes a filled volume or snapshot one of the pool's.
     pub fn end_filling(&self, volume: &Arc<Volume>) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let name = volume.name();
         self.check_free(&name)?;
         self.complete_map(volume)?;
+        let origin = self.volumes().into_iter().find(|one| Some(one.id()) == volume.origin_id());
+        if volume.is_snapshot() && origin.is_none() {
+            return Err(VolumeError::new(VolumeErrorKind::NotFound, name));
+        }
+        // What a snapshot holds is never counted again.
+        volume.record.set_counts(&self.shared.store, &volume.counts);
         volume.record.end_filling(&self.shared.store);
+        if let Some(origin) = origin.filter(|_| volume.is_snapshot()) {
+            origin.add_snapshot(volume);
+        }
         self.list_volume(&name, volume);
         Ok(())
     }

@@ -416,7 +416,7 @@ impl Engine {
     }
 }
 
-fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError> {
+pub(crate) fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError> {
     if !is_size(size_bytes) {
         return Err(VolumeError::new(VolumeErrorKind::InvalidSize, name));
     }

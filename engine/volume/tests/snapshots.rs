@@ -8,7 +8,9 @@ use block_device::{
     BlockDevice, ByteRange, ChangeKind, DeviceErrorKind, SnapshotId, WriteCache, Zeroes,
 };
 use support::{Pool, check_sound_when_empty, check_sums, settle};
-use volume::{Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec};
+use volume::{
+    Engine, FilledBlock, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
+};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -321,5 +323,35 @@ fn a_volume_has_very_many_snapshots() {
     let other = killed.open();
     settle(&other);
     check(&other.snapshot("db", "s500").expect("it is there"), 500 % 7 * 512, 500);
+    check_sound_when_empty(&other);
+}
+
+#[test]
+fn a_snapshot_is_filled_like_a_volume_and_counts_after_a_kill_when_it_was_ended() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = create(&engine, "db", 4 * MIB);
+    let begin = |own_name: &str, id| {
+        let spec = VolumeSpec::new(name(own_name), 4 * MIB);
+        let begun = engine.begin_filling_snapshot(&volume, spec, Some(id), 77);
+        begun.expect("a snapshot can be made")
+    };
+    let (ended, left) = (begin("s", 50), begin("t", 51));
+    for one in [&ended, &left] {
+        let blocks = [FilledBlock::Hole, FilledBlock::Fill(0x0101_0101)];
+        one.fill_leaf(1, &blocks).expect("there is room");
+    }
+    engine.end_filling(&ended).expect("the name is free");
+    let killed = pool.as_after_a_kill();
+    let other = killed.open();
+    settle(&other);
+    let snapshots = other.volume("db").expect("it is there").snapshot_list();
+    assert_eq!(snapshots.len(), 1, "the other one goes with a kill");
+    assert_eq!((snapshots[0].id(), snapshots[0].created_unix_seconds()), (50, 77));
+    let mut found = [0xEE; 4096];
+    snapshots[0].read(513 * BLOCK, &mut found).expect("the read succeeds");
+    assert_eq!(found, [1; 4096]);
+    assert_eq!(snapshots[0].usage().fill_bytes, BLOCK);
+    drop(snapshots);
     check_sound_when_empty(&other);
 }
