@@ -9,12 +9,12 @@ use crate::format::chunk::Stored;
 use crate::format::part::LEAF_BLOCKS;
 use crate::names::{ImageId, PageNumber};
 use crate::source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
-use crate::volume_record::{ImageCapacity, ImageVolume, ImageVolumeKind};
+use crate::volume_record::{ImageVolume, ImageVolumeKind};
 
 /// A volume to be saved.
 #[derive(Clone, Debug)]
 pub struct CopiedVolume {
-    /// What the image says of it.
+    /// What the image says of it: of the live volume, not of the copy.
     pub record: ImageVolume,
     /// What it held at the instant of the image: a copy that does not change. For a snapshot,
     /// itself.
@@ -29,21 +29,23 @@ pub struct EngineSource {
 }
 
 impl ImageVolume {
-    /// What there is to say of a thin volume that was made of no other. Snapshots, clones and
-    /// guaranteed volumes say more.
+    /// What there is to say of a volume or snapshot.
     pub fn of(volume: &Volume) -> Self {
         let geometry = volume.geometry();
         Self {
             name: volume.name(),
             id: volume.id(),
-            origin: 0,
-            created_seconds: 0,
+            origin: volume.origin_id().unwrap_or(0),
+            created_seconds: volume.created_unix_seconds(),
             size_bytes: geometry.size_bytes,
             sector: geometry.sector,
             reduction: volume.reduction(),
             durability: volume.durability(),
-            capacity: ImageCapacity::Thin,
-            kind: ImageVolumeKind::Volume,
+            capacity: volume.capacity_class(),
+            kind: match volume.is_snapshot() {
+                true => ImageVolumeKind::Snapshot,
+                false => ImageVolumeKind::Volume,
+            },
         }
     }
 }

@@ -183,7 +183,6 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         }
         let built = builder.finish(buffer);
         let number = self.settle(&built, at)?;
-        self.tally.pages_written += u64::from(built.page_count);
         for (digest, index) in shared_here {
             self.shared_pages.insert(digest, number.page(index));
         }
@@ -196,6 +195,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         if let Some(number) = self.catalog.number_of(&built.digest) {
             self.pipeline.take_back(at);
             self.tally.chunks_reused += 1;
+            self.tally.pages_reused += u64::from(built.page_count);
             return Ok(number);
         }
         if self.next_chunk >= ChunkNumber::END {
@@ -206,6 +206,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         self.next_chunk += 1;
         self.catalog.add_built(number, built, at);
         self.tally.chunks_new += 1;
+        self.tally.pages_written += u64::from(built.page_count);
         self.tally.bytes_written += built.length_bytes as u64;
         Ok(number)
     }

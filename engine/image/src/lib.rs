@@ -62,5 +62,5 @@ pub use save::{SaveOptions, Saved};
 pub use source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
 pub use verify::Verified;
-pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageCapacity, ImageVolume, ImageVolumeKind};
+pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 pub use watch::{Progress, Unwatched, Watch};

@@ -47,7 +47,7 @@ pub struct Saved {
     /// Chunks that were put together and found to be in the store already.
     pub chunks_reused: u64,
     pub pages_written: u64,
-    /// Blocks that refer to pages of earlier images.
+    /// Blocks that refer to pages of earlier images, and pages of chunks that were there.
     pub pages_reused: u64,
     pub took: Duration,
     /// Base images that were gone or damaged, so that volumes were saved whole.

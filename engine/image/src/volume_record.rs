@@ -1,17 +1,10 @@
 //! What an image says of each of its volumes.
 
 use block_device::SectorSize;
-use volume::{Durability, Reduction, SIZE_BYTES_MAX};
+use volume::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
 
 /// The longest name in an image: `VOLUME@SNAPSHOT`, both of the longest.
 pub const IMAGE_NAME_BYTES_MAX: usize = 127;
-
-/// What happens to the volume when the pool is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImageCapacity {
-    Thin,
-    Guaranteed,
-}
 
 /// Whether the volume can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +28,7 @@ pub struct ImageVolume {
     pub sector: SectorSize,
     pub reduction: Reduction,
     pub durability: Durability,
-    pub capacity: ImageCapacity,
+    pub capacity: CapacityClass,
     pub kind: ImageVolumeKind,
 }
 
@@ -81,7 +74,7 @@ impl Coded for Durability {
     const ALL: &'static [Self] = &[Self::Ram, Self::Image, Self::Journal];
 }
 
-impl Coded for ImageCapacity {
+impl Coded for CapacityClass {
     const ALL: &'static [Self] = &[Self::Thin, Self::Guaranteed];
 }
 

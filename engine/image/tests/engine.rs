@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use image::{
-    ClaimedStore, CopiedVolume, EngineSource, EngineTarget, ImageStore, ImageVolume, OpenImage,
-    Saved, Unwatched,
+    ClaimedStore, CopiedVolume, EngineSource, EngineTarget, ImageStore, ImageVolume,
+    ImageVolumeKind, OpenImage, Saved, Unwatched,
 };
 use made::{Contents, claim, disk, newest, open, options, store_on};
 use region::{Region, RegionSpec};
@@ -295,4 +295,69 @@ fn a_pool_too_small_for_an_image_is_an_error_that_says_so() {
     let error = error.expect_err("the pool is full");
     assert_eq!(error.kind, image::ImageErrorKind::PoolFull);
     check(volumes[0].as_deref().expect("it is back"), 599, Contents::Noise(599));
+}
+
+#[test]
+fn an_image_has_what_the_volumes_held_when_they_were_frozen() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let pool = Pool::new();
+    let engine = pool.open();
+    let volumes = filled(&engine);
+    let save_frozen = |claimed: &mut ClaimedStore, meanwhile: &dyn Fn()| {
+        let frozen = engine.freeze(&volumes).expect("there is room");
+        let copied = |(live, copy): (&Arc<Volume>, &Arc<Volume>)| CopiedVolume {
+            record: ImageVolume::of(live),
+            copy: Arc::clone(copy),
+        };
+        let copies = volumes.iter().zip(frozen.volumes()).map(copied).collect();
+        let source = EngineSource::new(copies, engine.absent_image());
+        meanwhile();
+        let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
+        volumes.iter().enumerate().for_each(|(at, live)| source.note_saved(at, live, saved.id));
+        saved
+    };
+    let first = save_frozen(&mut claimed, &|| {
+        write(&volumes[0], 5, Contents::Noise(1 << 20));
+        volumes[1].discard(ByteRange::new(5000 * BLOCK, BLOCK)).expect("it is there");
+    });
+    let second = save_frozen(&mut claimed, &|| write(&volumes[0], 6, Contents::Noise(1 << 21)));
+    assert_eq!((second.pages_written, second.bases_missing.len()), (1, 0));
+    let expected = [
+        (first.id, Contents::Noise(5), Contents::Text(0)),
+        (second.id, Contents::Noise(1 << 20), Contents::Fill(0)),
+    ];
+    for (id, block_5, block_5000) in expected {
+        let other = Pool::new();
+        let engine = other.open();
+        let back = bring_back(&engine, &Arc::new(open(&store, id)));
+        check(back[0].as_deref().expect("it is back"), 5, block_5);
+        check(back[0].as_deref().expect("it is back"), 6, Contents::Noise(6));
+        check(back[1].as_deref().expect("it is back"), 5000, block_5000);
+    }
+}
+
+#[test]
+fn a_snapshot_is_saved_with_its_volume_and_takes_little_more() {
+    let store = store_on(&disk());
+    let pool = Pool::new();
+    let engine = pool.open();
+    let one = Arc::clone(&filled(&engine)[0]);
+    let name = "monday".parse().expect("a good name");
+    let snapshots = engine.create_snapshots(&["one"], &name, 77).expect("there is room");
+    write(&one, 5, Contents::Noise(1 << 20));
+    let both = [Arc::clone(&one), Arc::clone(&snapshots[0])];
+    let source = source(&engine, &both);
+    let saved = claim(&store).save(&source, &options(), &Unwatched).expect("the store is sound");
+    let image = open(&store, saved.id);
+    let record = &image.volumes()[1];
+    assert_eq!((record.name.as_str(), record.origin), ("one@monday", one.id()));
+    assert_eq!((record.kind, record.created_seconds), (ImageVolumeKind::Snapshot, 77));
+    // The leaf that changed has its pages in both; they are shared, and so written once.
+    assert!(saved.pages_written <= 601, "{saved:?}");
+    let mut collected = made::Collected::default();
+    image.restore(&mut collected, &Unwatched).expect("it is sound");
+    assert!(collected.blocks[&(0, 5)] == Contents::Noise(1 << 20).bytes());
+    assert!(collected.blocks[&(1, 5)] == Contents::Noise(5).bytes());
+    assert!(collected.blocks[&(1, 599)] == Contents::Noise(599).bytes());
 }

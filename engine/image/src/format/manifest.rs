@@ -385,10 +385,10 @@ fn read_part(fields: &mut Fields<'_>) -> Option<PartRecord> {
 #[cfg(test)]
 mod tests {
     use block_device::SectorSize;
-    use volume::{Durability, Reduction};
+    use volume::{CapacityClass, Durability, Reduction};
 
     use super::*;
-    use crate::volume_record::{ImageCapacity, ImageVolumeKind};
+    use crate::volume_record::ImageVolumeKind;
 
     fn chunk(number: u64, kind: ChunkKind) -> ChunkRecord {
         ChunkRecord {
@@ -413,7 +413,7 @@ mod tests {
             sector: SectorSize::Bytes4096,
             reduction: Reduction::Dedup,
             durability: Durability::Journal,
-            capacity: ImageCapacity::Guaranteed,
+            capacity: CapacityClass::Guaranteed,
             kind: ImageVolumeKind::Snapshot,
         };
         Manifest {

@@ -9,12 +9,12 @@ use block_device::SectorSize;
 use codec::{BLOCK_BYTES, Block, Encoder};
 use image::{
     BaseVolume, BlockPlace, BlockRef, BlockState, ClaimedStore, DamagedChunk, FolderStore,
-    Freshness, ImageCapacity, ImageError, ImageId, ImageStore, ImageVolume, ImageVolumeKind,
-    JournalPosition, LEAF_BLOCKS, LeafSource, OpenImage, PageNumber, RestoreTarget, SaveOptions,
-    Saved, Sharing, SourceVolume, Stored, Unwatched,
+    Freshness, ImageError, ImageId, ImageStore, ImageVolume, ImageVolumeKind, JournalPosition,
+    LEAF_BLOCKS, LeafSource, OpenImage, PageNumber, RestoreTarget, SaveOptions, Saved, Sharing,
+    SourceVolume, Stored, Unwatched,
 };
 use powercut::Disk;
-use volume::{Durability, Reduction, SetId};
+use volume::{CapacityClass, Durability, Reduction, SetId};
 
 pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
@@ -81,7 +81,7 @@ pub(crate) fn image_volume(id: u64, name: &str, size_bytes: u64) -> ImageVolume 
         sector: SectorSize::Bytes4096,
         reduction: Reduction::Full,
         durability: Durability::Image,
-        capacity: ImageCapacity::Thin,
+        capacity: CapacityClass::Thin,
         kind: ImageVolumeKind::Volume,
     }
 }
