@@ -26,8 +26,9 @@ pub struct JournalSpec {
     pub folder: Arc<dyn Folder>,
     /// The durable set of the pool.
     pub set_id: SetId,
-    /// An image has everything before this position: transactions begin there at the earliest.
-    /// [`Position::START`] when there is none, or when the pool's memory is as it was.
+    /// The newest image has everything before this position, [`Position::START`] when there is
+    /// none: transactions begin there at the earliest. To be said also when the pool's memory is as
+    /// it was, since a checkpoint can lie behind the last transaction that reached the disk.
     pub covered: Position,
     pub options: JournalOptions,
     pub clock: Arc<dyn Clock>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange};
-use journal::{FailurePolicy, Journal, JournalOptions, Position, Recovered};
+use journal::{FailurePolicy, Journal, JournalOptions, JournalSpec, Position, Recovered};
 use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Effect, Fault, Loss, Moment};
 use storage::StorageAction::{Create, WriteDurably};
@@ -152,7 +152,8 @@ impl Storm {
     }
 
     fn restart(&mut self) {
-        self.bed.restart(options());
+        let covered = self.images.last().map_or(Position::START, |image| image.position);
+        self.bed.restart_behind(covered, options());
     }
 
     /// What the newest image that was durable by `moment` and the journal say.
@@ -192,7 +193,9 @@ impl Storm {
             assert!(is_allowed, "{cut:?}: block {block} of volume {id}, {kept} versions flushed");
         }
         // What is left can be continued.
-        Journal::open(spec(&aftermath.disk, roomy())).expect("its end is whole");
+        let covered = restored.image.map_or(Position::START, |image| image.position);
+        let spec = JournalSpec { covered, ..spec(&aftermath.disk, roomy()) };
+        Journal::open(spec).expect("its end is whole");
     }
 
     /// On a disk that lied once contents may be old, or their loss noticed; never wrong.

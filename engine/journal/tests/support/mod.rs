@@ -76,7 +76,13 @@ impl Bed {
     /// The daemon is killed and started again: memory and disk are as they were. Handles to volumes
     /// have been let go.
     pub(crate) fn restart(&mut self, options: JournalOptions) {
-        let journal = Journal::open(spec(&self.disk, options)).expect("the journal is whole");
+        self.restart_behind(Position::START, options);
+    }
+
+    /// The same with an image that has everything before a position.
+    pub(crate) fn restart_behind(&mut self, covered: Position, options: JournalOptions) {
+        let spec = JournalSpec { covered, ..spec(&self.disk, options) };
+        let journal = Journal::open(spec).expect("the journal is whole");
         self.journal = Arc::new(journal);
         // The old engine holds the region's lock until it is gone.
         let nothing = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
