@@ -100,7 +100,7 @@ pub struct ChangeExtent {
 /// - **Flush.** Everything acknowledged before `flush` begins survives what the volume's
 ///   durability class promises, once `flush` returns `Ok`.
 /// - **Blocking.** Calls may wait for memory, never for another caller's I/O. Only a flush may wait
-///   for a disk, for as long as that takes.
+///   for a disk, for as long as that takes, and reads and writes while the device says so.
 pub trait BlockDevice: Send + Sync {
     fn geometry(&self) -> Geometry;
 
@@ -136,6 +136,12 @@ pub trait BlockDevice: Send + Sync {
     /// the device is in use.
     fn write_cache(&self) -> WriteCache {
         WriteCache::Volatile
+    }
+
+    /// Whether reads, and writes of parts of blocks, may wait for contents that are not in memory.
+    /// Asked before each of them, so it must be quick.
+    fn data_may_be_away(&self) -> bool {
+        false
     }
 
     /// Whether the device refuses every change for as long as it exists, as a snapshot does. One

@@ -432,6 +432,10 @@ impl BlockDevice for Volume {
         }
     }
 
+    fn data_may_be_away(&self) -> bool {
+        self.absent_blocks() > 0
+    }
+
     fn is_read_only(&self) -> bool {
         self.kind != Kind::Volume
     }

@@ -6,6 +6,7 @@
 //! A worker whose flush does not end cannot be stopped. A crew that is dropped waits for it for a
 //! bounded time, and then leaves it alone: it answers its request if it ever can, and goes.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
@@ -273,10 +274,12 @@ impl<'shared> Worker<'shared> {
     /// Serves the message in the buffer. Says whether a leader still leads.
     fn serve(&mut self, length: usize, role: Role) -> bool {
         let shared = self.shared;
+        let seat = Seat { shared, role, is_taken: Cell::new(false) };
         let server = Server {
             files: shared.files.as_ref(),
             counters: &shared.counters[self.index],
             sink: shared.connection.as_ref(),
+            before_wait: &|| seat.take(),
         };
         let (header, operation) = match request::parse(self.buffer.message(length)) {
             Ok(request) => request,
@@ -300,53 +303,64 @@ impl<'shared> Worker<'shared> {
             }
         }
         match server.begin_flush(header, &operation) {
-            Ok(None) => {}
-            Ok(Some(flush)) => return serve_flush(shared, &server, flush, role, &mut self.batch),
-            Err(failure) => {
-                report(server.refuse(header, failure));
-                return true;
-            }
+            Ok(Some(flush)) => seat.serve_flush(&server, flush),
+            Ok(None) => match shared.pace.of(header.node, &operation) {
+                None => report(server.serve(header, &operation, &mut self.scratch)),
+                Some(pace) => {
+                    if pace.is_slow() {
+                        seat.take();
+                    }
+                    let start = self.machine.now();
+                    report(server.serve(header, &operation, &mut self.scratch));
+                    pace.learn(self.machine.now().saturating_sub(start));
+                }
+            },
+            Err(failure) => report(server.refuse(header, failure)),
         }
-        let scratch = &mut self.scratch;
-        let Some(pace) = shared.pace.of(header.node, &operation) else {
-            report(server.serve(header, &operation, scratch));
-            return true;
-        };
-        let resigns = role == Role::Leader && pace.is_slow() && shared.desk.try_sit();
-        if resigns {
-            shared.roster.resign();
-        }
-        let start = self.machine.now();
-        report(server.serve(header, &operation, scratch));
-        pace.learn(self.machine.now().saturating_sub(start));
-        if resigns {
+        if seat.is_taken.get() {
             serve_waiting(shared, &server, &mut self.batch);
         }
-        !resigns
+        seat.leader_still_leads()
     }
 }
 
-/// Does a flush, or leaves it to others. Says whether a leader still leads.
-fn serve_flush(
-    shared: &Shared,
-    server: &Server<'_>,
-    flush: Flush,
+/// A worker's seat for slow work, which it takes when it comes to such.
+struct Seat<'shared> {
+    shared: &'shared Shared,
     role: Role,
-    batch: &mut Vec<Flush>,
-) -> bool {
-    let turn = shared.desk.begin(flush);
-    if turn == Turn::Waits {
-        return true;
+    is_taken: Cell<bool>,
+}
+
+impl Seat<'_> {
+    /// Takes the seat, if one is free: somebody else leads from now on.
+    fn take(&self) {
+        if !self.is_taken.get() && self.shared.desk.try_sit() {
+            self.sit();
+        }
     }
-    let resigns = role == Role::Leader && turn == Turn::Seated;
-    if resigns {
-        shared.roster.resign();
+
+    fn sit(&self) {
+        self.is_taken.set(true);
+        if self.role == Role::Leader {
+            self.shared.roster.resign();
+        }
     }
-    report(server.serve_flushes(&[flush]));
-    if turn == Turn::Seated {
-        serve_waiting(shared, server, batch);
+
+    fn leader_still_leads(&self) -> bool {
+        self.role != Role::Leader || !self.is_taken.get()
     }
-    !resigns
+
+    /// Does a flush, or leaves it to others.
+    fn serve_flush(&self, server: &Server<'_>, flush: Flush) {
+        if !self.is_taken.get() {
+            match self.shared.desk.begin(flush) {
+                Turn::Seated => self.sit(),
+                Turn::NoRoom => {}
+                Turn::Waits => return,
+            }
+        }
+        report(server.serve_flushes(&[flush]));
+    }
 }
 
 /// Does the flushes that found no seat, until none is left, and leaves the worker's own seat.

@@ -1,6 +1,6 @@
 //! Work that may wait for a disk: who does it, and what waits for its turn.
 //!
-//! A worker that begins a flush hands on the leadership and is gone for as long as a disk takes. So
+//! A worker that begins such work hands on the leadership and is gone as long as a disk takes. So
 //! that somebody is always left to serve reads and writes, there are fewer seats for such work than
 //! workers. Flushes that find none wait here, in memory that was there before; each worker
 //! that comes free takes those of one file together, for which one flush of the device is enough.

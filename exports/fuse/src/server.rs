@@ -83,6 +83,8 @@ pub(crate) struct Server<'crew> {
     pub(crate) files: &'crew dyn Files,
     pub(crate) counters: &'crew Counters,
     pub(crate) sink: &'crew dyn ReplySink,
+    /// Called before what may wait long for its data.
+    pub(crate) before_wait: &'crew dyn Fn(),
 }
 
 impl Server<'_> {
@@ -180,6 +182,7 @@ impl Server<'_> {
             Ok(device) => device,
             Err(failure) => return self.send(&self.failed(unique, failure)),
         };
+        self.prepare_to_wait(device.as_ref());
         let left = device.geometry().size_bytes.saturating_sub(offset);
         let length = u64::from(length).min(left);
         let Some(data_bytes) = usize::try_from(length).ok().filter(|&n| n <= DATA_BYTES_MAX) else {
@@ -266,9 +269,16 @@ impl Server<'_> {
 
     fn write_to(&self, device: &dyn BlockDevice, offset: u64, data: &[u8]) -> Result<u32, Failure> {
         let byte_count = u32::try_from(data.len()).map_err(|_| Failure::Invalid)?;
+        self.prepare_to_wait(device);
         device.write(offset, data).map_err(failure_of)?;
         self.counters.written_bytes.add(u64::from(byte_count));
         Ok(byte_count)
+    }
+
+    fn prepare_to_wait(&self, device: &dyn BlockDevice) {
+        if device.data_may_be_away() {
+            (self.before_wait)();
+        }
     }
 
     fn flush(&self, header: Header) -> Result<Reply, Failure> {

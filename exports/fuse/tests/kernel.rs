@@ -24,7 +24,10 @@ struct Gates(Vec<PathBuf>);
 
 impl Gates {
     fn close(house: &House, names: &[&str]) -> Self {
-        let gates: Vec<_> = names.iter().map(|name| house.gate(name)).collect();
+        Self::make(names.iter().map(|name| house.gate(name)).collect())
+    }
+
+    fn make(gates: Vec<PathBuf>) -> Self {
         gates.iter().for_each(|gate| drop(File::create(gate).expect("there is room")));
         Self(gates)
     }
@@ -88,7 +91,7 @@ fn flushes_that_take_long_hold_up_neither_others_nor_reads_nor_writes() {
     thread::scope(|scope| {
         let gates = Gates::close(&house, &names);
         let flushes: Vec<_> = flushed.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
-        eventually("eight flushes have begun", || house.count("flushes") == 8);
+        house.wait_for_count("flushes", 8);
         for file in flushed {
             file.read_exact_at(&mut [0; 512], 0).expect("the volume returns it");
             other.write_all_at(&[8; 512], 4096).expect("the volume takes it");
@@ -116,7 +119,7 @@ fn a_durable_write_waits_for_a_flush() {
         thread::scope(|scope| {
             let gates = Gates::close(&house, &["db"]);
             let write = scope.spawn(|| durable.write_all_at(&[5; 512], 0));
-            eventually("the flush has begun", || house.count("flushes") == flush_count);
+            house.wait_for_count("flushes", flush_count);
             let mut bytes = [0; 512];
             file.read_exact_at(&mut bytes, 0).expect("the volume returns it");
             assert_eq!(bytes, [5; 512]);
@@ -125,6 +128,35 @@ fn a_durable_write_waits_for_a_flush() {
             write.join().expect("the thread returns").expect("the volume takes it");
         });
     }
+}
+
+/// Goal: who waits for contents that are not in memory waits alone.
+/// Method: reads and a durable write that do not end, on all seats but one; then everything else.
+#[test]
+fn contents_that_are_away_hold_up_nobody_else() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+        return;
+    };
+    let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::DSYNC.bits().cast_signed());
+    let durable = options.open(house.file("db")).expect("a served file opens");
+    thread::scope(|scope| {
+        let gates = Gates::make(vec![house.away("db")]);
+        let read = || file.read_exact_at(&mut [0; 512], 0);
+        let mut waiting: Vec<_> = (0..6).map(|_| scope.spawn(read)).collect();
+        waiting.push(scope.spawn(|| durable.write_all_at(&[7; 512], 512)));
+        eventually("all have begun", || house.requests_served() == 7);
+        file.read_exact_at(&mut [0; 512], 4096).expect("this is not away");
+        other.write_all_at(&[8; 512], 0).expect("another volume takes it");
+        other.sync_all().expect("another volume flushes");
+        assert!(waiting.iter().all(|one| !one.is_finished()), "the gate is closed");
+        drop(gates);
+        for one in waiting {
+            one.join().expect("the thread returns").expect("it is done");
+        }
+    });
+    assert_eq!(house.count("flushes"), 2);
 }
 
 /// Whether the kernel sends a flush for what a program does with a file.
@@ -219,13 +251,13 @@ fn a_server_stops_although_a_flush_does_not_end() {
     thread::scope(|scope| {
         let gates = Gates::close(&house, &["db"]);
         let flush = scope.spawn(|| file.sync_all());
-        eventually("the flush has begun", || house.count("flushes") == 1);
+        house.wait_for_count("flushes", 1);
         let other = open(&house.file("logs"));
         other.sync_all().expect("another volume flushes");
         house.stop("connection");
         assert!(!flush.is_finished(), "the gate is closed");
         house.start();
-        eventually("the flush has begun again", || house.count("flushes") == 1);
+        house.wait_for_count("flushes", 1);
         drop(gates);
         flush.join().expect("the thread returns").expect("the device flushes");
     });

@@ -193,7 +193,8 @@ impl Bench {
     }
 
     fn server(&self) -> Server<'_> {
-        Server { files: &self.volume, counters: &self.counters, sink: &self.sent }
+        let before_wait = &|| ();
+        Server { files: &self.volume, counters: &self.counters, sink: &self.sent, before_wait }
     }
 
     /// Serves one message; returns the error number and the body of the reply, if there is one.

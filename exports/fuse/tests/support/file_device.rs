@@ -21,6 +21,8 @@ pub(crate) struct FileDevice {
     cacheless: PathBuf,
     /// While this file exists, flushes fail.
     broken: PathBuf,
+    /// While this file exists, reads and writes of the first block do not end.
+    away: PathBuf,
     /// By the mode of the file.
     is_read_only: bool,
 }
@@ -30,12 +32,16 @@ impl FileDevice {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let sector = if sector == "512" { SectorSize::Bytes512 } else { SectorSize::Bytes4096 };
         let is_read_only = file.metadata()?.permissions().readonly();
-        let ends = ["gate", "cacheless", "broken"];
-        let [gate, cacheless, broken] = ends.map(|end| path.with_extension(end));
-        Ok(Self { file, sector, gate, cacheless, broken, is_read_only })
+        let ends = ["gate", "cacheless", "broken", "away"];
+        let [gate, cacheless, broken, away] = ends.map(|end| path.with_extension(end));
+        Ok(Self { file, sector, gate, cacheless, broken, away, is_read_only })
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
+        let moves_data = matches!(action, Action::Read | Action::Write);
+        while moves_data && range.start < 4096 && self.away.exists() {
+            thread::yield_now();
+        }
         let changes = matches!(action, Action::Write | Action::WriteZeroes | Action::Discard);
         let kind = match range.fits(self.geometry().size_bytes) {
             true if changes && self.is_read_only => DeviceErrorKind::ReadOnly,
@@ -130,6 +136,10 @@ impl BlockDevice for FileDevice {
 
     fn write_cache(&self) -> WriteCache {
         if self.cacheless.exists() { WriteCache::Absent } else { WriteCache::Volatile }
+    }
+
+    fn data_may_be_away(&self) -> bool {
+        self.away.exists()
     }
 
     fn is_read_only(&self) -> bool {

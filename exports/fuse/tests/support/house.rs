@@ -100,6 +100,17 @@ impl House {
         answer.trim_end_matches('\n').to_owned()
     }
 
+    /// Waits until the server has counted so many under this name.
+    #[track_caller]
+    pub(crate) fn wait_for_count(&mut self, name: &str, expected: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.count(name) != expected {
+            let count = self.count(name);
+            assert!(Instant::now() < deadline, "{count} {name}, not {expected}");
+            thread::yield_now();
+        }
+    }
+
     pub(crate) fn attach(&mut self, name: &str) -> PathBuf {
         let answer = self.ask(&format!("attach {name}"));
         let device = answer.strip_prefix("ok ");
@@ -132,6 +143,11 @@ impl House {
     /// A file that makes the volume's flushes fail for as long as it exists.
     pub(crate) fn broken(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("broken")
+    }
+
+    /// A file that keeps reads and writes of the volume's first block from ending.
+    pub(crate) fn away(&self, name: &str) -> PathBuf {
+        self.backing(name).with_extension("away")
     }
 
     /// Makes the volume read-only for the next server.
