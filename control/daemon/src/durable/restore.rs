@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use block_device::{BLOCK_BYTES, BlockDevice, ByteRange};
 use image::{
-    BlockRun, DamagedChunk, EngineTarget, ImageCapacity, ImageError, ImageErrorKind, ImageVolume,
-    ImageVolumeKind, LEAF_BLOCKS, OpenImage, Watch,
+    BlockRun, DamagedChunk, EngineTarget, ImageError, ImageErrorKind, ImageVolume, ImageVolumeKind,
+    LEAF_BLOCKS, OpenImage, Watch,
 };
 use volume::{
     CapacityClass, Durability, Engine, FilledBlock, PageSource, ShrinkPolicy, Volume, VolumeName,
@@ -187,7 +187,7 @@ pub(super) fn guarantee_again(engine: &Engine, image: &OpenImage, events: &Event
     for volume in engine.volumes() {
         let base = volume.image_base().filter(|base| base.image == image.id().word());
         let is_guaranteed = |record: &ImageVolume| {
-            record.capacity == ImageCapacity::Guaranteed
+            record.capacity == CapacityClass::Guaranteed
                 && base.is_some_and(|base| base.volume_id == record.id)
         };
         if !image.volumes().iter().any(is_guaranteed) {

@@ -5,11 +5,11 @@ use std::sync::{Arc, MutexGuard};
 
 use anyhow::{Context, bail};
 use image::{
-    ClaimedStore, CopiedVolume, EngineSource, ImageCapacity, ImageId, ImageVolume, ImageVolumeKind,
+    ClaimedStore, CopiedVolume, EngineSource, ImageId, ImageVolume, ImageVolumeKind,
     JournalPosition, ListedImage, OpenImage, Retention, SaveOptions, Saved, Watch, list_images,
 };
 use journal::Position;
-use volume::{CapacityClass, Durability, Frozen, Volume};
+use volume::{Durability, Frozen, Volume};
 
 use crate::durable::restore::{self, Wanted};
 use crate::durable::state::{Durable, Newest, Speed};
@@ -272,10 +272,7 @@ fn record_of(live: &Volume, copy: &Volume, wish: &SaveWish) -> ImageVolume {
         origin: live.origin_id().unwrap_or(0),
         created_seconds: live.created_unix_seconds(),
         durability: class.unwrap_or_else(|| copy.durability()),
-        capacity: match live.capacity_class() {
-            CapacityClass::Thin => ImageCapacity::Thin,
-            CapacityClass::Guaranteed => ImageCapacity::Guaranteed,
-        },
+        capacity: live.capacity_class(),
         kind: match live.is_snapshot() {
             true => ImageVolumeKind::Snapshot,
             false => ImageVolumeKind::Volume,
