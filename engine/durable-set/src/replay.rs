@@ -47,6 +47,12 @@ impl<'engine> EngineReplay<'engine> {
             }
         }
         for record in table {
+            // The image may have a volume of class `ram` that has lost its name since.
+            if let Ok(volume) = self.engine.volume(&record.name)
+                && !ids.contains(&volume.id())
+            {
+                self.delete(&volume)?;
+            }
             if let Some(volume) = self.volumes.get(&record.id)
                 && volume.name() != record.name
             {

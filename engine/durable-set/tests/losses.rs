@@ -354,3 +354,19 @@ fn the_gauge_tells_what_would_be_lost() {
     assert!(house.set.hold_up().save_time.is_some());
     drop(Arc::clone(&house.engine));
 }
+
+#[test]
+fn a_name_that_a_volume_in_memory_only_has_lost_since_is_in_nobodys_way() {
+    let mut house = House::new();
+    let scratch = house.create("one", Durability::Ram);
+    scratch.write(0, &noise(1)).expect("there is room");
+    drop(scratch);
+    house.save_with(SaveExtent::All);
+    house.engine.delete_volume("one").expect("it is there");
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &noise(2)).expect("there is room");
+    volume.flush().expect("the disk works");
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 0) == Ok(noise(2)));
+}

@@ -1,12 +1,13 @@
 //! Random histories of volumes: what a day of a pool looks like, with the truth kept beside it.
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
+use durable_set::{SaveExtent, SaveRequest};
+use image::Unwatched;
 use model::{Contents, Random, Request, observe};
 use powercut::{Disk, Effect, Fault, Moment};
 use storage::StorageAction;
 use volume::{Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
 
-use crate::support::plain_image::PlainImage;
 use crate::support::site::Site;
 use crate::support::truth::{Listed, Step, Table, Truth, VolumeTruth};
 
@@ -33,15 +34,20 @@ fn slot_name(slot: u64) -> String {
 
 impl History {
     pub(crate) fn new(disk: &Disk, seed: u64) -> Self {
-        Self::of(Site::new(disk), seed)
+        let (site, random) = (Site::new(disk), Random::new(seed));
+        let mut history = Self { site, truth: Truth::default(), random };
+        let step = history.truth.begin_step(Moment(0));
+        history.note_table(step);
+        history
     }
 
-    /// Goes on with a pool that is as it should be: all that is there is durable.
-    pub(crate) fn of(site: Site, seed: u64) -> Self {
+    /// Goes on with a pool that is as it should be: all that is there is durable. `observed` is
+    /// the same pool again, to be looked at: looking brings absent blocks into memory.
+    pub(crate) fn of(site: Site, observed: &Site, seed: u64) -> Self {
         let mut history = Self { site, truth: Truth::default(), random: Random::new(seed) };
-        let now = history.site.disk.now();
-        let step = history.truth.begin_step(now);
-        for volume in history.site.engine.volumes() {
+        let step = history.truth.begin_step(Moment(0));
+        let mut imaged = Vec::new();
+        for volume in observed.engine.volumes() {
             let mut truth = VolumeTruth::new(volume.geometry().size_bytes);
             for block in 0..volume.geometry().size_bytes / BLOCK_BYTES {
                 let found = observe(&*volume, block);
@@ -51,17 +57,21 @@ impl History {
                 }
             }
             truth.note_covered(step + 1, Moment(0));
+            // What the journal brought to it is in no image.
+            truth.is_unchanged = false;
             history.truth.volumes.insert(volume.id(), truth);
+            imaged.push(volume.id());
         }
         history.note_table(step);
         history.truth.note_table_covered(step + 1, Moment(0));
+        history.truth.note_image(step, Some(Moment(0)), imaged);
         history
     }
 
     pub(crate) fn run(mut self, steps: usize) -> Self {
         for _ in 0..steps {
             self = self.step();
-            if self.site.journal.needs_checkpoint() {
+            if self.site.set.journal().needs_checkpoint() {
                 self.checkpoint();
             }
         }
@@ -75,7 +85,8 @@ impl History {
             68..72 => self.create(),
             72..81 => self.administrate(),
             81..85 => self.checkpoint(),
-            85..89 => self.tend(),
+            85..87 => self.tend(),
+            87..89 => self.fetch(),
             89..93 => self.maintain(),
             93..97 => self.inject(),
             _ => {
@@ -161,9 +172,10 @@ impl History {
             return;
         }
         let size_bytes = self.random.pick(&SIZES) * BLOCK_BYTES;
-        let durability = match self.random.one_in(6) {
-            true => Durability::Ram,
-            false => Durability::Journal,
+        let durability = match self.random.below(8) {
+            0 => Durability::Ram,
+            1 | 2 => Durability::Image,
+            _ => Durability::Journal,
         };
         let spec = VolumeSpec {
             sector: block_device::SectorSize::Bytes4096,
@@ -204,6 +216,7 @@ impl History {
         resized.expect("the size is possible");
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.now.resize(size_bytes);
+        truth.is_unchanged = false;
         let behind: Vec<u64> =
             truth.known_blocks().filter(|block| *block >= size_bytes / BLOCK_BYTES).collect();
         behind.into_iter().for_each(|block| truth.note_block(step, block));
@@ -211,11 +224,12 @@ impl History {
 
     fn set_durability(&mut self, step: Step, name: &str, id: u64) {
         let volume = self.site.engine.volume(name).expect("it was just seen");
-        let was_journaled = volume.durability() == Durability::Journal;
-        let to = if was_journaled { Durability::Ram } else { Durability::Journal };
+        let was = volume.durability();
+        let to = self.random.pick(&Durability::ALL);
         self.site.engine.set_durability(name, to).expect("it is there");
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
-        if !was_journaled {
+        truth.is_unchanged &= was == to;
+        if was == Durability::Ram && to != was {
             truth.forget_covered();
             truth.note_all(step);
         }
@@ -228,21 +242,22 @@ impl History {
             return;
         }
         let step = self.begin_step();
-        if self.site.journal.commit_table().is_ok() {
+        if self.site.set.journal().commit_table().is_ok() {
             self.truth.note_table_covered(step, self.site.disk.now());
         }
     }
 
     fn note_table(&mut self, step: Step) {
-        let journaled = self.site.engine.volumes().into_iter();
-        let journaled = journaled.filter(|volume| volume.durability() == Durability::Journal);
-        let table: Table = journaled
+        let kept = self.site.engine.volumes().into_iter();
+        let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
+        let table: Table = kept
             .map(|volume| {
                 let reduction = Reduction::ALL.iter().position(|it| *it == volume.reduction());
                 let listed = Listed {
                     name: volume.name(),
                     size_bytes: volume.geometry().size_bytes,
                     reduction: reduction.expect("all are listed"),
+                    durability: volume.durability(),
                 };
                 (volume.id(), listed)
             })
@@ -253,31 +268,42 @@ impl History {
     /// Saves an image and lets the journal drop what it covers.
     fn checkpoint(&mut self) {
         let step = self.begin_step();
-        let position = self.site.journal.begin_checkpoint();
-        let image = PlainImage::of(&self.site.engine, position);
-        if image.save(&self.site.disk).is_err() {
-            return self.site.journal.cancel_checkpoint(position);
-        }
-        let now = self.site.disk.now();
-        self.site.covered = position;
-        for (id, _, _) in &image.volumes {
-            let truth = self.truth.volumes.get_mut(id).expect("every volume is known");
-            truth.note_covered(step, now);
-        }
-        self.truth.note_table_covered(step, now);
-        for volume in self.site.engine.volumes() {
-            if volume.durability() == Durability::Journal {
-                volume.set_anchored(true);
+        let request = SaveRequest {
+            extent: SaveExtent::Durable,
+            created_seconds: 1,
+            label: String::new(),
+            bytes_a_second_max: None,
+        };
+        let kept = self.site.engine.volumes().into_iter();
+        let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
+        let ids: Vec<u64> = kept.map(|volume| volume.id()).collect();
+        let saved = self.site.set.save(&request, &Unwatched);
+        let since = saved.is_ok().then(|| self.site.disk.now());
+        if let Some(now) = since {
+            for id in &ids {
+                let truth = self.truth.volumes.get_mut(id).expect("every volume is known");
+                truth.note_covered(step, now);
             }
+            self.truth.note_table_covered(step, now);
         }
-        // If it fails, the journal is longer than it need be.
-        let _answer = self.site.journal.end_checkpoint(position);
+        self.truth.note_image(step, since, ids);
+        if self.random.one_in(2) {
+            self.begin_step();
+            // What cannot be removed now is removed later.
+            let _answer = self.site.set.retain(1 + self.random.index(2));
+        }
+    }
+
+    /// Brings what is absent into memory.
+    fn fetch(&mut self) {
+        self.begin_step();
+        self.site.set.stream(&Unwatched).expect("reading does not fail");
     }
 
     fn tend(&mut self) {
         self.begin_step();
         // A disk that fails is tried again next time.
-        let _answer = self.site.journal.tend();
+        let _answer = self.site.set.journal().tend();
     }
 
     fn maintain(&mut self) {

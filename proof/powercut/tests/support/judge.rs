@@ -1,6 +1,7 @@
 //! Recovers what a cut left and compares it with the truth.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, ExtentKind};
 use model::observe;
@@ -8,7 +9,7 @@ use powercut::{Cut, Disk, Loss, Moment};
 use volume::{Durability, Reduction, Volume};
 
 use crate::support::site::Site;
-use crate::support::truth::{Listed, Table, Truth, Value};
+use crate::support::truth::{Listed, Step, Table, Truth, Value};
 
 /// What is asked of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(crate) fn judge(disk: &Disk, truth: &Truth, cut: &Cut) -> (Verdict, Option<S
 pub(crate) fn judge_disk(after: &Disk, truth: &Truth, cut: &Cut) -> (Verdict, Option<Site>) {
     let rule = if cut.loss == Loss::Lie { Rule::NeverWrong } else { Rule::Kept };
     let site = match Site::recover(after) {
-        Ok((site, _)) => site,
+        Ok(site) => site,
         Err(_) if rule == Rule::NeverWrong => return (Verdict::LossNoticed, None),
         Err(error) => panic!("{cut:?}: cannot recover: {error} ({error:?})"),
     };
@@ -46,17 +47,20 @@ pub(crate) fn judge_disk(after: &Disk, truth: &Truth, cut: &Cut) -> (Verdict, Op
     for volume in site.engine.volumes() {
         check_volume(truth, cut, rule, &volume);
     }
+    if rule == Rule::Kept {
+        check_instant(truth, cut, &site);
+    }
     (Verdict::Recovered, Some(site))
 }
 
 fn table_of(site: &Site) -> Table {
     let volumes = site.engine.volumes().into_iter();
     let listed = volumes.map(|volume| {
-        assert_eq!(volume.durability(), Durability::Journal);
         let reduction = Reduction::ALL.iter().position(|it| *it == volume.reduction());
         let reduction = reduction.expect("all are listed");
         let size_bytes = volume.geometry().size_bytes;
-        (volume.id(), Listed { name: volume.name(), size_bytes, reduction })
+        let (name, durability) = (volume.name(), volume.durability());
+        (volume.id(), Listed { name, size_bytes, reduction, durability })
     });
     listed.collect()
 }
@@ -66,17 +70,56 @@ fn check_table(truth: &Truth, cut: &Cut, rule: Rule, found: &Table) {
         Rule::Kept => truth.possible_tables(cut.moment),
         Rule::NeverWrong => truth.past_tables(cut.moment),
     };
-    let is_never = possible.is_empty() && found.is_empty();
-    let is_possible = is_never || found.is_empty() && rule == Rule::NeverWrong;
+    // Before the first one there is none.
+    let is_possible = possible.is_empty() && found.is_empty()
+        || possible.iter().any(|table| is_kept(truth, cut, rule, found, table));
+    let is_lost = found.is_empty() && rule == Rule::NeverWrong;
     assert!(
-        is_possible || possible.contains(&found),
+        is_possible || is_lost,
         "{cut:?}: the volumes are {found:#?} and should be one of {possible:#?}"
+    );
+}
+
+/// Whether the volumes that were found are those of a table. Volumes of class `image` that are in
+/// no image yet may be missing.
+fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -> bool {
+    let may_be_missing = |id: &u64, listed: &Listed| {
+        let is_imaged = rule == Rule::Kept && truth.is_imaged(*id, cut.moment);
+        listed.durability == Durability::Image && !is_imaged
+    };
+    found.iter().all(|(id, listed)| table.get(id) == Some(listed))
+        && table.iter().all(|(id, listed)| found.contains_key(id) || may_be_missing(id, listed))
+}
+
+/// Volumes of class `image` are as they were at the one instant of an image.
+fn check_instant(truth: &Truth, cut: &Cut, site: &Site) {
+    let mut volumes = site.engine.volumes();
+    volumes.retain(|volume| {
+        let is_unchanged = truth.volumes[&volume.id()].is_unchanged;
+        volume.durability() == Durability::Image && is_unchanged
+    });
+    let is_of = |step: Step| {
+        let is_of = |volume: &Volume| {
+            blocks_of(truth, volume).into_iter().all(|block| {
+                let found: Value = observe(volume, block).map(Arc::new);
+                found == truth.value_before(volume.id(), block, step)
+            })
+        };
+        volumes.iter().all(|volume| is_of(volume))
+    };
+    let possible = truth.possible_images(cut.moment);
+    assert!(
+        volumes.is_empty() || possible.iter().any(|&step| is_of(step)),
+        "{cut:?}: volumes of class image are those of no image of {possible:?}"
     );
 }
 
 fn check_volume(truth: &Truth, cut: &Cut, rule: Rule, volume: &Volume) {
     for block in blocks_of(truth, volume) {
-        let found: Value = observe(volume, block).map(std::sync::Arc::new);
+        if rule == Rule::NeverWrong && !is_readable(volume, block) {
+            continue;
+        }
+        let found: Value = observe(volume, block).map(Arc::new);
         let possible = values(truth, rule, volume.id(), block, cut.moment);
         assert!(
             possible.contains(&found),
@@ -94,6 +137,11 @@ fn values(truth: &Truth, rule: Rule, id: u64, block: u64, moment: Moment) -> Vec
         Rule::Kept => truth.possible_values(id, block, moment),
         Rule::NeverWrong => truth.past_values(id, block, moment),
     }
+}
+
+/// Whether the block's contents are there; that they are lost is said by an error.
+fn is_readable(volume: &Volume, block: u64) -> bool {
+    volume.read(block * 4096, &mut [0; 4096]).is_ok()
 }
 
 /// Blocks that held something once or do so now.

@@ -1,9 +1,7 @@
-//! Pools with journals on a simulated disk, random histories of them, and their judge.
+//! Pools with journal and images on a simulated disk, random histories of them, and their judge.
 
 mod history;
 mod judge;
-mod plain_image;
-mod restorer;
 mod site;
 mod truth;
 

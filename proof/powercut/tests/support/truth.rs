@@ -10,6 +10,7 @@ use std::sync::Arc;
 use block_device::SectorSize;
 use model::{Block, ModelVolume};
 use powercut::Moment;
+use volume::Durability;
 
 /// What a block holds; `None` for a hole.
 pub(crate) type Value = Option<Arc<Block>>;
@@ -22,9 +23,10 @@ pub(crate) struct Listed {
     pub(crate) name: String,
     pub(crate) size_bytes: u64,
     pub(crate) reduction: usize,
+    pub(crate) durability: Durability,
 }
 
-/// The volumes of class `journal`, by id.
+/// The volumes of class `journal` and `image`, by id.
 pub(crate) type Table = BTreeMap<u64, Listed>;
 
 /// An acknowledgement: what was done before the step is durable.
@@ -39,6 +41,17 @@ pub(crate) struct VolumeTruth {
     pub(crate) now: ModelVolume,
     blocks: BTreeMap<u64, Vec<(Step, Value)>>,
     covered: Vec<Covered>,
+    /// The volume has been of one class and size from the first.
+    pub(crate) is_unchanged: bool,
+}
+
+/// An image that was saved, or that a failed save may have left.
+struct Imaged {
+    /// It has the effects of all steps before this one.
+    step: Step,
+    /// When it was acknowledged.
+    since: Option<Moment>,
+    volumes: Vec<u64>,
 }
 
 #[derive(Default)]
@@ -47,13 +60,14 @@ pub(crate) struct Truth {
     starts: Vec<Moment>,
     tables: Vec<(Step, Table)>,
     tables_covered: Vec<Covered>,
+    images: Vec<Imaged>,
     pub(crate) volumes: BTreeMap<u64, VolumeTruth>,
 }
 
 impl VolumeTruth {
     pub(crate) fn new(size_bytes: u64) -> Self {
         let now = ModelVolume::new(size_bytes, SectorSize::Bytes4096);
-        Self { now, blocks: BTreeMap::new(), covered: Vec::new() }
+        Self { now, blocks: BTreeMap::new(), covered: Vec::new(), is_unchanged: true }
     }
 
     /// Takes over what the block holds now, as the effect of `step`.
@@ -105,6 +119,34 @@ impl Truth {
     /// Everything before the step is durable, as far as the table is concerned.
     pub(crate) fn note_table_covered(&mut self, before: Step, since: Moment) {
         self.tables_covered.push(Covered { before, since });
+    }
+
+    /// An image was saved, or might have been: of these volumes, as they were before the step.
+    pub(crate) fn note_image(&mut self, step: Step, since: Option<Moment>, volumes: Vec<u64>) {
+        self.images.push(Imaged { step, since, volumes });
+    }
+
+    /// The images that a pool may be restored from after a cut: the last that was acknowledged,
+    /// and those that were begun later. Each with the step behind its last.
+    pub(crate) fn possible_images(&self, moment: Moment) -> Vec<Step> {
+        let last = self.last_step(moment);
+        let begun = self.images.iter().take_while(|image| image.step <= last);
+        let begun: Vec<&Imaged> = begun.collect();
+        let acknowledged = |image: &&Imaged| image.since.is_some_and(|since| since <= moment);
+        let from = begun.iter().rposition(acknowledged).unwrap_or(0);
+        begun[from..].iter().map(|image| image.step).collect()
+    }
+
+    /// Whether some acknowledged image has the volume.
+    pub(crate) fn is_imaged(&self, id: u64, moment: Moment) -> bool {
+        let acknowledged =
+            self.images.iter().filter(|image| image.since.is_some_and(|since| since <= moment));
+        acknowledged.last().is_some_and(|image| image.volumes.contains(&id))
+    }
+
+    /// What a block held when a step began.
+    pub(crate) fn value_before(&self, id: u64, block: u64, step: Step) -> Value {
+        self.volumes[&id].possible(block, step, 0).swap_remove(0)
     }
 
     /// The last step that may have had an effect by `moment`.

@@ -1,7 +1,9 @@
-//! Volumes of class `journal`, recovered from what cuts of the power leave of their disk.
+//! Volumes recovered from what cuts of the power leave of their disk, journal and images.
 //!
-//! What was flushed is there; what was not flushed is old or new, block by block; volumes are as
-//! they were when that was last acknowledged, or later. `powercut` says what a disk may do.
+//! Class `journal`: what was flushed is there; what was not flushed is old or new, block by block.
+//! Class `image`: the volumes are as they were at the instant of the last image, or of a later one.
+//! Both: volumes are made, renamed, resized and deleted as was last acknowledged, or later.
+//! `powercut` says what a disk may do.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Loss};
-use support::{History, Verdict, judge, judge_disk};
+use support::{History, Site, Verdict, judge, judge_disk};
 
 const DISK_BYTES: u64 = 64 << 20;
 const STEPS: usize = 70;
@@ -32,22 +34,22 @@ static STATES: AtomicU64 = AtomicU64::new(0);
 /// during recovery; then the history goes on with what one of them left.
 #[test]
 fn what_was_flushed_survives_every_cut() {
-    for_each_seed("cargo test -p powercut --test journal flushed", HISTORIES, |seed| {
+    for_each_seed("cargo test -p powercut --test volumes flushed", HISTORIES, |seed| {
         let mut random = Random::new(seed);
         let mut history = History::new(&Disk::new(DISK_BYTES), random.number());
         for _ in 0..LIVES {
             history = history.run(STEPS);
-            let next = cut_often(&history, &mut random);
-            history = History::of(next, random.number());
+            let (next, observed) = cut_often(&history, &mut random);
+            history = History::of(next, &observed, random.number());
         }
     });
     let states = STATES.load(Relaxed);
-    eprintln!("measured: {states} power-cut states of journals, seeds 0 to {}", HISTORIES - 1);
+    eprintln!("measured: {states} power-cut states, seeds 0 to {}", HISTORIES - 1);
     assert!(states > 0, "no state was looked at");
 }
 
-/// Returns the pool of the last state.
-fn cut_often(history: &History, random: &mut Random) -> support::Site {
+/// Returns the pool of the last state twice: as it was restored, and as it was looked at.
+fn cut_often(history: &History, random: &mut Random) -> (Site, Site) {
     let (disk, truth) = (&history.site.disk, &history.truth);
     let mut last = None;
     for _ in 0..CUTS_A_LIFE {
@@ -60,9 +62,11 @@ fn cut_often(history: &History, random: &mut Random) -> support::Site {
         if random.one_in(CUT_AGAIN_ONE_IN) {
             cut_recovery(&site.disk, history, &cut, random);
         }
-        last = Some(site);
+        last = Some((cut, site));
     }
-    last.expect("there were cuts")
+    let (cut, observed) = last.expect("there were cuts");
+    let again = Site::recover(&disk.after(&cut).disk).expect("it was recovered before");
+    (again, observed)
 }
 
 /// Cuts a recovery: the next one finds the same.
@@ -78,7 +82,7 @@ fn cut_recovery(disk: &Disk, history: &History, cut: &Cut, random: &mut Random) 
 fn on_a_disk_that_lied_once_nothing_is_wrong() {
     let mut noticed = 0;
     let mut states = 0;
-    for_each_seed("cargo test -p powercut --test journal lied", HISTORIES_OF_LIARS, |seed| {
+    for_each_seed("cargo test -p powercut --test volumes lied", HISTORIES_OF_LIARS, |seed| {
         let mut random = Random::new(seed);
         let history = History::new(&Disk::new(DISK_BYTES), random.number()).run(STEPS);
         for _ in 0..CUTS_A_LIFE {
