@@ -34,7 +34,9 @@ static STATES: AtomicU64 = AtomicU64::new(0);
 /// during recovery; then the history goes on with what one of them left.
 #[test]
 fn what_was_flushed_survives_every_cut() {
+    let mut seeds = 0;
     for_each_seed("cargo test -p powercut --test volumes flushed", HISTORIES, |seed| {
+        seeds += 1;
         let mut random = Random::new(seed);
         let mut history = History::new(&Disk::new(DISK_BYTES), random.number());
         for _ in 0..LIVES {
@@ -44,7 +46,7 @@ fn what_was_flushed_survives_every_cut() {
         }
     });
     let states = STATES.load(Relaxed);
-    eprintln!("measured: {states} power-cut states, seeds 0 to {}", HISTORIES - 1);
+    eprintln!("measured: {states} power-cut states, of the histories of {seeds} seeds from 0 on");
     assert!(states > 0, "no state was looked at");
 }
 

@@ -139,9 +139,9 @@ impl Truth {
 
     /// Whether some acknowledged image has the volume.
     pub(crate) fn is_imaged(&self, id: u64, moment: Moment) -> bool {
-        let acknowledged =
-            self.images.iter().filter(|image| image.since.is_some_and(|since| since <= moment));
-        acknowledged.last().is_some_and(|image| image.volumes.contains(&id))
+        let is_acknowledged = |image: &&Imaged| image.since.is_some_and(|since| since <= moment);
+        let last = self.images.iter().rfind(is_acknowledged);
+        last.is_some_and(|image| image.volumes.contains(&id))
     }
 
     /// What a block held when a step began.
