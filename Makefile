@@ -8,7 +8,7 @@ help:
 	@echo 'make test    everything: unit, property, loom, crash, clients, block device, 200 kills'
 	@echo 'make check   what every commit passes: format, lints, tidy, unit tests'
 	@echo 'make bench   every measurement, quickly, and a report of it (15 minutes at most)'
-	@echo 'make soak    the long runs: 10,000 kills'
+	@echo 'make soak    the long runs: 10,000 kills, 20 power cuts'
 	@echo 'make fmt     format the code'
 
 demo: packages toolchain

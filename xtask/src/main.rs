@@ -22,7 +22,7 @@ usage: cargo xtask TASK
   check           format, lints, tidy, unit tests
   test [FILTER]   everything; with FILTER only the suites whose name contains it
   bench           measure everything quickly and leave a report in target/bench
-  soak            the long runs: 10,000 kills
+  soak            the long runs: 10,000 kills, 20 power cuts
   demo            PostgreSQL on a volume whose daemon is killed";
 
 fn main() -> ExitCode {

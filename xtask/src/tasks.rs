@@ -18,7 +18,12 @@ use crate::tidy;
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
 const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
-const KILLS_IN_SOAK: &str = "10000";
+/// How often the long runs do it, unless the environment says otherwise.
+const COUNTS_IN_SOAK: &[(&str, &str)] = &[("MEMLANE_KILLS", "10000"), ("MEMLANE_CUTS", "20")];
+
+/// The suites of the long runs.
+const SOAK_SUITES: &[&str] =
+    &["system/kill_storm", "system/copy_storm", "system/command_storm", "guest/power_cut"];
 
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
@@ -78,11 +83,15 @@ pub(crate) fn test(filter: &str) -> Result<()> {
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
     let programs = cargo::build(&root, &["build", "--workspace", "--bins"], &[])?;
-    let mut suites = cargo::build(&root, &["test", "-p", "system", "--no-run"], &[])?;
-    suites.retain(|suite| suite.name.ends_with("kill_storm"));
+    let packages = ["test", "-p", "system", "-p", "guest", "--no-run"];
+    let mut suites = cargo::build(&root, &packages, &[])?;
+    suites.retain(|suite| SOAK_SUITES.contains(&suite.name.as_str()));
+    ensure!(suites.len() == SOAK_SUITES.len(), "only {} suites are there", suites.len());
     let mut runner = with_programs(runner(&root, SOAK_TIME_LIMIT), &programs)?;
-    if std::env::var_os("MEMLANE_KILLS").is_none() {
-        runner.variables.push(("MEMLANE_KILLS".into(), KILLS_IN_SOAK.into()));
+    for (name, count) in COUNTS_IN_SOAK {
+        if std::env::var_os(name).is_none() {
+            runner.variables.push((name.into(), count.into()));
+        }
     }
     conclude(runner.run_all(&suites)?)
 }

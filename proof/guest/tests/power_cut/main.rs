@@ -1,0 +1,171 @@
+//! The power of a machine is cut while programs write and flush; after the next start everything
+//! that was flushed is there, and nothing else than what was written.
+//!
+//! `MEMLANE_CUTS` is the number of cuts, `MEMLANE_SEED` draws the same writes, moments and fates of
+//! what was not flushed, as far as the machine's timing allows.
+
+mod fio;
+mod site;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use guest::{Cut, Disk, Guest, GuestOptions, Image, ImageContents, VolatileDisk};
+use system::{Random, Tool, seed, wait_for};
+
+use crate::fio::Fio;
+use crate::site::{Site, TIME_LIMIT, Way};
+use crate::writer::{Work, Writer};
+
+const CUTS_DEFAULT: u64 = 2;
+const DISK_BYTES: u64 = 2 << 30;
+
+/// As disks need that have no battery.
+const FLUSH_TIME: Duration = Duration::from_millis(3);
+
+/// Of what each writer writes; few, so that blocks are written again and again.
+const BLOCK_COUNT: u64 = 2048;
+
+/// What every writer has flushed at least when the power fails, and at most before that is drawn.
+const STEPS_MIN: u64 = 20;
+const STEPS_MAX: u64 = 80;
+const DELAY_MICROSECONDS_MAX: u64 = 300_000;
+
+const DAEMON_FLAGS: &str = "--pool-size 256MiB --state-dir /state --journal-max-bytes 64MiB";
+const VOLUME_FLAGS: &str = "--durability journal";
+
+const WRITERS: [(&str, Way); 5] = [
+    ("plain", Way::Plain),
+    ("one", Way::Nbd),
+    ("two", Way::Nbd),
+    ("raw", Way::Device),
+    ("files", Way::File),
+];
+
+/// What all cuts together were like.
+#[derive(Default)]
+struct Report {
+    flush_count: u64,
+    /// By fio.
+    synced_count: u64,
+    later_count: usize,
+    at_stake: Vec<usize>,
+}
+
+#[test]
+fn everything_that_was_flushed_survives_a_power_cut() -> Result<()> {
+    let seed = seed()?;
+    eprintln!("replay: MEMLANE_SEED={seed} cargo test -p guest --test power_cut");
+    let cut_count = match std::env::var("MEMLANE_CUTS") {
+        Ok(text) => text.parse()?,
+        Err(_) => CUTS_DEFAULT,
+    };
+    let mut random = Random::new(seed);
+    let image = Image::build(ImageContents {
+        products: &["memlaned", "memlane"],
+        programs: &["mkfs.ext4", "e2fsck", "fio"],
+        modules: &[],
+    })?;
+    let disk = Arc::new(empty_disk()?);
+    let mut writers: Vec<_> = (0..).zip(WRITERS).map(Writer::new).collect();
+    let mut fio = Fio::new("fio");
+    let mut report = Report::default();
+    for life in 0..=cut_count {
+        let disks = vec![Disk::Volatile(Arc::clone(&disk))];
+        let mut guest = Guest::boot(&image, &GuestOptions::small(disks))?;
+        let nbd_socket = guest.forward(Path::new("/run/memlane/nbd.sock"))?;
+        let site = Site::start(&guest, nbd_socket)?;
+        match life {
+            0 => make_all(&site, &writers, cut_count)?,
+            _ => report.later_count += verify_all(&site, &mut writers, &fio)?,
+        }
+        if life == cut_count {
+            site.daemon.stop()?;
+            guest.power_off()?;
+            break;
+        }
+        let fio_work = fio.start(&site)?;
+        let works = work(&mut writers, &site, life, &mut random)?;
+        guest.cut_power()?;
+        for (writer, work) in writers.iter_mut().zip(works) {
+            report.flush_count += writer.end(work)?;
+        }
+        report.synced_count += fio.end(fio_work)?;
+        report.at_stake.push(disk.cut_power(Cut::draw(&mut random), &mut random)?);
+    }
+    report.print();
+    ensure!(report.synced_count > 0 || cut_count == 0, "fio has synced nothing");
+    Ok(())
+}
+
+fn make_all(site: &Site<'_>, writers: &[Writer], cut_count: u64) -> Result<()> {
+    for writer in writers {
+        site.make(writer.volume, writer.way)?;
+    }
+    let size = Fio::volume_bytes(cut_count.max(1));
+    site.daemon.memlane(&format!("volume create fio --size {size} {VOLUME_FLAGS}"))?;
+    site.daemon.memlane("attach fio")?;
+    Ok(())
+}
+
+/// Returns how many blocks show more than what was flushed.
+fn verify_all(site: &Site<'_>, writers: &mut [Writer], fio: &Fio) -> Result<usize> {
+    let mut later_count = 0;
+    for writer in writers {
+        site.find_again(writer.volume, writer.way)?;
+        later_count += writer.verify(site)?;
+    }
+    fio.verify(site)?;
+    Ok(later_count)
+}
+
+/// Lets all writers work until each has flushed a while, and then a little longer.
+fn work(
+    writers: &mut [Writer],
+    site: &Site<'_>,
+    life: u64,
+    random: &mut Random,
+) -> Result<Vec<Work>> {
+    let mut works = Vec::new();
+    for writer in writers {
+        works.push(writer.start(site, life, random.below(1 << 32))?);
+    }
+    let step_count = STEPS_MIN + random.below(STEPS_MAX - STEPS_MIN);
+    wait_for("all writers to flush", TIME_LIMIT, || {
+        let mut are_far_enough = true;
+        for work in &mut works {
+            are_far_enough &= work.acknowledged()? >= step_count;
+        }
+        Ok(are_far_enough)
+    })?;
+    // Not a wait for anything: the moment itself is what is random.
+    let end = Instant::now() + Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
+    while Instant::now() < end {
+        thread::yield_now();
+    }
+    Ok(works)
+}
+
+impl Report {
+    fn print(&self) {
+        let Self { flush_count, synced_count, later_count, at_stake } = self;
+        eprintln!(
+            "measured: {} cuts after {flush_count} flushes and {synced_count} of fio; \
+             {later_count} blocks show writes that were not flushed; bytes at stake in the disk's \
+             cache: {at_stake:?}",
+            at_stake.len(),
+        );
+    }
+}
+
+/// A disk with an empty file system.
+fn empty_disk() -> Result<VolatileDisk> {
+    let file = tempfile::NamedTempFile::new().context("cannot make a file for a disk")?;
+    file.as_file().set_len(DISK_BYTES).context("cannot make a file for a disk")?;
+    Tool::new("mkfs.ext4 -q -F").arg(file.path()).check()?;
+    VolatileDisk::holding(file.path(), FLUSH_TIME)
+}

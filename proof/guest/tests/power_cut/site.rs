@@ -1,0 +1,110 @@
+//! A guest with a daemon, and the blocks in it that are written and read.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use guest::{Guest, GuestDaemon};
+use system::{BLOCK_BYTES, NbdClient, Request};
+
+use crate::{BLOCK_COUNT, DAEMON_FLAGS, VOLUME_FLAGS};
+
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// How a writer comes to its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A file beside the journal, on the guest's disk: shows that the checks are right.
+    Plain,
+    /// From the host, through NBD.
+    Nbd,
+    /// A raw attached device.
+    Device,
+    /// A file in ext4 on an attached device.
+    File,
+}
+
+/// A guest with a daemon that has recovered whatever there was.
+pub(crate) struct Site<'guest> {
+    pub(crate) guest: &'guest Guest,
+    pub(crate) daemon: GuestDaemon<'guest>,
+    pub(crate) nbd_socket: PathBuf,
+}
+
+impl<'guest> Site<'guest> {
+    /// Starts the daemon on what the guest's disk holds.
+    pub(crate) fn start(guest: &'guest Guest, nbd_socket: PathBuf) -> Result<Self> {
+        guest.check("mkdir /state && mount -t ext4 /dev/vda /state", TIME_LIMIT)?;
+        let daemon = GuestDaemon::start(guest, DAEMON_FLAGS)?;
+        Ok(Self { guest, daemon, nbd_socket })
+    }
+
+    /// Makes what a writer writes to.
+    pub(crate) fn make(&self, volume: &str, way: Way) -> Result<()> {
+        let size = BLOCK_COUNT * BLOCK_BYTES as u64;
+        if way == Way::Plain {
+            let line = format!("truncate -s {size} /state/plain && sync");
+            return self.guest.check(&line, TIME_LIMIT).map(|_| ());
+        }
+        // A file system needs room of its own.
+        let volume_size = if way == Way::File { 4 * size } else { size };
+        self.daemon
+            .memlane(&format!("volume create {volume} --size {volume_size} {VOLUME_FLAGS}"))?;
+        if way == Way::Nbd {
+            return Ok(());
+        }
+        let device = self.daemon.memlane(&format!("attach {volume}"))?;
+        let device = device.trim();
+        if way == Way::File {
+            let line = format!(
+                "mkfs.ext4 -q {device} && mount {device} /mnt && truncate -s {size} /mnt/f && sync"
+            );
+            self.guest.check(&line, TIME_LIMIT)?;
+        }
+        Ok(())
+    }
+
+    /// Makes it usable again after a cut.
+    pub(crate) fn find_again(&self, volume: &str, way: Way) -> Result<()> {
+        if way == Way::File {
+            let device = self.device(volume)?;
+            // The first mount replays the journal of the file system, which is then checked.
+            let line = format!(
+                "mount {device} /mnt && umount /mnt && e2fsck -fn {device} && mount {device} /mnt"
+            );
+            self.guest.check(&line, TIME_LIMIT)?;
+        }
+        Ok(())
+    }
+
+    /// Where in the guest the blocks are.
+    pub(crate) fn path(&self, volume: &str, way: Way) -> Result<String> {
+        match way {
+            Way::Plain => Ok("/state/plain".to_owned()),
+            Way::File => Ok("/mnt/f".to_owned()),
+            Way::Device | Way::Nbd => self.device(volume),
+        }
+    }
+
+    /// All blocks, as they are read now.
+    pub(crate) fn read(&self, volume: &str, way: Way) -> Result<Vec<u8>> {
+        if way != Way::Nbd {
+            return self.guest.read(&self.path(volume, way)?, TIME_LIMIT);
+        }
+        let mut client = NbdClient::connect(&self.nbd_socket, volume)?;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < client.size_bytes() {
+            let request = Request::Read { offset: bytes.len() as u64, length: 1 << 20 };
+            bytes.extend(client.ask(&request)?);
+        }
+        Ok(bytes)
+    }
+
+    /// The device of an attached volume.
+    pub(crate) fn device(&self, volume: &str) -> Result<String> {
+        let shown = self.daemon.memlane(&format!("--json volume show {volume}"))?;
+        let shown: api::Volume = serde_json::from_str(&shown)
+            .with_context(|| format!("memlane volume show printed {shown}"))?;
+        shown.device.with_context(|| format!("{volume} is not attached"))
+    }
+}

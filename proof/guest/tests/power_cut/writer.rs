@@ -1,0 +1,103 @@
+//! Writers that know what they have flushed, over all their lives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use guest::GuestProcess;
+use system::{NbdClient, NbdFailure, Steps, StepsSpec, Survivors};
+
+use crate::BLOCK_COUNT;
+use crate::site::{Site, Way};
+
+/// A writer over all its lives.
+pub(crate) struct Writer {
+    pub(crate) volume: &'static str,
+    pub(crate) way: Way,
+    spec: StepsSpec,
+    survivors: Survivors,
+    acknowledged: u64,
+}
+
+/// A writer at work.
+pub(crate) enum Work {
+    InGuest { process: GuestProcess, said: String },
+    OverNbd { thread: JoinHandle<Result<(), NbdFailure>>, acknowledged: Arc<AtomicU64> },
+}
+
+impl Writer {
+    pub(crate) fn new((number, (volume, way)): (u64, (&'static str, Way))) -> Self {
+        let spec = StepsSpec { seed: 0, volume: number, life: 0, block_count: BLOCK_COUNT };
+        let survivors = Survivors::new(BLOCK_COUNT);
+        Self { volume, way, spec, survivors, acknowledged: 0 }
+    }
+
+    /// Compares what is there with what the last life's acknowledgements promise. Returns how many
+    /// blocks show more than that.
+    pub(crate) fn verify(&mut self, site: &Site<'_>) -> Result<usize> {
+        let found = site.read(self.volume, self.way)?;
+        let checked = self.survivors.check(self.spec, self.acknowledged, &found);
+        checked.with_context(|| format!("{}: {}", self.volume, site.daemon.log_end()))
+    }
+
+    /// Begins a new life.
+    pub(crate) fn start(&mut self, site: &Site<'_>, life: u64, seed: u64) -> Result<Work> {
+        self.spec = StepsSpec { seed, life: life + 1, ..self.spec };
+        if self.way == Way::Nbd {
+            let mut client = NbdClient::connect(&site.nbd_socket, self.volume)?;
+            let steps = Steps::new(self.spec);
+            let acknowledged = Arc::new(AtomicU64::new(0));
+            let counter = Arc::clone(&acknowledged);
+            let thread = thread::spawn(move || steps.run_over_nbd(&mut client, &counter));
+            return Ok(Work::OverNbd { thread, acknowledged });
+        }
+        let StepsSpec { seed, volume, life, block_count } = self.spec;
+        let path = site.path(self.volume, self.way)?;
+        let line = format!("exec guest-agent write {path} {block_count} {volume} {life} {seed}");
+        Ok(Work::InGuest { process: site.guest.start(&line)?, said: String::new() })
+    }
+
+    /// Ends the life, after the guest has ended. Returns how many flushes were acknowledged.
+    pub(crate) fn end(&mut self, work: Work) -> Result<u64> {
+        self.acknowledged = work.finish()?;
+        Ok(self.acknowledged)
+    }
+}
+
+impl Work {
+    /// How many steps the host has heard of.
+    pub(crate) fn acknowledged(&mut self) -> Result<u64> {
+        match self {
+            Self::OverNbd { thread, acknowledged } => {
+                ensure!(!thread.is_finished(), "a connection broke while the guest has power");
+                Ok(acknowledged.load(Ordering::Acquire))
+            }
+            Self::InGuest { process, said } => {
+                let code = process.has_ended();
+                ensure!(code.is_none(), "a writer ended ({code:?}): {}", process.complaints());
+                last_number(process, said)
+            }
+        }
+    }
+
+    fn finish(self) -> Result<u64> {
+        match self {
+            Self::OverNbd { thread, acknowledged } => {
+                thread.join().map_err(|_| anyhow!("a writer panicked"))??;
+                Ok(acknowledged.load(Ordering::Acquire))
+            }
+            Self::InGuest { mut process, mut said } => last_number(&mut process, &mut said),
+        }
+    }
+}
+
+/// The number in the last whole line that the process has written.
+fn last_number(process: &mut GuestProcess, said: &mut String) -> Result<u64> {
+    said.push_str(&String::from_utf8_lossy(&process.take_output()));
+    let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    match whole.lines().next_back() {
+        Some(line) => line.parse().context("the writer tells numbers"),
+        None => Ok(0),
+    }
+}
