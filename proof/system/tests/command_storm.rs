@@ -18,7 +18,7 @@ use system::{
 const KILLS_DEFAULT: u64 = 60;
 
 /// From so many kills on, every kind of command has succeeded.
-const KILLS_FOR_ALL_KINDS: u64 = 60;
+const KILLS_FOR_ALL_KINDS: u64 = 1000;
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const STRIPES_PER_VOLUME: usize = 2;
