@@ -16,11 +16,13 @@ use anyhow::{Result, bail, ensure};
 
 use crate::nbd_client::{NbdClient, NbdFailure, Request};
 use crate::random::Random;
-use crate::stamp::{self, BLOCK_BYTES, Contents, Stamp};
+use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
 
 /// Writes between two flushes, at most.
 const RUNS_MAX: u64 = 3;
 const RUN_BLOCKS_MAX: u64 = 6;
+
+const SECTOR_BYTES: usize = 512;
 
 /// How many steps a writer may be ahead of what the host has heard of it.
 const STEPS_AHEAD_MAX: u64 = 4096;
@@ -118,14 +120,21 @@ fn receive_all(client: &mut NbdClient) -> Result<(), NbdFailure> {
 /// What is known of the blocks that a writer writes, over all its lives.
 #[derive(Clone, Debug)]
 pub struct Survivors {
-    blocks: Vec<Contents>,
+    /// What is old or new, but never half of each.
+    unit_bytes: usize,
+    blocks: Vec<Block>,
 }
 
 impl Survivors {
-    /// Blocks that nobody has written.
+    /// Blocks that nobody has written; after a cut each is whole, as volumes promise.
     pub fn new(block_count: u64) -> Self {
-        let count = usize::try_from(block_count).expect("a test's volume fits memory");
-        Self { blocks: vec![Contents::Fill(0); count] }
+        let blocks = (0..block_count).map(|_| stamp::zeros()).collect();
+        Self { unit_bytes: BLOCK_BYTES, blocks }
+    }
+
+    /// The same on something that promises so only of its sectors, as disks do.
+    pub fn of_sectors(block_count: u64) -> Self {
+        Self { unit_bytes: SECTOR_BYTES, ..Self::new(block_count) }
     }
 
     /// Compares the blocks `found` after a life in which so many steps were acknowledged. Each must
@@ -135,7 +144,7 @@ impl Survivors {
         let mut steps = Steps::new(spec);
         for _ in 0..acknowledged {
             for (block, contents) in steps.step().writes {
-                self.blocks[index(block)] = contents;
+                self.blocks[index(block)] = contents.block();
             }
         }
         let mut later: HashMap<usize, Vec<Contents>> = HashMap::new();
@@ -148,23 +157,32 @@ impl Survivors {
         ensure!(found.len() == length, "{} bytes were found, not {length}", found.len());
         let mut later_count = 0;
         for (block, bytes) in found.chunks_exact(BLOCK_BYTES).enumerate() {
-            let known = self.blocks[block];
-            if bytes == &known.block()[..] {
+            if bytes == &self.blocks[block][..] {
                 continue;
             }
             let candidates = later.get(&block).map_or(&[][..], Vec::as_slice);
-            let Some(it) = candidates.iter().find(|it| bytes == &it.block()[..]) else {
+            if !self.may_be(block, bytes, candidates) {
                 bail!(
                     "volume {} block {block}: found {}; flushed {} ({acknowledged} steps)",
                     spec.volume,
                     stamp::describe(bytes),
-                    stamp::describe(&known.block()[..])
+                    stamp::describe(&self.blocks[block][..])
                 );
-            };
-            self.blocks[block] = *it;
+            }
+            self.blocks[block].copy_from_slice(bytes);
             later_count += 1;
         }
         Ok(later_count)
+    }
+
+    /// Whether each unit of the block is as it was or as one of the candidates has it.
+    fn may_be(&self, block: usize, found: &[u8], candidates: &[Contents]) -> bool {
+        let candidates: Vec<Block> = candidates.iter().map(|it| it.block()).collect();
+        (0..BLOCK_BYTES).step_by(self.unit_bytes).all(|start| {
+            let unit = start..start + self.unit_bytes;
+            let known = std::iter::once(&self.blocks[block]);
+            known.chain(&candidates).any(|it| found[unit.clone()] == it[unit.clone()])
+        })
     }
 }
 
@@ -227,6 +245,21 @@ mod tests {
         let start = index(block) * BLOCK_BYTES;
         found[start + 512..start + 1024].fill(0);
         check(1, &found).expect_err("the block is neither old nor new");
+    }
+
+    #[test]
+    fn sectors_of_a_disk_may_be_of_different_steps_but_no_sector_may_be_torn() {
+        let (old, new) = (after(20), after(23));
+        let changed = (0..64).map(|block| block * BLOCK_BYTES).find(|start| {
+            let block = *start..start + BLOCK_BYTES;
+            old[block.clone()] != new[block]
+        });
+        let start = changed.expect("three steps write something");
+        let mut mixed = old.clone();
+        mixed[start..start + 512].copy_from_slice(&new[start..start + 512]);
+        Survivors::of_sectors(64).check(SPEC, 20, &mixed).expect("each sector is old or new");
+        mixed[start] ^= 0xff;
+        Survivors::of_sectors(64).check(SPEC, 20, &mixed).expect_err("a sector is neither");
     }
 
     #[test]

@@ -29,7 +29,11 @@ pub(crate) enum Work {
 impl Writer {
     pub(crate) fn new((number, (volume, way)): (u64, (&'static str, Way))) -> Self {
         let spec = StepsSpec { seed: 0, volume: number, life: 0, block_count: BLOCK_COUNT };
-        let survivors = Survivors::new(BLOCK_COUNT);
+        // Blocks of a volume are whole after a cut; those of a disk need not be.
+        let survivors = match way {
+            Way::Plain => Survivors::of_sectors(BLOCK_COUNT),
+            Way::Nbd | Way::Device | Way::File => Survivors::new(BLOCK_COUNT),
+        };
         Self { volume, way, spec, survivors, acknowledged: 0 }
     }
 
