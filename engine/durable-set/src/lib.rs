@@ -25,6 +25,6 @@ mod stream;
 
 pub use error::{DurableError, DurableErrorKind};
 pub use save::{Extent as SaveExtent, SaveRequest};
-pub use set::{DurableSet, DurableSpec, Opened};
+pub use set::{DurableSet, DurableSpec, Opened, Opening};
 pub use status::{ClassLoss, HoldUp};
 pub use stream::Streamed;

@@ -178,6 +178,7 @@ fn describe(live: &Volume, copy: &Volume) -> ImageVolume {
         id: live.id(),
         origin: live.origin_id().unwrap_or(0),
         created_seconds: live.created_unix_seconds(),
+        capacity: live.capacity_class(),
         kind,
         ..ImageVolume::of(copy)
     }

@@ -28,6 +28,19 @@ pub struct DurableSpec {
 
 /// What opening a set found, for the log.
 #[derive(Debug)]
+pub struct Opening {
+    pub how: Opened,
+    /// Images newer than the one that counts that cannot be read.
+    pub skipped: Vec<(u32, String)>,
+    /// Memory has volumes of class `journal`, and the journal is gone: their flushes wait for an
+    /// image.
+    pub journal_was_gone: bool,
+    /// Blocks were not fetched yet from an image that cannot be opened: reads of them fail.
+    pub source_failure: Option<DurableError>,
+}
+
+/// Which of memory and stable storage is right.
+#[derive(Debug)]
 pub enum Opened {
     /// There was nothing before.
     New,
@@ -37,8 +50,6 @@ pub enum Opened {
     Restored {
         /// The image that the volumes come from, if there was one.
         image: Option<u32>,
-        /// Newer images that cannot be read.
-        skipped: Vec<(u32, String)>,
         transactions: u64,
         /// Blocks whose contents are damaged in the journal: reads of them fail.
         damaged_blocks: u64,
@@ -66,7 +77,7 @@ impl DurableSet {
     /// Brings a pool and its stable storage together: continues what was there, or restores it when
     /// memory was lost. Volumes may be served when this returns; what [`DurableSet::stream`] brings
     /// in is fetched as it is touched until then.
-    pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opened), DurableError> {
+    pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opening), DurableError> {
         if engine.is_restoring() {
             // A kill came in between: what is there was only a part of what is to be.
             clear(engine)?;
@@ -82,9 +93,7 @@ impl DurableSet {
         let found_set = found.set_id()?;
         let is_kept = engine.set_id().is_some() && !engine.is_restoring();
         let (id, restored) = match (engine.set_id().filter(|_| is_kept), found_set) {
-            (Some(id), Some(other)) if id != other => {
-                return Err(DurableError::new(DurableErrorKind::OtherSet, "open the durable set"));
-            }
+            (Some(id), Some(other)) if id != other => return Err(other_set(id, other)),
             (Some(id), _) => (id, None),
             (None, None) => {
                 engine.join_set(spec.fresh_id);
@@ -103,7 +112,7 @@ impl DurableSet {
         let opened = match restored {
             None if found_set.is_none() => Opened::New,
             None => Opened::Continued,
-            Some(restored) => opened_as(restored, found.newest.as_deref(), skipped),
+            Some(restored) => opened_as(restored, found.newest.as_deref()),
         };
         let covered = found.newest.as_ref().map_or(Position::START, |image| covered_by(image));
         let journal = Journal::open(JournalSpec {
@@ -126,8 +135,9 @@ impl DurableSet {
             source: Mutex::new(None),
             speeds: Speeds::default(),
         };
-        set.connect_source()?;
-        Ok((set, opened))
+        let journal_was_gone = found.journal_set.is_none() && set.lose_anchors(&opened);
+        let source_failure = set.connect_source().err();
+        Ok((set, Opening { how: opened, skipped, journal_was_gone, source_failure }))
     }
 
     pub fn journal(&self) -> &Arc<Journal> {
@@ -148,6 +158,11 @@ impl DurableSet {
         self.has_journaled_volumes() && self.journal.wants_tending()
     }
 
+    /// Whether there is a journal on the disk, or a volume that needs one.
+    pub fn has_journal(&self) -> bool {
+        self.has_journaled_volumes() || self.journal.status().length_bytes > 0
+    }
+
     fn has_journaled_volumes(&self) -> bool {
         self.engine.volumes().iter().any(|volume| volume.durability() == Durability::Journal)
     }
@@ -159,8 +174,7 @@ impl DurableSet {
     /// Returns when stable storage knows what volumes of class `journal` there are now. To be
     /// called before an operation that makes, changes or deletes one is acknowledged.
     pub fn note_volumes(&self) -> Result<(), DurableError> {
-        let status = self.journal.status();
-        if status.length_bytes == 0 && !self.has_journaled_volumes() {
+        if !self.has_journal() {
             return Ok(());
         }
         let noted = self.journal.commit_table();
@@ -250,6 +264,18 @@ impl DurableSet {
         self.writer
     }
 
+    /// Without their journal volumes of class `journal` wait for an image. Returns whether there is
+    /// one.
+    fn lose_anchors(&self, opened: &Opened) -> bool {
+        if !matches!(opened, Opened::Continued) {
+            return false;
+        }
+        let mut volumes = self.engine.volumes();
+        volumes.retain(|volume| volume.durability() == Durability::Journal);
+        volumes.iter().for_each(|volume| volume.set_anchored(false));
+        !volumes.is_empty()
+    }
+
     /// Connects the image that absent blocks are in, after any kind of start.
     fn connect_source(&self) -> Result<(), DurableError> {
         let Some(id) = self.engine.absent_image().and_then(ImageId::from_word) else {
@@ -292,7 +318,10 @@ impl Found {
         let of_images = self.newest.as_ref().map(|image| image.summary().set_id);
         match (self.journal_set, of_images) {
             (Some(one), Some(other)) if one != other => {
-                Err(DurableError::new(DurableErrorKind::OtherSet, "join journal and images"))
+                let (one, other) = (name_of(one), name_of(other));
+                let attempt =
+                    format!("join a journal of the set {one} and images of the set {other}");
+                Err(DurableError::new(DurableErrorKind::OtherSet, attempt))
             }
             (one, other) => Ok(one.or(other)),
         }
@@ -304,14 +333,24 @@ pub(crate) fn covered_by(image: &OpenImage) -> Position {
     Position(image.summary().journal.sequence.max(Position::START.0))
 }
 
-fn opened_as(restored: Restored, image: Option<&OpenImage>, skipped: Vec<(u32, String)>) -> Opened {
+fn opened_as(restored: Restored, image: Option<&OpenImage>) -> Opened {
     Opened::Restored {
         image: image.map(|image| image.id().number()),
-        skipped,
         transactions: restored.journal.transactions,
         damaged_blocks: restored.journal.damaged_blocks,
         damaged_segments: restored.journal.damaged_segments,
     }
+}
+
+fn other_set(pool: SetId, stored: SetId) -> DurableError {
+    let (pool, stored) = (name_of(pool), name_of(stored));
+    let attempt = format!("join a pool of the set {pool} and what is stored of the set {stored}");
+    DurableError::new(DurableErrorKind::OtherSet, attempt)
+}
+
+/// A set's id for people.
+fn name_of(id: SetId) -> String {
+    format!("{:032x}", u128::from_be_bytes(id))
 }
 
 /// Deletes all volumes of a pool that was being restored.

@@ -179,7 +179,7 @@ fn a_journal_of_another_pool_is_refused_with_both_names() -> Result<()> {
     daemon.kill()?;
     std::fs::rename(daemon.folder().join("kept"), state.join("journal"))?;
     let refusal = daemon.start_again().expect_err("it is another set").to_string();
-    ensure!(refusal.contains("belongs to the durable set"), "{refusal}");
+    ensure!(refusal.contains("belong to different sets"), "{refusal}");
     ensure!(refusal.contains("journal") && refusal.contains("pool"), "{refusal}");
     std::fs::remove_dir_all(state.join("journal"))?;
     daemon.start_again()?;

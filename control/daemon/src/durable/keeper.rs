@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::{Problem, ProblemKind, TaskKind, TaskResult};
-use image::{ImageError, ImageErrorKind, ImageId, OpenImage};
+use image::{ImageError, ImageErrorKind, ImageId};
 use volume::{Durability, Volume};
 
 use crate::config::OnJournalFailure;
-use crate::durable::restore;
-use crate::durable::saving::SaveWish;
 use crate::durable::state::Durable;
 use crate::tasks::{Progress, TaskEnd, Tasks};
 
@@ -74,9 +72,9 @@ struct Turns {
 
 impl Turns {
     fn work_until(&mut self, stopped: &Receiver<()>) {
-        let turn = |durable: &Durable| match durable.journal() {
-            Some(_) => TURN,
-            None => TURN_WITHOUT_JOURNAL,
+        let turn = |durable: &Durable| match durable.set.has_journal() {
+            true => TURN,
+            false => TURN_WITHOUT_JOURNAL,
         };
         while stopped.recv_timeout(turn(&self.durable)) == Err(RecvTimeoutError::Timeout) {
             self.tend_journal();
@@ -94,10 +92,10 @@ impl Turns {
     }
 
     fn tend_journal(&mut self) {
-        let Some(journal) = self.durable.journal() else { return };
-        if journal.wants_tending() || self.tended.elapsed() >= TEND_INTERVAL {
+        let set = &self.durable.set;
+        if set.wants_tending() || self.tended.elapsed() >= TEND_INTERVAL {
             self.tended = Instant::now();
-            if let Err(error) = journal.tend() {
+            if let Err(error) = set.tend() {
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::debug!(error, "cannot tend the journal");
             }
@@ -106,9 +104,8 @@ impl Turns {
 
     /// Events when the journal's disk begins and ends to fail.
     fn tell_of_journal(&mut self) {
-        if let Some(journal) = self.durable.journal() {
-            self.durable.engine.take_journaled_changes(journal.takes_writes());
-        }
+        let takes_writes = self.durable.journal().takes_writes();
+        self.durable.engine.take_journaled_changes(takes_writes);
         let failure = self.durable.journal_failure();
         if failure.is_some() == self.failure.is_some() {
             return;
@@ -132,7 +129,7 @@ impl Turns {
 
     fn wants_image(&self) -> bool {
         let durable = &self.durable;
-        if durable.known().is_wanted || durable.journal().is_some_and(|it| it.needs_checkpoint()) {
+        if durable.known().is_wanted || durable.journal().needs_checkpoint() {
             return true;
         }
         let Some(every) = durable.images_config.every else { return false };
@@ -144,7 +141,7 @@ impl Turns {
     fn begin_save(&self) {
         let durable = Arc::clone(&self.durable);
         let work = move |progress: &Progress| {
-            let saved = durable.save(&SaveWish::default(), progress).map_err(ended)?;
+            let saved = durable.save(&[], "", progress).map_err(ended)?;
             Ok(TaskResult {
                 image: Some(saved.number),
                 moved_bytes: saved.bytes_written,
@@ -189,24 +186,6 @@ impl Durable {
     pub(crate) fn fetching(&self) -> Option<u32> {
         self.engine.absent_image().and_then(ImageId::from_word).map(ImageId::number)
     }
-
-    /// Fetches what is still absent. Returns how many bytes came from the store.
-    pub(crate) fn fetch_absent(&self, watch: &dyn image::Watch) -> anyhow::Result<u64> {
-        let Some(id) = self.engine.absent_image().and_then(ImageId::from_word) else {
-            return Ok(0);
-        };
-        let image = OpenImage::open(Arc::clone(&self.store), id.number())?;
-        let moved_bytes = restore::fetch_rest(&self.engine, &image, &self.events, watch)?;
-        let _filling = self.filling.lock().expect("nobody panics with this lock");
-        let mut all = self.engine.volumes().into_iter().chain(self.engine.snapshots());
-        if !all.any(|volume| volume.absent_blocks() > 0) {
-            self.engine.set_page_source(None);
-            restore::guarantee_again(&self.engine, &image, &self.events);
-            let message = format!("all contents of {id} are in memory");
-            self.events.info("image_fetched", None, message);
-        }
-        Ok(moved_bytes)
-    }
 }
 
 /// How long the service manager is told at a time that a last save may take.
@@ -216,10 +195,8 @@ impl Durable {
     /// Called before exports are asked to end: flushes that wait for a disk that fails would keep
     /// them from it.
     pub(crate) fn before_exports_stop(&self) {
-        if let Some(journal) = self.journal()
-            && self.journal_failure().is_some()
-        {
-            journal.stop();
+        if self.journal_failure().is_some() {
+            self.journal().stop();
         }
     }
 
@@ -229,11 +206,9 @@ impl Durable {
         if self.images_config.saves_at_stop && self.has_unsaved() {
             let watch = Patience { extend, told: Mutex::new(None) };
             // A failure was logged. All is still in memory, and in the journal what was flushed.
-            let _saved = self.save(&SaveWish::default(), &watch);
+            let _saved = self.save(&[], "", &watch);
         }
-        if let Some(journal) = self.journal() {
-            journal.stop();
-        }
+        self.journal().stop();
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalStatus, Warning};
 use block_device::BLOCK_BYTES;
-use volume::{Durability, Volume};
+use volume::Durability;
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::{Durable, place_of};
@@ -16,25 +16,24 @@ impl Durable {
     pub(crate) fn status(&self) -> DurabilityStatus {
         let at_risk = self.at_risk();
         let known = self.known().clone();
-        let hold_up = known.speed.map(|speed| HoldUp {
+        let speed = self.set.hold_up().save_bytes_per_second;
+        let hold_up = speed.map(|bytes_per_second| HoldUp {
             bytes: at_risk.image_bytes,
-            bytes_per_second: speed.bytes_per_second,
-            seconds: at_risk.image_bytes as f64 / speed.bytes_per_second.max(1) as f64,
-            measured_unix_seconds: speed.measured_unix_seconds,
+            bytes_per_second,
+            seconds: at_risk.image_bytes as f64 / bytes_per_second.max(1) as f64,
+            measured_unix_seconds: known.measured_unix_seconds,
         });
-        let absent = |volume: &std::sync::Arc<Volume>| volume.absent_blocks();
-        let absent_blocks: u64 = self.engine.volumes().iter().map(absent).sum();
         DurabilityStatus {
             at_risk,
             hold_up,
             journal: self.journal_status(),
             images: Some(ImagesStatus {
                 store: place_of(&self.images_config.store),
-                last_image: known.newest.map(|newest| u64::from(newest.id.number())),
+                last_image: known.newest.map(|newest| u64::from(newest.number)),
                 last_saved_unix_seconds: known.newest.map(|newest| newest.saved_unix_seconds),
                 every_seconds: self.images_config.every.map(|every| every.as_secs()),
                 failure: known.failure,
-                to_fetch_bytes: absent_blocks * BLOCK_BYTES as u64,
+                to_fetch_bytes: self.set.absent_blocks() * BLOCK_BYTES as u64,
             }),
         }
     }
@@ -58,7 +57,10 @@ impl Durable {
     }
 
     fn journal_status(&self) -> Option<JournalStatus> {
-        let status = self.journal()?.status();
+        if !self.set.has_journal() {
+            return None;
+        }
+        let status = self.journal().status();
         let slowness = status.writing_for.filter(|&time| time >= SLOW_WRITE_MIN).map(|time| {
             format!("the disk has not finished a write for {:.1} s", time.as_secs_f64())
         });
@@ -82,23 +84,14 @@ impl Durable {
     }
 
     fn at_risk(&self) -> AtRisk {
-        let mut at_risk = AtRisk::default();
-        for volume in self.engine.volumes() {
-            match volume.durability() {
-                Durability::Ram => at_risk.ram_bytes += volume.written_bytes(),
-                Durability::Image => at_risk.image_bytes += unsaved_bytes(&volume),
-                Durability::Journal => {
-                    at_risk.journal_bytes += volume.unjournaled_blocks() * BLOCK_BYTES as u64;
-                }
-            }
+        let lost = |class: Durability| {
+            let losses = self.set.hold_up().losses;
+            losses.iter().find(|loss| loss.class == class).map_or(0, |loss| loss.lost_bytes)
+        };
+        AtRisk {
+            ram_bytes: lost(Durability::Ram),
+            image_bytes: lost(Durability::Image),
+            journal_bytes: lost(Durability::Journal),
         }
-        at_risk
-    }
-}
-
-fn unsaved_bytes(volume: &Volume) -> u64 {
-    match volume.image_base() {
-        Some(_) => volume.unsaved_blocks() * BLOCK_BYTES as u64,
-        None => volume.written_bytes(),
     }
 }

@@ -9,7 +9,7 @@ use api::{
 use image::{ImageSummary, ImageVolumeKind, ListedImage, OpenImage};
 use volume::Durability;
 
-use crate::durable::{self, SaveWish};
+use crate::durable;
 use crate::service::Service;
 use crate::tasks::{Progress, TaskEnd};
 
@@ -42,14 +42,10 @@ impl Service {
             let detail = format!("a label has {} bytes at most", image::LABEL_BYTES_MAX);
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("label"));
         }
-        let wish = SaveWish {
-            also: request.also.clone(),
-            label: request.label.clone(),
-            ..SaveWish::default()
-        };
+        let (also, label) = (request.also.clone(), request.label.clone());
         let durable = Arc::clone(&self.durable);
         self.tasks.begin(TaskKind::ImageSave, "all volumes", move |progress| {
-            let saved = durable.save(&wish, progress).map_err(durable::ended)?;
+            let saved = durable.save(&also, &label, progress).map_err(durable::ended)?;
             Ok(TaskResult {
                 image: Some(saved.number),
                 moved_bytes: saved.bytes_written,
@@ -65,7 +61,7 @@ impl Service {
         number: u64,
         request: &ImageRestore,
     ) -> Result<Task, Problem> {
-        let image = Arc::new(self.durable.open_image(number).map_err(problem)?);
+        let image = self.durable.open_image(number).map_err(problem)?;
         let wanted = self.choose(&image, request)?;
         if let Some(number) = self.durable.fetching() {
             let detail = format!(
@@ -85,13 +81,12 @@ impl Service {
                     return Err(problem.in_field("volumes"));
                 }
             }
-            let volumes = self.durable.restore(&image, &wanted).map_err(problem)?;
+            let volumes = self.durable.restore(number, &wanted).map_err(problem)?;
             for volume in volumes {
                 tracing::info!(volume = volume.name(), number, "volume restored from an image");
                 self.catalog.add(volume);
             }
         }
-        self.durable.commit_table().map_err(problem)?;
         let durable = Arc::clone(&self.durable);
         self.tasks.begin(TaskKind::ImageFetch, format!("image {number}"), move |progress| {
             let begun = Instant::now();
@@ -119,12 +114,12 @@ impl Service {
         })
     }
 
-    /// Indexes of the volumes to restore, and the names that they are to have.
+    /// Names of the volumes to restore, and those that they are to have.
     fn choose(
         &self,
         image: &OpenImage,
         request: &ImageRestore,
-    ) -> Result<Vec<(usize, String)>, Problem> {
+    ) -> Result<Vec<(String, String)>, Problem> {
         let records = image.volumes();
         let chosen: Vec<usize> = match &request.volumes {
             None => (0..records.len())
@@ -141,11 +136,10 @@ impl Service {
                 })
                 .collect::<Result<_, _>>()?,
         };
+        let name_of = |index: usize| records[index].name.clone();
         match (&request.name, &chosen[..]) {
-            (None, _) => {
-                Ok(chosen.iter().map(|&index| (index, records[index].name.clone())).collect())
-            }
-            (Some(name), &[index]) => Ok(vec![(index, name.clone())]),
+            (None, _) => Ok(chosen.iter().map(|&index| (name_of(index), name_of(index))).collect()),
+            (Some(name), &[index]) => Ok(vec![(name_of(index), name.clone())]),
             (Some(_), _) => {
                 let detail = "a name goes with exactly one volume";
                 Err(Problem::new(ProblemKind::InvalidField, detail).in_field("name"))

@@ -8,7 +8,7 @@ use volume::{Durability, Volume};
 
 use crate::events::unix_seconds;
 use crate::service::volumes::{parse_name, sector_bytes};
-use crate::service::{Service, images, refusals};
+use crate::service::{Service, refusals};
 
 /// Runs in the answer to one comparison; who wants more asks on.
 const DIFF_RUN_COUNT_MAX: usize = 10_000;
@@ -143,7 +143,6 @@ impl Service {
     /// A volume has contents that no flush has made durable: an image is to have them.
     fn note_new_contents(&self, volume: &Volume) -> Result<(), Problem> {
         if volume.durability() == Durability::Journal {
-            self.durable.ready_journal().map_err(images::problem)?;
             self.durable.want_image();
         }
         self.tell_journal(volume.durability())

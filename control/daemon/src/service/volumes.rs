@@ -6,7 +6,6 @@ use api::{Problem, ProblemKind, SectorBytes, VolumeCreate, VolumePatch};
 use block_device::{BlockDevice, SectorSize};
 use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
 
-use crate::durable::SaveWish;
 use crate::service::images::{self, api_durability, engine_durability};
 use crate::service::{Devices, Service, refusals};
 
@@ -127,29 +126,19 @@ impl Service {
             let problem = Problem::new(ProblemKind::HostFailed, cause);
             Err(problem.in_field("durability"))
         };
-        match self.durable.ready_journal() {
-            Err(error) => refuse(format!("there is no journal: {error:#}")),
-            Ok(_) => match self.durable.journal_failure() {
-                Some(cause) => refuse(format!("the journal cannot be written: {cause}")),
-                None => Ok(()),
-            },
+        match self.durable.journal_failure() {
+            Some(cause) => refuse(format!("the journal cannot be written: {cause}")),
+            None => Ok(()),
         }
     }
 
-    /// What has to be done before a volume's class changes. What the journal alone has of it must
-    /// be in an image, under the new class, before the journal forgets the volume.
+    /// What has to be done before a volume's class changes.
     fn prepare_class(&self, volume: &Volume, class: api::Durability) -> Result<(), Problem> {
         let (before, after) = (volume.durability(), engine_durability(class));
         if before == after {
             return Ok(());
         }
         self.check_journal(class)?;
-        if before == Durability::Journal {
-            let classes = [(volume.id(), after)].into_iter().collect();
-            let wish = SaveWish { classes, ..SaveWish::default() };
-            let saved = self.durable.save(&wish, &image::Unwatched);
-            saved.map_err(|error| images::problem(error).in_field("durability"))?;
-        }
         if after == Durability::Journal {
             self.durable.want_image();
         }
@@ -183,7 +172,8 @@ impl Service {
             tracing::warn!(cause, "the journal cannot be told of a change yet");
             return Ok(());
         }
-        self.durable.commit_table().map_err(images::problem)
+        let noted = self.durable.set().note_volumes();
+        noted.map_err(|error| images::problem(error.into()))
     }
 
     fn resize(

@@ -4,7 +4,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use block_device::{BlockDevice, DeviceErrorKind};
-use durable_set::{DurableError, DurableSet, DurableSpec, Opened, SaveExtent, SaveRequest};
+use durable_set::{
+    DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
+};
 use image::{FolderStore, Saved, Unwatched};
 use journal::{JournalOptions, SystemClock};
 use powercut::Disk;
@@ -33,7 +35,7 @@ impl House {
         let disk = Disk::new(DISK_BYTES);
         let engine = open_pool(&folder, "region");
         let (set, opened) = open_set(&disk, &engine, 1).expect("nothing is there");
-        assert!(matches!(opened, Opened::New), "{opened:?}");
+        assert!(matches!(opened.how, Opened::New), "{opened:?}");
         Self { folder, disk, engine, set, openings: 1 }
     }
 
@@ -131,7 +133,7 @@ impl House {
         self.engine = engine;
         self.set = set;
         std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
-        opened
+        opened.how
     }
 }
 
@@ -147,7 +149,7 @@ fn open_set(
     disk: &Disk,
     engine: &Arc<Engine>,
     writer: u8,
-) -> Result<(DurableSet, Opened), DurableError> {
+) -> Result<(DurableSet, Opening), DurableError> {
     let folder = disk.folder();
     let images = FolderStore::new(&*folder.folder("images").expect("the disk works"));
     let spec = DurableSpec {

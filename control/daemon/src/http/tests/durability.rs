@@ -131,13 +131,11 @@ async fn a_class_is_changed_while_the_volume_is_in_use() {
     }
 }
 
-#[tokio::test]
-async fn a_journal_that_cannot_be_made_is_a_clear_refusal() {
-    let house = House::new();
-    std::fs::write(house.dir.path().join("journal"), "in the way").expect("a file");
-    let body = r#"{"name": "a", "size": "1MiB", "durability": "journal"}"#;
-    let answer = house.ask("POST", "/v1/volumes", body).await;
-    answer.refused("host_failed", Some("durability"));
-    assert!(answer.problem().detail.contains("journal"), "{answer:?}");
-    assert_eq!(house.get("/v1/volumes").await.json(200), json!([]));
+#[test]
+fn a_journal_that_cannot_be_made_is_a_clear_refusal() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let place = dir.path().join("journal");
+    std::fs::write(&place, "in the way").expect("a file");
+    let error = House::in_dir(dir).err().expect("there is no place for a journal");
+    assert!(format!("{error:#}").contains(&place.display().to_string()), "{error:#}");
 }

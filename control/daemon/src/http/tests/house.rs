@@ -45,6 +45,11 @@ pub(super) struct Answer {
 impl House {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        Self::in_dir(dir).expect("an empty disk")
+    }
+
+    /// Fails if journal and images cannot be opened there.
+    pub(super) fn in_dir(dir: tempfile::TempDir) -> anyhow::Result<Self> {
         let spec = RegionSpec { path: dir.path().join("region"), size_bytes: POOL_BYTES };
         let region = Region::open_growable(&spec, CAPACITY_BYTES).expect("memory for a small pool");
         let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
@@ -61,9 +66,8 @@ impl House {
             journal: &journal_config(dir.path()),
             images: &images_config(dir.path()),
             pool_path: &spec.path,
-        });
+        })?;
         let tasks = Arc::<Tasks>::default();
-        let durable = durable.expect("an empty disk");
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
         let watch = PoolWatch::new(THRESHOLDS_PERCENT.to_vec(), Arc::clone(&events));
         let service = Arc::new(Service::new(Parts {
@@ -83,7 +87,7 @@ impl House {
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
         }));
-        Self { service, devices, _keeper: keeper, dir }
+        Ok(Self { service, devices, _keeper: keeper, dir })
     }
 
     /// Sends a request; an empty body is none.
