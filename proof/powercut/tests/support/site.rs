@@ -87,7 +87,7 @@ impl Site {
             writer: u128::from(disk.now().0),
             fresh_id: *b"power-cut proof!",
         };
-        let (set, opened) = DurableSet::open(&engine, spec)?;
-        Ok((Self { disk: disk.clone(), engine, set, memory }, opened))
+        let (set, opening) = DurableSet::open(&engine, spec)?;
+        Ok((Self { disk: disk.clone(), engine, set, memory }, opening.how))
     }
 }
