@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod cargo;
+mod failures;
 mod house;
 mod progress;
 mod stuck;

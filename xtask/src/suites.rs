@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::cargo::{Executable, ExecutableKind};
+use crate::failures;
 use crate::progress::{Progress, clock};
 use crate::stuck;
 
@@ -38,6 +39,21 @@ impl Counts {
     }
 }
 
+/// What came of everything that was run.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub counts: Counts,
+    /// What to say at the end of what failed.
+    pub failures: Vec<String>,
+}
+
+impl Outcome {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.counts.add(other.counts);
+        self.failures.extend(other.failures);
+    }
+}
+
 /// How suites are run.
 pub(crate) struct Runner {
     /// Where each suite's output goes.
@@ -49,11 +65,11 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Runs all `suites` and says how each went.
-    pub(crate) fn run_all(&self, suites: &[Executable]) -> Result<Counts> {
+    pub(crate) fn run_all(&self, suites: &[Executable]) -> Result<Outcome> {
         fs::create_dir_all(&self.log_folder)
             .with_context(|| format!("cannot create {}", self.log_folder.display()))?;
         let mut progress = Progress::new(suites.len());
-        let mut total = Counts::default();
+        let mut total = Outcome::default();
         for suite in suites {
             progress.step(&suite.name);
             total.add(self.run(suite)?);
@@ -62,7 +78,7 @@ impl Runner {
         Ok(total)
     }
 
-    fn run(&self, suite: &Executable) -> Result<Counts> {
+    fn run(&self, suite: &Executable) -> Result<Outcome> {
         let log_path = self.log_folder.join(format!("{}.log", suite.name.replace('/', "-")));
         let start = Instant::now();
         let ended = self.run_into(suite, &log_path)?;
@@ -74,11 +90,13 @@ impl Runner {
         for line in log.lines().filter(|line| is_remark(line)) {
             eprintln!("  {line}");
         }
+        let mut failures = Vec::new();
         if counts.failed > 0 {
             show_end(&log);
             eprintln!("  {ended:?}; the whole output is in {}", log_path.display());
+            failures = failures::summary(&suite.name, &log);
         }
-        Ok(counts)
+        Ok(Outcome { counts, failures })
     }
 
     fn run_into(&self, suite: &Executable, log_path: &Path) -> Result<Ended> {

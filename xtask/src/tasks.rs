@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cargo::{self, Executable, ExecutableKind};
 use crate::house::{self, House};
 use crate::progress::{Progress, clock};
-use crate::suites::{Counts, Runner};
+use crate::suites::{Counts, Outcome, Runner};
 use crate::tidy;
 
 /// A suite that takes longer hangs.
@@ -57,14 +57,14 @@ pub(crate) fn check() -> Result<()> {
     progress.step("build the unit tests");
     let suites = cargo::build(&root, &["test", "--workspace", "--no-run", "--lib", "--bins"], &[])?;
     progress.step("unit tests");
-    conclude(runner(&root, SUITE_TIME_LIMIT).run_all(&suites)?)
+    conclude(&runner(&root, SUITE_TIME_LIMIT).run_all(&suites)?)
 }
 
 pub(crate) fn test(filter: &str) -> Result<()> {
     let root = house::root();
     let mut progress = Progress::new(6);
     // A broken rule of the house is a failure like others, and no reason not to look for them.
-    let mut counts = counted(lint(&root, &mut progress));
+    let mut outcome = counted(lint(&root, &mut progress));
     progress.step("build the programs");
     let programs = cargo::build(&root, &["build", "--workspace", "--bins"], &[])?;
     progress.step("build the tests");
@@ -75,9 +75,9 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     suites.retain(|suite| suite.name.contains(filter));
     ensure!(!suites.is_empty(), "no suite has {filter:?} in its name");
     let runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
-    counts.add(runner.run_all(&suites)?);
+    outcome.add(runner.run_all(&suites)?);
     eprintln!("everything took {}", clock(progress.elapsed()));
-    conclude(counts)
+    conclude(&outcome)
 }
 
 pub(crate) fn soak() -> Result<()> {
@@ -93,7 +93,7 @@ pub(crate) fn soak() -> Result<()> {
             runner.variables.push((name.into(), count.into()));
         }
     }
-    conclude(runner.run_all(&suites)?)
+    conclude(&runner.run_all(&suites)?)
 }
 
 /// Every suite by the quick profile, and the page that shows it.
@@ -212,17 +212,22 @@ fn command_as_root(path: &PathBuf) -> Command {
     command
 }
 
-fn counted(result: Result<()>) -> Counts {
+fn counted(result: Result<()>) -> Outcome {
     match result {
-        Ok(()) => Counts { passed: 1, failed: 0 },
+        Ok(()) => Outcome { counts: Counts { passed: 1, failed: 0 }, ..Outcome::default() },
         Err(error) => {
             eprintln!("{error:#}");
-            Counts { passed: 0, failed: 1 }
+            let failures = vec![format!("failed: {error:#}")];
+            Outcome { counts: Counts { passed: 0, failed: 1 }, failures }
         }
     }
 }
 
-fn conclude(counts: Counts) -> Result<()> {
+fn conclude(outcome: &Outcome) -> Result<()> {
+    for line in &outcome.failures {
+        eprintln!("{line}");
+    }
+    let counts = outcome.counts;
     eprintln!("{} passed, {} failed", counts.passed, counts.failed);
     if counts.failed > 0 {
         bail!("{} tests failed", counts.failed);

@@ -1,0 +1,83 @@
+//! What is said of failed tests once more at the very end, where nobody has to look for it.
+//!
+//! Reads the output of libtest: a section `---- NAME stdout ----` for each failed test, then the
+//! list of their names.
+
+/// How much of a failed test's output is repeated; all of it stays in the suite's log.
+const LINES_MAX: usize = 25;
+
+/// A few lines on each failed test in a suite's `log`; on the end of the log when it names none, as
+/// of a suite that died or ran out of time.
+pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
+    let lines: Vec<_> = log.lines().collect();
+    let mut said = Vec::new();
+    for name in names(&lines) {
+        said.push(format!("failed: {suite}: {name}"));
+        said.extend(section(&lines, name).iter().take(LINES_MAX).map(|line| format!("  | {line}")));
+    }
+    if said.is_empty() {
+        said.push(format!("failed: {suite}, which names no test; its last lines:"));
+        let end = &lines[lines.len().saturating_sub(LINES_MAX)..];
+        said.extend(end.iter().map(|line| format!("  | {line}")));
+    }
+    said
+}
+
+/// The names in the last list of failures.
+fn names<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let Some(start) = lines.iter().rposition(|line| *line == "failures:") else {
+        return Vec::new();
+    };
+    let listed = lines[start + 1..].iter().map_while(|line| line.strip_prefix("    "));
+    listed.collect()
+}
+
+/// What a test printed.
+fn section<'a>(lines: &'a [&'a str], name: &str) -> &'a [&'a str] {
+    let title = format!("---- {name} stdout ----");
+    let Some(start) = lines.iter().position(|line| **line == *title) else { return &[] };
+    let rest = &lines[start + 1..];
+    let length = rest.iter().position(|line| line.starts_with("---- ") || *line == "failures:");
+    &rest[..length.unwrap_or(rest.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "\
+test a ... ok
+test b ... FAILED
+
+successes:
+
+successes:
+    a
+
+failures:
+
+---- b stdout ----
+thread 'b' panicked at src/lib.rs:3:5:
+it broke
+
+failures:
+    b
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored
+";
+
+    #[test]
+    fn failed_tests_are_named_with_what_they_printed() {
+        let said = summary("nbd/clients", LOG);
+        assert_eq!(said[0], "failed: nbd/clients: b");
+        assert_eq!(said[1], "  | thread 'b' panicked at src/lib.rs:3:5:");
+        assert_eq!(said[2], "  | it broke");
+    }
+
+    #[test]
+    fn a_suite_that_died_shows_its_end() {
+        let said = summary("nbd/clients", "test a ... ok\nSIGSEGV\n");
+        assert!(said[0].starts_with("failed: nbd/clients, which names no test"));
+        assert_eq!(said.last().map(String::as_str), Some("  | SIGSEGV"));
+    }
+}
