@@ -1,0 +1,112 @@
+//! What every way to a device must do, checked through a real client of that way.
+//!
+//! A [`Subject`] is a client's view of one device. [`check`] runs every case on it and panics with
+//! the names of those that do not hold. The device must be the suite's alone: it is written
+//! over, and must have [`SIZE_BYTES_MIN`] at least.
+//!
+//! The suite knows no protocol. What a protocol cannot express its subject says in [`Abilities`];
+//! cases that need it are left out, and the count that [`check`] returns says so.
+
+mod direct;
+mod file;
+mod ordering;
+mod pattern;
+mod ranges;
+mod refusals;
+mod subject;
+mod zeroing;
+
+pub use direct::Direct;
+pub use file::FileSubject;
+pub use subject::{Abilities, Refusal, Subject};
+
+use std::panic::{self, AssertUnwindSafe};
+
+use crate::range::ByteRange;
+use subject::Ground;
+
+/// The smallest device that the cases fit on.
+pub const SIZE_BYTES_MIN: u64 = 16 << 20;
+
+/// One property of a device.
+struct Case {
+    name: &'static str,
+    /// Whether a subject can express what the case needs.
+    fits: fn(Abilities) -> bool,
+    run: fn(&Ground<'_>),
+}
+
+const fn always(_: Abilities) -> bool {
+    true
+}
+
+const fn zeroes(abilities: Abilities) -> bool {
+    abilities.zeroes
+}
+
+const fn discards(abilities: Abilities) -> bool {
+    abilities.discards
+}
+
+const CASES: &[Case] = &[
+    Case { name: "what is written is read back", fits: always, run: ranges::written_is_read },
+    Case { name: "neighbours of a write stay", fits: always, run: ranges::neighbours_stay },
+    Case { name: "the ends are reached", fits: always, run: ranges::ends_are_reached },
+    Case { name: "long requests are whole", fits: always, run: ranges::long_requests_are_whole },
+    Case { name: "behind the end is refused", fits: always, run: refusals::behind_the_end },
+    Case { name: "a crossing write is refused whole", fits: refuses, run: refusals::crossing },
+    Case { name: "zeroes read as zeros", fits: zeroes, run: zeroing::zeroes_read_as_zeros },
+    Case { name: "discarded blocks read as zeros", fits: discards, run: zeroing::discarded },
+    Case { name: "zeroed blocks take new bytes", fits: zeroes, run: zeroing::written_again },
+    Case { name: "a flush changes nothing", fits: always, run: ordering::flush_changes_nothing },
+    Case { name: "an acknowledged write is seen", fits: always, run: ordering::writes_are_seen },
+    Case { name: "blocks are never torn", fits: always, run: ordering::blocks_are_never_torn },
+    Case { name: "overlapping writes mix blocks only", fits: always, run: ordering::overlaps },
+    Case { name: "neighbours write at once", fits: always, run: ordering::neighbours_at_once },
+    Case { name: "random requests follow a model", fits: always, run: ordering::random_requests },
+];
+
+const fn refuses(abilities: Abilities) -> bool {
+    abilities.refuses_whole
+}
+
+/// Runs every case that the subject can express, and returns how many those were. `seed` decides
+/// bytes and places. Panics with the names of those that do not hold; what they found is printed
+/// before.
+#[track_caller]
+pub fn check(subject: &dyn Subject, seed: u64) -> usize {
+    let (ran, failed) = run(subject, seed);
+    assert!(failed.is_empty(), "of {ran} cases these do not hold (seed {seed}): {failed:?}");
+    ran
+}
+
+/// Runs every case that the subject can express: how many, and the names of those that failed.
+pub fn run(subject: &dyn Subject, seed: u64) -> (usize, Vec<&'static str>) {
+    assert!(!subject.is_read_only(), "a read-only device has a check of its own");
+    let ground = Ground::new(subject, seed);
+    let abilities = subject.abilities();
+    let cases = CASES.iter().filter(|case| (case.fits)(abilities));
+    let failed = cases.clone().filter(|case| {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&ground)));
+        outcome.is_err()
+    });
+    let failed = failed.map(|case| case.name).collect();
+    (cases.count(), failed)
+}
+
+/// Checks that a device which takes no changes refuses them all, and that what it holds is the
+/// same before and after.
+pub fn check_read_only(subject: &dyn Subject) {
+    assert!(subject.is_read_only(), "the device says that it takes no changes");
+    refusals::read_only(&Ground::new(subject, 0));
+}
+
+/// How many cases there are for a subject that can express everything.
+pub fn case_count() -> usize {
+    CASES.len()
+}
+
+/// Bytes from `start` on.
+fn range(start: u64, length: usize) -> ByteRange {
+    ByteRange::new(start, length as u64)
+}

@@ -1,0 +1,49 @@
+//! Bytes that a number decides, and what to say when others are found.
+
+/// A number that depends on all bits of another one (the finaliser of `SplitMix64`, by Steele, Lea
+/// and Flood, 2014).
+pub(super) fn scramble(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// A number below `bound`.
+pub(super) fn below(number: u64, bound: usize) -> usize {
+    let wide = u128::from(scramble(number)) * bound as u128;
+    usize::try_from(wide >> 64).expect("it is below a usize")
+}
+
+/// Bytes without a zero among them, so that none passes for a hole.
+pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let words = (0..length.div_ceil(8) as u64).map(|index| scramble(seed ^ scramble(index)));
+    let mut bytes: Vec<u8> =
+        words.flat_map(|word| (word | 0x0101_0101_0101_0101).to_le_bytes()).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+/// A block all of whose words are one stamp.
+pub(super) fn stamped(stamp: u64, length: usize) -> Vec<u8> {
+    stamp.to_le_bytes().repeat(length / 8)
+}
+
+/// The one stamp of a block.
+#[track_caller]
+pub(super) fn stamp_of(block: &[u8]) -> u64 {
+    let words = block.as_chunks::<8>().0;
+    let other = words.iter().position(|word| *word != words[0]);
+    assert_eq!(other, None, "the block holds two writes: {:?} and others", words[0]);
+    u64::from_le_bytes(words[0])
+}
+
+#[track_caller]
+pub(super) fn check_same(offset: u64, found: &[u8], expected: &[u8]) {
+    assert_eq!(found.len(), expected.len());
+    if let Some(place) = found.iter().zip(expected).position(|(one, other)| one != other) {
+        let (found, expected) = (found[place], expected[place]);
+        let at = offset + place as u64;
+        panic!("byte {at} ({place} bytes into the read) is {found:#04x}, not {expected:#04x}");
+    }
+}
