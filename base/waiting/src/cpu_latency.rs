@@ -252,17 +252,23 @@ mod tests {
         assert_eq!(wishes(&file), []);
     }
 
+    /// Goal: what was asked for is taken back, each time.
+    /// Method: two spells of traffic. A busy machine may keep the test from bringing any for so
+    /// long that one spell is several, so wishes are not counted.
     #[test]
     fn lasting_traffic_makes_the_wish_and_silence_takes_it_back() {
         let file = NamedTempFile::new().expect("a file");
         let request = request_on(&file);
-        for round in 1..=2 {
+        for _ in 0..2 {
             bring_traffic_until_held(&request);
-            assert_eq!(wishes(&file).len(), 2 * round - 1);
             wait_until("silence takes it back", || request.state() == CpuLatencyState::Released);
         }
-        assert_eq!(wishes(&file), [LOW_US, ANY_LATENCY_US, LOW_US, ANY_LATENCY_US]);
         wait_until("the thread sleeps", || request.shared.is_asleep.load(Ordering::SeqCst));
+        let wishes = wishes(&file);
+        assert!(wishes.len() >= 4, "{wishes:?}");
+        let (pairs, rest) = wishes.as_chunks();
+        assert!(rest.is_empty(), "{wishes:?}");
+        assert!(pairs.iter().all(|pair| *pair == [LOW_US, ANY_LATENCY_US]), "{wishes:?}");
     }
 
     #[test]
