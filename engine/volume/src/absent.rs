@@ -13,7 +13,7 @@ use codec::{BLOCK_BYTES, Block};
 use page_store::{Entry, EntryKind, Purpose};
 
 use crate::hooks::{FetchedPages, Found, SourceError, SourceErrorKind};
-use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::map::{LEAF_BLOCKS, leaf_of};
 use crate::read::EntryCursor;
 use crate::volume::{Volume, pieces};
 
@@ -184,24 +184,22 @@ impl Volume {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
-        let _held = self.shared.locks.lock_block(self.id(), block);
-        let _moves = self.hold_moves();
-        let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return Ok(()) };
-        let index = index_in_leaf(block);
-        let still = store.entry(&pinned, node, index).kind() == EntryKind::Absent(number);
-        if !still || self.is_gone() {
-            return Ok(());
-        }
-        let page =
-            lane.store_page(&pinned, contents, self.policy(), || self.purpose(Purpose::NewData));
-        let page = page.map_err(|_| DeviceErrorKind::NoSpace)?;
-        let is_untried = page.entry().is_untried();
-        self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
-        self.move_to(&mut lane, (node, index), page);
-        if is_untried {
-            self.untried_leaves.mark(leaf_of(block));
-        }
-        Ok(())
+        let is_absent = |entry: Entry| entry.kind() == EntryKind::Absent(number);
+        let mut result = Ok(());
+        self.reword_block(&mut lane, &pinned, (block, is_absent), |lane, at| {
+            let purpose = || self.purpose(Purpose::NewData);
+            match lane.store_page(&pinned, contents, self.policy(), purpose) {
+                Ok(page) => {
+                    let is_untried = page.entry().is_untried();
+                    self.move_to(lane, at, page);
+                    if is_untried {
+                        self.untried_leaves.mark(leaf_of(block));
+                    }
+                }
+                Err(_) => result = Err(DeviceErrorKind::NoSpace),
+            }
+        });
+        result
     }
 
     /// What a block holds cannot be had any more: reads of it fail until it is overwritten.
@@ -209,31 +207,14 @@ impl Volume {
         let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
         // A pattern first, so that the block has an entry of the volume's own.
         self.write_zeroes(range, Zeroes::KeepAllocated)?;
-        self.replace_if(block, |kind| kind == EntryKind::Fill(0));
+        self.lose_if(block, |entry| entry.kind() == EntryKind::Fill(0));
         Ok(())
     }
 
     /// The contents of a block that is absent under this number cannot be had any more: reads of it
     /// fail until it is overwritten.
     pub fn lose_block(&self, block: u64, number: u64) {
-        self.replace_if(block, |kind| kind == EntryKind::Absent(number));
-    }
-
-    /// Says that what a block holds is lost, if it is of the kind that is expected.
-    fn replace_if(&self, block: u64, is_expected: impl Fn(EntryKind) -> bool) {
-        let store = &self.shared.store;
-        let mut lane = store.lane();
-        let pinned = store.pin();
-        let _held = self.shared.locks.lock_block(self.id(), block);
-        let _moves = self.hold_moves();
-        let Some(node) = self.find_leaf(&pinned, leaf_of(block)) else { return };
-        let index = index_in_leaf(block);
-        let still = is_expected(store.entry(&pinned, node, index).kind());
-        if still && !self.is_gone() {
-            self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
-            let old = lane.clear(node, index, Entry::damaged());
-            self.note_change(&lane, old, Entry::damaged());
-        }
+        self.lose_if(block, |entry| entry.kind() == EntryKind::Absent(number));
     }
 }
 

@@ -252,9 +252,10 @@ struct Exchange<'work, 'store> {
 impl Exchange<'_, '_> {
     /// Lets the entry keep its page.
     fn keep(&mut self, place: Place, entry: Entry) {
-        self.if_unchanged(place, entry, |exchange, (node, index)| {
-            let (old, new) = exchange.lane.settle_tried(node, index);
-            exchange.volume.note_change(exchange.lane, old, new);
+        let volume = self.volume;
+        self.if_unchanged(place, entry, |lane, (node, index)| {
+            let (old, new) = lane.settle_tried(node, index);
+            volume.note_change(lane, old, new);
         });
     }
 
@@ -265,11 +266,11 @@ impl Exchange<'_, '_> {
         entry: Entry,
         (compressor, shrunk): (&Compressor, Shrunk),
     ) -> Result<(), NoSpace> {
-        let page = self.lane.store_shrunk(self.pinned, compressor, shrunk)?;
-        let mut page = Some(page);
-        self.if_unchanged(place, entry, |exchange, at| {
+        let volume = self.volume;
+        let mut page = Some(self.lane.store_shrunk(self.pinned, compressor, shrunk)?);
+        self.if_unchanged(place, entry, |lane, at| {
             if let Some(page) = page.take() {
-                exchange.volume.move_to(exchange.lane, at, page);
+                volume.move_to(lane, at, page);
             }
         });
         if let Some(page) = page {
@@ -278,29 +279,18 @@ impl Exchange<'_, '_> {
         Ok(())
     }
 
-    /// Changes an entry with its block locked, if it still says what it did when its page was
-    /// tried. The attempt's reference keeps the page: the same entry means the same contents.
+    /// Changes an entry, if it still says what it did when its page was tried. The attempt's
+    /// reference keeps the page: the same entry means the same contents.
     fn if_unchanged(
         &mut self,
         place: Place,
         entry: Entry,
-        change: impl FnOnce(&mut Self, (NodeRef, usize)),
+        change: impl FnOnce(&mut Lane<'_>, (NodeRef, usize)),
     ) {
-        let volume = self.volume;
-        let (shared, pinned) = (&volume.shared, self.pinned);
-        if volume.is_gone() {
-            return;
-        }
         let block = place.leaf * LEAF_BLOCKS + place.index as u64;
-        let _held = shared.locks.lock_block(volume.id(), block);
-        let _moves = volume.hold_moves();
-        let Some(node) = volume.map.find_leaf(&shared.store, pinned, place.leaf) else { return };
         // Marks of what stable storage lacks may come and go meanwhile.
-        let now = shared.store.entry(pinned, node, place.index);
-        if now.without(Marks::ALL) == entry.without(Marks::ALL) {
-            shared.sweep.before_change(volume, pinned, place.leaf, node);
-            change(self, (node, place.index));
-            self.settled += 1;
-        }
+        let is_same = |now: Entry| now.without(Marks::ALL) == entry.without(Marks::ALL);
+        let changed = self.volume.reword_block(self.lane, self.pinned, (block, is_same), change);
+        self.settled += usize::from(changed);
     }
 }

@@ -98,14 +98,11 @@ impl Evacuation {
         for index in hits {
             let mut lane = shared.store.lane();
             let pinned = shared.store.pin();
-            if volume.is_gone() {
-                return;
-            }
             let block = leaf * LEAF_BLOCKS + index as u64;
-            let _held = shared.locks.lock_block(volume.id(), block);
-            let _moves = volume.hold_moves();
-            let Some(node) = volume.map.find_leaf(&shared.store, &pinned, leaf) else { return };
-            self.move_page(volume, &mut lane, &pinned, (node, index));
+            let is_hit = |entry| shared.store.is_in_victim(entry);
+            volume.reword_block(&mut lane, &pinned, (block, is_hit), |lane, at| {
+                self.move_page(volume, lane, &pinned, at);
+            });
         }
     }
 
@@ -119,9 +116,6 @@ impl Evacuation {
     ) {
         let store = &volume.shared.store;
         let entry = store.entry(pinned, node, index);
-        if !store.is_in_victim(entry) {
-            return;
-        }
         // Two entries of one page may differ in the mark.
         let name = entry.name();
         let known = self.moved.get(&name).and_then(|page| lane.share(page));

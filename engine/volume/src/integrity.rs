@@ -12,8 +12,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef, Purpose};
-use sync::Pinned;
+use page_store::{Entry, NODE_ENTRY_COUNT, NewPage, Purpose};
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::Engine;
@@ -231,7 +230,8 @@ impl Volume {
     fn mend(&self, block: u64, page: &NewPage) {
         let copy = self.shared.right_copy(self, block, page);
         let is_healed = copy.is_some_and(|contents| self.heal_block(block, page, &contents));
-        if is_healed || self.give_up_block(block, page) {
+        let names_page = |entry: Entry| entry.name() == page.entry().name();
+        if is_healed || self.lose_if(block, names_page) {
             let report = DamageReport { volume: self.name(), block, is_healed };
             self.shared.integrity.report(report);
         }
@@ -243,13 +243,15 @@ impl Volume {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
-        let Ok(new) = lane.store_page(&pinned, contents, self.policy(), || Purpose::Overwrite)
+        let Ok(new) =
+            lane.store_page(&pinned, contents, self.policy(), || self.purpose(Purpose::Overwrite))
         else {
             return false;
         };
+        let is_untried = new.entry().is_untried();
+        let names_page = |entry: Entry| entry.name() == page.entry().name();
         let mut new = Some(new);
-        let is_untried = new.as_ref().is_some_and(|new| new.entry().is_untried());
-        self.change_named(&mut lane, &pinned, (block, page), |lane, at| {
+        self.reword_block(&mut lane, &pinned, (block, names_page), |lane, at| {
             if let Some(new) = new.take() {
                 self.move_to(lane, at, new);
             }
@@ -265,40 +267,6 @@ impl Volume {
                 }
                 true
             }
-        }
-    }
-
-    /// Says that a block's contents are lost. Returns whether it named the page until now.
-    fn give_up_block(&self, block: u64, page: &NewPage) -> bool {
-        let store = &self.shared.store;
-        let mut lane = store.lane();
-        let pinned = store.pin();
-        let mut is_changed = false;
-        self.change_named(&mut lane, &pinned, (block, page), |lane, (node, index)| {
-            let old = lane.clear(node, index, Entry::damaged());
-            self.counts.change(lane.index(), old, Entry::damaged());
-            is_changed = true;
-        });
-        is_changed
-    }
-
-    /// Changes what a block names, to the same or to nothing, if it still names the page.
-    fn change_named(
-        &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        (block, page): (u64, &NewPage),
-        change: impl FnOnce(&mut Lane<'_>, (NodeRef, usize)),
-    ) {
-        let leaf = leaf_of(block);
-        let _held = self.shared.locks.lock_block(self.id(), block);
-        let _moves = self.hold_moves();
-        let Some(node) = self.find_leaf(pinned, leaf).filter(|_| !self.is_gone()) else { return };
-        let index = index_in_leaf(block);
-        let now = self.shared.store.entry(pinned, node, index);
-        if now.name() == page.entry().name() {
-            self.shared.sweep.before_change(self, pinned, leaf, node);
-            change(lane, (node, index));
         }
     }
 }

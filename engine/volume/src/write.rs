@@ -150,8 +150,33 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives an entry another page of the same contents: what it lacks stays so. The caller holds
-    /// the block, and the leaf has been seen by the sweep.
+    /// Says in another way what a block holds, if its entry still is what is expected: in a leaf
+    /// that others may share too, where all that do so come one after the other. Returns whether it
+    /// was. Who publishes something new owns the leaf instead ([`Volume::hold_own_block`]).
+    pub(crate) fn reword_block(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (block, is_expected): (u64, impl FnOnce(Entry) -> bool),
+        reword: impl FnOnce(&mut Lane<'_>, (NodeRef, usize)),
+    ) -> bool {
+        let leaf = leaf_of(block);
+        let _held = self.shared.locks.lock_block(self.id(), block);
+        let _moves = self.hold_moves();
+        let Some(node) = self.find_leaf(pinned, leaf).filter(|_| !self.is_gone()) else {
+            return false;
+        };
+        let index = index_in_leaf(block);
+        if !is_expected(self.shared.store.entry(pinned, node, index)) {
+            return false;
+        }
+        self.shared.sweep.before_change(self, pinned, leaf, node);
+        reword(lane, (node, index));
+        true
+    }
+
+    /// Gives an entry another page of the same contents: what it lacks stays so. For
+    /// [`Volume::reword_block`].
     pub(crate) fn move_to(
         &self,
         lane: &mut Lane<'_>,
@@ -162,6 +187,18 @@ impl Volume {
         let new = page.entry().with(marks);
         let old = lane.replace(node, index, page, marks);
         self.note_change(lane, old, new);
+    }
+
+    /// Says that what a block holds is lost, if its entry still is what is expected. Returns
+    /// whether it was.
+    pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(Entry) -> bool) -> bool {
+        let store = &self.shared.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        self.reword_block(&mut lane, &pinned, (block, is_expected), |lane, (node, index)| {
+            let old = lane.clear(node, index, Entry::damaged());
+            self.note_change(lane, old, Entry::damaged());
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use support::Pool;
-use volume::{DamageReport, Engine, Healer, Reduction, Volume, VolumeSpec};
+use volume::{CapacityClass, DamageReport, Engine, Healer, Reduction, Volume, VolumeSpec};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -104,6 +104,26 @@ fn a_damaged_page_is_healed_from_a_copy() {
     assert_eq!(scrub(&engine), 1);
     assert_eq!(engine.take_damage_reports(), [report("one", 3, true)]);
     assert!(read(&volume, 3) == Ok(noise(1)));
+}
+
+#[test]
+fn what_a_guaranteed_volume_loses_or_gets_back_is_still_claimed_for_it() {
+    let pool = Pool::new(32 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(vec![(1, noise(2))]))));
+    let name = "sure".parse().expect("a good name");
+    let capacity = CapacityClass::Guaranteed;
+    let spec = VolumeSpec { capacity, ..VolumeSpec::new(name, 8 * MIB) };
+    let volume = engine.create_volume(spec).expect("it fits");
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("it is guaranteed");
+    let claimed = || engine.usage().claimed_bytes;
+    assert_eq!(claimed(), 8 * MIB - 2 * BLOCK);
+    pool.flip_bit_in(&noise(1)[500..600]);
+    pool.flip_bit_in(&noise(2)[500..600]);
+    assert_eq!(scrub(&engine), 2);
+    assert_eq!(claimed(), 8 * MIB - BLOCK, "one is lost, and one was healed");
+    volume.write(0, &noise(1)).expect("it is guaranteed");
+    assert_eq!(claimed(), 8 * MIB - 2 * BLOCK);
 }
 
 #[test]
