@@ -6,7 +6,7 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use codec::BLOCK_BYTES;
 use journal::{Change, Refusal, Replay, VolumeRecord};
-use volume::{Durability, Engine, ShrinkPolicy, Volume, VolumeSpec};
+use volume::{Durability, Engine, ShrinkPolicy, Volume, VolumeError, VolumeSpec};
 
 /// Blocks of a pattern written at a time.
 const FILL_BLOCKS: usize = 64;
@@ -43,7 +43,7 @@ impl<'engine> EngineReplay<'engine> {
         let gone: Vec<u64> = self.volumes.keys().copied().filter(|id| !ids.contains(id)).collect();
         for id in gone {
             if let Some(volume) = self.volumes.remove(&id) {
-                self.delete(&volume)?;
+                delete_with_snapshots(self.engine, &volume)?;
             }
         }
         for record in table {
@@ -51,7 +51,7 @@ impl<'engine> EngineReplay<'engine> {
             if let Ok(volume) = self.engine.volume(&record.name)
                 && !ids.contains(&volume.id())
             {
-                self.delete(&volume)?;
+                delete_with_snapshots(self.engine, &volume)?;
             }
             if let Some(volume) = self.volumes.get(&record.id)
                 && volume.name() != record.name
@@ -62,17 +62,6 @@ impl<'engine> EngineReplay<'engine> {
             }
         }
         Ok(())
-    }
-
-    /// Deletes a volume with its snapshots.
-    fn delete(&self, volume: &Volume) -> Result<(), Refusal> {
-        let name = volume.name();
-        for snapshot in volume.snapshot_list() {
-            let full_name = snapshot.name();
-            let (_, own_name) = full_name.rsplit_once('@').ok_or("a snapshot has two names")?;
-            self.engine.delete_snapshot(&name, own_name)?;
-        }
-        Ok(self.engine.delete_volume(&name)?)
     }
 
     fn bring_up(&mut self, record: &VolumeRecord) -> Result<(), Refusal> {
@@ -148,6 +137,15 @@ impl Replay for EngineReplay<'_> {
         }
         Ok(())
     }
+}
+
+/// Deletes a volume, its snapshots first.
+pub(crate) fn delete_with_snapshots(engine: &Engine, volume: &Volume) -> Result<(), VolumeError> {
+    let name = volume.name();
+    for snapshot in volume.snapshot_list() {
+        engine.delete_snapshot(&name, &snapshot.snapshot_name())?;
+    }
+    engine.delete_volume(&name)
 }
 
 fn fill(volume: &Volume, range: ByteRange, pattern: u32) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ use volume::{Durability, Engine, PageSource, SetId, Volume};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::healer::ImageHealer;
+use crate::replay::delete_with_snapshots;
 use crate::restore::{Restored, restore, restore_as};
 use crate::status::Speeds;
 
@@ -357,9 +358,7 @@ fn name_of(id: SetId) -> String {
 fn clear(engine: &Engine) -> Result<(), DurableError> {
     engine.set_page_source(None);
     for volume in engine.volumes() {
-        let name = volume.name();
-        engine
-            .delete_volume(&name)
+        delete_with_snapshots(engine, &volume)
             .map_err(DurableError::volume("begin the restore again after a kill"))?;
     }
     Ok(())

@@ -237,9 +237,27 @@ fn a_restore_that_was_killed_begins_again() {
     volume.write(0, &noise(1)).expect("there is room");
     volume.flush().expect("the disk works");
     drop(volume);
-    house.begin_restore_and_kill();
+    house.begin_restore_and_kill(&[]);
     assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
     assert_eq!(house.engine.volumes().len(), 1);
+}
+
+#[test]
+fn a_restore_that_was_killed_with_snapshots_made_begins_again() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    let name = "snap".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 1).expect("there is room");
+    volume.write(0, &noise(2)).expect("there is room");
+    house.save();
+    drop(volume);
+    house.begin_restore_and_kill(&["snap", "other"]);
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(2)));
+    let snapshots = volume.snapshot_list();
+    assert_eq!(snapshots.len(), 1);
+    assert!(read(&snapshots[0], 0) == Ok(noise(1)));
 }
 
 #[test]

@@ -75,8 +75,8 @@ impl House {
         self.reopen()
     }
 
-    /// Memory is gone, and the process dies while it is restored.
-    pub(crate) fn begin_restore_and_kill(&mut self) {
+    /// Memory is gone, and the process dies while it is restored, with these snapshots made.
+    pub(crate) fn begin_restore_and_kill(&mut self, snapshots: &[&str]) {
         let path = self.folder.path().join("region");
         std::fs::remove_file(path).expect("the pool is there");
         let engine = open_pool(&self.folder, "region");
@@ -85,6 +85,10 @@ impl House {
         for name in ["one", "two"] {
             let spec = VolumeSpec::new(name.parse().expect("a good name"), 1 << 20);
             engine.create_volume(spec).expect("there is room");
+        }
+        for name in snapshots {
+            let name = name.parse().expect("a good name");
+            engine.create_snapshots(&["one"], &name, 1).expect("there is room");
         }
         drop(engine);
         self.reopen();
