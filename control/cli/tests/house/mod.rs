@@ -131,18 +131,24 @@ impl Drop for House {
     }
 }
 
-/// The daemon of this build, which cargo does not build for tests of another crate by itself.
+/// The daemon: from the folder that `MEMLANE_BIN_DIR` names, or else of this build, which cargo does
+/// not build for tests of another crate by itself.
 fn daemon_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_BIN_EXE_memlane")).parent().expect("a directory");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "daemon"]);
-        if dir.ends_with("release") {
-            build.arg("--release");
-        }
-        let built = build.status().expect("cargo runs");
-        assert!(built.success(), "the daemon cannot be built");
-        dir.join("memlaned")
+    PROGRAM.get_or_init(|| match std::env::var_os("MEMLANE_BIN_DIR") {
+        Some(folder) => Path::new(&folder).join("memlaned"),
+        None => build_daemon(),
     })
+}
+
+fn build_daemon() -> PathBuf {
+    let dir = Path::new(env!("CARGO_BIN_EXE_memlane")).parent().expect("a directory");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "daemon"]);
+    if dir.ends_with("release") {
+        build.arg("--release");
+    }
+    let built = build.status().expect("cargo runs");
+    assert!(built.success(), "the daemon cannot be built");
+    dir.join("memlaned")
 }
