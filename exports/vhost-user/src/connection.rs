@@ -1,0 +1,137 @@
+//! One front end from its coming to its going.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use vhost::vhost_user::message::FrontendReq;
+use vhost::vhost_user::{BackendReqHandler, Error, VhostUserProtocolFeatures};
+use waiting::Waiter;
+
+use crate::bench::{Bench, SharedBench};
+use crate::channel::{self, Header};
+use crate::export::{Shared, spawn};
+use crate::front::Front;
+use crate::worker::Worker;
+
+/// Between two attempts to free a worker whose front end does not take what it is told.
+const FREE_INTERVAL: Duration = Duration::from_millis(10);
+
+pub(crate) struct Connection {
+    socket: UnixStream,
+    handler: BackendReqHandler<Mutex<Front>>,
+    front: Arc<Mutex<Front>>,
+    benches: Vec<SharedBench>,
+    /// Nothing is sent: it ends when the last worker has.
+    workers: Receiver<()>,
+    number: u64,
+}
+
+impl Connection {
+    /// Starts the workers.
+    pub(crate) fn start(shared: &Shared, socket: UnixStream, number: u64) -> io::Result<Self> {
+        let worker_count = shared.worker_counters.len();
+        let slot_count = usize::from(shared.queue_count).div_ceil(worker_count);
+        let benches = (0..worker_count).map(|_| Bench::new(slot_count).map(Arc::new));
+        let benches = benches.collect::<io::Result<Vec<_>>>()?;
+        let (alive, workers) = mpsc::channel();
+        let [of_control, ..] = &shared.other_counters;
+        let front = Arc::new(Mutex::new(Front::new(
+            Arc::clone(&shared.device),
+            benches.clone(),
+            shared.queue_count,
+            Arc::clone(of_control),
+        )));
+        let handler = BackendReqHandler::from_stream(socket.try_clone()?, Arc::clone(&front));
+        let connection = Self { socket, handler, front, benches, workers, number };
+        for (bench, counters) in connection.benches.iter().zip(&shared.worker_counters) {
+            let worker = Worker {
+                bench: Arc::clone(bench),
+                desk: Arc::clone(&shared.desk),
+                server: shared.server(counters),
+                waiter: Waiter::new(Arc::clone(&shared.spin_permits), shared.spin_max),
+                connection: number,
+            };
+            if let Err(error) = spawn("vhost-serve", &alive, move || worker.run()) {
+                connection.benches.iter().for_each(|bench| bench.end());
+                return Err(error);
+            }
+        }
+        Ok(connection)
+    }
+
+    /// Does what the front end asks for until it goes, and then takes care that nothing is done for
+    /// it any more.
+    pub(crate) fn serve(mut self, shared: &Shared) {
+        tracing::debug!(number = self.number, "a front end has come");
+        let ended = loop {
+            match self.serve_message(shared) {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        match ended {
+            Some(error) if !shared.is_over() => {
+                tracing::warn!(%error, "the connection to a front end was ended");
+            }
+            _ => tracing::debug!(number = self.number, "a front end has gone"),
+        }
+        self.benches.iter().for_each(|bench| bench.end());
+        let calls = self.front().calls();
+        while self.workers.recv_timeout(FREE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            calls.iter().for_each(|call| call.clear());
+        }
+        shared.desk.forget(self.number);
+    }
+
+    /// Waits for one message and serves it; false when the front end has gone.
+    fn serve_message(&mut self, shared: &Shared) -> Result<bool, Error> {
+        let Some(header) = channel::look_at_header(&self.socket).map_err(Error::SocketError)?
+        else {
+            return Ok(false);
+        };
+        if self.serve_status(header).map_err(Error::SocketError)? {
+            return Ok(true);
+        }
+        let changes = match header.is(FrontendReq::SET_BACKEND_REQ_FD) {
+            true => channel::look_at_descriptor(&self.socket).map_err(Error::SocketError)?,
+            false => None,
+        };
+        match self.handler.handle_request() {
+            Ok(()) => {}
+            // It was told so if it wanted to be.
+            Err(Error::ReqHandlerError(_)) => return Ok(true),
+            Err(Error::Disconnected) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        // The library has seen that it is a socket.
+        changes.into_iter().for_each(|changes| shared.set_changes(UnixStream::from(changes)));
+        Ok(true)
+    }
+
+    /// Serves a message about the status of the device, which the library does not know.
+    fn serve_status(&self, header: Header) -> io::Result<bool> {
+        let (sets, gets) = (header.is(FrontendReq::SET_STATUS), header.is(FrontendReq::GET_STATUS));
+        if !(sets || gets) || !self.front().has_agreed_to(VhostUserProtocolFeatures::STATUS) {
+            return Ok(false);
+        }
+        let number = channel::receive_number(&self.socket, header)?;
+        if gets {
+            let status = self.front().status();
+            channel::send_number(&self.socket, header, status)?;
+        } else {
+            self.front().set_status(number);
+            if header.needs_reply() {
+                channel::send_number(&self.socket, header, 0)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn front(&self) -> MutexGuard<'_, Front> {
+        self.front.lock().expect("messages are served by one thread, which does not panic")
+    }
+}

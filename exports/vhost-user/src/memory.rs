@@ -1,0 +1,210 @@
+//! The memory of a virtual machine, as far as its front end shares it.
+//!
+//! Addresses come in two kinds: those of the guest, which descriptors use, and those of the front
+//! end's own process, which tell where rings lie. Everything in that memory may change at any
+//! moment; it is only ever copied.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use rustix::fs::{SealFlags, fcntl_add_seals, fstat, fstatfs};
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::mmap::MmapRegionError;
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap,
+    MmapRegion,
+};
+
+/// Regions of one front end, at most.
+pub(crate) const REGION_COUNT_MAX: usize = 256;
+
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+pub(crate) type Ram = GuestMemoryMmap<()>;
+
+/// Why memory was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MemoryError {
+    #[error("the memory is no memfd, nor a file on tmpfs or hugetlbfs; let the machine have such")]
+    NotMemory,
+    #[error("there are more than {REGION_COUNT_MAX} regions of memory")]
+    TooMany,
+    #[error("a region of {bytes} bytes ends behind the last address")]
+    EndsNowhere { bytes: u64 },
+    #[error("no region begins at guest address {address:#x} with {bytes} bytes")]
+    NoSuchRegion { address: u64, bytes: u64 },
+    #[error("{bytes} bytes from {offset} on are more than the memory's file has, or none")]
+    BehindEnd { offset: u64, bytes: u64 },
+    #[error("the memory's file cannot be examined")]
+    Examine(#[source] io::Error),
+    #[error("the memory cannot be mapped")]
+    Map(#[from] MmapRegionError),
+    #[error("regions of memory lie over each other")]
+    Arrange(#[from] GuestRegionCollectionError),
+}
+
+/// A region as a front end describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) guest_start: u64,
+    pub(crate) bytes: u64,
+    /// Where the front end has it.
+    pub(crate) front_start: u64,
+    pub(crate) file_offset: u64,
+}
+
+impl From<&VhostUserMemoryRegion> for Window {
+    fn from(region: &VhostUserMemoryRegion) -> Self {
+        Self {
+            guest_start: region.guest_phys_addr,
+            bytes: region.memory_size,
+            front_start: region.user_addr,
+            file_offset: region.mmap_offset,
+        }
+    }
+}
+
+/// All regions at one moment. Never changed: requests in flight keep the one that they began with.
+#[derive(Clone, Default)]
+pub(crate) struct MemoryMap {
+    windows: Vec<Window>,
+    ram: Arc<Ram>,
+}
+
+impl MemoryMap {
+    pub(crate) fn ram(&self) -> &Arc<Ram> {
+        &self.ram
+    }
+
+    /// This map and one region more.
+    pub(crate) fn with(&self, window: Window, file: File) -> Result<Self, MemoryError> {
+        if self.windows.len() >= REGION_COUNT_MAX {
+            return Err(MemoryError::TooMany);
+        }
+        let mapping = map_shared(file, window.file_offset, window.bytes)?;
+        let nowhere = || MemoryError::EndsNowhere { bytes: window.bytes };
+        window.front_start.checked_add(window.bytes).ok_or_else(nowhere)?;
+        let region = GuestRegionMmap::new(mapping, GuestAddress(window.guest_start));
+        let ram = self.ram.insert_region(Arc::new(region.ok_or_else(nowhere)?))?;
+        let mut windows = self.windows.clone();
+        windows.push(window);
+        Ok(Self { windows, ram: Arc::new(ram) })
+    }
+
+    /// This map without one of its regions.
+    pub(crate) fn without(&self, window: Window) -> Result<Self, MemoryError> {
+        let is_meant = |it: &Window| {
+            (it.guest_start, it.bytes, it.front_start)
+                == (window.guest_start, window.bytes, window.front_start)
+        };
+        if !self.windows.iter().any(is_meant) {
+            let (address, bytes) = (window.guest_start, window.bytes);
+            return Err(MemoryError::NoSuchRegion { address, bytes });
+        }
+        let (ram, _region) =
+            self.ram.remove_region(GuestAddress(window.guest_start), window.bytes)?;
+        let windows = self.windows.iter().copied().filter(|it| !is_meant(it)).collect();
+        Ok(Self { windows, ram: Arc::new(ram) })
+    }
+
+    /// The guest address of what the front end has at `front_address`.
+    pub(crate) fn guest_address(&self, front_address: u64) -> Option<GuestAddress> {
+        self.windows.iter().find_map(|window| {
+            let offset = front_address.checked_sub(window.front_start)?;
+            (offset < window.bytes).then(|| GuestAddress(window.guest_start + offset))
+        })
+    }
+}
+
+/// Maps memory that is shared with another process, which could otherwise take it away again: where
+/// the file allows that, it cannot shrink any more.
+pub(crate) fn map_shared(file: File, offset: u64, bytes: u64) -> Result<MmapRegion, MemoryError> {
+    let file_system = fstatfs(&file).map_err(|error| MemoryError::Examine(error.into()))?;
+    if ![TMPFS_MAGIC, HUGETLBFS_MAGIC].contains(&file_system.f_type) {
+        return Err(MemoryError::NotMemory);
+    }
+    if let Err(error) = fcntl_add_seals(&file, SealFlags::SHRINK) {
+        tracing::debug!(%error, "a front end could still shrink the memory that it shares");
+    }
+    let length = fstat(&file).map_err(|error| MemoryError::Examine(error.into()))?.st_size;
+    let end = offset.checked_add(bytes).filter(|end| *end <= u64::try_from(length).unwrap_or(0));
+    if bytes == 0 || end.is_none() {
+        return Err(MemoryError::BehindEnd { offset, bytes });
+    }
+    let bytes = usize::try_from(bytes).map_err(|_| MemoryError::EndsNowhere { bytes })?;
+    Ok(MmapRegion::from_file(FileOffset::new(file, offset), bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use vm_memory::Bytes;
+
+    const PAGE: u64 = 4096;
+
+    fn memory(bytes: u64) -> File {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create("test", flags).expect("a memfd"));
+        file.set_len(bytes).expect("it can grow");
+        file
+    }
+
+    fn window(guest_start: u64, pages: u64) -> Window {
+        let front_start = 0x7000_0000 + guest_start;
+        Window { guest_start, bytes: pages * PAGE, front_start, file_offset: 0 }
+    }
+
+    #[test]
+    fn addresses_of_the_front_end_become_those_of_the_guest() {
+        let map = MemoryMap::default().with(window(PAGE, 2), memory(2 * PAGE)).expect("memory");
+        assert_eq!(map.guest_address(0x7000_1010), Some(GuestAddress(0x1010)));
+        assert_eq!(map.guest_address(0x7000_0fff), None);
+        assert_eq!(map.guest_address(0x7000_3000), None);
+    }
+
+    #[test]
+    fn a_region_that_is_taken_away_stays_with_those_who_use_it() {
+        let first = MemoryMap::default().with(window(0, 1), memory(PAGE)).expect("memory");
+        let both = first.with(window(PAGE, 1), memory(PAGE)).expect("memory");
+        let ram = Arc::clone(both.ram());
+        let second = both.without(window(0, 1)).expect("it is there");
+        assert_eq!(second.guest_address(0x7000_0000), None);
+        ram.write_slice(b"late", GuestAddress(0)).expect("it is still mapped");
+        assert!(second.ram().write_slice(b"late", GuestAddress(0)).is_err());
+    }
+
+    #[track_caller]
+    fn check_refused(map: &MemoryMap, window: Window, file: File, expected: &str) {
+        let error = map.with(window, file).err().expect("it is refused");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn regions_that_cannot_be_are_refused() {
+        let map = MemoryMap::default().with(window(0, 2), memory(2 * PAGE)).expect("memory");
+        check_refused(&map, window(PAGE, 1), memory(PAGE), "over each other");
+        check_refused(&map, window(4 * PAGE, 2), memory(PAGE), "more than");
+        check_refused(&map, window(4 * PAGE, 0), memory(PAGE), "or none");
+        let far = Window { front_start: u64::MAX - 10, ..window(4 * PAGE, 1) };
+        check_refused(&map, far, memory(PAGE), "last address");
+        let file = tempfile_on_disk();
+        check_refused(&map, window(4 * PAGE, 1), file, "memfd");
+        assert!(map.without(window(PAGE, 1)).is_err());
+    }
+
+    /// `/proc` is no memory, and there everywhere.
+    fn tempfile_on_disk() -> File {
+        File::open("/proc/version").expect("the system tells its version")
+    }
+
+    #[test]
+    fn memory_that_can_be_sealed_cannot_shrink_any_more() {
+        let file = memory(PAGE);
+        let other = file.try_clone().expect("a descriptor");
+        let _map = MemoryMap::default().with(window(0, 1), file).expect("memory");
+        assert!(other.set_len(0).is_err());
+    }
+}

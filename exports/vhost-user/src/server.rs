@@ -1,0 +1,252 @@
+//! Requests in, calls of the device, answers out: what one thread needs to serve any request.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use block_device::{BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, Zeroes};
+use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP};
+use vm_memory::{Bytes, GuestAddress};
+
+use crate::memory::Ram;
+use crate::request::{Cursor, Operation, Request, SERIAL_BYTES, Span};
+use crate::traffic::Counters;
+
+/// Data of one call of the device. Longer requests take several.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// How a request ended, as its driver is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Done,
+    Failed,
+    Unsupported,
+}
+
+impl Status {
+    fn code(self) -> u8 {
+        let code = match self {
+            Self::Done => VIRTIO_BLK_S_OK,
+            Self::Failed => VIRTIO_BLK_S_IOERR,
+            Self::Unsupported => VIRTIO_BLK_S_UNSUPP,
+        };
+        u8::try_from(code).expect("codes are small")
+    }
+
+    /// Tells the driver. Memory that is gone is the guest's own doing.
+    pub(crate) fn put(self, ram: &Ram, address: GuestAddress) {
+        if let Err(error) = ram.write_obj(self.code(), address) {
+            tracing::debug!(%error, "a status has no place in the guest's memory any more");
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) status: Status,
+    /// Bytes written for the driver, without the status.
+    pub(crate) bytes: u32,
+}
+
+/// Serves requests to one device on one thread.
+pub(crate) struct Server {
+    device: Arc<dyn BlockDevice>,
+    serial: [u8; SERIAL_BYTES],
+    counters: Arc<Counters>,
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        serial: [u8; SERIAL_BYTES],
+        counters: Arc<Counters>,
+    ) -> Self {
+        // Memory that is not touched is not taken.
+        Self { device, serial, counters, buffer: vec![0; PIECE_BYTES] }
+    }
+
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        self.device.as_ref()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Does what `request` asks for. Waits as long as calls of the device do.
+    pub(crate) fn serve(&mut self, ram: &Ram, request: &Request) -> Outcome {
+        let mut bytes = 0;
+        let result = match &request.operation {
+            Operation::Read(range) => {
+                self.counters.reads.add(1);
+                let result = self.read(ram, *range, &request.data);
+                if result.is_ok() {
+                    bytes = range.length;
+                    self.counters.bytes_read.add(range.length);
+                }
+                result
+            }
+            Operation::Write(range) => {
+                self.counters.writes.add(1);
+                let result = self.write(ram, *range, &request.data);
+                if result.is_ok() {
+                    self.counters.bytes_written.add(range.length);
+                }
+                result
+            }
+            Operation::Flush => {
+                self.counters.flushes.add(1);
+                self.device.flush().map_err(Failure::from)
+            }
+            Operation::Identify => {
+                let copied = Cursor::new(&request.data).copy_out(ram, &self.serial);
+                bytes = copied.as_ref().map_or(0, |count| *count as u64);
+                copied.map(|_| ()).map_err(|_| Failure::MemoryGone)
+            }
+            Operation::Discard(spans) => {
+                self.counters.discards.add(1);
+                self.each(spans, |device, span| device.discard(span.range))
+            }
+            Operation::WriteZeroes(spans) => {
+                self.counters.zeroes.add(1);
+                self.each(spans, |device, span| {
+                    let zeroes = if span.may_unmap { Zeroes::Unmap } else { Zeroes::KeepAllocated };
+                    device.write_zeroes(span.range, zeroes)
+                })
+            }
+            Operation::Unsupported => Err(Failure::Unsupported),
+            Operation::Invalid(reason) => Err(Failure::Invalid(reason)),
+        };
+        self.judge(result, bytes)
+    }
+
+    /// Makes what was acknowledged durable, for requests that wait for that; counts them.
+    pub(crate) fn flush(&self, request_count: u64) -> Outcome {
+        self.counters.flushes.add(request_count);
+        self.judge(self.device.flush().map_err(Failure::from), 0)
+    }
+
+    fn judge(&self, result: Result<(), Failure>, bytes: u64) -> Outcome {
+        let status = match result {
+            Ok(()) => Status::Done,
+            Err(failure) => {
+                self.counters.errors.add(1);
+                tracing::debug!(%failure, "a guest's request failed");
+                match failure {
+                    Failure::Unsupported => Status::Unsupported,
+                    Failure::Device(_) | Failure::Invalid(_) | Failure::MemoryGone => {
+                        Status::Failed
+                    }
+                }
+            }
+        };
+        Outcome { status, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+    }
+
+    fn read(
+        &mut self,
+        ram: &Ram,
+        range: ByteRange,
+        data: &[crate::chain::Segment],
+    ) -> Result<(), Failure> {
+        let mut cursor = Cursor::new(data);
+        for piece in pieces(range) {
+            let mut copied = Ok(());
+            let mut copy = |slices: &[IoSlice<'_>]| {
+                copied =
+                    slices.iter().try_for_each(|slice| cursor.copy_out(ram, slice).map(|_| ()));
+            };
+            let scratch = &mut self.buffer[..scratch_bytes(piece)];
+            self.device.read_in_place(piece, scratch, &mut copy)?;
+            copied.map_err(|_| Failure::MemoryGone)?;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ram: &Ram,
+        range: ByteRange,
+        data: &[crate::chain::Segment],
+    ) -> Result<(), Failure> {
+        let mut cursor = Cursor::new(data);
+        for piece in pieces(range) {
+            let length = usize::try_from(piece.length).expect("a piece is short");
+            // Copied first: what the guest changes meanwhile is not seen by the device.
+            let bytes = &mut self.buffer[..length];
+            let copied = cursor.copy_in(ram, bytes).map_err(|_| Failure::MemoryGone)?;
+            assert_eq!(copied, length, "a request has as much data as its range says");
+            self.device.write(piece.start, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn each(
+        &self,
+        spans: &[Span],
+        act: impl Fn(&dyn BlockDevice, &Span) -> Result<(), DeviceError>,
+    ) -> Result<(), Failure> {
+        let device = self.device.as_ref();
+        spans.iter().try_for_each(|span| act(device, span).map_err(Failure::from))
+    }
+}
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    #[error("it asks for nothing that the disk can do")]
+    Unsupported,
+    #[error("it cannot be: {0}")]
+    Invalid(&'static str),
+    #[error("its memory is not shared any more")]
+    MemoryGone,
+}
+
+/// A range in pieces that the buffer holds, cut between blocks, so that none is written in two.
+fn pieces(range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let (mut start, mut left) = (range.start, range.length);
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let room = PIECE_BYTES as u64 - start % BLOCK_BYTES as u64;
+        let piece = ByteRange::new(start, left.min(room));
+        // A range that ends behind the last address is refused by the device, at its first piece.
+        start = start.wrapping_add(piece.length);
+        left -= piece.length;
+        Some(piece)
+    })
+}
+
+/// Room for a piece, rounded out to whole blocks.
+fn scratch_bytes(piece: ByteRange) -> usize {
+    let before = piece.start % BLOCK_BYTES as u64;
+    let bytes = (before + piece.length).next_multiple_of(BLOCK_BYTES as u64);
+    usize::try_from(bytes).expect("a piece is short")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_pieces(start: u64, length: u64, expected: &[(u64, u64)]) {
+        let found: Vec<_> =
+            pieces(ByteRange::new(start, length)).map(|it| (it.start, it.length)).collect();
+        assert_eq!(found, expected);
+        assert!(pieces(ByteRange::new(start, length)).all(|it| scratch_bytes(it) <= PIECE_BYTES));
+    }
+
+    #[test]
+    fn long_ranges_are_cut_between_blocks() {
+        const MIB: u64 = 1 << 20;
+        check_pieces(0, 0, &[]);
+        check_pieces(512, 512, &[(512, 512)]);
+        check_pieces(0, MIB + 512, &[(0, MIB), (MIB, 512)]);
+        check_pieces(512, MIB, &[(512, MIB - 512), (MIB, 512)]);
+        check_pieces(u64::MAX - 511, 512, &[(u64::MAX - 511, 512)]);
+    }
+}

@@ -1,0 +1,158 @@
+//! A thread that serves rings: takes requests, serves them, answers; waits as `waiting` says.
+//!
+//! What may wait for a disk or for an image goes to the desk, so that the requests behind it do not
+//! wait along.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::MutexGuard;
+use std::task::Poll;
+
+use block_device::{BlockDevice, WriteCache};
+use waiting::Waiter;
+
+use crate::bench::{Bench, Rings, SharedBench, Ticket};
+use crate::desk::{Desk, Errand};
+use crate::request::{Operation, Request};
+use crate::ring::{Ring, Take, Taken};
+use crate::server::{Server, Status};
+
+/// Requests of one ring that are served before the next one has its turn.
+const REQUESTS_PER_TURN: u32 = 32;
+
+/// Discards and zeroing of more than this are left to the desk.
+const LONG_SPAN_BYTES: u64 = 4 << 20;
+
+pub(crate) struct Worker {
+    pub(crate) bench: SharedBench,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) server: Server,
+    pub(crate) waiter: Waiter,
+    /// Names the connection at the desk.
+    pub(crate) connection: u64,
+}
+
+/// Who does a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    AtOnce,
+    /// At once, and then it waits for a flush.
+    Through,
+    Flush,
+    Long,
+}
+
+impl Worker {
+    pub(crate) fn run(mut self) {
+        let bench = Arc::clone(&self.bench);
+        let mut rings = bench.lock();
+        let mut taken = Taken::default();
+        while !bench.is_over() {
+            rings = bench.let_in(rings);
+            bench.give_answers(&mut rings);
+            let count = self.serve_turn(&mut rings, &mut taken);
+            if count > 0 {
+                self.waiter.gather(count);
+            }
+            self.wait(&bench, &mut rings);
+        }
+    }
+
+    /// Serves some requests of each ring; returns how many.
+    fn serve_turn(&mut self, rings: &mut Rings, taken: &mut Taken) -> u32 {
+        let mut count = 0;
+        let is_write_through = rings.is_write_through;
+        for (index, slot) in rings.slots.iter_mut().enumerate() {
+            let run = slot.run;
+            let Some(ring) = slot.open_ring() else { continue };
+            for _ in 0..REQUESTS_PER_TURN {
+                match ring.take(taken) {
+                    Take::Nothing => break,
+                    Take::Nonsense => self.server.counters().errors.add(1),
+                    Take::Request => {
+                        let ticket = Ticket { slot: index, run, head: taken.head };
+                        let way = way_of(&taken.request, self.server.device(), is_write_through);
+                        self.serve(way, ticket, ring, taken);
+                    }
+                }
+                count += 1;
+                if self.bench.has_news() {
+                    break;
+                }
+            }
+            ring.signal();
+        }
+        count
+    }
+
+    fn serve(&mut self, way: Way, ticket: Ticket, ring: &mut Ring, taken: &mut Taken) {
+        match way {
+            Way::AtOnce => {
+                let outcome = self.server.serve(ring.ram(), &taken.request);
+                ring.answer(ticket.head, outcome);
+            }
+            Way::Through => {
+                let outcome = self.server.serve(ring.ram(), &taken.request);
+                if outcome.status == Status::Done {
+                    self.desk.flush(self.errand(ticket, ring, taken));
+                } else {
+                    ring.answer(ticket.head, outcome);
+                }
+            }
+            Way::Flush => self.desk.flush(self.errand(ticket, ring, taken)),
+            Way::Long => self.desk.serve(self.errand(ticket, ring, taken)),
+        }
+    }
+
+    fn errand(&self, ticket: Ticket, ring: &Ring, taken: &mut Taken) -> Errand {
+        Errand {
+            bench: Arc::clone(&self.bench),
+            connection: self.connection,
+            ticket,
+            request: std::mem::take(&mut taken.request),
+            ram: Arc::clone(ring.ram()),
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self, bench: &Bench, rings: &mut MutexGuard<'_, Rings>) {
+        // One of the two closures runs at a time, which the compiler cannot know.
+        let rings = RefCell::new(&mut **rings);
+        let poll = || match bench.has_news() || rings.borrow().has_work() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
+        let sleep = || {
+            let rings = &mut **rings.borrow_mut();
+            let mut has_more = false;
+            for slot in &mut rings.slots {
+                has_more |= slot.open_ring().is_some_and(Ring::listen);
+            }
+            if !has_more && !bench.has_news() {
+                bench.sleep(rings);
+            }
+            for slot in &mut rings.slots {
+                slot.open_ring().into_iter().for_each(Ring::stop_listening);
+            }
+        };
+        self.waiter.wait(poll, sleep);
+    }
+}
+
+fn way_of(request: &Request, device: &dyn BlockDevice, is_write_through: bool) -> Way {
+    match &request.operation {
+        Operation::Flush if device.write_cache() == WriteCache::Volatile => Way::Flush,
+        Operation::Read(_) if device.data_may_be_away() => Way::Long,
+        Operation::Write(_) | Operation::Discard(_) | Operation::WriteZeroes(_) => {
+            let is_through = is_write_through && device.write_cache() == WriteCache::Volatile;
+            let is_long = request.span_bytes() > LONG_SPAN_BYTES || device.data_may_be_away();
+            match (is_through, is_long) {
+                // Such a driver waits for a disk with each write: it may as well wait here.
+                (true, _) => Way::Through,
+                (false, true) => Way::Long,
+                (false, false) => Way::AtOnce,
+            }
+        }
+        _ => Way::AtOnce,
+    }
+}

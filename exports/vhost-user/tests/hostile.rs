@@ -1,0 +1,174 @@
+//! Front ends and drivers that break the protocol harm only themselves.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use front_end::{Ask, Descriptor, Driver, FrontEnd, Options, Status};
+use support::{Exported, MemoryDevice, PATIENCE, SERIAL, wait_until};
+
+const MIB: usize = 1 << 20;
+
+fn machine(exported: &Exported) -> FrontEnd {
+    FrontEnd::connected(Options::default(), &exported.socket()).expect("the export is there")
+}
+
+/// Whether the export serves the next front end.
+#[track_caller]
+fn check_alive(exported: &Exported) {
+    let mut machine = machine(exported);
+    machine.driver().submit(Ask::Identify).expect("there is room");
+    let answer = machine.driver().wait(PATIENCE).expect("an answer");
+    assert_eq!((answer.status, &answer.data[..]), (Status::Done, &SERIAL[..]));
+}
+
+fn errors(exported: &Exported) -> u64 {
+    exported.export().traffic().errors
+}
+
+/// Offers chains whose first descriptor is 200, which no slot has, and waits until the export has
+/// dropped each.
+#[track_caller]
+fn check_dropped(chains: &[&[Descriptor]]) {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut machine = machine(&exported);
+    for chain in chains {
+        let before = errors(&exported);
+        for (index, descriptor) in (200..).zip(*chain) {
+            machine.driver().put_descriptor(index, *descriptor).expect("inside");
+        }
+        machine.driver().offer(200).expect("inside");
+        wait_until("the chain is dropped", || errors(&exported) > before);
+        machine.driver().poll().expect_err("an answer comes that no slot waits for");
+    }
+    // The ring itself is well.
+    machine.driver().submit(Ask::Identify).expect("there is room");
+    assert_eq!(machine.driver().wait(PATIENCE).expect("an answer").data, SERIAL);
+    machine.disconnect();
+    check_alive(&exported);
+}
+
+const NEXT: u16 = Descriptor::NEXT;
+const WRITE: u16 = Descriptor::WRITE;
+const INDIRECT: u16 = Descriptor::INDIRECT;
+
+const fn descriptor(address: u64, bytes: u32, flags: u16, next: u16) -> Descriptor {
+    Descriptor { address, bytes, flags, next }
+}
+
+#[test]
+fn chains_that_go_in_circles_are_dropped() {
+    check_dropped(&[
+        &[descriptor(0, 16, NEXT, 200)],
+        &[descriptor(0, 16, NEXT, 201), descriptor(0, 1, NEXT | WRITE, 201)],
+        &[descriptor(0, u32::MAX, NEXT, 201), descriptor(0, u32::MAX, NEXT, 200)],
+    ]);
+}
+
+#[test]
+fn chains_that_lead_outside_are_dropped() {
+    check_dropped(&[
+        &[descriptor(0, 16, NEXT, u16::MAX)],
+        &[descriptor(u64::MAX - 8, 16, NEXT, 201), descriptor(0, 1, WRITE, 0)],
+        &[descriptor(1 << 40, 16, NEXT, 201), descriptor(0, 1, WRITE, 0)],
+        &[descriptor(0, 16, NEXT, 201), descriptor(1 << 40, 1, WRITE, 0)],
+        &[descriptor(0, 16, NEXT, 201), descriptor(u64::MAX, u32::MAX, WRITE, 0)],
+        &[descriptor(u64::MAX - 15, 4096, INDIRECT, 0)],
+    ]);
+}
+
+#[test]
+fn chains_without_what_a_request_needs_are_dropped() {
+    check_dropped(&[
+        &[descriptor(0, 16, 0, 0)],
+        &[descriptor(0, 15, NEXT, 201), descriptor(0, 1, WRITE, 0)],
+        &[descriptor(0, 1, WRITE, 0)],
+        &[descriptor(0, 0, NEXT, 201), descriptor(0, 0, WRITE, 0)],
+        &[descriptor(0, 1, NEXT | WRITE, 201), descriptor(0, 16, 0, 0)],
+        &[descriptor(0, 17, INDIRECT, 0)],
+        &[descriptor(0, 0, INDIRECT, 0)],
+        &[descriptor(0, 16, INDIRECT | NEXT, 201)],
+    ]);
+}
+
+/// A driver that breaks its ring is not served any more; the next front end is.
+#[track_caller]
+fn check_broken_ring(break_it: impl FnOnce(&mut Driver)) {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut machine = machine(&exported);
+    machine.driver().submit(Ask::Identify).expect("there is room");
+    machine.driver().wait(PATIENCE).expect("an answer");
+    break_it(machine.driver());
+    machine.driver().kick().expect("an event");
+    // Control messages are answered all the same.
+    machine.stop_queue(0).expect("it stops");
+    machine.disconnect();
+    check_alive(&exported);
+}
+
+#[test]
+fn a_ring_with_an_impossible_index_is_given_up() {
+    check_broken_ring(|driver| driver.set_available_index(9999).expect("inside"));
+}
+
+#[test]
+fn a_ring_that_offers_what_is_no_descriptor_is_given_up() {
+    check_broken_ring(|driver| driver.offer(u16::MAX).expect("inside"));
+}
+
+#[test]
+fn a_request_that_is_offered_twice_is_taken_once() {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut machine = machine(&exported);
+    exported.device.flushes.close();
+    let slot = machine.driver().submit(Ask::Flush).expect("there is room");
+    machine.driver().offer(slot * 4).expect("inside");
+    exported.device.flushes.open();
+    let answer = machine.driver().wait(PATIENCE).expect("an answer");
+    assert_eq!((answer.slot, answer.status), (slot, Status::Done));
+    machine.disconnect();
+    check_alive(&exported);
+}
+
+/// Sends bytes instead of messages.
+#[track_caller]
+fn check_garbage(bytes: &[u8]) {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut socket = UnixStream::connect(exported.socket()).expect("it listens");
+    socket.write_all(bytes).expect("there is room");
+    socket.shutdown(std::net::Shutdown::Write).expect("it is open");
+    // Whatever is answered, it ends.
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    let mut answer = Vec::new();
+    if let Err(error) = socket.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+    check_alive(&exported);
+}
+
+fn message(code: u32, flags: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("short");
+    let header = [code, flags, length].map(u32::to_le_bytes).concat();
+    [header, body.to_vec()].concat()
+}
+
+#[test]
+fn garbage_on_the_socket_ends_the_connection() {
+    check_garbage(&[]);
+    check_garbage(&[0xFF; 11]);
+    check_garbage(&[0xFF; 4096]);
+    check_garbage(&message(1, 1, &[]));
+    check_garbage(&message(9999, 1, &[]));
+    check_garbage(&message(1, 7, &[1; 64]));
+    // A table of memory without memory, rings that are none, a status that was not agreed on.
+    check_garbage(&message(5, 1, &[1; 8]));
+    check_garbage(&message(8, 1, &[0xFF; 8]));
+    check_garbage(&message(9, 1, &[0xFF; 40]));
+    check_garbage(&message(11, 1, &[0xFF; 8]));
+    check_garbage(&message(12, 1, &[0xFF; 8]));
+    check_garbage(&message(21, 1, &[]));
+    check_garbage(&message(24, 1, &[0xFF; 12]));
+    check_garbage(&message(31, 1, &[0xFF; 24]));
+    check_garbage(&message(39, 1, &[1; 8]));
+}
