@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use volume::{DamageReport, Engine};
+use volume::{CopyPlace, DamageReport, Engine};
 
 use crate::config::ScrubConfig;
 use crate::events::EventLog;
@@ -94,11 +94,15 @@ impl Walk {
 }
 
 fn tell(events: &EventLog, report: &DamageReport) {
-    let DamageReport { volume, block, is_healed } = report;
-    if *is_healed {
+    let DamageReport { volume, block, healed_from } = report;
+    if let Some(place) = healed_from {
+        let place = match place {
+            CopyPlace::Journal => "the journal",
+            CopyPlace::Image => "its image",
+        };
         let message = format!(
-            "memory was damaged: block {block} of {volume} was had again from its image; watch \
-             this host's memory"
+            "memory was damaged: block {block} of {volume} was healed from {place}, and nothing \
+             is lost; watch this host's memory"
         );
         events.warning("memory_healed", Some(volume), message);
     } else {
@@ -117,12 +121,15 @@ mod tests {
     #[test]
     fn damage_is_told_by_volume_and_block() {
         let events = EventLog::default();
-        for is_healed in [true, false] {
-            tell(&events, &DamageReport { volume: "db".to_owned(), block: 7, is_healed });
+        for healed_from in [Some(CopyPlace::Journal), Some(CopyPlace::Image), None] {
+            tell(&events, &DamageReport { volume: "db".to_owned(), block: 7, healed_from });
         }
         let told = events.after(0);
         let kinds: Vec<_> = told.iter().map(|event| &event.kind[..]).collect();
-        assert_eq!(kinds, ["memory_healed", "memory_damaged"]);
+        assert_eq!(kinds, ["memory_healed", "memory_healed", "memory_damaged"]);
+        let causes = ["from the journal", "from its image", "is lost"];
+        let is_told = told.iter().zip(causes).all(|(event, cause)| event.message.contains(cause));
+        assert!(is_told, "{told:?}");
         assert!(told.iter().all(|event| event.message.contains("block 7 of db")), "{told:?}");
         assert!(told.iter().all(|event| event.volume.as_deref() == Some("db")), "{told:?}");
     }

@@ -1,23 +1,47 @@
-//! Copies of damaged pages, from the images that volumes were saved in.
+//! Copies of damaged pages, from the journal and from the images that volumes were saved in.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use codec::Block;
 use image::{BlockRef, ImageId, ImageStore, LEAF_BLOCKS, OpenImage, PageNumber};
-use volume::{Healer, Volume};
+use journal::Journal;
+use volume::{CopyPlace, DamagedBlock, Healer};
 
-/// Looks damaged blocks up in the image that is their volume's base.
+/// Looks damaged pages up in the journal, and damaged blocks in the image that is their volume's
+/// base.
 #[derive(Debug)]
-pub(crate) struct ImageHealer {
+pub(crate) struct StableCopies {
+    journal: Arc<Journal>,
     store: Arc<dyn ImageStore>,
     /// The image that was looked at last.
     last: Mutex<Option<Arc<OpenImage>>>,
 }
 
-impl ImageHealer {
-    pub(crate) fn new(store: Arc<dyn ImageStore>) -> Self {
-        Self { store, last: Mutex::new(None) }
+impl StableCopies {
+    pub(crate) fn new(journal: Arc<Journal>, store: Arc<dyn ImageStore>) -> Self {
+        Self { journal, store, last: Mutex::new(None) }
+    }
+
+    /// The journal knows pages by their place in memory, as long as they stay there; a search finds
+    /// what was compressed or moved since, or written by an earlier run.
+    fn copy_in_journal(&self, damaged: &DamagedBlock<'_>, into: &mut Block) -> bool {
+        if damaged.journaled_page.is_some_and(|number| self.journal.copy_page(number, into)) {
+            return true;
+        }
+        let volume = damaged.volume;
+        let id = volume.origin_id().filter(|_| volume.is_snapshot()).unwrap_or(volume.id());
+        self.journal.copy_block(id, damaged.block, into)
+    }
+
+    fn copy_in_image(&self, damaged: &DamagedBlock<'_>, into: &mut Block) -> bool {
+        let Some(base) = damaged.volume.image_base() else { return false };
+        let Some(image) = ImageId::from_word(base.image).and_then(|id| self.image(id)) else {
+            return false;
+        };
+        let is_of_volume = |record: &image::ImageVolume| record.id == base.volume_id;
+        let Some(index) = image.volumes().iter().position(is_of_volume) else { return false };
+        page_of(&image, index, damaged.block).is_some_and(|page| image.fetch(page, into).is_ok())
     }
 
     fn image(&self, id: ImageId) -> Option<Arc<OpenImage>> {
@@ -32,15 +56,12 @@ impl ImageHealer {
     }
 }
 
-impl Healer for ImageHealer {
-    fn copy_of(&self, volume: &Volume, block: u64, into: &mut Block) -> bool {
-        let Some(base) = volume.image_base() else { return false };
-        let Some(image) = ImageId::from_word(base.image).and_then(|id| self.image(id)) else {
-            return false;
-        };
-        let is_of_volume = |record: &image::ImageVolume| record.id == base.volume_id;
-        let Some(index) = image.volumes().iter().position(is_of_volume) else { return false };
-        page_of(&image, index, block).is_some_and(|page| image.fetch(page, into).is_ok())
+impl Healer for StableCopies {
+    fn copy_of(&self, damaged: &DamagedBlock<'_>, place: CopyPlace, into: &mut Block) -> bool {
+        match place {
+            CopyPlace::Journal => self.copy_in_journal(damaged, into),
+            CopyPlace::Image => self.copy_in_image(damaged, into),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use storage::Folder;
 use volume::{Durability, Engine, PageSource, SetId, Volume};
 
 use crate::error::{DurableError, DurableErrorKind};
-use crate::healer::ImageHealer;
+use crate::healer::StableCopies;
 use crate::replay::delete_with_snapshots;
 use crate::restore::{Restored, restore, restore_as};
 use crate::status::Speeds;
@@ -125,7 +125,8 @@ impl DurableSet {
         });
         let journal = Arc::new(journal.map_err(DurableError::journal("open the journal"))?);
         journal.serve(engine);
-        engine.set_healer(Arc::new(ImageHealer::new(Arc::clone(&spec.images))));
+        let copies = StableCopies::new(Arc::clone(&journal), Arc::clone(&spec.images));
+        engine.set_healer(Arc::new(copies));
         let set = Self {
             engine: Arc::clone(engine),
             journal,

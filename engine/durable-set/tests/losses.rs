@@ -8,7 +8,7 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use durable_set::{DurableErrorKind, Opened, SaveExtent};
 use image::Unwatched;
 use support::{BLOCK, House, noise, read};
-use volume::{Durability, ShrinkPolicy};
+use volume::{CopyPlace, Durability, ShrinkPolicy};
 
 const MIB: u64 = 1 << 20;
 
@@ -318,8 +318,8 @@ fn damaged_memory_is_healed_from_the_image() {
     volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
     house.save();
     volume.write(BLOCK, &noise(3)).expect("there is room");
-    house.flip_bit_in_memory(&noise(1)[100..200]);
-    house.flip_bit_in_memory(&noise(3)[100..200]);
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    house.flip_bits_in_memory(&noise(3)[100..200]);
     let mut damaged = 0;
     loop {
         let scrubbed = house.engine.scrub();
@@ -332,8 +332,8 @@ fn damaged_memory_is_healed_from_the_image() {
     assert!(read(&volume, 0) == Ok(noise(1)), "the image has it");
     assert_eq!(read(&volume, 1), Err(DeviceErrorKind::Corrupt), "the image has older contents");
     let healed: Vec<_> =
-        house.engine.take_damage_reports().iter().map(|it| (it.block, it.is_healed)).collect();
-    assert_eq!(healed, [(0, true), (1, false)]);
+        house.engine.take_damage_reports().iter().map(|it| (it.block, it.healed_from)).collect();
+    assert_eq!(healed, [(0, Some(CopyPlace::Image)), (1, None)]);
 }
 
 #[test]

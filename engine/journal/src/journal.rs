@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
+use codec::Block;
 use storage::Folder;
 use sync::atomic::{AtomicBool, Ordering};
 use volume::{Durability, Engine, FlushTarget, HookError, Volume};
@@ -11,9 +12,11 @@ use volume::{Durability, Engine, FlushTarget, HookError, Volume};
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::SetId;
+use crate::known::KnownPages;
 use crate::log::Log;
 use crate::meter::{JournalStatus, Lengths, Meter, Outcome};
 use crate::options::{Clock, FailurePolicy, JournalOptions};
+use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
 use crate::rounds::{Lead, Rounds, Turn};
 use crate::shelf::Shelf;
@@ -41,6 +44,9 @@ pub struct Journal {
     clock: Arc<dyn Clock>,
     engine: Arc<OnceLock<Weak<Engine>>>,
     shelf: Arc<Shelf>,
+    known: Arc<Mutex<KnownPages>>,
+    /// Held by who searches for a block.
+    search: Mutex<()>,
     meter: Arc<Meter>,
     rounds: Rounds<Writer, Option<u64>, Outcome>,
     checkpoints: Mutex<Checkpoints>,
@@ -86,12 +92,15 @@ impl Journal {
         let log = Log::new(Arc::clone(&shelf), set_id, chain, covered, &options);
         let (engine, meter) = (Arc::new(OnceLock::new()), Arc::new(Meter::default()));
         meter.note_position(log.position());
+        let known = log.share_known();
         let writer = Writer::new(log, Arc::clone(&engine), Arc::clone(&meter), Arc::clone(&clock));
         Ok(Self {
             options,
             clock,
             engine,
             shelf,
+            known,
+            search: Mutex::new(()),
             meter,
             rounds: Rounds::new(writer),
             checkpoints: Mutex::default(),
@@ -182,6 +191,24 @@ impl Journal {
     /// The image of a checkpoint could not be saved: nothing is dropped.
     pub fn cancel_checkpoint(&self, position: Position) {
         self.forget_checkpoint(position);
+    }
+
+    /// Copies the contents of a page that memory has under this number and says to be in the
+    /// journal, with one read of the disk. `false` when it is not known where they are (it is of
+    /// [`JournalOptions::known_pages_max`] pages written since the journal was opened), when they
+    /// lie before the last checkpoint, or are damaged.
+    pub fn copy_page(&self, number: u64, into: &mut Block) -> bool {
+        let known = self.known.lock().expect("nobody panics with the pages locked");
+        let found = known.find_anywhere(number);
+        drop(known);
+        found.is_some_and(|known| read_known(&self.shelf, known, into))
+    }
+
+    /// Copies what the journal says last of a block. Searches it from its end on, through 512 MiB
+    /// at most; one search at a time. `false` when it has nothing there, or has it damaged.
+    pub fn copy_block(&self, volume_id: u64, block: u64, into: &mut Block) -> bool {
+        let _turn = self.search.lock().expect("nobody panics in a search");
+        read_latest(&self.shelf, volume_id, block, into)
     }
 
     /// Whether volumes of class `journal` should take writes: not while the policy is to be

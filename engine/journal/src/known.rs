@@ -30,10 +30,15 @@ impl KnownPages {
         Self { places: vec![free; count].into_boxed_slice(), floor: 0 }
     }
 
+    /// Where a page is that may be referred to.
     pub(crate) fn find(&self, name: u64) -> Option<Known> {
+        self.find_anywhere(name).filter(|known| known.at.segment >= self.floor)
+    }
+
+    /// The same, also below the floor: its segment may be gone.
+    pub(crate) fn find_anywhere(&self, name: u64) -> Option<Known> {
         let (found, known) = self.places[self.place(name)];
-        let is_it = found == name && known.length != 0 && known.at.segment >= self.floor;
-        is_it.then_some(known)
+        (found == name && known.length != 0).then_some(known)
     }
 
     pub(crate) fn note(&mut self, name: u64, known: Known) {
@@ -81,5 +86,6 @@ mod tests {
         pages.raise_floor(5);
         pages.raise_floor(3);
         assert_eq!((pages.find(1), pages.find(2)), (None, Some(known(5))));
+        assert_eq!(pages.find_anywhere(1), Some(known(4)), "it may still be there");
     }
 }

@@ -9,7 +9,8 @@
 //! It starts no thread: those who flush do the writing, and the owner calls [`Journal::tend`] now
 //! and then for what can be done ahead.
 //!
-//! Lock order: rounds, shelf, meter; none is held while the disk is waited for.
+//! Lock order: rounds, known pages, shelf, meter; none is held while the disk is waited for. Who
+//! searches for a lost block makes others wait that search too.
 #![forbid(unsafe_code)]
 
 mod chain;
@@ -21,6 +22,7 @@ mod known;
 mod log;
 mod meter;
 mod options;
+mod page_copy;
 mod reader;
 mod replay;
 mod rounds;

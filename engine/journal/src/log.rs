@@ -6,7 +6,7 @@
 //! another has taken its place.
 
 use std::io::IoSlice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use storage::AlignedBuffer;
 
@@ -42,7 +42,7 @@ pub(crate) struct Log {
     abandoned: u32,
     /// What is next goes to a new segment.
     wants_segment: bool,
-    known: KnownPages,
+    known: Arc<Mutex<KnownPages>>,
     head: AlignedBuffer,
 }
 
@@ -77,7 +77,7 @@ impl Log {
             // A run that began that many more has failed as often.
             abandoned: u32::try_from(abandoned).unwrap_or(u32::MAX),
             wants_segment: true,
-            known: KnownPages::new(options.known_pages_max),
+            known: Arc::new(Mutex::new(KnownPages::new(options.known_pages_max))),
             head: AlignedBuffer::new(),
         }
     }
@@ -86,8 +86,14 @@ impl Log {
         Position(self.next_sequence)
     }
 
-    pub(crate) fn known(&self) -> &KnownPages {
-        &self.known
+    /// Locked for a short time only, never while the disk is waited for.
+    pub(crate) fn known(&self) -> MutexGuard<'_, KnownPages> {
+        self.known.lock().expect("nobody panics with the pages locked")
+    }
+
+    /// The same for others than who writes.
+    pub(crate) fn share_known(&self) -> Arc<Mutex<KnownPages>> {
+        Arc::clone(&self.known)
     }
 
     /// How many blocks fit into a transaction whatever they hold, beside a volume table.
@@ -142,7 +148,7 @@ impl Log {
             self.wants_segment = true;
         }
         if let Some(end) = self.end {
-            self.known.raise_floor(end.number + u32::from(!is_fresh));
+            self.known().raise_floor(end.number + u32::from(!is_fresh));
         }
         self.position()
     }
@@ -173,7 +179,7 @@ impl Log {
         *offset += u32::try_from(length).expect("a segment's length has 32 bits");
         self.end = Some(PreviousEnd { number: segment.number, end: *offset });
         self.next_sequence += 1;
-        draft.note_pages(&mut self.known, address);
+        draft.note_pages(&mut self.known(), address);
         Ok(length)
     }
 

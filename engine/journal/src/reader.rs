@@ -47,11 +47,19 @@ impl SegmentReader {
     pub(crate) fn open(folder: &dyn Folder, header: SegmentHeader) -> Result<Self, JournalError> {
         let number = header.number;
         let failed = |error| cannot_read(number, error);
-        let file = folder.open(&name_of(number)).map_err(failed)?;
+        Ok(Self::of(folder.open(&name_of(number)).map_err(failed)?, header))
+    }
+
+    /// Reads a segment whose file is open.
+    pub(crate) fn of(file: Arc<dyn StableFile>, header: SegmentHeader) -> Self {
         let limit = file.size_bytes().min(u64::from(header.segment_bytes));
         let limit = u32::try_from(limit).expect("a segment's length has 32 bits");
         let window = AlignedBuffer::new();
-        Ok(Self { file, header, seal: header.seal(), limit, window, window_start: 0 })
+        Self { file, header, seal: header.seal(), limit, window, window_start: 0 }
+    }
+
+    pub(crate) fn first_sequence(&self) -> u64 {
+        self.header.first_sequence
     }
 
     pub(crate) fn first_offset() -> u32 {

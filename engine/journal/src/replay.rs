@@ -214,7 +214,7 @@ impl Recovery<'_> {
 }
 
 /// Whether the stored bytes are those that were written, decoded into `contents`.
-fn decode(stored: Option<&[u8]>, check: PageCheck, contents: &mut Block) -> bool {
+pub(crate) fn decode(stored: Option<&[u8]>, check: PageCheck, contents: &mut Block) -> bool {
     let Some(stored) = stored.filter(|stored| PageCheck::of(stored) == check) else { return false };
     if stored.len() == BLOCK_BYTES {
         contents.copy_from_slice(stored);

@@ -137,6 +137,18 @@ impl Shelf {
         answer
     }
 
+    /// The numbers of the segments that hold the journal, by sequence.
+    pub(crate) fn kept_numbers(&self) -> Vec<u32> {
+        self.lock().kept.iter().map(|kept| kept.number).collect()
+    }
+
+    /// The file of a segment that is part of the journal; `None` when it is not any more, or the
+    /// disk does not give it.
+    pub(crate) fn open(&self, number: u32) -> Option<Arc<dyn StableFile>> {
+        let is_kept = self.lock().kept.iter().any(|kept| kept.number == number);
+        if is_kept { self.folder.open(&name_of(number)).ok() } else { None }
+    }
+
     /// Whether a segment could be made ready now.
     pub(crate) fn wants_spare(&self) -> bool {
         let state = self.lock();

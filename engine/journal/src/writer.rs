@@ -93,16 +93,18 @@ impl Writer {
         if self.table.version != self.written_version {
             draft.set_table(&self.table.encoded);
         }
+        let known = self.log.known();
         for capture in captures {
             let id = capture.volume().id();
             let block_count = self.table.find(id).map_or(0, |member| member.block_count);
             for (block, contents) in capture.blocks() {
                 // Behind the end there is nothing any more.
                 if block < block_count {
-                    draft.add(self.log.known(), id, block, to_draft(contents));
+                    draft.add(&known, id, block, to_draft(contents));
                 }
             }
         }
+        drop(known);
         if draft.is_empty() {
             return Ok(());
         }

@@ -29,12 +29,38 @@ const WITHHELD_MAX: usize = 1024;
 /// Slabs looked through in one step.
 const SLABS_A_STEP: u32 = 4;
 
+/// Where copies of damaged contents are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyPlace {
+    /// The journal has the page.
+    Journal,
+    /// The image that is the volume's base has the block.
+    Image,
+}
+
+impl CopyPlace {
+    /// In the order in which they are asked: what the journal has is newer.
+    pub const ALL: [Self; 2] = [Self::Journal, Self::Image];
+}
+
+/// A block whose page is damaged in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct DamagedBlock<'it> {
+    pub volume: &'it Volume,
+    pub block: u64,
+    /// Where the page is in memory ([`CapturedPage::number`]), if the journal has the page that is
+    /// there now.
+    ///
+    /// [`CapturedPage::number`]: crate::CapturedPage::number
+    pub journaled_page: Option<u64>,
+}
+
 /// Has copies of what volumes hold.
 pub trait Healer: Debug + Send + Sync {
-    /// The contents that a block had when stable storage took them. What is wrong or too old is
-    /// told by the fingerprint that memory has of the right ones. The caller holds nothing of the
+    /// The contents that a block had when this place took them. What is wrong or too old is told
+    /// by the fingerprint that memory has of the right ones. The caller holds nothing of the
     /// engine.
-    fn copy_of(&self, volume: &Volume, block: u64, into: &mut Block) -> bool;
+    fn copy_of(&self, damaged: &DamagedBlock<'_>, place: CopyPlace, into: &mut Block) -> bool;
 }
 
 /// A block whose contents in memory were not what was stored.
@@ -42,8 +68,8 @@ pub trait Healer: Debug + Send + Sync {
 pub struct DamageReport {
     pub volume: String,
     pub block: u64,
-    /// Stable storage had the contents: nothing is lost.
-    pub is_healed: bool,
+    /// Where the right contents were found; `None`: they are lost.
+    pub healed_from: Option<CopyPlace>,
 }
 
 /// What a piece of the walk over the pool's memory has done.
@@ -180,12 +206,22 @@ impl Engine {
 }
 
 impl Shared {
-    /// A copy of a block that stable storage has, if it is what memory should have.
-    fn right_copy(&self, volume: &Volume, block: u64, page: &NewPage) -> Option<Block> {
+    /// The first copy of a block on stable storage that is what memory should have.
+    fn right_copy(
+        &self,
+        volume: &Volume,
+        block: u64,
+        page: &NewPage,
+    ) -> Option<(CopyPlace, Block)> {
         let healer = self.integrity.healer.get()?;
-        let mut contents = [0; BLOCK_BYTES];
-        let is_there = healer.copy_of(volume, block, &mut contents);
-        (is_there && self.store.is_of_page(page, &contents)).then_some(contents)
+        let journaled_page = page.slot_number().filter(|_| self.store.is_journaled(page));
+        let damaged = DamagedBlock { volume, block, journaled_page };
+        CopyPlace::ALL.into_iter().find_map(|place| {
+            let mut contents = [0; BLOCK_BYTES];
+            let is_right = healer.copy_of(&damaged, place, &mut contents)
+                && self.store.is_of_page(page, &contents);
+            is_right.then_some((place, contents))
+        })
     }
 }
 
@@ -229,10 +265,11 @@ impl Volume {
     /// Gives a block that names a damaged page the right contents, or says that they are lost.
     fn mend(&self, block: u64, page: &NewPage) {
         let copy = self.shared.right_copy(self, block, page);
-        let is_healed = copy.is_some_and(|contents| self.heal_block(block, page, &contents));
+        let healed = copy.filter(|(_, contents)| self.heal_block(block, page, contents));
+        let healed_from = healed.map(|(place, _)| place);
         let names_page = |entry: Entry| entry.name() == page.entry().name();
-        if is_healed || self.lose_if(block, names_page) {
-            let report = DamageReport { volume: self.name(), block, is_healed };
+        if healed_from.is_some() || self.lose_if(block, names_page) {
+            let report = DamageReport { volume: self.name(), block, healed_from };
             self.shared.integrity.report(report);
         }
     }

@@ -55,7 +55,7 @@ pub use forecast::{Forecast, History, Sample};
 pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
-pub use integrity::{DamageReport, Healer, Scrubbed};
+pub use integrity::{CopyPlace, DamageReport, DamagedBlock, Healer, Scrubbed};
 pub use level::PoolLevel;
 pub use maintain::Work;
 pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};

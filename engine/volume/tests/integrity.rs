@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use support::Pool;
-use volume::{CapacityClass, DamageReport, Engine, Healer, Reduction, Volume, VolumeSpec};
+use volume::{
+    CapacityClass, CopyPlace, DamageReport, DamagedBlock, Engine, Healer, Reduction, Volume,
+    VolumeSpec,
+};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -39,7 +42,8 @@ fn scrub(engine: &Engine) -> u64 {
 }
 
 fn report(volume: &str, block: u64, is_healed: bool) -> DamageReport {
-    DamageReport { volume: volume.to_owned(), block, is_healed }
+    let healed_from = is_healed.then_some(CopyPlace::Image);
+    DamageReport { volume: volume.to_owned(), block, healed_from }
 }
 
 /// Has copies of blocks, by number.
@@ -47,9 +51,10 @@ fn report(volume: &str, block: u64, is_healed: bool) -> DamageReport {
 struct Copies(Mutex<Vec<(u64, Vec<u8>)>>);
 
 impl Healer for Copies {
-    fn copy_of(&self, _volume: &Volume, block: u64, into: &mut [u8; 4096]) -> bool {
+    fn copy_of(&self, damaged: &DamagedBlock<'_>, place: CopyPlace, into: &mut [u8; 4096]) -> bool {
         let copies = self.0.lock().expect("nobody panics");
-        let copy = copies.iter().find(|(known, _)| *known == block);
+        let is_it = |known: u64| known == damaged.block && place == CopyPlace::Image;
+        let copy = copies.iter().find(|(known, _)| is_it(*known));
         copy.inspect(|(_, bytes)| into.copy_from_slice(bytes)).is_some()
     }
 }

@@ -80,9 +80,11 @@ impl PageStore {
         self.has_fingerprint(at, contents)
     }
 
-    /// Whether these are the contents that were stored under the page's name.
+    /// Whether these are the contents that were stored under the page's name. Never so for a page
+    /// without a fingerprint: nothing tells them from others.
     pub fn is_of_page(&self, page: &NewPage, contents: &Block) -> bool {
-        page.entry().slot().is_some_and(|at| self.has_fingerprint(at, contents))
+        let stored = page.entry().slot().map_or(0, |at| self.stored_fingerprint(at));
+        stored != 0 && stored == self.core.fingerprinter.of(contents)
     }
 
     /// As `read_page`, and verifies what it read.
@@ -106,10 +108,13 @@ impl PageStore {
     }
 
     fn has_fingerprint(&self, at: Slot, contents: &Block) -> bool {
-        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
-        let description = counted::description_of(word.load(Ordering::Relaxed));
-        let stored = described_fingerprint(description);
+        let stored = self.stored_fingerprint(at);
         // Pages of earlier releases may have none.
         stored == 0 || stored == self.core.fingerprinter.of(contents)
+    }
+
+    fn stored_fingerprint(&self, at: Slot) -> u32 {
+        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
+        described_fingerprint(counted::description_of(word.load(Ordering::Relaxed)))
     }
 }

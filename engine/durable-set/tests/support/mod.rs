@@ -1,5 +1,7 @@
 //! A pool on tmpfs, and a journal and images on a disk that is simulated.
 
+#![allow(dead_code, reason = "each test takes what it needs")]
+
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -114,14 +116,18 @@ impl House {
         panic!("no file has these bytes");
     }
 
-    /// Flips a bit of the pool's memory.
-    pub(crate) fn flip_bit_in_memory(&self, wanted: &[u8]) {
+    /// Flips a bit wherever the pool's memory has these bytes, also where they are of no use any
+    /// more.
+    pub(crate) fn flip_bits_in_memory(&self, wanted: &[u8]) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
-        let at = bytes.windows(wanted.len()).position(|window| window == wanted);
-        let at = at.expect("the bytes are stored somewhere") as u64;
+        let places = bytes.windows(wanted.len()).enumerate();
+        let mut places = places.filter(|(_, window)| *window == wanted).peekable();
+        assert!(places.peek().is_some(), "the bytes are stored somewhere");
         let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
-        file.write_all_at(&[wanted[0] ^ 4], at).expect("tmpfs has room");
+        for (at, _) in places {
+            file.write_all_at(&[wanted[0] ^ 4], at as u64).expect("tmpfs has room");
+        }
     }
 
     fn reopen(&mut self) -> Opened {

@@ -1,0 +1,156 @@
+//! Memory that was damaged is had again from the journal.
+
+mod support;
+
+use block_device::{BlockDevice, DeviceErrorKind};
+use support::{BLOCK, House, noise, read};
+use volume::{CopyPlace, Durability, Volume};
+
+/// Goes once through the pool's memory. Returns the pages that were damaged.
+fn scrub(house: &House) -> u64 {
+    let mut damaged = 0;
+    loop {
+        let scrubbed = house.engine.scrub();
+        damaged += scrubbed.damaged_pages;
+        if scrubbed.is_round {
+            return damaged;
+        }
+    }
+}
+
+fn reports(house: &House) -> Vec<(u64, Option<CopyPlace>)> {
+    house.engine.take_damage_reports().iter().map(|it| (it.block, it.healed_from)).collect()
+}
+
+/// A quarter of a block that does not shrink, and zeros.
+fn compressible(seed: u8) -> Vec<u8> {
+    let mut bytes = noise(seed);
+    bytes[1024..].fill(0);
+    bytes
+}
+
+fn write_and_flush(volume: &Volume, block: u64, contents: &[u8]) {
+    volume.write(block * BLOCK, contents).expect("there is room");
+    volume.flush().expect("the disk works");
+}
+
+#[test]
+fn a_scrub_heals_from_the_journal_what_no_image_has() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 0, &noise(1));
+    write_and_flush(&volume, 7, &noise(2));
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    assert_eq!(scrub(&house), 1);
+    assert_eq!(reports(&house), [(0, Some(CopyPlace::Journal))]);
+    assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 7) == Ok(noise(2)));
+    assert_eq!(scrub(&house), 0, "nobody has the damaged page any more");
+}
+
+#[test]
+fn a_reader_that_verifies_gets_what_the_journal_has() {
+    let house = House::new();
+    house.engine.set_verify_reads(true);
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    assert!(read(&volume, 3) == Ok(noise(1)));
+    assert_eq!(reports(&house), [(3, Some(CopyPlace::Journal))]);
+}
+
+#[test]
+fn a_page_that_was_compressed_since_is_found_by_its_block() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &compressible(1));
+    while house.engine.maintain() {}
+    assert!(house.engine.usage().page_bytes < BLOCK, "it is compressed");
+    house.flip_bits_in_memory(&compressible(1)[100..200]);
+    assert_eq!(scrub(&house), 1);
+    assert_eq!(reports(&house), [(3, Some(CopyPlace::Journal))]);
+    assert!(read(&volume, 3) == Ok(compressible(1)));
+}
+
+#[test]
+fn what_an_earlier_run_wrote_is_found_too() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    write_and_flush(&volume, 3, &noise(2));
+    // The same page again, as a reference to where it is.
+    write_and_flush(&volume, 9, &noise(2));
+    drop(volume);
+    house.kill();
+    house.flip_bits_in_memory(&noise(2)[100..200]);
+    assert_eq!(scrub(&house), 1);
+    let from_journal = Some(CopyPlace::Journal);
+    assert_eq!(reports(&house), [(3, from_journal), (9, from_journal)]);
+    let volume = house.volume("one");
+    assert!(read(&volume, 3) == Ok(noise(2)) && read(&volume, 9) == Ok(noise(2)));
+}
+
+#[test]
+fn snapshots_are_healed_with_what_their_volume_journaled() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    let name = "snap".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 1).expect("there is room");
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    assert_eq!(scrub(&house), 1);
+    assert!(read(&volume, 3) == Ok(noise(1)));
+    assert!(read(&house.volume("one@snap"), 3) == Ok(noise(1)));
+}
+
+#[test]
+fn what_is_damaged_in_the_journal_too_is_an_error_and_told() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    house.damage_pack(&noise(1)[100..200]);
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    assert_eq!(scrub(&house), 1);
+    assert_eq!(reports(&house), [(3, None)]);
+    assert_eq!(read(&volume, 3), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn what_the_journal_has_is_not_taken_for_what_was_written_since() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    volume.write(3 * BLOCK, &noise(2)).expect("there is room");
+    house.flip_bits_in_memory(&noise(2)[100..200]);
+    assert_eq!(scrub(&house), 1);
+    assert_eq!(reports(&house), [(3, None)]);
+    assert_eq!(read(&volume, 3), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn what_was_flushed_after_it_was_damaged_is_not_taken_for_right() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(3 * BLOCK, &noise(1)).expect("there is room");
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    volume.flush().expect("nobody has noticed");
+    assert_eq!(scrub(&house), 1);
+    assert_eq!(reports(&house), [(3, None)]);
+    assert_eq!(read(&volume, 3), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn the_image_heals_what_the_journal_has_dropped() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    house.save();
+    // What the journal has of it goes with the segment that this begins.
+    write_and_flush(&volume, 4, &noise(2));
+    house.save();
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    house.flip_bits_in_memory(&noise(2)[100..200]);
+    assert_eq!(scrub(&house), 2);
+    let places: Vec<_> = reports(&house).into_iter().map(|(_, place)| place).collect();
+    assert!(places.iter().all(Option::is_some) && places.contains(&Some(CopyPlace::Image)));
+    assert!(read(&volume, 3) == Ok(noise(1)) && read(&volume, 4) == Ok(noise(2)));
+}

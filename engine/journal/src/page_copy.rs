@@ -1,0 +1,123 @@
+//! Copies of single pages, read back from the journal while it is in use.
+//!
+//! What is read was written there once; whether it is what somebody wants now, the caller tells by
+//! what it knows of the contents. Nothing is locked while the disk is read: a segment that goes
+//! meanwhile ends the search there.
+
+use std::sync::Arc;
+
+use codec::Block;
+use storage::{AlignedBuffer, BLOCK_BYTES, StableFile};
+
+use crate::format::{Entry, Place, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::known::Known;
+use crate::reader::{SegmentReader, Step, length_of};
+use crate::replay::decode;
+use crate::shelf::Shelf;
+
+/// Bytes of segments that one search reads, the newest first: beyond that it ends with the segment
+/// in hand.
+const SEARCH_BYTES_MAX: u64 = 512 << 20;
+
+/// What the journal says last of a block.
+enum Latest {
+    /// Its contents were in the transaction that said so, and are decoded if they were whole.
+    Here {
+        is_whole: bool,
+    },
+    Elsewhere(Known),
+    /// Nothing that has a page.
+    NoPage,
+}
+
+/// Reads the page at a place of the journal. `false` when it is not there as it was written.
+pub(crate) fn read_known(shelf: &Shelf, known: Known, into: &mut Block) -> bool {
+    shelf.open(known.at.segment).is_some_and(|file| read_page(&*file, known, into))
+}
+
+/// Reads what the journal says last of a block, if that is a page.
+pub(crate) fn read_latest(shelf: &Shelf, volume_id: u64, block: u64, into: &mut Block) -> bool {
+    let mut left_bytes = SEARCH_BYTES_MAX;
+    for number in shelf.kept_numbers().into_iter().rev() {
+        if left_bytes == 0 {
+            break;
+        }
+        let Some(file) = shelf.open(number) else { continue };
+        left_bytes = left_bytes.saturating_sub(file.size_bytes());
+        let Some(reader) = reader_of(file, number) else { continue };
+        match find_in_segment(reader, volume_id, block, into) {
+            Some(Latest::Here { is_whole }) => return is_whole,
+            Some(Latest::Elsewhere(known)) => return read_known(shelf, known, into),
+            Some(Latest::NoPage) => return false,
+            None => {}
+        }
+    }
+    false
+}
+
+fn read_page(file: &dyn StableFile, known: Known, into: &mut Block) -> bool {
+    let block_bytes = BLOCK_BYTES as u64;
+    let start = u64::from(known.at.offset);
+    let end = start + u64::from(known.length);
+    // Whole blocks are what the disk gives fast.
+    let first = start / block_bytes * block_bytes;
+    let last = end.next_multiple_of(block_bytes);
+    if last > file.size_bytes() {
+        return false;
+    }
+    let mut bytes = AlignedBuffer::zeroed(usize::try_from(last - first).expect("a few blocks"));
+    let skipped = usize::try_from(start - first).expect("within a block");
+    let is_read = file.read(first, &mut bytes).is_ok();
+    is_read && decode(bytes.get(skipped..skipped + usize::from(known.length)), known.check, into)
+}
+
+fn reader_of(file: Arc<dyn StableFile>, number: u32) -> Option<SegmentReader> {
+    let mut bytes = AlignedBuffer::zeroed(SEGMENT_HEADER_BYTES);
+    file.read(0, &mut bytes).ok()?;
+    let header = SegmentHeader::decode(&bytes).ok().filter(|header| header.number == number)?;
+    Some(SegmentReader::of(file, header))
+}
+
+/// What the last transaction of a segment that names the block says of it. Behind one that is not
+/// whole nothing is read: it is being written, or was damaged.
+fn find_in_segment(
+    mut reader: SegmentReader,
+    volume_id: u64,
+    block: u64,
+    into: &mut Block,
+) -> Option<Latest> {
+    let mut latest = None;
+    let mut offset = SegmentReader::first_offset();
+    let mut sequence = reader.first_sequence();
+    while let Ok(Step::Transaction(transaction)) = reader.read(offset, sequence) {
+        let mut is_of_volume = false;
+        for entry in transaction.entries() {
+            match *entry {
+                Entry::Volume(id) => is_of_volume = id == volume_id,
+                _ if !is_of_volume || !names(entry, block) => {}
+                Entry::Page { place: Place::Elsewhere(at), length, check, .. } => {
+                    latest = Some(Latest::Elsewhere(Known { at, length, check }));
+                }
+                Entry::Page { place, length, check, .. } => {
+                    let stored = transaction.stored_bytes(place, length);
+                    latest = Some(Latest::Here { is_whole: decode(stored, check, into) });
+                }
+                Entry::Hole { .. } | Entry::Fill { .. } => latest = Some(Latest::NoPage),
+            }
+        }
+        offset = offset.saturating_add(length_of(&transaction));
+        sequence += 1;
+    }
+    latest
+}
+
+/// Whether an entry is about the block, of the volume that it is of.
+fn names(entry: &Entry, wanted: u64) -> bool {
+    match *entry {
+        Entry::Volume(_) => false,
+        Entry::Page { block, .. } => block == wanted,
+        Entry::Hole { block, count } | Entry::Fill { block, count, .. } => {
+            wanted.checked_sub(block).is_some_and(|behind| behind < u64::from(count))
+        }
+    }
+}
