@@ -6,7 +6,10 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use codec::BLOCK_BYTES;
 use journal::{Change, Refusal, Replay, VolumeRecord};
-use volume::{Durability, Engine, ShrinkPolicy, Volume, VolumeError, VolumeSpec};
+use volume::{
+    CapacityClass, Durability, Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
+    VolumeSpec,
+};
 
 /// Blocks of a pattern written at a time.
 const FILL_BLOCKS: usize = 64;
@@ -17,13 +20,16 @@ pub(crate) struct EngineReplay<'engine> {
     engine: &'engine Arc<Engine>,
     /// The volumes of the last table.
     volumes: HashMap<u64, Arc<Volume>>,
+    /// Those of them that are to be guaranteed in the end.
+    to_guarantee: HashSet<u64>,
 }
 
 impl<'engine> EngineReplay<'engine> {
     pub(crate) fn new(engine: &'engine Arc<Engine>) -> Self {
         let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
         let volumes = engine.volumes().into_iter().filter(is_durable);
-        Self { engine, volumes: volumes.map(|volume| (volume.id(), volume)).collect() }
+        let volumes = volumes.map(|volume| (volume.id(), volume)).collect();
+        Self { engine, volumes, to_guarantee: HashSet::new() }
     }
 
     /// All that was replayed is in the journal: nothing of it need be written there again.
@@ -35,6 +41,18 @@ impl<'engine> EngineReplay<'engine> {
             }
             walk.end();
         }
+    }
+
+    /// Guarantees the volumes that are to be so and are not yet. Returns those that do not fit.
+    pub(crate) fn guarantee(&self) -> Vec<(String, VolumeError)> {
+        let mut lost = Vec::new();
+        for id in &self.to_guarantee {
+            let Some(volume) = self.volumes.get(id) else { continue };
+            let name = volume.name();
+            let guaranteed = self.engine.set_capacity(&name, CapacityClass::Guaranteed);
+            lost.extend(guaranteed.err().map(|error| (name, error)));
+        }
+        lost
     }
 
     /// Deletes what is not in the table any more, and makes room for names.
@@ -69,14 +87,12 @@ impl<'engine> EngineReplay<'engine> {
             |what: &str| format!("the volume {:?} has a {what} unknown here", record.name);
         let reduction = record.reduction().ok_or_else(|| unknown("reduction"))?;
         let durability = record.durability().ok_or_else(|| unknown("durability"))?;
-        if let Some(volume) = self.volumes.get(&record.id) {
+        if let Some(volume) = self.volumes.get(&record.id).cloned() {
             if volume.name() != record.name {
                 self.engine.rename_volume(&volume.name(), record.name.parse()?)?;
             }
-            if volume.geometry().size_bytes != record.size_bytes {
-                let (size_bytes, shrink) = (record.size_bytes, ShrinkPolicy::DropData);
-                self.engine.resize_volume(&record.name, size_bytes, shrink)?;
-            }
+            self.settle_capacity(record)?;
+            self.resize(record, &volume)?;
             self.engine.set_reduction(&record.name, reduction)?;
             self.engine.set_durability(&record.name, durability)?;
             volume.set_anchored(durability == Durability::Journal);
@@ -90,13 +106,68 @@ impl<'engine> EngineReplay<'engine> {
             sector: record.sector(),
             reduction,
             durability,
+            capacity: record.capacity().unwrap_or(CapacityClass::Thin),
             ..VolumeSpec::new(record.name.parse()?, record.size_bytes)
         };
-        let volume = self.engine.begin_filling(spec, Some(record.id))?;
+        let volume = self.make(spec, record.id)?;
         volume.set_anchored(durability == Durability::Journal);
-        self.engine.end_filling(&volume)?;
         self.volumes.insert(record.id, volume);
         Ok(())
+    }
+
+    /// Makes a volume as it was; thin for now if it cannot be guaranteed yet.
+    fn make(&mut self, spec: VolumeSpec, id: u64) -> Result<Arc<Volume>, VolumeError> {
+        let make = |spec| {
+            let volume = self.engine.begin_filling(spec, Some(id))?;
+            let ended = self.engine.end_filling(&volume);
+            ended.inspect_err(|_| self.engine.abandon_filling(&volume))?;
+            Ok(volume)
+        };
+        let made = make(spec.clone());
+        match made {
+            Err(VolumeError { kind: VolumeErrorKind::NoSpace, .. })
+                if spec.capacity == CapacityClass::Guaranteed =>
+            {
+                self.to_guarantee.insert(id);
+                make(VolumeSpec { capacity: CapacityClass::Thin, ..spec })
+            }
+            made => made,
+        }
+    }
+
+    /// A class that costs memory is given when all is there: what the journal says next may make
+    /// room for it.
+    fn settle_capacity(&mut self, record: &VolumeRecord) -> Result<(), VolumeError> {
+        // Journals of earlier releases do not say it; then the image's class counts.
+        match record.capacity() {
+            Some(CapacityClass::Guaranteed) => {
+                self.to_guarantee.insert(record.id);
+            }
+            Some(CapacityClass::Thin) => {
+                self.to_guarantee.remove(&record.id);
+                self.engine.set_capacity(&record.name, CapacityClass::Thin)?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, record: &VolumeRecord, volume: &Volume) -> Result<(), VolumeError> {
+        if volume.geometry().size_bytes == record.size_bytes {
+            return Ok(());
+        }
+        let resize =
+            || self.engine.resize_volume(&record.name, record.size_bytes, ShrinkPolicy::DropData);
+        match resize() {
+            Err(VolumeError { kind: VolumeErrorKind::NoSpace, .. })
+                if volume.capacity_class() == CapacityClass::Guaranteed =>
+            {
+                self.engine.set_capacity(&record.name, CapacityClass::Thin)?;
+                self.to_guarantee.insert(record.id);
+                resize()
+            }
+            resized => resized,
+        }
     }
 }
 

@@ -5,20 +5,23 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use image::{ImageVolumeKind, LEAF_BLOCKS, OpenImage};
+use image::{ImageError, ImageVolume, ImageVolumeKind, LEAF_BLOCKS, OpenImage};
 use journal::{Position, Recovered};
 use volume::{
-    Durability, Engine, FilledBlock, PageSource, SetId, ShrinkPolicy, Volume, VolumeSpec,
+    CapacityClass, Durability, Engine, FilledBlock, PageSource, SetId, ShrinkPolicy, Volume,
+    VolumeError, VolumeErrorKind, VolumeSpec,
 };
 
 use crate::error::DurableError;
-use crate::replay::EngineReplay;
+use crate::replay::{EngineReplay, delete_with_snapshots};
 use crate::set::{DurableSpec, covered_by};
 
 /// What was read.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) journal: Recovered,
+    /// Volumes that could not be guaranteed again, and why: they are thin.
+    pub(crate) guarantees_lost: Vec<(String, VolumeError)>,
 }
 
 /// Fills the pool. A kill in between leaves it marked, to be begun again.
@@ -30,12 +33,13 @@ pub(crate) fn restore(
 ) -> Result<Restored, DurableError> {
     engine.begin_restoring();
     engine.join_set(id);
+    let mut guarantees_lost = Vec::new();
     if let Some(image) = image {
         let pages: Arc<dyn PageSource> = Arc::<OpenImage>::clone(image);
         engine.set_page_source(Some((image.id().word(), pages)));
         for (index, record) in image.volumes().iter().enumerate() {
             if record.kind == ImageVolumeKind::Volume {
-                restore_volume(engine, image, index)?;
+                restore_as_it_fits(engine, image, index, &mut guarantees_lost)?;
             }
         }
     }
@@ -44,36 +48,94 @@ pub(crate) fn restore(
     let journal = journal::recover(&*spec.journal, id, from, &mut replay)
         .map_err(DurableError::journal("read the journal"))?;
     replay.settle();
+    guarantees_lost.extend(replay.guarantee());
+    // One that only became thin for a while, or is gone, has lost nothing.
+    guarantees_lost.retain(|(name, _)| {
+        let volume = engine.volume(name);
+        volume.is_ok_and(|volume| volume.capacity_class() == CapacityClass::Thin)
+    });
     engine.end_restoring();
-    Ok(Restored { journal })
+    Ok(Restored { journal, guarantees_lost })
+}
+
+/// Makes a volume of the image with the class that it had. What cannot be guaranteed here comes
+/// back thin: what it holds counts for more.
+fn restore_as_it_fits(
+    engine: &Arc<Engine>,
+    image: &OpenImage,
+    index: usize,
+    guarantees_lost: &mut Vec<(String, VolumeError)>,
+) -> Result<(), DurableError> {
+    let record = &image.volumes()[index];
+    if record.capacity == CapacityClass::Guaranteed {
+        match restore_volume(engine, image, index, record.capacity) {
+            Err(RestoreError::Volume(error)) if error.kind == VolumeErrorKind::NoSpace => {
+                if let Ok(volume) = engine.volume(&record.name) {
+                    let attempt = format!("restore the volume {:?} anew", record.name);
+                    delete_with_snapshots(engine, &volume)
+                        .map_err(DurableError::volume(&attempt))?;
+                }
+                guarantees_lost.push((record.name.clone(), error));
+            }
+            restored => return restored.map_err(|error| error.of(record, image)),
+        }
+    }
+    let restored = restore_volume(engine, image, index, CapacityClass::Thin);
+    restored.map_err(|error| error.of(record, image))
+}
+
+/// Why a volume does not come back.
+enum RestoreError {
+    Volume(VolumeError),
+    Image(ImageError),
+}
+
+impl RestoreError {
+    fn of(self, record: &ImageVolume, image: &OpenImage) -> DurableError {
+        let attempt = format!("restore the volume {:?} from {}", record.name, image.id());
+        match self {
+            Self::Volume(error) => DurableError::volume(&attempt)(error),
+            Self::Image(error) => DurableError::images(&attempt)(error),
+        }
+    }
+}
+
+impl From<VolumeError> for RestoreError {
+    fn from(error: VolumeError) -> Self {
+        Self::Volume(error)
+    }
+}
+
+impl From<ImageError> for RestoreError {
+    fn from(error: ImageError) -> Self {
+        Self::Image(error)
+    }
 }
 
 /// Makes one volume of the image and its snapshots, with all blocks absent: from the oldest
-/// snapshot on, each state a change of the one before, so that they share what is equal.
+/// snapshot on, each state a change of the one before, so that they share what is equal. What a
+/// guaranteed one may come to need is claimed before anything is in it.
 fn restore_volume(
     engine: &Arc<Engine>,
     image: &OpenImage,
     index: usize,
-) -> Result<(), DurableError> {
+    capacity: CapacityClass,
+) -> Result<(), RestoreError> {
     let record = &image.volumes()[index];
-    let attempt = format!("restore the volume {:?} from {}", record.name, image.id());
-    let failed = DurableError::volume(&attempt);
     let states = states_of(image, index);
-    let spec = record.spec().map_err(&failed)?;
-    let spec = VolumeSpec { size_bytes: image.volumes()[states[0]].size_bytes, ..spec };
-    let volume = engine.begin_filling(spec, Some(record.id)).map_err(&failed)?;
-    engine.end_filling(&volume).map_err(&failed)?;
+    let size_bytes = image.volumes()[states[0]].size_bytes;
+    let spec = VolumeSpec { size_bytes, capacity, ..record.spec()? };
+    let volume = engine.begin_filling(spec, Some(record.id))?;
+    engine.end_filling(&volume).inspect_err(|_| engine.abandon_filling(&volume))?;
     for state in states {
         let of_state = &image.volumes()[state];
         let shrink = ShrinkPolicy::DropData;
-        engine.resize_volume(&record.name, of_state.size_bytes, shrink).map_err(&failed)?;
-        fill(&volume, image, state, &attempt)?;
+        engine.resize_volume(&record.name, of_state.size_bytes, shrink)?;
+        fill(&volume, image, state)?;
         if state != index {
             let own_name = of_state.name.rsplit_once('@').map_or("", |(_, own_name)| own_name);
-            let own_name = own_name.parse().map_err(&failed)?;
-            let volumes = [&record.name[..]];
-            let snapshot = engine.create_snapshots(&volumes, &own_name, of_state.created_seconds);
-            snapshot.map_err(&failed)?;
+            let own_name = own_name.parse()?;
+            engine.create_snapshots(&[&record.name], &own_name, of_state.created_seconds)?;
         }
     }
     volume.set_anchored(record.durability == Durability::Journal);
@@ -94,27 +156,21 @@ fn states_of(image: &OpenImage, index: usize) -> Vec<usize> {
 }
 
 /// Gives a volume what the image has of a state of it.
-fn fill(
-    volume: &Volume,
-    image: &OpenImage,
-    state: usize,
-    attempt: &str,
-) -> Result<(), DurableError> {
+fn fill(volume: &Volume, image: &OpenImage, state: usize) -> Result<(), RestoreError> {
     let mut leaves = HashSet::new();
-    let found = image.leaves(state, &mut |leaf, _| {
+    image.leaves(state, &mut |leaf, _| {
         leaves.insert(leaf);
         ControlFlow::Continue(())
-    });
-    found.map_err(DurableError::images(attempt))?;
+    })?;
     let mut from = 0;
     while let Some(leaf) = volume.next_leaf(from) {
         if !leaves.contains(&leaf) {
             let holes = [FilledBlock::Hole; LEAF_BLOCKS];
-            volume.fill_leaf(leaf, &holes).map_err(DurableError::volume(attempt))?;
+            volume.fill_leaf(leaf, &holes)?;
         }
         from = leaf + 1;
     }
-    image.fill(state, volume).map_err(DurableError::images(attempt))
+    Ok(image.fill(state, volume)?)
 }
 
 /// Makes a volume of the pool from one in an image, under another name. Its blocks are absent.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use image::{ClaimedStore, ImageId, ImageStore, OpenImage};
 use journal::{Clock, Journal, JournalOptions, JournalSpec, Position};
 use storage::Folder;
-use volume::{Durability, Engine, PageSource, SetId, Volume};
+use volume::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::healer::StableCopies;
@@ -55,6 +55,8 @@ pub enum Opened {
         /// Blocks whose contents are damaged in the journal: reads of them fail.
         damaged_blocks: u64,
         damaged_segments: Vec<String>,
+        /// Volumes that could not be guaranteed again, and why: they are thin.
+        guarantees_lost: Vec<(String, VolumeError)>,
     },
 }
 
@@ -341,6 +343,7 @@ fn opened_as(restored: Restored, image: Option<&OpenImage>) -> Opened {
         transactions: restored.journal.transactions,
         damaged_blocks: restored.journal.damaged_blocks,
         damaged_segments: restored.journal.damaged_segments,
+        guarantees_lost: restored.guarantees_lost,
     }
 }
 

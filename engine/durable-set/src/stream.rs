@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use image::{DamagedChunk, EngineTarget, ImageVolume, LEAF_BLOCKS, OpenImage, Watch};
-use volume::{BlockView, CapacityClass, Volume, VolumeError};
+use image::{DamagedChunk, EngineTarget, LEAF_BLOCKS, OpenImage, Watch};
+use volume::{BlockView, Volume};
 
 use crate::error::DurableError;
 use crate::set::DurableSet;
@@ -22,8 +22,6 @@ pub struct Streamed {
     pub lost_blocks: u64,
     /// Which parts of the image are damaged, as far as the walk in its order met them.
     pub damaged: Vec<DamagedChunk>,
-    /// Volumes that could not be guaranteed again: they stay thin.
-    pub guarantees_lost: Vec<(String, VolumeError)>,
     /// Nothing is absent any more.
     pub is_done: bool,
 }
@@ -51,31 +49,11 @@ impl DurableSet {
         for _ in 0..PASSES_MAX {
             if self.stream_rest(&attempt, watch, &mut streamed)? {
                 self.set_source(None);
-                streamed.guarantees_lost = self.guarantee_again(&image);
                 streamed.is_done = true;
                 break;
             }
         }
         Ok(streamed)
-    }
-
-    /// Volumes that were guaranteed are so again, now that what they hold is in memory and can be
-    /// stored for them alone. Returns those that do not fit any more.
-    fn guarantee_again(&self, image: &OpenImage) -> Vec<(String, VolumeError)> {
-        let mut lost = Vec::new();
-        for volume in self.engine.volumes() {
-            let base = volume.image_base().filter(|base| base.image == image.id().word());
-            let is_guaranteed = |record: &ImageVolume| {
-                record.capacity == CapacityClass::Guaranteed
-                    && base.is_some_and(|base| base.volume_id == record.id)
-            };
-            if image.volumes().iter().any(is_guaranteed) {
-                let name = volume.name();
-                let claimed = self.engine.set_capacity(&name, CapacityClass::Guaranteed);
-                lost.extend(claimed.err().map(|error| (name, error)));
-            }
-        }
-        lost
     }
 
     /// Brings in what is absent still: in copies that were made of volumes meanwhile, and what the

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use block_device::DeviceErrorKind;
 use codec::{BLOCK_BYTES, Block};
 use volume::{
-    CapacityClass, FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError,
-    SourceErrorKind, Volume, VolumeError, VolumeErrorKind, VolumeSpec,
+    FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError, SourceErrorKind, Volume,
+    VolumeError, VolumeErrorKind, VolumeSpec,
 };
 
 use crate::chunk_reader::VerifiedChunk;
@@ -29,8 +29,7 @@ impl ImageVolume {
             sector: self.sector,
             reduction: self.reduction,
             durability: self.durability,
-            // An image keeps contents. What memory is claimed for them is decided anew.
-            capacity: CapacityClass::Thin,
+            capacity: self.capacity,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What the journal's volume table says of a volume, in the codes of the region's table.
 
 use block_device::{BlockDevice, SectorSize};
-use volume::{Durability, Reduction, Volume};
+use volume::{CapacityClass, Durability, Reduction, Volume};
 
 use crate::format::VolumeRecord;
 
@@ -11,10 +11,12 @@ impl VolumeRecord {
         let sector = u32::from(geometry.sector == SectorSize::Bytes4096);
         let reduction = place_of(&Reduction::ALL, volume.reduction());
         let durability = place_of(&Durability::ALL, volume.durability());
+        // Above zero, which means that nothing is said.
+        let capacity = place_of(&CapacityClass::ALL, volume.capacity_class()) + 1;
         Self {
             id: volume.id(),
             size_bytes: geometry.size_bytes,
-            shape: sector | (reduction << 8) | (durability << 16),
+            shape: sector | (reduction << 8) | (durability << 16) | (capacity << 24),
             name: volume.name(),
         }
     }
@@ -34,6 +36,12 @@ impl VolumeRecord {
     /// `None` for a class that this program does not know.
     pub fn durability(&self) -> Option<Durability> {
         Durability::ALL.get(self.byte(2)).copied()
+    }
+
+    /// `None` for a record of an earlier release, which did not say it, and for a class that this
+    /// program does not know.
+    pub fn capacity(&self) -> Option<CapacityClass> {
+        CapacityClass::ALL.get(self.byte(3).checked_sub(1)?).copied()
     }
 
     fn byte(&self, index: usize) -> usize {

@@ -187,11 +187,19 @@ impl Volume {
         let is_absent = |entry: Entry| entry.kind() == EntryKind::Absent(number);
         let mut result = Ok(());
         self.reword_block(&mut lane, &pinned, (block, is_absent), |lane, at| {
-            let purpose = || self.purpose(Purpose::NewData);
-            match lane.store_page(&pinned, contents, self.policy(), purpose) {
+            // What copies of the map get too is nothing that the volume has claimed.
+            let has_own = self.has_leaf_alone(&pinned, leaf_of(block));
+            let purpose = match has_own {
+                true => self.purpose(Purpose::NewData),
+                false => Purpose::NewData,
+            };
+            match lane.store_page(&pinned, contents, self.policy(), || purpose) {
                 Ok(page) => {
                     let is_untried = page.entry().is_untried();
                     self.move_to(lane, at, page);
+                    if !has_own {
+                        self.note_shared_page(lane);
+                    }
                     if is_untried {
                         self.untried_leaves.mark(leaf_of(block));
                     }

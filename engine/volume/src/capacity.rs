@@ -14,14 +14,14 @@ use page_store::{ClaimRefused, Entry, EntryKind, Lane, LinkError, NODE_ENTRY_COU
 use block_device::{Action, BLOCK_BYTES, ByteRange, DeviceError, DeviceErrorKind};
 use codec::Block;
 use sync::Pinned;
-use sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::engine::Engine;
 use crate::error::{VolumeError, VolumeErrorKind};
 use crate::map::{INNER_LEVELS, LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::own::refusal;
 use crate::spec::CapacityClass;
-use crate::table::Shape;
+use crate::table::{self, Shape};
 use crate::volume::Volume;
 
 /// Slots of nodes come in slabs: so many more may be wanted for the last of them.
@@ -41,6 +41,9 @@ pub(crate) struct Capacity {
     shared_pages: AtomicU64,
     /// Slots claimed for nodes: of a map that is being made, or copies of shared ones.
     node_slots: AtomicU64,
+    /// Copies of the map may have brought absent pages into leaves that they share with the volume:
+    /// `shared_pages` lacks these, which keeps more memory free than need be.
+    is_unsure: AtomicBool,
 }
 
 impl Capacity {
@@ -53,6 +56,7 @@ impl Capacity {
             stage: AtomicU8::new(stage),
             shared_pages: AtomicU64::new(0),
             node_slots: AtomicU64::new(0),
+            is_unsure: AtomicBool::new(false),
         }
     }
 
@@ -184,6 +188,42 @@ impl Volume {
         }
     }
 
+    /// A page that was noted as the volume's own is in a leaf that copies of its map share.
+    pub(crate) fn note_shared_page(&self, lane: &Lane<'_>) {
+        if self.capacity.stage() == GUARANTEED {
+            self.capacity.shared_pages.fetch_add(1, Ordering::Relaxed);
+            self.shared.store.note_owned_in(lane.index(), -1);
+        }
+    }
+
+    /// Finds out anew which pages the volume has alone. The caller holds every block.
+    fn recount_pages(&self) {
+        let store = &self.shared.store;
+        let before = self.own_pages();
+        let (own, _) = self.count_pages(|entry| store.is_unshared_raw(entry));
+        let shared = &self.capacity.shared_pages;
+        shared.store(0, Ordering::Relaxed);
+        shared.store(self.own_pages().saturating_sub(own), Ordering::Relaxed);
+        let signed = |pages: u64| i64::try_from(pages).expect("pages fit a pool");
+        store.note_owned(signed(self.own_pages()) - signed(before));
+        self.capacity.is_unsure.store(false, Ordering::Relaxed);
+    }
+
+    /// Nothing is absent any more: what copies of the map brought in is known now. The caller holds
+    /// every block.
+    pub(crate) fn end_absence(&self) {
+        if self.capacity.stage() != GUARANTEED {
+            return self.counts.forget_absent();
+        }
+        // With those counted that others have brought in, the count of its own stays right.
+        let absent = self.counts.absent.sum();
+        self.capacity.shared_pages.fetch_add(absent, Ordering::Relaxed);
+        self.counts.forget_absent();
+        if absent > 0 || self.capacity.is_unsure.load(Ordering::Relaxed) {
+            self.recount_pages();
+        }
+    }
+
     /// Whether a page that the volume gives up was one of those that it shares.
     fn was_shared(&self, old: Entry) -> bool {
         if !self.sharing.is_possible() || !self.shared.store.is_shared(old) {
@@ -235,9 +275,11 @@ impl Volume {
         if self.capacity.is_claimed() {
             let store = &self.shared.store;
             store.claim_again(blocks(self.size_bytes()));
-            let (own, shared) = self.count_pages(|entry| !store.is_shared(entry));
+            let (own, shared) = self.count_pages(|entry| store.is_unshared_raw(entry));
             store.note_owned(i64::try_from(own).expect("pages fit a pool"));
             self.capacity.shared_pages.store(shared, Ordering::Relaxed);
+            let may_change = shared > 0 || table::absent_image(store).is_some();
+            self.capacity.is_unsure.store(may_change, Ordering::Relaxed);
         }
     }
 
@@ -282,6 +324,9 @@ impl Volume {
         self.capacity.shared_pages.fetch_add(own, Ordering::Relaxed);
         store.note_owned(-i64::try_from(own).expect("pages fit a pool"));
         store.release_claim(own);
+        if self.counts.absent.sum() > 0 {
+            self.capacity.is_unsure.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -297,9 +342,14 @@ impl Volume {
     /// No copy shares pages or nodes with the volume any more. The caller holds every block.
     pub(crate) fn unshare_pages(&self) {
         if self.capacity.stage() == GUARANTEED {
-            let store = &self.shared.store;
-            let shared = self.capacity.shared_pages.swap(0, Ordering::Relaxed);
-            store.note_owned(i64::try_from(shared).expect("pages fit a pool"));
+            match self.capacity.is_unsure.load(Ordering::Relaxed) {
+                true => self.recount_pages(),
+                false => {
+                    let shared = self.capacity.shared_pages.swap(0, Ordering::Relaxed);
+                    let shared = i64::try_from(shared).expect("pages fit a pool");
+                    self.shared.store.note_owned(shared);
+                }
+            }
             self.release_nodes();
         }
     }
@@ -419,7 +469,7 @@ impl Volume {
             let pinned = store.pin();
             let next = self.map.next_leaf(store, &pinned, from);
             let Some((leaf, node)) = next else { return (counted, others) };
-            let is_own = self.is_own_leaf(&pinned, leaf);
+            let is_own = self.has_leaf_alone(&pinned, leaf);
             for index in 0..NODE_ENTRY_COUNT {
                 let entry = store.entry(&pinned, node, index);
                 if is_page(entry) {
@@ -447,7 +497,8 @@ pub(crate) fn no_space(name: &str, refused: ClaimRefused) -> VolumeError {
 }
 
 impl Volume {
-    fn is_own_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> bool {
+    /// Whether no copy of the map has the leaf too. The caller holds a block of it.
+    pub(crate) fn has_leaf_alone(&self, pinned: &Pinned<'_>, leaf: u64) -> bool {
         !self.sharing.is_possible() || self.has_own_leaf(pinned, leaf)
     }
 }

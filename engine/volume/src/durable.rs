@@ -43,9 +43,12 @@ impl Engine {
     pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let _administration = self.administrate();
         let (image, source) = source.unzip();
-        if source.is_none() {
+        if source.is_none() && table::absent_image(&self.shared.store).is_some() {
+            // What volumes hold is counted when all leaks are known.
+            self.end_sweep();
             // Leaves that volumes share are brought in through one of them.
-            self.listed().iter().for_each(|volume| volume.counts.forget_absent());
+            let _all_held = self.shared.locks.lock_all();
+            self.listed().iter().for_each(|volume| volume.end_absence());
         }
         let mut place = self.shared.page_source.write().expect("nobody panics with it locked");
         *place = source;
@@ -231,7 +234,7 @@ impl Volume {
     ) -> Result<(), LinkError> {
         let store = &self.shared.store;
         let _held = self.shared.locks.lock_leaf(self.id(), leaf);
-        let owned = self.own_leaf(lane, pinned, leaf, Purpose::NewData)?;
+        let owned = self.own_leaf(lane, pinned, leaf, self.purpose(Purpose::NewData))?;
         let node = match owned {
             Some(node) => node,
             None => self.make_leaf(lane, pinned, leaf)?,

@@ -8,7 +8,7 @@ use region::CrashPoints;
 use support::{
     Ended, PoolFile, check_emptied, create, follow, operate, settle, volume_name, write,
 };
-use volume::{CapacityClass, Engine, VolumeSpec};
+use volume::{CapacityClass, Engine, FilledBlock, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -96,4 +96,23 @@ fn a_volume_that_becomes_guaranteed_is_of_either_class_and_loses_nothing() {
         engine.set_capacity(name.as_str(), CapacityClass::Guaranteed).expect("it fits");
     };
     check(&act, name.as_str(), false);
+}
+
+#[test]
+fn a_guaranteed_volume_that_comes_back_is_claimed_before_and_while_its_contents_come() {
+    let name = volume_name(SURE);
+    let act = |engine: &Engine| {
+        let capacity = CapacityClass::Guaranteed;
+        let spec = VolumeSpec { capacity, ..VolumeSpec::new(name.clone(), 3 * MIB) };
+        let volume = engine.begin_filling(spec, Some(500)).expect("it fits");
+        let absent: Vec<_> = (1..=40).map(FilledBlock::Absent).collect();
+        volume.fill_leaf(0, &absent).expect("it fits");
+        engine.end_filling(&volume).expect("it fits");
+        for block in 0..20 {
+            let contents = Contents::new(Texture::Noise, block).bytes(4096);
+            let contents = contents[..].try_into().expect("a block");
+            volume.bring_in(block, block + 1, contents).expect("it fits");
+        }
+    };
+    check(&act, name.as_str(), true);
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use api::{Problem, ProblemKind, TaskKind, TaskResult};
 use image::{ImageError, ImageErrorKind, ImageId};
-use volume::{Durability, Volume};
+use volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::Durable;
@@ -245,11 +245,14 @@ impl image::Watch for Progress {
 /// How a task ends that failed.
 pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
     let image_error = error.chain().find_map(|cause| cause.downcast_ref::<ImageError>());
+    let volume_error = error.chain().find_map(|cause| cause.downcast_ref::<VolumeError>());
+    let is_short = volume_error.is_some_and(|error| error.kind == VolumeErrorKind::NoSpace);
     let kind = match image_error.map(|error| error.kind) {
         Some(ImageErrorKind::Cancelled) => return TaskEnd::Cancelled,
         Some(ImageErrorKind::NotFound) => ProblemKind::NotFound,
         Some(ImageErrorKind::NoSpace | ImageErrorKind::PoolFull) => ProblemKind::NoSpace,
         Some(ImageErrorKind::InUse) => ProblemKind::InUse,
+        _ if is_short => ProblemKind::NoSpace,
         _ => ProblemKind::HostFailed,
     };
     TaskEnd::Failed(Problem::new(kind, format!("{error:#}")))

@@ -109,10 +109,6 @@ impl Durable {
     pub(crate) fn fetch_absent(&self, watch: &dyn Watch) -> anyhow::Result<u64> {
         let streamed = self.set.stream(watch)?;
         streamed.damaged.iter().for_each(|damage| self.tell_damage(damage));
-        for (name, error) in &streamed.guarantees_lost {
-            let message = format!("a restored volume could not be guaranteed again: {error}");
-            self.events.warning("guarantee_lost", Some(name), message);
-        }
         if streamed.is_done && streamed.bytes_read > 0 {
             let message = "all contents of restored volumes are in memory".to_owned();
             self.events.info("image_fetched", None, message);

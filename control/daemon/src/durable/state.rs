@@ -156,10 +156,24 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         let message = format!("blocks that were not fetched yet fail: {error}");
         events.error("image_unreachable", None, message);
     }
-    let Opened::Restored { image, transactions, damaged_blocks, damaged_segments } = &opening.how
+    let Opened::Restored {
+        image,
+        transactions,
+        damaged_blocks,
+        damaged_segments,
+        guarantees_lost: thin,
+    } = &opening.how
     else {
         return;
     };
+    for (name, error) in thin {
+        let message = format!(
+            "the restored volume is thin, because the memory that it was guaranteed is not there: \
+             {}; make room and set its capacity to guaranteed again",
+            causes(error)
+        );
+        events.error("guarantee_lost", Some(name), message);
+    }
     if *damaged_blocks > 0 {
         let message = format!(
             "{damaged_blocks} blocks are damaged in the journal, in {}; reads of them fail until \
@@ -175,6 +189,12 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         parts.engine.volumes().len()
     );
     events.warning("restored", None, message);
+}
+
+/// An error and what it came from, in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let rest = std::iter::successors(error.source(), |error| error.source());
+    rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
 
 fn journal_options(config: &JournalConfig) -> JournalOptions {

@@ -13,7 +13,7 @@ use image::{FolderStore, Saved, Unwatched};
 use journal::{JournalOptions, SystemClock};
 use powercut::Disk;
 use region::{Region, RegionSpec};
-use volume::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
+use volume::{CapacityClass, Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) const BLOCK: u64 = 4096;
 
@@ -27,24 +27,47 @@ pub(crate) struct House {
     pub(crate) engine: Arc<Engine>,
     pub(crate) set: DurableSet,
     openings: u8,
+    pool_bytes: u64,
 }
 
 impl House {
     pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
+    pub(crate) const SURE_BYTES: u64 = 4 << 20;
 
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let disk = Disk::new(DISK_BYTES);
-        let engine = open_pool(&folder, "region");
+        let engine = open_pool(&folder, "region", POOL_BYTES);
         let (set, opened) = open_set(&disk, &engine, 1).expect("nothing is there");
         assert!(matches!(opened.how, Opened::New), "{opened:?}");
-        Self { folder, disk, engine, set, openings: 1 }
+        Self { folder, disk, engine, set, openings: 1, pool_bytes: POOL_BYTES }
     }
 
     pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
         let name = name.parse().expect("a good name");
         let spec = VolumeSpec { durability, ..VolumeSpec::new(name, Self::VOLUME_BYTES) };
         self.engine.create_volume(spec).expect("there is room")
+    }
+
+    pub(crate) fn create_guaranteed(&self, name: &str, durability: Durability) -> Arc<Volume> {
+        let name = name.parse().expect("a good name");
+        let capacity = CapacityClass::Guaranteed;
+        let spec = VolumeSpec { durability, capacity, ..VolumeSpec::new(name, Self::SURE_BYTES) };
+        self.engine.create_volume(spec).expect("there is room")
+    }
+
+    /// Writes to a volume of class `ram` until the pool is full.
+    pub(crate) fn fill_pool(&self) {
+        let filler = match self.engine.volume("filler") {
+            Ok(filler) => filler,
+            Err(_) => {
+                let spec = VolumeSpec::new("filler".parse().expect("a good name"), POOL_BYTES);
+                self.engine.create_volume(spec).expect("there is room")
+            }
+        };
+        let blocks = 0..POOL_BYTES / BLOCK;
+        let is_written = |&block: &u64| filler.write(block * BLOCK, &long_noise(block)).is_ok();
+        assert!(blocks.take_while(is_written).count() as u64 * BLOCK < POOL_BYTES);
     }
 
     pub(crate) fn volume(&self, name: &str) -> Arc<Volume> {
@@ -72,6 +95,12 @@ impl House {
         self.reopen()
     }
 
+    /// The same, and there is only so much of it from now on.
+    pub(crate) fn lose_memory_but(&mut self, pool_bytes: u64) -> Opened {
+        self.pool_bytes = pool_bytes;
+        self.lose_memory()
+    }
+
     /// The process dies; memory stays.
     pub(crate) fn kill(&mut self) -> Opened {
         self.reopen()
@@ -81,7 +110,7 @@ impl House {
     pub(crate) fn begin_restore_and_kill(&mut self, snapshots: &[&str]) {
         let path = self.folder.path().join("region");
         std::fs::remove_file(path).expect("the pool is there");
-        let engine = open_pool(&self.folder, "region");
+        let engine = open_pool(&self.folder, "region", self.pool_bytes);
         engine.begin_restoring();
         engine.join_set(self.set.id());
         for name in ["one", "two"] {
@@ -98,7 +127,7 @@ impl House {
 
     /// Opens journal and images with a pool of another set.
     pub(crate) fn open_with_other_pool(&self) -> Result<(), DurableError> {
-        let engine = open_pool(&self.folder, "other");
+        let engine = open_pool(&self.folder, "other", POOL_BYTES);
         engine.join_set([99; 16]);
         open_set(&self.disk, &engine, 77).map(|_| ())
     }
@@ -134,11 +163,11 @@ impl House {
         self.set.journal().stop();
         self.openings += 1;
         // The old engine lets go of its region first: nobody else holds it.
-        let aside = open_pool(&self.folder, "aside");
+        let aside = open_pool(&self.folder, "aside", POOL_BYTES);
         let (aside_set, _) = open_set(&Disk::new(DISK_BYTES), &aside, 200).expect("an empty disk");
         drop(std::mem::replace(&mut self.set, aside_set));
         drop(std::mem::replace(&mut self.engine, aside));
-        let engine = open_pool(&self.folder, "region");
+        let engine = open_pool(&self.folder, "region", self.pool_bytes);
         let (set, opened) = open_set(&self.disk, &engine, self.openings).expect("it opens");
         self.engine = engine;
         self.set = set;
@@ -147,10 +176,9 @@ impl House {
     }
 }
 
-fn open_pool(folder: &tempfile::TempDir, name: &str) -> Arc<Engine> {
+fn open_pool(folder: &tempfile::TempDir, name: &str, size_bytes: u64) -> Arc<Engine> {
     let path = folder.path().join(name);
-    let region =
-        Region::open(&RegionSpec { path, size_bytes: POOL_BYTES }).expect("the region opens");
+    let region = Region::open(&RegionSpec { path, size_bytes }).expect("the region opens");
     let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
     Arc::new(Engine::open(region, options).expect("the pool opens"))
 }
@@ -180,6 +208,12 @@ fn open_set(
 pub(crate) fn noise(seed: u8) -> Vec<u8> {
     let mut random = model::Random::new(u64::from(seed) + 1);
     (0..BLOCK).map(|_| random.below(256).to_le_bytes()[0]).collect()
+}
+
+/// A block that does not shrink, of as many as are wanted.
+pub(crate) fn long_noise(seed: u64) -> Vec<u8> {
+    let mut random = model::Random::new(seed + 1000);
+    (0..BLOCK / 8).flat_map(|_| random.number().to_le_bytes()).collect()
 }
 
 pub(crate) fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {

@@ -22,8 +22,8 @@ const NAME_BYTES: usize = 64;
 pub struct VolumeRecord {
     pub id: u64,
     pub size_bytes: u64,
-    /// One byte each, from the lowest: sector, reduction, durability and capacity class, in the
-    /// codes of the region's volume table.
+    /// One byte each, from the lowest: sector, reduction and durability, in the codes of the
+    /// region's volume table, and one more than the code of the capacity class; 0: it is not said.
     pub shape: u32,
     /// 1 to 63 bytes.
     pub name: String,
