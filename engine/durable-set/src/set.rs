@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use image::{ClaimedStore, ImageId, ImageStore, OpenImage};
+use image::{ClaimedStore, ImageId, ImageStore, ImageSummary, OpenImage};
 use journal::{Clock, Journal, JournalOptions, JournalSpec, Position};
 use storage::Folder;
 use volume::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
@@ -31,6 +31,8 @@ pub struct DurableSpec {
 #[derive(Debug)]
 pub struct Opening {
     pub how: Opened,
+    /// The newest image that can be read.
+    pub newest: Option<ImageSummary>,
     /// Images newer than the one that counts that cannot be read.
     pub skipped: Vec<(u32, String)>,
     /// Memory has volumes of class `journal`, and the journal is gone: their flushes wait for an
@@ -141,7 +143,9 @@ impl DurableSet {
         };
         let journal_was_gone = found.journal_set.is_none() && set.lose_anchors(&opened);
         let source_failure = set.connect_source().err();
-        Ok((set, Opening { how: opened, skipped, journal_was_gone, source_failure }))
+        let newest = found.newest.map(|image| image.summary());
+        let how = opened;
+        Ok((set, Opening { how, newest, skipped, journal_was_gone, source_failure }))
     }
 
     pub fn journal(&self) -> &Arc<Journal> {
@@ -164,7 +168,7 @@ impl DurableSet {
 
     /// Whether there is a journal on the disk, or a volume that needs one.
     pub fn has_journal(&self) -> bool {
-        self.has_journaled_volumes() || self.journal.status().length_bytes > 0
+        self.has_journaled_volumes() || self.journal.length_bytes() > 0
     }
 
     fn has_journaled_volumes(&self) -> bool {

@@ -14,7 +14,7 @@ use crate::error::{JournalError, JournalErrorKind};
 use crate::format::SetId;
 use crate::known::KnownPages;
 use crate::log::Log;
-use crate::meter::{JournalStatus, Lengths, Meter, Outcome};
+use crate::meter::{Failure, JournalStatus, Lengths, Meter, Outcome};
 use crate::options::{Clock, FailurePolicy, JournalOptions};
 use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
@@ -164,8 +164,7 @@ impl Journal {
     /// waits until an image has its volume.
     pub fn needs_checkpoint(&self) -> bool {
         let checkpoints = self.lock_checkpoints();
-        let (_, length_bytes) = self.shelf.bytes();
-        let is_long = length_bytes >= self.options.length_bytes_max / 2;
+        let is_long = self.length_bytes() >= self.options.length_bytes_max / 2;
         checkpoints.begun.is_none() && (is_long || checkpoints.unanchored_flushes > 0)
     }
 
@@ -222,6 +221,18 @@ impl Journal {
         self.rounds.gathered_count()
     }
 
+    /// Bytes of the files that hold the journal.
+    pub fn length_bytes(&self) -> u64 {
+        let (_, length_bytes) = self.shelf.bytes();
+        length_bytes
+    }
+
+    /// Why nothing becomes durable at the moment, if nothing does.
+    pub fn failure(&self) -> Option<Failure> {
+        self.meter.failure()
+    }
+
+    /// All that is known: takes time in proportion to the count of volumes.
     pub fn status(&self) -> JournalStatus {
         let (file_bytes, length_bytes) = self.shelf.bytes();
         let lengths = Lengths {

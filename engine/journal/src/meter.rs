@@ -160,6 +160,12 @@ impl Meter {
         self.lock().failing_since.is_some()
     }
 
+    /// The failure that nothing becomes durable because of.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        let state = self.lock();
+        state.failing_since.and_then(|_| state.last_failure.clone())
+    }
+
     pub(crate) fn status(&self, lengths: Lengths, now: Duration) -> JournalStatus {
         let state = self.lock();
         let failing = state.failing_since.zip(state.last_failure.clone());
@@ -250,12 +256,14 @@ mod tests {
         meter.note_failure(&error, Duration::from_secs(6));
         let status = meter.status(LENGTHS, Duration::from_secs(7));
         let JournalState::Failing { since, failure } = status.state else { panic!("{status:?}") };
+        assert_eq!(meter.failure().as_ref(), Some(&failure));
         assert_eq!((since, failure.at), (Duration::from_secs(5), Duration::from_secs(6)));
         assert!(failure.cause.contains("cannot write") && failure.cause.contains("room"));
         meter.note_writing(Duration::from_secs(8));
         write(&meter, 1, 2, 4096);
         let status = meter.status(LENGTHS, Duration::from_secs(9));
         assert_eq!((status.state, status.last_failure), (JournalState::Working, Some(failure)));
+        assert_eq!(meter.failure(), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use durable_set::{SaveExtent, SaveRequest};
 use image::{BlockRun, DamagedChunk, ListedImage, OpenImage, Watch, list_images};
 use volume::{Durability, Volume};
 
-use crate::durable::state::{Durable, Newest, newest, random_id};
+use crate::durable::state::{Durable, Newest, random_id};
 use crate::events::unix_seconds;
 
 /// An image that was saved.
@@ -139,8 +139,9 @@ impl Durable {
     pub(crate) fn delete_image(&self, number: u64) -> anyhow::Result<()> {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.set.delete_image(number)?;
-        let newest = newest(self.set.images())?;
-        self.known().newest = newest;
+        let newest = OpenImage::open_newest(Arc::clone(self.set.images()), &mut |_, _| {});
+        let newest = newest.context("cannot look for the newest image")?;
+        self.known().newest = newest.map(|image| Newest::of(&image.summary()));
         Ok(())
     }
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use durable_set::{DurableSet, DurableSpec, Opened, Opening};
-use image::{FolderStore, ImageStore, ListedImage, list_images};
+use image::{FolderStore, ImageStore, ImageSummary};
 use journal::{
-    FailurePolicy, Journal, JournalOptions, JournalState, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
-    SystemClock,
+    FailurePolicy, Journal, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SystemClock,
 };
 use objects::Access;
 use storage::{FolderLock, LinuxFolder};
@@ -72,6 +71,12 @@ pub(super) struct Newest {
     pub(super) saved_unix_seconds: u64,
 }
 
+impl Newest {
+    pub(super) fn of(image: &ImageSummary) -> Self {
+        Self { number: image.id.number(), saved_unix_seconds: image.created_seconds }
+    }
+}
+
 impl Durable {
     /// Finds out what there is, and restores the pool if it was lost. Nothing is served before.
     pub(crate) fn start(parts: Parts<'_>) -> anyhow::Result<Arc<Self>> {
@@ -84,7 +89,7 @@ impl Durable {
             journal: Arc::new(folder),
             journal_options: journal_options(parts.journal),
             clock: Arc::new(SystemClock::new()),
-            images: Arc::clone(&store),
+            images: store,
             writer: u128::from_le_bytes(random_id()?),
             fresh_id: random_id()?,
         };
@@ -101,7 +106,7 @@ impl Durable {
         })?;
         tell_opening(&parts, &opening);
         let known = Known {
-            newest: newest(&store)?,
+            newest: opening.newest.as_ref().map(Newest::of),
             table_version: parts.engine.table_version(),
             ..Known::default()
         };
@@ -126,10 +131,7 @@ impl Durable {
 
     /// Why the journal takes nothing at the moment.
     pub(crate) fn journal_failure(&self) -> Option<String> {
-        match self.journal().status().state {
-            JournalState::Working => None,
-            JournalState::Failing { failure, .. } => Some(failure.cause),
-        }
+        self.journal().failure().map(|failure| failure.cause)
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
@@ -210,17 +212,6 @@ fn journal_options(config: &JournalConfig) -> JournalOptions {
         },
         ..JournalOptions::default()
     }
-}
-
-pub(super) fn newest(store: &Arc<dyn ImageStore>) -> anyhow::Result<Option<Newest>> {
-    let listed = list_images(store).context("cannot look for the newest image")?;
-    Ok(listed.into_iter().rev().find_map(|listed| match listed {
-        ListedImage::Whole(summary) => Some(Newest {
-            number: summary.id.number(),
-            saved_unix_seconds: summary.created_seconds,
-        }),
-        ListedImage::Unreadable { .. } => None,
-    }))
 }
 
 pub(super) fn random_id() -> anyhow::Result<[u8; 16]> {

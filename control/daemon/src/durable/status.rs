@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::{AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalStatus, Warning};
 use block_device::BLOCK_BYTES;
+use journal::JournalState;
 use volume::Durability;
 
 use crate::config::OnJournalFailure;
@@ -14,10 +15,10 @@ const SLOW_WRITE_MIN: Duration = Duration::from_secs(1);
 
 impl Durable {
     pub(crate) fn status(&self) -> DurabilityStatus {
-        let at_risk = self.at_risk();
+        let now = self.set.hold_up();
+        let at_risk = at_risk(&now);
         let known = self.known().clone();
-        let speed = self.set.hold_up().save_bytes_per_second;
-        let hold_up = speed.map(|bytes_per_second| HoldUp {
+        let hold_up = now.save_bytes_per_second.map(|bytes_per_second| HoldUp {
             bytes: at_risk.image_bytes,
             bytes_per_second,
             seconds: at_risk.image_bytes as f64 / bytes_per_second.max(1) as f64,
@@ -64,7 +65,10 @@ impl Durable {
         let slowness = status.writing_for.filter(|&time| time >= SLOW_WRITE_MIN).map(|time| {
             format!("the disk has not finished a write for {:.1} s", time.as_secs_f64())
         });
-        let failure = self.journal_failure();
+        let failure = match status.state {
+            JournalState::Working => None,
+            JournalState::Failing { failure, .. } => Some(failure.cause),
+        };
         let is_failing = failure.is_some();
         let cause = failure.or(slowness);
         let state = match (&cause, self.journal_config.on_failure) {
@@ -82,16 +86,15 @@ impl Durable {
             flushes: status.flushes,
         })
     }
+}
 
-    fn at_risk(&self) -> AtRisk {
-        let lost = |class: Durability| {
-            let losses = self.set.hold_up().losses;
-            losses.iter().find(|loss| loss.class == class).map_or(0, |loss| loss.lost_bytes)
-        };
-        AtRisk {
-            ram_bytes: lost(Durability::Ram),
-            image_bytes: lost(Durability::Image),
-            journal_bytes: lost(Durability::Journal),
-        }
+fn at_risk(now: &durable_set::HoldUp) -> AtRisk {
+    let lost = |class: Durability| {
+        now.losses.iter().find(|loss| loss.class == class).map_or(0, |loss| loss.lost_bytes)
+    };
+    AtRisk {
+        ram_bytes: lost(Durability::Ram),
+        image_bytes: lost(Durability::Image),
+        journal_bytes: lost(Durability::Journal),
     }
 }
