@@ -120,8 +120,15 @@ impl Journal {
     /// Returns when everything that was acknowledged on the volume before is on stable storage.
     pub fn flush(&self, volume: &Volume) -> Result<(), FlushError> {
         self.meter.note_flush();
-        self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
-        self.commit(Some(volume.id()))
+        loop {
+            self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
+            self.commit(Some(volume.id()))?;
+            // While the round was waited for, the volume may have come to need an image: its blocks
+            // were left out then.
+            if needs_no_image(volume) || !self.has(volume) {
+                return Ok(());
+            }
+        }
     }
 
     /// Returns when the journal says what volumes of class `journal` and `image` there are now. For

@@ -1,9 +1,9 @@
 //! What the leader of a round does: it captures what changed in the volumes that are flushed, and
 //! appends it to the log.
 
-use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 
+use block_device::BlockDevice;
 use volume::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
 
 use crate::draft::{Contents, Draft, Page};
@@ -21,8 +21,8 @@ pub(crate) struct Writer {
     pub(crate) log: Log,
     engine: Arc<OnceLock<Weak<Engine>>>,
     table: Table,
-    /// The version of the table that the journal has.
-    written_version: Option<u64>,
+    /// The edition of the table that the journal has.
+    written_edition: u64,
     meter: Arc<Meter>,
     clock: Arc<dyn Clock>,
 }
@@ -31,7 +31,10 @@ pub(crate) struct Writer {
 /// what they are, so that one that was deleted stays so; their contents are not.
 #[derive(Debug, Default)]
 struct Table {
+    /// The engine's version that it was read at.
     version: Option<u64>,
+    /// How often it was read.
+    edition: u64,
     /// By id.
     volumes: Vec<Member>,
     encoded: Vec<u8>,
@@ -41,6 +44,7 @@ struct Table {
 struct Member {
     id: u64,
     block_count: u64,
+    durability: Durability,
     volume: Weak<Volume>,
 }
 
@@ -58,7 +62,7 @@ impl Writer {
         meter: Arc<Meter>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { log, engine, table: Table::default(), written_version: None, meter, clock }
+        Self { log, engine, table: Table::default(), written_edition: 0, meter, clock }
     }
 
     /// Makes durable what the volumes of these ids held when this was called, and the volume table.
@@ -69,11 +73,11 @@ impl Writer {
         loop {
             let blocks_max = self.log.blocks_max(&self.table.encoded)?;
             let captures = round.capture(blocks_max);
-            let is_table_new = self.table.version != self.written_version;
+            let is_table_new = self.table.edition != self.written_edition;
             if captures.is_empty() && !is_table_new {
                 break;
             }
-            if self.table.refresh(&engine) {
+            if self.table.refresh_for(&engine, &captures) {
                 // What was captured may be of volumes that the old table did not know so. What the
                 // walks took goes back first, so that it is found again.
                 drop(captures);
@@ -90,7 +94,7 @@ impl Writer {
 
     fn write(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
         let mut draft = Draft::default();
-        if self.table.version != self.written_version {
+        if self.table.edition != self.written_edition {
             draft.set_table(&self.table.encoded);
         }
         let known = self.log.known();
@@ -117,7 +121,7 @@ impl Writer {
             position: self.log.position(),
         };
         if draft.has_table() {
-            self.written_version = self.table.version;
+            self.written_edition = self.table.edition;
         }
         self.meter.note_written(written, self.clock.now());
         Ok(())
@@ -134,10 +138,32 @@ impl Writer {
 impl Table {
     /// Looks at the engine's table if that has changed. Returns whether it had.
     fn refresh(&mut self, engine: &Engine) -> bool {
-        let version = Some(engine.table_version());
-        if mem::replace(&mut self.version, version) == version {
-            return false;
+        let has_changed = self.version != Some(engine.table_version());
+        if has_changed {
+            self.read(engine);
         }
+        has_changed
+    }
+
+    /// The same, also if one of the captured volumes is not as the table says: the engine changes
+    /// what a volume is before it says that it has, and may take it back without a word.
+    fn refresh_for(&mut self, engine: &Engine, captures: &[Capture]) -> bool {
+        let is_right = captures.iter().all(|capture| self.describes(capture.volume()));
+        if !is_right {
+            self.read(engine);
+        }
+        self.refresh(engine) || !is_right
+    }
+
+    fn describes(&self, volume: &Volume) -> bool {
+        let block_count = volume.geometry().size_bytes / BLOCK_BYTES;
+        let now = (block_count, volume.durability());
+        self.find(volume.id()).is_some_and(|it| (it.block_count, it.durability) == now)
+    }
+
+    fn read(&mut self, engine: &Engine) {
+        self.version = Some(engine.table_version());
+        self.edition += 1;
         let is_kept = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
         let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_kept).collect();
         volumes.sort_by_key(|volume| volume.id());
@@ -147,10 +173,10 @@ impl Table {
             let record = VolumeRecord::of(volume);
             record.encode(&mut self.encoded);
             let block_count = record.size_bytes / BLOCK_BYTES;
+            let durability = record.durability().expect("it is one of ours");
             let volume = Arc::downgrade(volume);
-            self.volumes.push(Member { id: record.id, block_count, volume });
+            self.volumes.push(Member { id: record.id, block_count, durability, volume });
         }
-        true
     }
 
     fn find(&self, id: u64) -> Option<&Member> {
@@ -160,13 +186,16 @@ impl Table {
 }
 
 impl Round {
-    /// Volumes that are not in the table, or have nothing to be journaled, are left out.
+    /// Volumes that are not in the table, or have nothing to be journaled, are left out; and those
+    /// that wait for an image, which makes superfluous what no transaction behind it may say then.
     fn begin(table: &Table, volume_ids: &[u64]) -> Self {
         let mut ids = volume_ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
         let volumes = ids.iter().filter_map(|&id| table.find(id)?.volume.upgrade());
-        let volumes = volumes.filter(|volume| volume.durability() == Durability::Journal);
+        let is_ready =
+            |it: &Arc<Volume>| it.durability() == Durability::Journal && it.is_anchored();
+        let volumes = volumes.filter(is_ready);
         let walks = volumes.filter_map(|volume| volume.walk_unjournaled()).collect();
         Self { walks, done: 0 }
     }
@@ -201,4 +230,76 @@ fn to_draft(contents: CapturedContents<'_>) -> Contents<'_> {
         StoredBytes::Encoded(bytes) => bytes,
     };
     Contents::Page(Page { name: page.number, is_journaled: page.is_journaled, stored })
+}
+
+#[cfg(test)]
+mod tests {
+    use powercut::Disk;
+    use region::{Region, RegionSpec};
+    use volume::{EngineOptions, ShrinkPolicy, VolumeSpec};
+
+    use super::*;
+    use crate::chain::Chain;
+    use crate::format::SetId;
+    use crate::options::{JournalOptions, SystemClock};
+    use crate::replay::{Change, Position, Refusal, Replay, recover};
+    use crate::shelf::Shelf;
+
+    const SET: SetId = *b"a set of a test.";
+    const MIB: u64 = 1 << 20;
+
+    fn open_engine(memory: &tempfile::TempDir) -> Arc<Engine> {
+        let path = memory.path().join("region");
+        let region = Region::open(&RegionSpec { path, size_bytes: 16 * MIB });
+        let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+        Arc::new(Engine::open(region.expect("the region opens"), options).expect("it opens"))
+    }
+
+    fn writer(disk: &Disk, engine: &Arc<Engine>) -> Writer {
+        let options = JournalOptions::default();
+        let folder = disk.folder();
+        let chain = Chain::find(&*folder, SET, u64::MAX).expect("the disk works");
+        let shelf = Arc::new(Shelf::new(folder, &chain, &options));
+        let log = Log::new(shelf, SET, &chain, Position::START, &options);
+        let engine = Arc::new(OnceLock::from(Arc::downgrade(engine)));
+        Writer::new(log, engine, Arc::default(), Arc::new(SystemClock::new()))
+    }
+
+    /// The blocks that a journal says something of.
+    #[derive(Default)]
+    struct Blocks(Vec<u64>);
+
+    impl Replay for Blocks {
+        fn volumes(&mut self, _table: &[VolumeRecord]) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn blocks(&mut self, _volume: u64, block: u64, _change: Change<'_>) -> Result<(), Refusal> {
+            self.0.push(block);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_volume_is_written_as_it_is_before_the_engine_says_that_it_has_changed() {
+        let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = open_engine(&memory);
+        let disk = Disk::new(1 << 30);
+        let mut writer = writer(&disk, &engine);
+        let spec = VolumeSpec {
+            durability: Durability::Journal,
+            ..VolumeSpec::new("one".parse().expect("a good name"), 4 * MIB)
+        };
+        let volume = engine.create_volume(spec).expect("there is room");
+        writer.commit(&[volume.id()]).expect("the disk works");
+        engine.resize_volume("one", 8 * MIB, ShrinkPolicy::KeepData).expect("it can grow");
+        volume.write(6 * MIB, &[7; 4096]).expect("there is room");
+        // What a writer knows that looks in the middle of the resize.
+        writer.table.version = Some(engine.table_version());
+        writer.commit(&[volume.id()]).expect("the disk works");
+        assert_eq!(volume.unjournaled_blocks(), 0);
+        let mut found = Blocks::default();
+        recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
+        assert_eq!(found.0, [6 * MIB / BLOCK_BYTES]);
+    }
 }

@@ -4,6 +4,8 @@ mod support;
 
 use block_device::BlockDevice;
 use journal::{FailurePolicy, JournalErrorKind, JournalOptions, Position};
+use powercut::{Effect, Fault};
+use storage::StorageAction::{Create, WriteDurably};
 use support::{Bed, noise, read, roomy, small, wait_until, write};
 use volume::Durability;
 
@@ -203,6 +205,29 @@ fn a_volume_that_becomes_journaled_is_flushed_once_an_image_has_it() {
         bed.journal.end_checkpoint(position).expect("the disk works");
     });
     assert!(!bed.journal.needs_checkpoint());
+}
+
+#[test]
+fn a_flush_in_a_round_that_waits_for_the_disk_waits_for_an_image_that_is_wanted_since() {
+    let bed = Bed::new(roomy());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    bed.disk.inject(Fault::always(&[WriteDurably, Create], Effect::Io));
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| volume.flush().expect("an image has it in the end"));
+        wait_until("the disk fails", || bed.journal.failure().is_some());
+        // As when the volume is restored from a snapshot.
+        volume.set_anchored(false);
+        bed.disk.heal();
+        wait_until("a checkpoint is asked for", || bed.journal.needs_checkpoint());
+        assert!(!flusher.is_finished(), "nothing is acknowledged before");
+        let position = bed.journal.begin_checkpoint();
+        volume.set_anchored(true);
+        bed.journal.end_checkpoint(position).expect("the disk works");
+        flusher.join().expect("no panic");
+        let (shadow, _) = read(&bed.disk, position).expect("the journal is whole");
+        assert_eq!(shadow.block(volume.id(), 0), Some(noise(1)), "not before the position");
+    });
 }
 
 #[test]
