@@ -135,7 +135,9 @@ fn restore_volume(
         if state != index {
             let own_name = of_state.name.rsplit_once('@').map_or("", |(_, own_name)| own_name);
             let own_name = own_name.parse()?;
-            engine.create_snapshots(&[&record.name], &own_name, of_state.created_seconds)?;
+            // Under its own id: the next one may be that of a volume that is still to come.
+            let made = of_state.created_seconds;
+            engine.create_snapshot_again(&record.name, &own_name, made, of_state.id)?;
         }
     }
     volume.set_anchored(record.durability == Durability::Journal);
@@ -183,8 +185,8 @@ pub(crate) fn restore_as(
     let record = &image.volumes()[index];
     let attempt = format!("restore {:?} from {} as {name:?}", record.name, image.id());
     let name = name.parse().map_err(DurableError::volume(&attempt))?;
-    let spec = VolumeSpec { name, ..record.spec().map_err(DurableError::volume(&attempt))? };
-    let volume = engine.begin_filling(spec, None).map_err(DurableError::volume(&attempt))?;
+    let volume =
+        engine.begin_filling(record.spec_as(name), None).map_err(DurableError::volume(&attempt))?;
     let filled = image.fill(index, &volume).map_err(DurableError::images(&attempt));
     let filled =
         filled.and_then(|()| engine.end_filling(&volume).map_err(DurableError::volume(&attempt)));

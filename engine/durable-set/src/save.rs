@@ -90,8 +90,8 @@ impl DurableSet {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
         let is_newest = claimed.head().is_some_and(|head| head.number() == number);
-        let is_needed = |volume: &Volume| volume.durability() == Durability::Journal;
-        if is_newest && self.engine.volumes().iter().any(|volume| is_needed(volume)) {
+        // Also one that has no volume any more: what it has dropped is in this image.
+        if is_newest && self.has_journal() {
             let kind = DurableErrorKind::StartOfJournal;
             return Err(DurableError::new(kind, attempt));
         }
@@ -139,13 +139,9 @@ impl DurableSet {
             let is_first = unanchored.get(&live.id()) == Some(&copy.lineage());
             // First the base: what is not marked is in the new image as it is in the old one.
             if self.engine.adopt_image(live, copy, base) {
-                let mut from = 0;
-                while let Some(leaf) = copy.next_leaf(from) {
-                    match is_first {
-                        true => live.note_saved_and_journaled(copy, leaf),
-                        false => live.note_saved(copy, leaf),
-                    }
-                    from = leaf + 1;
+                match is_first {
+                    true => live.note_saved_and_journaled(copy),
+                    false => live.note_saved(copy),
                 }
                 self.engine.anchor(live, copy);
             }

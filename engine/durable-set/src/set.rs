@@ -212,9 +212,9 @@ impl DurableSet {
         names: &[(String, String)],
     ) -> Result<Vec<Arc<Volume>>, DurableError> {
         let attempt = format!("restore from image {image}");
-        // No image is deleted meanwhile.
+        // No image is deleted meanwhile, and no other source of absent blocks given up.
         let _claim = self.claim();
-        let source = match self.source() {
+        let source = match self.source()? {
             Some(source) if source.id().number() == image => source,
             Some(_) => return Err(DurableError::new(DurableErrorKind::Restoring, attempt)),
             None => {
@@ -244,19 +244,38 @@ impl DurableSet {
         Ok(made)
     }
 
-    /// The image that absent blocks are in.
-    pub(crate) fn source(&self) -> Option<Arc<OpenImage>> {
-        self.source.lock().expect("nobody panics with the source locked").clone()
+    /// The image that absent blocks are in, opened now if it could not be before.
+    pub(crate) fn source(&self) -> Result<Option<Arc<OpenImage>>, DurableError> {
+        if self.lock_source().is_none() {
+            self.connect_source()?;
+        }
+        Ok(self.lock_source().clone())
     }
 
-    pub(crate) fn set_source(&self, image: Option<Arc<OpenImage>>) {
+    fn lock_source(&self) -> MutexGuard<'_, Option<Arc<OpenImage>>> {
+        self.source.lock().expect("nobody panics with the source locked")
+    }
+
+    /// Nothing is absent any more in what there was when the engine's table had this version.
+    /// Returns whether that is all there is.
+    pub(crate) fn end_source(&self, table_version: u64) -> bool {
+        // Nobody restores or saves what is absent meanwhile.
+        let _claim = self.claim();
+        let is_all = self.engine.end_page_source(table_version);
+        if is_all {
+            *self.lock_source() = None;
+        }
+        is_all
+    }
+
+    fn set_source(&self, image: Option<Arc<OpenImage>>) {
         let pages = image.clone().map(|image| {
             let word = image.id().word();
             let pages: Arc<dyn PageSource> = image;
             (word, pages)
         });
         self.engine.set_page_source(pages);
-        *self.source.lock().expect("nobody panics with the source locked") = image;
+        *self.lock_source() = image;
     }
 
     /// Where images are.

@@ -36,7 +36,7 @@ impl DurableSet {
     /// are there or `watch` cancels. What the store does not give now is left for the next call.
     pub fn stream(&self, watch: &dyn Watch) -> Result<Streamed, DurableError> {
         let mut streamed = Streamed::default();
-        let Some(image) = self.source() else {
+        let Some(image) = self.source()? else {
             return Ok(Streamed { is_done: true, ..streamed });
         };
         let attempt = format!("fetch what is in {} only", image.id());
@@ -47,8 +47,9 @@ impl DurableSet {
         streamed.bytes_read = restored.bytes_read;
         streamed.damaged = target.take_damage();
         for _ in 0..PASSES_MAX {
-            if self.stream_rest(&attempt, watch, &mut streamed)? {
-                self.set_source(None);
+            let table_version = self.engine.table_version();
+            let is_over = self.stream_rest(&attempt, watch, &mut streamed)?;
+            if is_over && self.end_source(table_version) {
                 streamed.is_done = true;
                 break;
             }

@@ -3,10 +3,11 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use durable_set::{DurableErrorKind, Opened, SaveExtent};
-use image::Unwatched;
+use image::{Progress, Unwatched, Watch};
 use support::{BLOCK, House, noise, read};
 use volume::{CopyPlace, Durability, ShrinkPolicy};
 
@@ -204,14 +205,7 @@ fn a_volume_that_joins_the_journal_waits_for_an_image() {
     let volume = house.create("one", Durability::Ram);
     volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
     house.set.set_durability("one", Durability::Journal).expect("the disk works");
-    std::thread::scope(|scope| {
-        let flush = scope.spawn(|| volume.flush());
-        while !house.set.journal().needs_checkpoint() {
-            std::thread::yield_now();
-        }
-        house.save();
-        flush.join().expect("no panic").expect("the disk works");
-    });
+    house.flush_with_images(&volume);
     assert_eq!(house.set.journal().status().blocks, 0, "the image has it all");
     drop(volume);
     house.lose_memory();
@@ -387,4 +381,148 @@ fn a_name_that_a_volume_in_memory_only_has_lost_since_is_in_nobodys_way() {
     drop(volume);
     house.lose_memory();
     assert!(read(&house.volume("one"), 0) == Ok(noise(2)));
+}
+
+#[test]
+fn ids_are_the_same_after_a_loss_also_those_of_snapshots() {
+    let mut house = House::new();
+    let (one, two) =
+        (house.create("one", Durability::Image), house.create("two", Durability::Image));
+    one.write(0, &noise(1)).expect("there is room");
+    two.write(0, &noise(2)).expect("there is room");
+    let name = "snap".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 1).expect("there is room");
+    one.write(0, &noise(3)).expect("there is room");
+    house.save();
+    let ids = |house: &House| {
+        let (mut all, snapshots) = (house.engine.volumes(), house.engine.snapshots());
+        all.extend(snapshots);
+        all.iter().map(|it| (it.name(), it.id())).collect::<Vec<_>>()
+    };
+    let before = ids(&house);
+    drop((one, two));
+    house.lose_memory();
+    assert_eq!(ids(&house), before);
+    house.volume("two").write(BLOCK, &noise(4)).expect("there is room");
+    house.save();
+    house.lose_memory();
+    assert!(read(&house.volume("two"), 0) == Ok(noise(2)));
+    assert!(read(&house.volume("one@snap"), 0) == Ok(noise(1)));
+    let new = house.create("three", Durability::Ram);
+    assert!(before.iter().all(|(_, id)| *id != new.id()), "ids are never given twice");
+}
+
+#[test]
+fn the_image_that_the_journal_goes_on_from_is_not_deleted() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    let images = [1, 2].map(|seed| {
+        volume.write(0, &noise(seed)).expect("there is room");
+        volume.flush().expect("the disk works");
+        house.save().id.number()
+    });
+    house.set.set_durability("one", Durability::Image).expect("the disk works");
+    house.set.delete_image(images[0]).expect("it is an old one");
+    let error = house.set.delete_image(images[1]).expect_err("the journal begins there");
+    assert_eq!(error.kind, DurableErrorKind::StartOfJournal);
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 0) == Ok(noise(2)));
+}
+
+#[test]
+fn what_was_discarded_before_a_volume_is_journaled_does_not_come_back() {
+    for class in [Durability::Image, Durability::Journal] {
+        let mut house = House::new();
+        let volume = house.create("one", class);
+        volume.write(0, &noise(1)).expect("there is room");
+        volume.flush().expect("the disk works");
+        if class == Durability::Image {
+            house.save();
+        }
+        house.set.set_durability("one", Durability::Image).expect("the disk works");
+        volume.discard(ByteRange::new(0, House::VOLUME_BYTES)).expect("a discard always works");
+        house.set.set_durability("one", Durability::Journal).expect("the disk works");
+        house.flush_with_images(&volume);
+        drop(volume);
+        house.lose_memory();
+        assert!(read(&house.volume("one"), 0) == Ok(vec![0; 4096]), "{class:?}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_an_image_is_restored_under_a_name_of_its_own() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    let name = "snap".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 1).expect("there is room");
+    volume.write(0, &noise(2)).expect("there is room");
+    let image = house.save().id.number();
+    let names = [("one@snap".to_owned(), "old".to_owned())];
+    let old = house.set.restore(image, &names).expect("the image has it");
+    assert!(read(&old[0], 0) == Ok(noise(1)));
+    old[0].write(0, &noise(3)).expect("it is a volume");
+}
+
+/// Restores a volume from an image whenever nothing is absent, some times.
+struct Restorer<'house> {
+    house: &'house House,
+    image: u32,
+    count: AtomicUsize,
+}
+
+impl Watch for Restorer<'_> {
+    fn on_progress(&self, _progress: Progress) {}
+
+    fn is_cancelled(&self) -> bool {
+        let count = self.count.load(Ordering::Relaxed);
+        if self.house.set.absent_blocks() == 0 && count < 3 {
+            let names = [("one".to_owned(), format!("two{count}"))];
+            self.house.set.restore(self.image, &names).expect("the image has it");
+            self.count.store(count + 1, Ordering::Relaxed);
+        }
+        false
+    }
+}
+
+#[test]
+fn a_volume_that_is_restored_while_the_last_blocks_are_fetched_gets_its_own() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    let image = house.save().id.number();
+    drop(volume);
+    house.lose_memory();
+    let watch = Restorer { house: &house, image, count: AtomicUsize::new(0) };
+    house.set.stream(&watch).expect("the image can be read");
+    let made = watch.count.into_inner();
+    assert!(made > 0);
+    house.set.stream(&Unwatched).expect("the image can be read");
+    assert_eq!(house.set.absent_blocks(), 0);
+    for count in 0..made {
+        assert!(read(&house.volume(&format!("two{count}")), 0) == Ok(noise(1)), "two{count}");
+    }
+}
+
+#[test]
+fn an_image_that_cannot_be_opened_for_a_while_is_fetched_from_later() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
+    let source = house.save().id.number();
+    drop(volume);
+    house.lose_memory();
+    house.volume("one").write(0, &noise(3)).expect("there is room");
+    let newer = house.save().id.number();
+    house.flip_bit_of_image(source);
+    house.kill();
+    assert_eq!(read(&house.volume("one"), 1), Err(DeviceErrorKind::Corrupt));
+    house.set.stream(&Unwatched).expect_err("the image cannot be read");
+    let names = [("one".to_owned(), "two".to_owned())];
+    house.set.restore(newer, &names).expect_err("blocks of another image are absent");
+    house.flip_bit_of_image(source);
+    assert!(house.set.stream(&Unwatched).expect("the image can be read").is_done);
+    assert!(read(&house.volume("one"), 1) == Ok(noise(2)));
+    house.set.restore(newer, &names).expect("nothing else is absent");
 }

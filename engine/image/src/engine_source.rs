@@ -63,11 +63,7 @@ impl EngineSource {
         let CopiedVolume { record, copy } = &self.volumes[index];
         // First the base: what is not marked is in the new image as it is in the old one.
         live.set_image_base(Some(ImageBase { image: image.word(), volume_id: record.id }));
-        let mut next = copy.next_leaf(0);
-        while let Some(leaf) = next {
-            live.note_saved(copy, leaf);
-            next = copy.next_leaf(leaf + 1);
-        }
+        live.note_saved(copy);
     }
 
     fn copy(&self, volume: usize) -> &Volume {

@@ -8,7 +8,7 @@ use block_device::DeviceErrorKind;
 use codec::{BLOCK_BYTES, Block};
 use volume::{
     FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError, SourceErrorKind, Volume,
-    VolumeError, VolumeErrorKind, VolumeSpec,
+    VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
 };
 
 use crate::chunk_reader::VerifiedChunk;
@@ -23,14 +23,19 @@ use crate::volume_record::ImageVolume;
 impl ImageVolume {
     /// What to ask the engine for, to have the volume again.
     pub fn spec(&self) -> Result<VolumeSpec, VolumeError> {
-        Ok(VolumeSpec {
-            name: self.name.parse()?,
+        Ok(self.spec_as(self.name.parse()?))
+    }
+
+    /// The same under another name, also for what was a snapshot.
+    pub fn spec_as(&self, name: VolumeName) -> VolumeSpec {
+        VolumeSpec {
+            name,
             size_bytes: self.size_bytes,
             sector: self.sector,
             reduction: self.reduction,
             durability: self.durability,
             capacity: self.capacity,
-        })
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use sync::Pinned;
 
 use crate::leaf_marks::LeafSet;
 use crate::map::LEAF_BLOCKS;
+use crate::unmark::Known;
 use crate::volume::Volume;
 
 /// A walk over the blocks of one volume that are not in the journal. What it does not settle is
@@ -31,6 +32,8 @@ pub struct CaptureWalk {
 #[derive(Debug)]
 pub struct Capture {
     volume: Arc<Volume>,
+    /// Of the volume, before the first block was captured.
+    lineage: u64,
     blocks: Vec<CapturedBlock>,
 }
 
@@ -102,8 +105,10 @@ impl CaptureWalk {
     pub fn capture(&mut self, count_max: usize) -> Option<Capture> {
         assert!(count_max > 0, "something is wanted");
         let mut blocks = Vec::new();
+        let lineage = self.volume.lineage();
         while blocks.len() < count_max && self.capture_in_leaf(&mut blocks, count_max) {}
-        (!blocks.is_empty()).then(|| Capture { volume: Arc::clone(&self.volume), blocks })
+        let volume = Arc::clone(&self.volume);
+        (!blocks.is_empty()).then_some(Capture { volume, lineage, blocks })
     }
 
     /// All captures have been settled: the walk's leaves need not be looked at again.
@@ -237,7 +242,8 @@ impl Capture {
             let count = rest.partition_point(|captured| captured.block / LEAF_BLOCKS == leaf);
             let (of_leaf, others) = rest.split_at(count);
             let wanted = of_leaf.iter().map(|captured| (captured.block, captured.entry));
-            volume.unmark_blocks(leaf, wanted, Marks::UNJOURNALED);
+            let known = Known { marks: Marks::UNJOURNALED, lineage: self.lineage };
+            volume.unmark_blocks(leaf, wanted, known);
             rest = others;
         }
     }

@@ -16,10 +16,10 @@ use page_store::{NoSpace, NodeRef, PageStore};
 use sync::Pinned;
 
 use crate::capacity::no_space;
-use crate::engine::{Engine, check_size};
+use crate::engine::Engine;
 use crate::error::{SnapshotsLeft, VolumeError, VolumeErrorKind};
-use crate::spec::{CapacityClass, VolumeName, VolumeSpec};
-use crate::table::{self, Commit, Kind, Origin, Record, Shape, Stored};
+use crate::spec::{CapacityClass, VolumeName};
+use crate::table::{self, Commit, Kind, Origin, Record, Stored};
 use crate::volume::Volume;
 
 /// Trees that wait to be taken apart before who deletes one helps with it.
@@ -34,6 +34,8 @@ struct Plan {
     name: Option<VolumeName>,
     kind: Kind,
     created_unix_seconds: u64,
+    /// The id of the one copy, if it is to have one that it had before.
+    id: Option<u64>,
 }
 
 impl Engine {
@@ -46,6 +48,30 @@ impl Engine {
         snapshot: &VolumeName,
         created_unix_seconds: u64,
     ) -> Result<Vec<Arc<Volume>>, VolumeError> {
+        let (name, kind) = (Some(snapshot.clone()), Kind::Snapshot);
+        let plan = Plan { name, kind, created_unix_seconds, id: None };
+        self.make_snapshots(volumes, snapshot, &plan)
+    }
+
+    /// Makes a snapshot that there was before the pool was lost: with the id that it had.
+    pub fn create_snapshot_again(
+        &self,
+        volume: &str,
+        snapshot: &VolumeName,
+        created_unix_seconds: u64,
+        id: u64,
+    ) -> Result<(), VolumeError> {
+        let (name, kind) = (Some(snapshot.clone()), Kind::Snapshot);
+        let plan = Plan { name, kind, created_unix_seconds, id: Some(id) };
+        self.make_snapshots(&[volume], snapshot, &plan).map(drop)
+    }
+
+    fn make_snapshots(
+        &self,
+        volumes: &[&str],
+        snapshot: &VolumeName,
+        plan: &Plan,
+    ) -> Result<Vec<Arc<Volume>>, VolumeError> {
         let _administration = self.administrate();
         let mut sources = Vec::new();
         for (index, &name) in volumes.iter().enumerate() {
@@ -56,8 +82,7 @@ impl Engine {
             }
             self.check_free(&full_name)?;
         }
-        let (name, kind) = (Some(snapshot.clone()), Kind::Snapshot);
-        let copies = self.copy_maps(&sources, &Plan { name, kind, created_unix_seconds })?;
+        let copies = self.copy_maps(&sources, plan)?;
         for (source, copy) in sources.iter().zip(&copies) {
             copy.set_name(snapshot_name(&source.name(), snapshot.as_str()));
             source.add_snapshot(copy);
@@ -115,7 +140,8 @@ impl Engine {
         let source = self.volume(source)?;
         self.check_free(new_name.as_str())?;
         let (name, kind) = (Some(new_name.clone()), Kind::Volume);
-        let copies = self.copy_maps(&[source], &Plan { name, kind, created_unix_seconds: 0 })?;
+        let plan = Plan { name, kind, created_unix_seconds: 0, id: None };
+        let copies = self.copy_maps(&[source], &plan)?;
         let [clone] = <[_; 1]>::try_from(copies).expect("one copy was made");
         clone.unjournaled_leaves.mark_first(clone.leaf_count());
         self.list_volume(new_name.as_str(), &clone);
@@ -163,7 +189,7 @@ impl Engine {
         if let Some(gone) = gone {
             return Err(VolumeError::new(VolumeErrorKind::NotFound, gone.name()));
         }
-        let plan = Plan { name: None, kind: Kind::Frozen, created_unix_seconds: 0 };
+        let plan = Plan { name: None, kind: Kind::Frozen, created_unix_seconds: 0, id: None };
         let copies = self.copy_maps(volumes, &plan)?;
         for (source, copy) in volumes.iter().zip(&copies) {
             copy.set_name(source.name());
@@ -215,45 +241,6 @@ impl Engine {
         }
     }
 
-    /// A snapshot that is to be filled.
-    pub(crate) fn make_empty_snapshot(
-        &self,
-        volume: &str,
-        spec: VolumeSpec,
-        id: Option<u64>,
-        origin: Origin,
-    ) -> Result<Arc<Volume>, VolumeError> {
-        let full_name = snapshot_name(volume, spec.name.as_str());
-        check_size(&full_name, spec.size_bytes)?;
-        self.check_free(&full_name)?;
-        let store = &self.shared.store;
-        let record = table::all()
-            .find(|record| record.is_free(store))
-            .ok_or_else(|| VolumeError::new(VolumeErrorKind::TooManyVolumes, &full_name))?;
-        let stored = Stored {
-            name: spec.name,
-            id: table::take_id(store, id),
-            size_bytes: spec.size_bytes,
-            shape: Shape {
-                sector: spec.sector,
-                reduction: spec.reduction,
-                durability: spec.durability,
-                capacity: CapacityClass::Thin,
-                kind: Kind::Snapshot,
-            },
-            written_blocks: 0,
-            fill_blocks: 0,
-            untried_blocks: 0,
-            base: None,
-            is_anchored: false,
-            origin: Some(origin),
-        };
-        record.create(store, &stored, Commit::WhenFilled);
-        let snapshot = Volume::new(Arc::clone(&self.shared), record, &stored);
-        snapshot.set_name(full_name);
-        Ok(snapshot)
-    }
-
     /// Makes copies that are in no list yet.
     fn copy_maps(
         &self,
@@ -289,7 +276,7 @@ impl Engine {
         let own_name = || source.record.name(store).expect("the volume was made with a name");
         let stored = Stored {
             name: plan.name.clone().unwrap_or_else(own_name),
-            id: table::take_id(store, None),
+            id: table::take_id(store, plan.id),
             size_bytes: source.size_bytes(),
             shape,
             written_blocks: 0,

@@ -11,7 +11,7 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::hooks::{FlushTarget, PageSource};
 use crate::map::{LEAF_BLOCKS, index_in_leaf};
 use crate::spec::{Durability, VolumeSpec};
-use crate::table::{self, ImageBase, Origin, SetId};
+use crate::table::{self, ImageBase, SetId};
 use crate::volume::Volume;
 
 /// What a block of a volume that comes back from an image holds.
@@ -42,6 +42,21 @@ impl Engine {
     /// block is absent any more.
     pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let _administration = self.administrate();
+        self.exchange_page_source(source);
+    }
+
+    /// Nothing is absent any more, as was found by looking at all volumes and snapshots. `false` if
+    /// there are others since [`Engine::table_version`] was this: they may be copies of what was.
+    pub fn end_page_source(&self, table_version: u64) -> bool {
+        let _administration = self.administrate();
+        let is_known = self.table_version() == table_version;
+        if is_known {
+            self.exchange_page_source(None);
+        }
+        is_known
+    }
+
+    fn exchange_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let (image, source) = source.unzip();
         if source.is_none() && table::absent_image(&self.shared.store).is_some() {
             // What volumes hold is counted when all leaks are known.
@@ -100,7 +115,8 @@ impl Engine {
     }
 
     /// Changes what flushes promise from now on. To `journal`: the volume is not anchored until an
-    /// image has it, unless nothing was ever written to it.
+    /// image has it. That holds for an empty one too: what was discarded may be in an image, or in
+    /// the journal of an earlier time.
     pub fn set_durability(&self, name: &str, durability: Durability) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;
@@ -109,12 +125,7 @@ impl Engine {
         }
         let store = &self.shared.store;
         volume.begin_lineage();
-        if durability == Durability::Journal {
-            let is_empty = volume.map.next_leaf(store, &store.pin(), 0).is_none();
-            volume.set_anchored(is_empty);
-        } else {
-            volume.set_anchored(false);
-        }
+        volume.set_anchored(false);
         let shape = table::Shape { durability, ..volume.shape() };
         volume.record.set_shape(store, shape);
         volume.set_durability(durability);
@@ -160,36 +171,13 @@ impl Engine {
         self.make_volume(spec, id, true)
     }
 
-    /// The same for a snapshot of `volume`, which has to be filled and ended first. The
-    /// specification has the snapshot's own name.
-    pub fn begin_filling_snapshot(
-        &self,
-        volume: &Volume,
-        spec: VolumeSpec,
-        id: Option<u64>,
-        created_unix_seconds: u64,
-    ) -> Result<Arc<Volume>, VolumeError> {
-        let _administration = self.administrate();
-        let origin = Origin { volume_id: volume.id(), created_unix_seconds };
-        self.make_empty_snapshot(&volume.name(), spec, id, origin)
-    }
-
-    /// Makes a filled volume or snapshot one of the pool's.
+    /// Makes a filled volume one of the pool's.
     pub fn end_filling(&self, volume: &Arc<Volume>) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let name = volume.name();
         self.check_free(&name)?;
         self.complete_map(volume)?;
-        let origin = self.volumes().into_iter().find(|one| Some(one.id()) == volume.origin_id());
-        if volume.is_snapshot() && origin.is_none() {
-            return Err(VolumeError::new(VolumeErrorKind::NotFound, name));
-        }
-        // What a snapshot holds is never counted again.
-        volume.record.set_counts(&self.shared.store, &volume.counts);
         volume.record.end_filling(&self.shared.store);
-        if let Some(origin) = origin.filter(|_| volume.is_snapshot()) {
-            origin.add_snapshot(volume);
-        }
         self.list_volume(&name, volume);
         Ok(())
     }

@@ -7,14 +7,24 @@ use crate::leaf_marks::LeafSet;
 use crate::map::{LEAF_BLOCKS, index_in_leaf};
 use crate::volume::Volume;
 
+/// What stable storage has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// The marks that say that it lacks it.
+    pub(crate) marks: Marks,
+    /// [`Volume::lineage`] of what was looked at.
+    pub(crate) lineage: u64,
+}
+
 impl Volume {
-    /// Takes marks off the blocks of one leaf that still hold what they did. Something keeps the
-    /// pages that the entries name: the same name means the same contents.
+    /// Takes marks off the blocks of one leaf that still hold what they did, unless the volume has
+    /// become another since. Something keeps the pages that the entries name: the same name means
+    /// the same contents.
     pub(crate) fn unmark_blocks(
         &self,
         leaf: u64,
         blocks: impl Iterator<Item = (u64, Entry)>,
-        marks: Marks,
+        known: Known,
     ) {
         let store = &self.shared.store;
         let mut lane = store.lane();
@@ -22,7 +32,7 @@ impl Volume {
         {
             let pinned = store.pin();
             for (block, entry) in blocks {
-                has_empty |= self.unmark_block(&mut lane, &pinned, (block, entry), marks);
+                has_empty |= self.unmark_block(&mut lane, &pinned, (block, entry), known);
             }
         }
         drop(lane);
@@ -37,7 +47,7 @@ impl Volume {
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
         (block, entry): (u64, Entry),
-        marks: Marks,
+        Known { marks, lineage }: Known,
     ) -> bool {
         let store = &self.shared.store;
         if self.is_gone() {
@@ -51,6 +61,10 @@ impl Volume {
             }
             return false;
         };
+        // Who gives the volume the map of a snapshot holds every block, and marks every leaf.
+        if self.lineage() != lineage {
+            return false;
+        }
         let Some(node) = self.find_leaf(pinned, leaf) else { return false };
         let now = store.entry(pinned, node, index_in_leaf(block));
         if !now.has(marks) {

@@ -4,6 +4,7 @@ use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, PageBytes};
 
 use crate::capture::StoredBytes;
 use crate::map::LEAF_BLOCKS;
+use crate::unmark::Known;
 use crate::volume::Volume;
 
 /// What a block holds, without the contents.
@@ -67,27 +68,33 @@ impl Volume {
     }
 
     /// The image that [`Volume::image_base`] names now has what `saved`, a copy of the volume,
-    /// holds in this leaf: blocks that still hold the same are not marked as unsaved any more.
-    pub fn note_saved(&self, saved: &Self, leaf: u64) {
-        self.note_stored(saved, leaf, Marks::UNSAVED);
+    /// holds: blocks that still hold the same are not marked as unsaved any more.
+    pub fn note_saved(&self, saved: &Self) {
+        self.note_stored(saved, Marks::UNSAVED);
     }
 
     /// The same, and none of it need go into the journal. Only for a volume without any transaction
     /// in the journal that the image does not make superfluous.
-    pub fn note_saved_and_journaled(&self, saved: &Self, leaf: u64) {
-        self.note_stored(saved, leaf, Marks::ALL);
+    pub fn note_saved_and_journaled(&self, saved: &Self) {
+        self.note_stored(saved, Marks::ALL);
     }
 
-    fn note_stored(&self, saved: &Self, leaf: u64, marks: Marks) {
+    fn note_stored(&self, saved: &Self, marks: Marks) {
         let store = &self.shared.store;
-        let entries: Vec<(u64, Entry)> = {
-            let pinned = store.pin();
-            let Some(node) = saved.map.find_leaf(store, &pinned, leaf) else { return };
-            let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
-            let blocks = (leaf * LEAF_BLOCKS..).zip(entries);
-            blocks.filter(|(_, entry)| entry.has(marks)).collect()
-        };
-        self.unmark_blocks(leaf, entries.into_iter(), marks);
+        let known = Known { marks, lineage: saved.lineage() };
+        let mut from = 0;
+        loop {
+            let (leaf, entries): (u64, Vec<(u64, Entry)>) = {
+                let pinned = store.pin();
+                let next = saved.map.next_leaf(store, &pinned, from);
+                let Some((leaf, node)) = next.filter(|_| !saved.is_gone()) else { return };
+                let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
+                let blocks = (leaf * LEAF_BLOCKS..).zip(entries);
+                (leaf, blocks.filter(|(_, entry)| entry.has(marks)).collect())
+            };
+            self.unmark_blocks(leaf, entries.into_iter(), known);
+            from = leaf + 1;
+        }
     }
 
     /// Blocks whose contents are not in the image that [`Volume::image_base`] names.

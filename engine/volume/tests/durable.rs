@@ -8,7 +8,8 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Extent, ExtentKind, 
 use support::Pool;
 use volume::{
     BlockView, CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found,
-    HookError, PageSource, SourceError, SourceErrorKind, StoredBytes, Volume, VolumeSpec,
+    HookError, ImageBase, PageSource, SourceError, SourceErrorKind, StoredBytes, Volume,
+    VolumeSpec,
 };
 
 const BLOCK: u64 = 4096;
@@ -160,7 +161,7 @@ fn a_kill_forgets_nothing_of_what_the_journal_lacks() {
 }
 
 #[test]
-fn a_volume_that_becomes_journaled_has_to_be_anchored_unless_it_is_empty() {
+fn a_volume_that_becomes_journaled_has_to_be_anchored_also_when_it_is_empty() {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();
     for (name, is_written) in [("empty", false), ("written", true)] {
@@ -170,10 +171,28 @@ fn a_volume_that_becomes_journaled_has_to_be_anchored_unless_it_is_empty() {
         }
         let version = engine.table_version();
         engine.set_durability(name, Durability::Journal).expect("it is there");
-        assert_eq!(volume.is_anchored(), !is_written, "{name}");
+        assert!(!volume.is_anchored(), "{name}");
         assert!(engine.table_version() > version);
         assert_eq!(walk(&volume).len(), usize::from(is_written), "{name}");
     }
+}
+
+#[test]
+fn what_an_image_has_of_a_volume_says_nothing_of_a_snapshot_that_it_was_restored_from() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("one", Durability::Image)).expect("there is room");
+    volume.write(0, &noise(1)).expect("it is there");
+    let snapshot = "snap".parse().expect("a good name");
+    engine.create_snapshots(&["one"], &snapshot, 1).expect("there is room");
+    let frozen = engine.freeze(&[Arc::clone(&volume)]).expect("there is room");
+    let copy = &frozen.volumes()[0];
+    let base = ImageBase { image: 7, volume_id: volume.id() };
+    assert!(engine.adopt_image(&volume, copy, base));
+    // Its base is the snapshot's now, which has none.
+    engine.restore_snapshot("one", "snap").expect("it is there");
+    volume.note_saved(copy);
+    assert_eq!((volume.image_base(), volume.unsaved_blocks()), (None, 1));
 }
 
 #[derive(Debug, Default)]
@@ -393,7 +412,7 @@ fn what_an_image_has_is_not_unsaved_until_it_changes() {
     });
     assert!(shown == [(0, noise(1)), (1, noise(2))]);
     // What is saved here is the volume itself, which does not change between.
-    volume.note_saved(&volume, 0);
+    volume.note_saved(&volume);
     assert_eq!(volume.unsaved_blocks(), 0);
     volume.write(BLOCK, &noise(4)).expect("there is room");
     volume.view_leaf(0, &mut views);

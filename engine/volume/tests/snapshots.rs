@@ -8,9 +8,7 @@ use block_device::{
     BlockDevice, ByteRange, ChangeKind, DeviceErrorKind, SnapshotId, WriteCache, Zeroes,
 };
 use support::{Pool, check_sound_when_empty, check_sums, settle};
-use volume::{
-    Engine, FilledBlock, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
-};
+use volume::{Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -327,31 +325,16 @@ fn a_volume_has_very_many_snapshots() {
 }
 
 #[test]
-fn a_snapshot_is_filled_like_a_volume_and_counts_after_a_kill_when_it_was_ended() {
+fn a_snapshot_of_a_pool_that_was_lost_has_its_id_again() {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();
     let volume = create(&engine, "db", 4 * MIB);
-    let begin = |own_name: &str, id| {
-        let spec = VolumeSpec::new(name(own_name), 4 * MIB);
-        let begun = engine.begin_filling_snapshot(&volume, spec, Some(id), 77);
-        begun.expect("a snapshot can be made")
-    };
-    let (ended, left) = (begin("s", 50), begin("t", 51));
-    for one in [&ended, &left] {
-        let blocks = [FilledBlock::Hole, FilledBlock::Fill(0x0101_0101)];
-        one.fill_leaf(1, &blocks).expect("there is room");
-    }
-    engine.end_filling(&ended).expect("the name is free");
-    let killed = pool.as_after_a_kill();
-    let other = killed.open();
-    settle(&other);
-    let snapshots = other.volume("db").expect("it is there").snapshot_list();
-    assert_eq!(snapshots.len(), 1, "the other one goes with a kill");
-    assert_eq!((snapshots[0].id(), snapshots[0].created_unix_seconds()), (50, 77));
-    let mut found = [0xEE; 4096];
-    snapshots[0].read(513 * BLOCK, &mut found).expect("the read succeeds");
-    assert_eq!(found, [1; 4096]);
-    assert_eq!(snapshots[0].usage().fill_bytes, BLOCK);
-    drop(snapshots);
-    check_sound_when_empty(&other);
+    write(&volume, 3, 7);
+    engine.create_snapshot_again("db", &name("s"), 77, 50).expect("there is room");
+    let snapshot = engine.snapshot("db", "s").expect("it is there");
+    assert_eq!((snapshot.id(), snapshot.created_unix_seconds()), (50, 77));
+    check(&snapshot, 3, 7);
+    assert!(create(&engine, "other", 4 * MIB).id() > 50, "no id is given twice");
+    drop((volume, snapshot));
+    check_sound_when_empty(&engine);
 }

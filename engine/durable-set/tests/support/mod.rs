@@ -88,6 +88,28 @@ impl House {
         self.set.save(&request, &Unwatched).expect("the disk works")
     }
 
+    /// Flushes a volume, and saves the images that the flush waits for.
+    pub(crate) fn flush_with_images(&self, volume: &Volume) {
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| volume.flush());
+            while !flush.is_finished() {
+                if self.set.journal().needs_checkpoint() {
+                    self.save();
+                }
+                std::thread::yield_now();
+            }
+            flush.join().expect("no panic").expect("the disk works");
+        });
+    }
+
+    /// Flips a bit of an image's manifest, or flips it back.
+    pub(crate) fn flip_bit_of_image(&self, number: u32) {
+        let files = self.disk.files();
+        let name = format!("{number:010}");
+        let file = files.iter().find(|file| file.name.ends_with(&name));
+        self.disk.flip_bit(&file.expect("the image is there").name, 8 * 4200);
+    }
+
     /// The power fails after all that was written has reached the disk: memory is gone.
     pub(crate) fn lose_memory(&mut self) -> Opened {
         let path = self.folder.path().join("region");
