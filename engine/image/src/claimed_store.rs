@@ -53,6 +53,8 @@ pub struct ClaimedStore {
     next_chunk: u64,
     next_pack: PackName,
     head: Option<ImageId>,
+    /// The packs of the last save, if making its manifest failed: it may be there all the same.
+    failed: Option<Vec<PackName>>,
 }
 
 /// A manifest that was found.
@@ -86,14 +88,16 @@ impl ClaimedStore {
     }
 
     /// Saves an image. It is there, whole and durable, when this returns; when it fails, the store
-    /// has the images that it had, or also this one: a manifest whose making failed may come to
-    /// light after a loss of power.
+    /// has the images that it had, or also this one: a manifest whose making failed may be there
+    /// all the same, or come to light after a loss of power. The next save takes another number
+    /// then.
     pub fn save(
         &mut self,
         source: &dyn LeafSource,
         options: &SaveOptions,
         watch: &dyn Watch,
     ) -> Result<Saved, ImageError> {
+        self.leave_failed()?;
         let save = Save {
             store: &*self.store,
             source,
@@ -119,12 +123,35 @@ impl ClaimedStore {
             Err(error) => {
                 // Another's manifest has the number, so there is none of ours. Else there may be
                 // one that needs its packs; they are collected when it is known that there is not.
-                if error.kind == ImageErrorKind::Fenced {
-                    self.remove_packs(&packs);
+                match error.kind {
+                    ImageErrorKind::Fenced => self.remove_packs(&packs),
+                    _ => self.failed = Some(packs),
                 }
                 Err(error)
             }
         }
+    }
+
+    /// Leaves the number to a manifest whose making failed, if it has it.
+    fn leave_failed(&mut self) -> Result<(), ImageError> {
+        let Some(packs) = &self.failed else { return Ok(()) };
+        let found = self.find()?;
+        let taken = found.iter().find(|found| found.number == self.next_number);
+        match taken.map(|found| &found.state) {
+            Some(ManifestState::Unfinished) => self.next_number += 1,
+            // Nobody else has these packs.
+            Some(ManifestState::Whole(manifest))
+                if manifest.packs.iter().any(|pack| packs.contains(&pack.name)) =>
+            {
+                self.next_number += 1;
+                self.next_chunk = manifest.next_chunk;
+                self.head = Some(manifest.id);
+            }
+            // It is free, or another's, who fences this writer.
+            _ => {}
+        }
+        self.failed = None;
+        Ok(())
     }
 
     /// Deletes an image. Its packs go with the next collection.
@@ -231,6 +258,7 @@ impl ClaimedStore {
             next_chunk: (known + left_out).min(ChunkNumber::END),
             next_pack: PackName { writer, index: 0 },
             head: newest_image(&found).map(|manifest| manifest.id),
+            failed: None,
             store,
         })
     }

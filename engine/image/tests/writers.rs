@@ -6,13 +6,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use image::{
-    ClaimedStore, FolderStore, ImageErrorKind, ImageStore, ListedImage, ObjectName, Progress,
-    Retention, SaveOptions, Unwatched, Watch, list_images, rehearse,
+    ClaimedStore, FolderStore, ImageError, ImageErrorKind, ImageStore, ListedImage, ObjectName,
+    PackName, PackWriter, Progress, Retention, SaveOptions, Unwatched, Watch, list_images,
+    rehearse,
 };
 use made::{Contents, Made, WRITER, claim, disk, newest, open, options, store_on};
 use powercut::{Cut, Disk, Effect, Fault, Loss};
 use storage::StorageAction;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const KEEP_ONE: Retention<'static> = Retention { newest_count: 1, in_use: &[] };
 
@@ -414,6 +415,90 @@ fn a_number_that_an_unfinished_manifest_took_is_left_out() {
     assert_eq!(saved.id.number(), 5);
     claimed.collect().expect("the store is sound");
     assert!(store.images().expect("listed").iter().all(|(number, _)| *number != 3));
+}
+
+#[test]
+fn a_save_goes_on_behind_a_manifest_whose_making_failed() {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut claimed = claim(&store);
+    generation(1).save(&mut claimed);
+    // What was begun cannot be removed either.
+    let actions = [StorageAction::WriteDurably, StorageAction::Remove];
+    disk.inject(Fault::always(&actions, Effect::Io));
+    let error = claimed.save(&generation(2), &options(), &Unwatched).expect_err("the disk fails");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+    disk.heal();
+    let mut made = generation(3);
+    made.save(&mut claimed);
+    made.check(&newest(&store).expect("it was saved"));
+}
+
+/// A store that does not say once that it has made a manifest.
+#[derive(Debug)]
+struct Mute {
+    store: Arc<dyn ImageStore>,
+    is_mute: AtomicBool,
+}
+
+impl ImageStore for Mute {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        self.store.begin_pack(name)
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        self.store.create_image(number, manifest)?;
+        match self.is_mute.swap(false, Ordering::Relaxed) {
+            true => Err(ImageError::new(ImageErrorKind::Unavailable, "hear an answer")),
+            false => Ok(()),
+        }
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        self.store.read(object, offset, into)
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.store.reads_at_once()
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        self.store.images()
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        self.store.packs()
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        self.store.remove(object)
+    }
+}
+
+#[test]
+fn a_save_goes_on_behind_a_manifest_that_was_made_without_an_answer() {
+    let store = store_on(&disk());
+    let mute = Arc::new(Mute { store: Arc::clone(&store), is_mute: AtomicBool::new(false) });
+    let mut claimed = claim(&(Arc::clone(&mute) as Arc<dyn ImageStore>));
+    generation(1).save(&mut claimed);
+    mute.is_mute.store(true, Ordering::Relaxed);
+    let unheard = generation(2);
+    let error = claimed.save(&unheard, &options(), &Unwatched).expect_err("there is no answer");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+    let number = claimed.head().expect("there is one").number() + 1;
+    unheard.check(&newest(&store).expect("it is there"));
+    let mut made = generation(3);
+    let saved = made.save(&mut claimed);
+    assert_eq!(saved.id.number(), number + 1);
+    made.check(&newest(&store).expect("it was saved"));
+    claimed.retain(&KEEP_ONE).expect("the store is sound");
+    made.check(&newest(&store).expect("it is kept"));
+    // Another's claim fences as ever, also when the manifest before it failed.
+    mute.is_mute.store(true, Ordering::Relaxed);
+    claimed.save(&unheard, &options(), &Unwatched).expect_err("there is no answer");
+    let _other = ClaimedStore::claim(Arc::clone(&store), 9).expect("it is claimed");
+    let error = claimed.save(&generation(4), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
 }
 
 #[test]
