@@ -22,6 +22,7 @@ const VOLUME_COUNT_MAX: usize = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
+    /// Memory that new data does not get.
     pub(crate) used_bytes: u64,
     /// Written bytes by the id of the volume, ascending.
     pub(crate) written_bytes: Vec<(u64, u64)>,

@@ -1,14 +1,14 @@
 //! What the journal's volume table says of a volume, in the codes of the region's table.
 
 use block_device::{BlockDevice, SectorSize};
-use volume::{CapacityClass, Durability, Reduction, Volume};
+use volume::{CapacityClass, Durability, Reduction, Volume, place_of};
 
 use crate::format::VolumeRecord;
 
 impl VolumeRecord {
     pub(crate) fn of(volume: &Volume) -> Self {
         let geometry = volume.geometry();
-        let sector = u32::from(geometry.sector == SectorSize::Bytes4096);
+        let sector = u8::from(geometry.sector == SectorSize::Bytes4096);
         let reduction = place_of(&Reduction::ALL, volume.reduction());
         let durability = place_of(&Durability::ALL, volume.durability());
         // Above zero, which means that nothing is said.
@@ -16,7 +16,7 @@ impl VolumeRecord {
         Self {
             id: volume.id(),
             size_bytes: geometry.size_bytes,
-            shape: sector | (reduction << 8) | (durability << 16) | (capacity << 24),
+            shape: u32::from_le_bytes([sector, reduction, durability, capacity]),
             name: volume.name(),
         }
     }
@@ -47,9 +47,4 @@ impl VolumeRecord {
     fn byte(&self, index: usize) -> usize {
         usize::from(self.shape.to_le_bytes()[index])
     }
-}
-
-fn place_of<T: PartialEq>(all: &[T], one: T) -> u32 {
-    let place = all.iter().position(|known| *known == one);
-    u32::try_from(place.expect("all are listed")).expect("there are few")
 }

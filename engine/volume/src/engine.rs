@@ -10,7 +10,6 @@ use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::copies::snapshot_name;
 use crate::error::{VolumeError, VolumeErrorKind};
-use crate::forecast::Sample;
 use crate::load::{End, load_volumes};
 use crate::maintain::{Maintenance, Work};
 use crate::shared::Shared;
@@ -307,16 +306,6 @@ impl Engine {
         let mut usage = PoolUsage::new(&store, self.volumes().iter().map(|volume| &volume.counts));
         usage.level = self.shared.note_level(usage.committed_bytes(), usage.size_bytes);
         usage
-    }
-
-    /// What a forecast looks at, taken at this time: see [`crate::History`].
-    pub fn sample(&self, at: std::time::Duration) -> Sample {
-        let written = |volume: &Arc<Volume>| (volume.id(), volume.written_bytes());
-        Sample {
-            at,
-            used_bytes: self.usage().committed_bytes(),
-            volumes: self.volumes().iter().map(written).collect(),
-        }
     }
 
     pub fn recovery(&self) -> Recovery {

@@ -19,7 +19,6 @@ mod durable;
 mod engine;
 mod error;
 mod evacuate;
-mod forecast;
 mod hooks;
 mod integrity;
 mod leaf_cache;
@@ -51,7 +50,6 @@ pub use copies::Frozen;
 pub use durable::FilledBlock;
 pub use engine::Engine;
 pub use error::{VolumeError, VolumeErrorKind};
-pub use forecast::{Forecast, History, Sample};
 pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
@@ -62,7 +60,7 @@ pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use resize::ResizeProgress;
 pub use spec::{
     CapacityClass, Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX,
-    ShrinkPolicy, VolumeName, VolumeSpec,
+    ShrinkPolicy, VolumeName, VolumeSpec, place_of,
 };
 pub use table::{ImageBase, SetId};
 pub use usage::{PoolUsage, Recovery, VolumeUsage};

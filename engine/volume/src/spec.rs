@@ -16,6 +16,12 @@ pub struct EngineOptions {
     pub fresh_secret: [u8; 32],
 }
 
+/// Where a value stands among all of its kind: how the volume tables of pools and journals say it.
+pub fn place_of<T: PartialEq>(all: &[T], one: T) -> u8 {
+    let place = all.iter().position(|known| *known == one).expect("all are listed");
+    u8::try_from(place).expect("there are few")
+}
+
 /// How contents are made smaller as they are written. Patterns that fill a block need no memory
 /// under any policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,9 @@ use block_device::SectorSize;
 use page_store::{NodeRef, PageStore, Parent, ROOT_WORD_COUNT};
 
 use crate::counts::Counts;
-use crate::spec::{CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size};
+use crate::spec::{
+    CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size, place_of,
+};
 
 const RECORD_WORDS: usize = 32;
 pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
@@ -143,17 +145,13 @@ impl Shape {
     }
 
     fn to_word(self) -> u64 {
-        let sector = u64::from(self.sector == SectorSize::Bytes4096);
-        let reduction = position(&Reduction::ALL, self.reduction);
-        let durability = position(&Durability::ALL, self.durability);
-        let capacity = position(&CapacityClass::ALL, self.capacity);
-        let kind = position(&Kind::ALL, self.kind);
-        sector | (reduction << 8) | (durability << 16) | (capacity << 24) | (kind << 32)
+        let sector = u8::from(self.sector == SectorSize::Bytes4096);
+        let reduction = place_of(&Reduction::ALL, self.reduction);
+        let durability = place_of(&Durability::ALL, self.durability);
+        let capacity = place_of(&CapacityClass::ALL, self.capacity);
+        let kind = place_of(&Kind::ALL, self.kind);
+        u64::from_le_bytes([sector, reduction, durability, capacity, kind, 0, 0, 0])
     }
-}
-
-fn position<T: PartialEq>(all: &[T], one: T) -> u64 {
-    all.iter().position(|known| *known == one).expect("all are listed") as u64
 }
 
 /// Where the contents of blocks are that are not marked as unsaved.

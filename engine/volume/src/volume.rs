@@ -19,7 +19,7 @@ use crate::leaf_marks::LeafMarks;
 use crate::map::{LEAF_BLOCKS, Map};
 use crate::own::Sharing;
 use crate::shared::Shared;
-use crate::spec::{Durability, Reduction};
+use crate::spec::{Durability, Reduction, place_of};
 use crate::table::{ImageBase, Kind, Origin, Record, Shape, Stored};
 use crate::usage::VolumeUsage;
 
@@ -316,12 +316,6 @@ impl Volume {
         };
         Err(DeviceError::new(kind, action, range))
     }
-}
-
-/// Where a value stands among all of its kind: a byte.
-fn place_of<T: PartialEq>(all: &[T], one: T) -> u8 {
-    let place = all.iter().position(|known| *known == one).expect("all are listed");
-    u8::try_from(place).expect("there are few")
 }
 
 /// The part of a block that a request covers.

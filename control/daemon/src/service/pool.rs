@@ -22,7 +22,7 @@ impl Service {
             used_bytes: usage.used_bytes,
             guaranteed_bytes: usage.claimed_bytes,
             reserve_bytes: usage.reserved_bytes,
-            daemon_bytes: daemon_bytes().unwrap_or(0),
+            daemon_bytes: upkeep::private_bytes().unwrap_or(0),
             thresholds_percent: self.watch.thresholds_percent().to_vec(),
             passed_percent: self.watch.passed_percent(),
             forecast: self.filling.forecast(usage.size_bytes, name_of),
@@ -97,28 +97,4 @@ fn ended(error: &ResizeError) -> TaskEnd {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let detail = format!("{error}{}", cause.unwrap_or_default());
     TaskEnd::Failed(Problem::new(kind, detail).in_field("max_memory"))
-}
-
-/// Memory of this process that is not the pool: what the kernel counts as its own.
-fn daemon_bytes() -> Option<u64> {
-    anonymous_bytes(&std::fs::read_to_string("/proc/self/status").ok()?)
-}
-
-fn anonymous_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_of_the_process_is_what_the_kernel_counts_as_its_own() {
-        let status = "VmRSS:\t 9999 kB\nRssAnon:\t    2048 kB\nRssFile:\t 1 kB\n";
-        assert_eq!(anonymous_bytes(status), Some(2 << 20));
-        assert_eq!(anonymous_bytes("Name:\tmemlaned\n"), None);
-        assert!(daemon_bytes().expect("this process has memory") > 0);
-    }
 }
