@@ -131,8 +131,8 @@ impl Drop for House {
     }
 }
 
-/// The daemon: from the folder that `MEMLANE_BIN_DIR` names, or else of this build, which cargo does
-/// not build for tests of another crate by itself.
+/// The daemon: from the folder that `MEMLANE_BIN_DIR` names, or else of this build, which cargo
+/// does not build for tests of another crate by itself.
 fn daemon_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| match std::env::var_os("MEMLANE_BIN_DIR") {
