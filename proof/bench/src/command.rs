@@ -9,7 +9,9 @@ use system::Interruption;
 
 use crate::output::{self, Form};
 use crate::run::{Chosen, Options, PlannedSuite, start};
-use crate::{compare, doctor, engine, forsa, fusion, log, page, peers, reduction, steps};
+use crate::{
+    compare, doctor, durability, engine, forsa, fusion, log, page, peers, reduction, steps,
+};
 
 #[derive(Debug, Parser)]
 #[command(name = "memlane-bench", version, about = "Measure Memlane on this machine")]
@@ -52,6 +54,8 @@ enum Command {
     Reduction(Planned<reduction::Arguments>),
     /// The same jobs on volumes and on what others offer
     Peers(Planned<peers::Arguments>),
+    /// What durability costs: flushes, images, snapshots
+    Durability(Planned<durability::Arguments>),
     /// Every suite, one after the other
     All(Options),
     /// What can be measured here, and what will be left out and why
@@ -84,6 +88,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
         Command::Log(it) => return start(&it.options, &[log(&it.arguments)], form),
         Command::Reduction(it) => return start(&it.options, &[reduction(&it.arguments)], form),
         Command::Peers(it) => return start(&it.options, &[peers(&it.arguments)], form),
+        Command::Durability(it) => return start(&it.options, &[durability(&it.arguments)], form),
         Command::All(options) => return start(options, &all(), form),
         Command::Doctor => doctor::run(&Options::default(), &all(), form)?,
         Command::Schema => output::json(&results::schema()),
@@ -102,6 +107,7 @@ fn all() -> Vec<Box<dyn PlannedSuite>> {
         log(&defaults()),
         reduction(&defaults()),
         peers(&defaults()),
+        durability(&defaults()),
     ]
 }
 
@@ -133,6 +139,7 @@ suites! {
     log: Log,
     reduction: Reduction,
     peers: Peers,
+    durability: Durability,
 }
 
 #[cfg(test)]
@@ -148,7 +155,7 @@ mod tests {
 
     #[test]
     fn every_suite_can_be_told_nothing() {
-        assert_eq!(all().len(), 7);
+        assert_eq!(all().len(), 8);
     }
 
     #[test]

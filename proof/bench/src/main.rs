@@ -1,6 +1,7 @@
 //! `memlane-bench`: measures Memlane and what it is compared with, on this machine.
 #![forbid(unsafe_code)]
 
+mod aligned;
 mod case;
 mod clock;
 mod command;
@@ -9,6 +10,7 @@ mod contents;
 #[cfg_attr(not(test), expect(dead_code, reason = "the suites take their pages from it next"))]
 mod corpus;
 mod doctor;
+mod durability;
 mod engine;
 mod fio_step;
 mod floor;

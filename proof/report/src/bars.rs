@@ -1,5 +1,7 @@
 //! What the project sets out to reach, each as a figure of one run and its bound.
 
+mod durability;
+
 use results::Suite;
 
 use crate::book::Book;
@@ -60,6 +62,7 @@ pub(crate) fn judge(book: &Book) -> Vec<Bar> {
     bars.extend(engine_pair_bars(book));
     bars.extend(export_bars(book));
     bars.extend(whole_bars(book));
+    bars.extend(durability::bars(book));
     bars
 }
 

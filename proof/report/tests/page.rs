@@ -124,6 +124,9 @@ fn bars_that_were_measured_have_a_verdict() {
     assert!(of("overwrite of compressible data").ends_with("missed"));
     assert!(of("mean latency over loop's").ends_with("met"));
     assert!(of("programs and libraries").ends_with("met"));
+    assert!(of("ext4 on an attached journal volume").ends_with("met"));
+    assert!(of("8 writers on a journal volume over NBD").ends_with("missed"));
+    assert!(of("first read after the loss of memory").ends_with("met"));
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn a_run_of_nothing_is_a_page_that_says_so() {
     let text = page_of(Vec::new());
     let page = Html::parse_document(&text);
     assert_eq!(page.select(&selector("svg")).count(), 0);
-    assert_eq!(page.select(&selector("section")).count(), 9);
+    assert_eq!(page.select(&selector("section")).count(), 10);
     let says: String = page.select(&selector("p.none")).flat_map(|it| it.text()).collect();
     assert!(says.contains("Nothing of this was measured"));
 }
@@ -156,7 +159,7 @@ fn rows_without_figures_are_shown_as_missing() {
     for suite in [Suite::Engine, Suite::Steps, Suite::Forsa, Suite::Fusion, Suite::Log] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
-    for suite in [Suite::Reduction, Suite::Peers] {
+    for suite in [Suite::Reduction, Suite::Peers, Suite::Durability] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
 }

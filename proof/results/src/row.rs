@@ -26,6 +26,8 @@ pub enum Suite {
     Reduction,
     /// The same jobs on volumes and on what others offer.
     Peers,
+    /// What durability costs: flushes, images, snapshots.
+    Durability,
 }
 
 impl Suite {
@@ -39,6 +41,7 @@ impl Suite {
             Self::Log => "log",
             Self::Reduction => "reduction",
             Self::Peers => "peers",
+            Self::Durability => "durability",
         }
     }
 }

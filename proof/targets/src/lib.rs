@@ -18,7 +18,7 @@ mod versions;
 pub use awake::CoresAwake;
 pub use cpu::{CpuMeter, wait_until_idle};
 pub use device::{check_is_free, counts};
-pub use kinds::{Kind, Layout, Place, Spec};
+pub use kinds::{Kind, Layout, Place, Spec, missing_programs};
 pub use lazy::LazyTarget;
 pub use measure::{Measured, calibrate, check_contents, fill, measure};
 pub use target::{Access, AfterKill, Durability, Target};

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use system::Interruption;
 
-use super::aligned::Aligned;
 use super::due::Schedule;
 use super::medium::Medium;
 use super::message::{BATCH_BYTES, Batches, verify};
@@ -15,6 +14,7 @@ use super::meter::{Meter, Moments, Spent, Window};
 use super::mix::{Mix, Tokens};
 use super::positions::Positions;
 use super::stop::Stop;
+use crate::aligned::Aligned;
 use crate::clock::Random;
 use crate::contents::Data;
 

@@ -12,7 +12,7 @@
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
-use super::aligned::Aligned;
+use crate::aligned::Aligned;
 use crate::contents::{Contents, Data};
 
 pub(crate) const MESSAGE_BYTES: usize = 512;

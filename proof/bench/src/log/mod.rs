@@ -4,7 +4,6 @@
 //! appends alone (100/0) or 80 % reads that begin anywhere in the log and go on in its order
 //! (80/20). Readers check each message. As fast as possible first, then at steady rates below that.
 
-mod aligned;
 mod drive;
 mod due;
 mod embedded;

@@ -1,5 +1,6 @@
 //! The parts of the page, from the verdict to what was left out.
 
+mod durability;
 mod engine;
 mod forsa;
 mod fusion;
@@ -24,7 +25,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the page. A section without measurements says so in a sentence.
-pub(crate) const ALL: [Section; 9] = [
+pub(crate) const ALL: [Section; 10] = [
     Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
     Section { id: "papers", title: "The papers' tables", body: papers::body },
     Section { id: "forsa", title: "Parallel jobs", body: forsa::body },
@@ -33,5 +34,6 @@ pub(crate) const ALL: [Section; 9] = [
     Section { id: "log", title: "Message log", body: log::body },
     Section { id: "reduction", title: "Data reduction", body: reduction::body },
     Section { id: "peers", title: "Peers", body: peers::body },
+    Section { id: "durability", title: "Durability", body: durability::body },
     Section { id: "omissions", title: "Flags, invalid and skipped", body: omissions::body },
 ];

@@ -32,6 +32,7 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.extend(peers(repeat));
         rows.extend(log(repeat));
         rows.extend(reduction(repeat));
+        rows.extend(durability(repeat));
     }
     rows.extend(fusion());
     rows.extend(others());
@@ -283,6 +284,44 @@ fn reduction(repeat: u32) -> Vec<Row> {
             row
         })
         .collect()
+}
+
+fn durability(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (target, ns, gain) in [
+        ("files on the disk", 160_000.0, 4.0),
+        ("journal volume attached + ext4", 210_000.0, 3.6),
+        ("journal volume NBD", 180_000.0, 2.5),
+    ] {
+        for (writers, times) in [(1_u32, 1.0), (8, gain)] {
+            let params = [("op", json!("durable write")), ("writers", json!(writers))];
+            let case = format!("durable write 4096 writers={writers}");
+            let mut row = row(Suite::Durability, &case, target, &params);
+            let ns = wobble(repeat, ns);
+            row.latency = Some(latency(ns * f64::from(writers) / times));
+            row.app = Some(io(times * 1e9 / ns, 4096.0));
+            rows.push(row);
+        }
+    }
+    for (case, times) in
+        [("overwrite 4096 rand", 1.0), ("overwrite 4096 rand, a snapshot each second", 2.2)]
+    {
+        let mut row =
+            row(Suite::Durability, case, "volume embedded", &[("op", json!("overwrite"))]);
+        row.latency = Some(latency(wobble(repeat, 1500.0 * times)));
+        rows.push(row);
+    }
+    for (case, target, figure, value) in [
+        ("image save", "volume of class image", "bytes_per_s", 900e6),
+        ("image save", "disk, direct I/O", "bytes_per_s", 1000e6),
+        ("first read after the loss of memory", "volume of class image", "first_read_ns", 3e8),
+    ] {
+        let mut row = row(Suite::Durability, case, target, &[]);
+        row.figures.insert(figure.to_owned(), wobble(repeat, value));
+        rows.push(row);
+    }
+    rows.iter_mut().for_each(|row| row.repeat = repeat);
+    rows
 }
 
 fn others() -> Vec<Row> {

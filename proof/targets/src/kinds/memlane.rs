@@ -23,7 +23,7 @@ pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
 }
 
 /// Why no daemon can be started.
-pub(super) fn missing_programs() -> Option<String> {
+pub fn missing_programs() -> Option<String> {
     let found = ["memlaned", "memlane"].map(|name| product(name).arg("--version").check());
     let error = found.into_iter().find_map(Result::err)?;
     Some(format!("{error:#}; build the programs, or name their folder in MEMLANE_BIN_DIR"))

@@ -14,6 +14,8 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 use system::{Ability, missing};
 
+pub use memlane::missing_programs;
+
 use crate::device::check_is_free;
 use crate::fio;
 use crate::target::{Access, AfterKill, Backing, Durability, Target, Traits};

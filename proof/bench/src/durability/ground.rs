@@ -1,0 +1,174 @@
+//! What durable writes go to: the disk itself, and volumes of class `journal` whose journal lies on
+//! that disk.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use system::{Ability, Daemon, Interruption, Mounted, NbdClient, Tool, attach, missing};
+
+use super::site::{DiskFolder, OwnDaemon};
+use super::writers::{Storage, Writer};
+use crate::contents::{Contents, Data};
+
+/// What one writer overwrites.
+const SHARE_BYTES: u64 = 16 << 20;
+
+/// The most writers there are at once.
+pub(super) const WRITERS_MAX: u64 = 8;
+
+/// A volume with the shares of all writers, and room for a file system.
+const VOLUME_BYTES: u64 = 256 << 20;
+
+/// Room for all volumes in full, what is on its way out, and tables.
+pub(super) const POOL_BYTES: u64 = 1 << 30;
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// Files on the disk.
+    Disk,
+    /// Files on ext4 on an attached volume.
+    Ext4,
+    /// The attached volume itself.
+    Attached,
+    Nbd,
+}
+
+impl Ground {
+    pub(super) const ALL: [Self; 4] = [Self::Disk, Self::Ext4, Self::Attached, Self::Nbd];
+
+    /// Why it cannot be had here.
+    pub(super) fn missing(self) -> Option<String> {
+        match self {
+            Self::Disk | Self::Nbd => None,
+            Self::Attached => missing(&[Ability::BlockDevices]),
+            Self::Ext4 => missing(&[Ability::BlockDevices, Ability::Program("mkfs.ext4")]),
+        }
+    }
+
+    fn volume(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Ext4 => "ext4",
+            Self::Attached => "raw",
+            Self::Nbd => "nbd",
+        }
+    }
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disk => "files on the disk",
+            Self::Ext4 => "journal volume attached + ext4",
+            Self::Attached => "journal volume attached",
+            Self::Nbd => "journal volume NBD",
+        })
+    }
+}
+
+/// All grounds, made and filled. Fields are dropped in their order: file systems before the daemon
+/// that serves them, and the folder last.
+pub(super) struct Grounds {
+    ext4: Option<Mounted>,
+    device: Option<PathBuf>,
+    daemon: OwnDaemon,
+    folder: DiskFolder,
+}
+
+impl Grounds {
+    pub(super) fn new(wanted: &[Ground]) -> Result<Self> {
+        let folder = DiskFolder::new()?;
+        let daemon = OwnDaemon::start(&folder, POOL_BYTES)?;
+        let mut grounds = Self { ext4: None, device: None, daemon, folder };
+        for &ground in wanted {
+            grounds.make(ground).with_context(|| format!("cannot make {ground}"))?;
+        }
+        Ok(grounds)
+    }
+
+    /// Writers that do not meet.
+    pub(super) fn writers(&self, ground: Ground, count: u64) -> Result<Vec<Writer>> {
+        (0..count)
+            .map(|index| {
+                let (storage, share) = self.writer(ground, index)?;
+                Ok(Writer { storage, share })
+            })
+            .collect()
+    }
+
+    pub(super) fn daemon(&self) -> &Daemon {
+        self.daemon.get()
+    }
+
+    fn make(&mut self, ground: Ground) -> Result<()> {
+        if ground != Ground::Disk {
+            let name = ground.volume();
+            let words = format!("volume create {name} --size {VOLUME_BYTES} --durability journal");
+            self.daemon().memlane(&words)?;
+        }
+        match ground {
+            Ground::Disk => std::fs::create_dir(self.folder.path().join("files"))?,
+            Ground::Ext4 => {
+                let device = attach(self.daemon(), ground.volume())?;
+                Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0")
+                    .arg(&device)
+                    .check()?;
+                let folder = self.folder.path().join("mnt");
+                self.ext4 = Some(Mounted::new(&device, &folder, "noatime")?);
+            }
+            Ground::Attached => self.device = Some(attach(self.daemon(), ground.volume())?),
+            Ground::Nbd => {}
+        }
+        (0..WRITERS_MAX).try_for_each(|index| self.fill(ground, index))
+    }
+
+    /// Writes a share once, so that later writes change data and nothing else.
+    fn fill(&self, ground: Ground, index: u64) -> Result<()> {
+        if let Some(path) = self.file(ground, index) {
+            File::create(path)?;
+        }
+        let (mut storage, share) = self.writer(ground, index)?;
+        let mut contents = Contents::new(Data::Random, PIECE_BYTES, index);
+        for offset_bytes in share.step_by(PIECE_BYTES) {
+            ensure!(!Interruption::is_asked_for(), "interrupted while {ground} is filled");
+            storage.write(offset_bytes, contents.next())?;
+        }
+        storage.flush()
+    }
+
+    fn writer(&self, ground: Ground, index: u64) -> Result<(Box<dyn Storage>, Range<u64>)> {
+        let own = index * SHARE_BYTES..(index + 1) * SHARE_BYTES;
+        if let Some(path) = self.file(ground, index) {
+            return Ok((Box::new(open(&path)?), 0..SHARE_BYTES));
+        }
+        let device = || self.device.as_deref().context("the volume was not attached");
+        let storage: Box<dyn Storage> = match ground {
+            Ground::Nbd => {
+                Box::new(NbdClient::connect(&self.daemon().nbd_socket(), ground.volume())?)
+            }
+            _ => Box::new(open(device()?)?),
+        };
+        Ok((storage, own))
+    }
+
+    /// Where each writer has a file of its own: which.
+    fn file(&self, ground: Ground, index: u64) -> Option<PathBuf> {
+        let folder = match ground {
+            Ground::Disk => self.folder.path().join("files"),
+            Ground::Ext4 => self.ext4.as_ref()?.folder().to_owned(),
+            Ground::Attached | Ground::Nbd => return None,
+        };
+        Some(folder.join(format!("writer-{index}")))
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = File::options().read(true).write(true).open(path);
+    opened.with_context(|| format!("cannot open {}", path.display()))
+}

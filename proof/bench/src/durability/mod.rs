@@ -1,0 +1,82 @@
+//! What durability costs: durable writes beside those of the disk that the journal lies on, images
+//! beside plain copies to that disk and back, and overwrites while snapshots are taken.
+//!
+//! The disk is the one under `/var/tmp`. Each volume has a daemon of its own, whose journal and
+//! images lie there.
+
+mod copied;
+mod disk;
+mod flush;
+mod ground;
+mod image;
+mod rest;
+mod site;
+mod snapshots;
+mod tables;
+mod writers;
+
+use anyhow::{Result, ensure};
+use results::Suite;
+
+use crate::run::{Plan, Session, Skip};
+
+pub(crate) use tables::describe;
+
+/// The parts of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// Writes that are durable before the next
+    Flush,
+    /// Images saved and restored, and the first read after a loss of memory
+    Image,
+    /// Overwrites while a snapshot is taken each second
+    Snapshot,
+}
+
+#[derive(Clone, Debug, clap::Args, serde::Serialize)]
+pub(crate) struct Arguments {
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<Part>,
+    /// Seconds for each run of `flush` and `snapshot`; as the profile says where nothing is said
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// The size of the volumes of `image` and `snapshot`; as the profile says where nothing is said
+    #[arg(long, value_name = "MIB")]
+    size_mib: Option<u64>,
+}
+
+pub(crate) fn plan<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    let seconds = arguments.seconds;
+    ensure!(
+        seconds.is_none_or(|it| it > 0.0 && it <= 86_400.0),
+        "--seconds takes a number up to a day"
+    );
+    ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+    let size_bytes = arguments.size_mib.map(|mib| mib << 20);
+    let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    let mut plan = Plan::default();
+    if let Some(reason) = targets::missing_programs() {
+        plan.skipped.push(Skip {
+            suite: Suite::Durability,
+            case: "all cases".to_owned(),
+            target: "all targets".to_owned(),
+            reason,
+        });
+        return Ok(plan);
+    }
+    if wants(Part::Flush) {
+        flush::add(session, seconds, &mut plan);
+    }
+    if wants(Part::Image) {
+        image::add(session, size_bytes, &mut plan);
+    }
+    if wants(Part::Snapshot) {
+        snapshots::add(session, (seconds, size_bytes), &mut plan);
+    }
+    Ok(plan)
+}

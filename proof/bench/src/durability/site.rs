@@ -1,0 +1,74 @@
+//! What the suite makes for its measurements: a folder on the disk, and a daemon whose journal and
+//! images lie in it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use system::{Ability, Daemon, Interruption, missing};
+use tempfile::TempDir;
+
+/// Where the disk is that is compared with, as the other suites have it.
+const DISK_FOLDER: &str = "/var/tmp";
+
+/// A folder of ours on the disk, removed when this is dropped.
+pub(super) struct DiskFolder(TempDir);
+
+impl DiskFolder {
+    pub(super) fn new() -> Result<Self> {
+        let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(DISK_FOLDER);
+        let folder = made.with_context(|| format!("cannot make a folder in {DISK_FOLDER}"))?;
+        let text = folder.path().to_string_lossy();
+        // The daemon's flags are told in one line.
+        ensure!(!text.contains(char::is_whitespace), "{text} has a blank in its name");
+        Ok(Self(folder))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(super) fn images(&self) -> PathBuf {
+        self.path().join("images")
+    }
+}
+
+/// A daemon that is ended in order when this is dropped.
+pub(super) struct OwnDaemon(Option<Daemon>);
+
+impl OwnDaemon {
+    /// With journal and images in `folder`, and a pool of as many bytes at least.
+    pub(super) fn start(folder: &DiskFolder, pool_bytes: u64) -> Result<Self> {
+        let path = folder.path().display();
+        let no_fuse = if can_attach() { "" } else { "--no-fuse" };
+        let flags = format!(
+            "--journal-dir {path}/journal --images-store {} --images-save-at-stop false {no_fuse}",
+            folder.images().display()
+        );
+        let pool_size = format!("{}MiB", pool_bytes.div_ceil(2 << 20) * 2);
+        Ok(Self(Some(Daemon::start_flagged(pool_size, flags)?)))
+    }
+
+    pub(super) fn get(&self) -> &Daemon {
+        self.0.as_ref().expect("it goes only when this is dropped")
+    }
+
+    pub(super) fn get_mut(&mut self) -> &mut Daemon {
+        self.0.as_mut().expect("it goes only when this is dropped")
+    }
+}
+
+impl Drop for OwnDaemon {
+    fn drop(&mut self) {
+        let _cleaning_up = Interruption::begin_to_clean_up();
+        if let Some(daemon) = self.0.take()
+            && let Err(error) = daemon.finish()
+        {
+            eprintln!("a daemon was not taken down in order: {error:#}");
+        }
+    }
+}
+
+/// Whether volumes can be block devices here.
+pub(super) fn can_attach() -> bool {
+    missing(&[Ability::BlockDevices]).is_none()
+}

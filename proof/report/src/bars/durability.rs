@@ -1,0 +1,124 @@
+//! Bars on what durability costs, each within one run.
+
+use results::Suite;
+
+use super::{Bar, Bound, at_least, at_most, newest};
+use crate::book::Book;
+use crate::figure::Format;
+use crate::group::Group;
+
+const LATENCY: &str = "latency/mean";
+const RATE: &str = "app/iops";
+const BYTES_PER_S: &str = "figures/bytes_per_s";
+
+const EXT4: &str = "journal volume attached + ext4";
+const ATTACHED: &str = "journal volume attached";
+const NBD: &str = "journal volume NBD";
+const DISK_FILES: &str = "files on the disk";
+const VOLUME: &str = "volume of class image";
+const DISK: &str = "disk, direct I/O";
+
+pub(super) fn bars(book: &Book) -> Vec<Bar> {
+    let groups = book.groups(Suite::Durability);
+    let mut bars = flush_bars(book, &groups);
+    bars.extend(image_bars(book, &groups));
+    bars.extend(snapshot_bars(book, &groups));
+    bars
+}
+
+fn flush_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let writes = |target: &str, writers: &str| {
+        newest(groups, |group| group.target() == target && group.has(&[("writers", writers)]))
+    };
+    let over_disk = |target: &str| {
+        book.ratio((writes(target, "1")?, LATENCY), (writes(DISK_FILES, "1")?, LATENCY))
+    };
+    let gained =
+        |target: &str| book.ratio((writes(target, "8")?, RATE), (writes(target, "1")?, RATE));
+    vec![
+        at_most(
+            (
+                "durable write of 4 KiB to ext4 on an attached journal volume, over the disk's",
+                "journal, ext4, to disk",
+            ),
+            1.5,
+            over_disk(EXT4),
+        ),
+        at_most(
+            (
+                "durable write of 4 KiB to an attached journal volume, over the disk's",
+                "journal, attached, to disk",
+            ),
+            1.5,
+            over_disk(ATTACHED),
+        ),
+        at_least(
+            ("8 writers on an attached journal volume, durable writes over one's", "8 writers"),
+            3.0,
+            gained(ATTACHED),
+        ),
+        at_least(
+            ("8 writers on a journal volume over NBD, durable writes over one's", "8 over NBD"),
+            3.0,
+            gained(NBD),
+        ),
+    ]
+}
+
+fn image_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let of = |case: &str, target: &str| {
+        newest(groups, |group| group.case() == case && group.target() == target)
+    };
+    let over_disk =
+        |case: &str| book.ratio((of(case, VOLUME)?, BYTES_PER_S), (of(case, DISK)?, BYTES_PER_S));
+    let estimate = |case: &str, figure: &str| book.estimate(of(case, VOLUME)?, figure);
+    vec![
+        at_least(
+            ("an image saved, bytes per second over the disk's", "image save, to disk"),
+            0.7,
+            over_disk("image save"),
+        ),
+        at_least(
+            ("an image restored, bytes per second over the disk's", "image restore, to disk"),
+            0.7,
+            over_disk("image restore"),
+        ),
+        Bar {
+            what: "an image after 1 % of blocks changed, bytes of the full image",
+            short: "image after 1 %",
+            bound: Bound::AtMost(0.03),
+            format: Format::Percent,
+            measured: estimate(
+                "image save after 1 % of blocks changed",
+                "figures/bytes_of_full_image_share",
+            ),
+        },
+        Bar {
+            what: "first read after the loss of memory, from the start of the daemon",
+            short: "first read after loss",
+            bound: Bound::AtMost(1e9),
+            format: Format::Micros,
+            measured: estimate("first read after the loss of memory", "figures/first_read_ns"),
+        },
+    ]
+}
+
+fn snapshot_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    const P999: &str = "latency/p999";
+    let over_none = |target: &str| {
+        let of =
+            |case: &str| newest(groups, |group| group.case() == case && group.target() == target);
+        let with = of("overwrite 4096 rand, a snapshot each second")?;
+        book.ratio((with, P999), (of("overwrite 4096 rand")?, P999))
+    };
+    let names = [
+        (
+            "volume embedded",
+            "p99.9 of 4 KiB overwrites with a snapshot each second, over without, embedded",
+            "snapshots, embedded",
+        ),
+        ("volume attached", "the same on an attached volume", "snapshots, attached"),
+        ("volume NBD", "the same over NBD", "snapshots, NBD"),
+    ];
+    names.map(|(target, what, short)| at_most((what, short), 3.0, over_none(target))).into()
+}
