@@ -1,7 +1,7 @@
 //! One volume: the block device that exports serve.
 
 use std::io::IoSlice;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use block_device::{
     Action, BlockDevice, ByteRange, ChangeExtent, DeviceError, DeviceErrorKind, Extent, Geometry,
@@ -39,6 +39,8 @@ pub struct Volume {
     name: Mutex<String>,
     /// Those that have not been deleted when they were last looked at, oldest first.
     snapshots: Mutex<Vec<Weak<Volume>>>,
+    /// Of a snapshot: the volume that lists it.
+    listed_by: OnceLock<Weak<Volume>>,
     size_bytes: AtomicU64,
     reduction: AtomicU8,
     durability: AtomicU8,
@@ -75,6 +77,7 @@ impl Volume {
             origin: stored.origin,
             name: Mutex::new(stored.name.to_string()),
             snapshots: Mutex::default(),
+            listed_by: OnceLock::new(),
             size_bytes: AtomicU64::new(stored.size_bytes),
             reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
             durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
@@ -123,7 +126,20 @@ impl Volume {
         list
     }
 
+    /// What this is compared with: all snapshots of a volume, and of a snapshot those that its
+    /// volume has from before it; oldest first.
+    fn earlier_states(&self) -> Vec<Arc<Volume>> {
+        if !self.is_snapshot() {
+            return self.snapshot_list();
+        }
+        let volume = self.listed_by.get().and_then(Weak::upgrade);
+        let mut snapshots = volume.map_or_else(Vec::new, |volume| volume.snapshot_list());
+        snapshots.retain(|snapshot| snapshot.id < self.id);
+        snapshots
+    }
+
     pub(crate) fn add_snapshot(&self, snapshot: &Arc<Volume>) {
+        snapshot.listed_by.get_or_init(|| Weak::clone(&self.this));
         let mut snapshots = self.lock_snapshots();
         snapshots.push(Arc::downgrade(snapshot));
         snapshots.sort_by_key(|snapshot| snapshot.upgrade().map_or(0, |snapshot| snapshot.id()));
@@ -443,7 +459,7 @@ impl BlockDevice for Volume {
             id: SnapshotId(snapshot.id()),
             name: snapshot.snapshot_name(),
         };
-        self.snapshot_list().iter().map(info).collect()
+        self.earlier_states().iter().map(info).collect()
     }
 
     fn changed_extents(
@@ -452,7 +468,7 @@ impl BlockDevice for Volume {
         range: ByteRange,
         count_max: usize,
     ) -> Result<Vec<ChangeExtent>, DeviceError> {
-        let snapshots = self.snapshot_list();
+        let snapshots = self.earlier_states();
         let snapshot = snapshots.iter().find(|snapshot| snapshot.id() == since.0);
         let snapshot = snapshot.ok_or_else(|| {
             DeviceError::new(DeviceErrorKind::NoSnapshot, Action::ListChanges, range)

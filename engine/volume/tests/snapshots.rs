@@ -231,6 +231,30 @@ fn changes_since_a_snapshot_are_listed_exactly() {
 }
 
 #[test]
+fn a_snapshot_knows_what_changed_since_older_ones() {
+    let pool = Pool::new(32 * MIB, 2);
+    let engine = pool.open();
+    let volume = create(&engine, "db", 8 * MIB);
+    write(&volume, 1, 1);
+    let monday = snapshot(&engine, "db", "monday");
+    write(&volume, 2, 2);
+    let tuesday = snapshot(&engine, "db", "tuesday");
+    write(&volume, 3, 3);
+    drop((volume, monday, tuesday, engine));
+    let engine = pool.open();
+    let [monday, tuesday] =
+        ["monday", "tuesday"].map(|name| engine.snapshot("db", name).expect("it is kept"));
+    let names = |of: &Volume| of.snapshots().into_iter().map(|it| it.name).collect::<Vec<_>>();
+    assert_eq!((names(&tuesday), names(&monday)), (vec!["monday".to_owned()], vec![]));
+    let all = ByteRange::new(0, 8 * MIB);
+    let runs = tuesday.changed_extents(SnapshotId(monday.id()), all, 100).expect("both are there");
+    let changed = runs.iter().filter(|run| run.kind == ChangeKind::Changed).map(|run| run.range);
+    assert_eq!(changed.collect::<Vec<_>>(), [ByteRange::new(2 * BLOCK, BLOCK)]);
+    let newer = monday.changed_extents(SnapshotId(tuesday.id()), all, 1).expect_err("it is newer");
+    assert_eq!(newer.kind, DeviceErrorKind::NoSnapshot);
+}
+
+#[test]
 fn a_frozen_copy_stays_as_it_was_and_leaves_nothing_behind() {
     let pool = Pool::new(32 * MIB, 2);
     let engine = pool.open();
