@@ -87,6 +87,7 @@ fn schemas() -> ComponentsBuilder {
         with::<status::CpuLatencyStatus>,
         with::<status::CpuLatencyState>,
         with::<status::NbdStatus>,
+        with::<status::RingStatus>,
         with::<status::FuseStatus>,
         with::<status::Warning>,
         with::<status::RecoveryState>,

@@ -47,7 +47,7 @@ pub use size::{ByteSize, SizeError};
 pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate};
 pub use status::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, NbdStatus, PoolStatus,
-    RecoveryState, Status, Warning,
+    RecoveryState, RingStatus, Status, Warning,
 };
 pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch};

@@ -42,6 +42,8 @@ pub struct Snapshot {
     pub nbd_uri: Option<String>,
     /// NBD clients that have the snapshot open.
     pub nbd_connections: u64,
+    /// Clients of the ring that have the snapshot open.
+    pub ring_clients: u64,
 }
 
 /// A clone to make of a volume or a snapshot: a volume of its own that shares memory with it.

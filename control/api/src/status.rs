@@ -76,6 +76,7 @@ pub struct PoolStatus {
 pub struct ExportsStatus {
     #[schema(required)]
     pub nbd: Option<NbdStatus>,
+    pub ring: RingStatus,
     #[schema(required)]
     pub fuse: Option<FuseStatus>,
 }
@@ -89,6 +90,14 @@ pub struct NbdStatus {
     #[schema(required)]
     pub tcp: Option<String>,
     pub connections: u64,
+}
+
+/// The server of rings in shared memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RingStatus {
+    /// The path of the Unix socket.
+    pub socket: String,
+    pub clients: u64,
 }
 
 /// The file system under the loop devices.

@@ -161,4 +161,6 @@ pub struct Volume {
     pub nbd_uri: Option<String>,
     /// NBD clients that have the volume open.
     pub nbd_connections: u64,
+    /// Clients of the ring that have the volume open.
+    pub ring_clients: u64,
 }

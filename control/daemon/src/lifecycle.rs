@@ -3,7 +3,7 @@
 //! The end runs backwards. A daemon that is killed instead loses nothing; it only leaves the next
 //! one more to clean up.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
-use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport};
+use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts};
 use crate::forecast::Filling;
 use crate::http::{self, AccessRule};
 use crate::maintenance::{self, PoolWatch};
@@ -29,6 +29,9 @@ use crate::{notify, pool, process, run_dir};
 
 /// How long NBD requests in flight may take when the daemon stops.
 const NBD_DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long clients of the ring may take to end when the daemon stops.
+const RING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long operations that nobody waits for any more may take when the daemon stops.
 const OPERATIONS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -64,6 +67,7 @@ struct Daemon {
     scrubber: Scrubber,
     upkeep: Upkeep,
     nbd: Option<Arc<NbdExport>>,
+    ring: Arc<RingExport>,
     fuse: Option<Arc<FuseDevices>>,
     service: Arc<Service>,
     rule: AccessRule,
@@ -93,6 +97,7 @@ impl Daemon {
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let nbd = start_nbd(config, &catalog, &permits, &rule)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
+        let ring = start_ring(config, &catalog, &permits, (&rule, &devices))?;
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
         let upkeep =
@@ -106,13 +111,14 @@ impl Daemon {
             tasks,
             durable: Arc::clone(&durable),
             nbd: nbd.clone(),
+            ring: Arc::clone(&ring),
             devices,
             attachments,
             cpu_latency,
             pool_path: config.pool.path.clone(),
         }));
         service.restore_attachments();
-        Ok(Self { engine, durable, keeper, scrubber, upkeep, nbd, fuse, service, rule })
+        Ok(Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, fuse, service, rule })
     }
 
     /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
@@ -146,13 +152,15 @@ impl Daemon {
 
     /// Ends the exports, saves an image, and closes the pool.
     fn stop(self) {
-        let Self { engine, durable, keeper, scrubber, upkeep, nbd, fuse, service, .. } = self;
+        let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, fuse, service, .. } = self;
         drop((keeper, scrubber));
         service.tasks.close(OPERATIONS_TIME_MAX);
         durable.before_exports_stop();
         if let Some(nbd) = nbd {
             nbd.stop(NBD_DRAIN_TIME_MAX);
         }
+        ring.stop(RING_TIME_MAX);
+        drop(ring);
         drop(upkeep);
         drop(service);
         if let Some(fuse) = fuse {
@@ -206,6 +214,27 @@ fn start_nbd(
     let export = NbdExport::start(nbd, Arc::clone(catalog), Arc::clone(permits))?;
     rule.restrict(&nbd.socket)?;
     Ok(Some(Arc::new(export)))
+}
+
+fn start_ring(
+    config: &Config,
+    catalog: &Arc<Catalog>,
+    permits: &Arc<SpinPermits>,
+    (rule, devices): (&AccessRule, &Devices),
+) -> anyhow::Result<Arc<RingExport>> {
+    let devices = match devices {
+        Devices::On { devices, mount_point } => {
+            Some((Arc::clone(devices), PathBuf::from(mount_point)))
+        }
+        Devices::Off { .. } => None,
+    };
+    let parts = RingParts {
+        catalog: Arc::clone(catalog),
+        rule: rule.clone(),
+        spin_permits: Arc::clone(permits),
+        devices,
+    };
+    Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
 }
 
 /// A host without FUSE or loop devices is not refused: volumes are served over NBD there.

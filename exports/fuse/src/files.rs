@@ -21,6 +21,11 @@ impl FileId {
     pub(crate) fn of_node(node: u64) -> Option<Self> {
         node.checked_sub(NODE_FIRST).map(Self)
     }
+
+    /// Of the file with this inode number, if it can be that of a volume.
+    pub fn of_inode(inode: u64) -> Option<Self> {
+        Self::of_node(inode)
+    }
 }
 
 /// One volume in the directory.

@@ -79,7 +79,7 @@ impl ModelVolume {
     }
 
     /// A snapshot of the volume.
-    pub(crate) fn copy_read_only(&self) -> Self {
+    pub fn copy_read_only(&self) -> Self {
         let copy = self.clone();
         copy.lock().is_read_only = true;
         copy
@@ -139,6 +139,10 @@ fn check_length(action: Action, range: ByteRange, length_max: u64) -> Result<(),
 }
 
 impl BlockDevice for ModelVolume {
+    fn is_read_only(&self) -> bool {
+        self.lock().is_read_only
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry { size_bytes: self.lock().size_bytes, sector: self.sector }
     }

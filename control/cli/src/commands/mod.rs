@@ -167,6 +167,7 @@ fn volume_text(volume: &Volume) -> String {
         ("device", or_dash(volume.device.clone())),
         ("NBD", or_dash(volume.nbd_uri.clone())),
         ("NBD connections", volume.nbd_connections.to_string()),
+        ("ring clients", volume.ring_clients.to_string()),
     ])
 }
 

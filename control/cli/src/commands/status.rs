@@ -39,6 +39,10 @@ pub(super) fn text(status: &Status) -> String {
         ("to be compressed", size(pool.pending_bytes)),
         ("ratio", ratio_text(pool.ratio)),
         ("NBD", nbd),
+        (
+            "ring",
+            format!("{}, {} clients", status.exports.ring.socket, status.exports.ring.clients),
+        ),
         ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
         ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);

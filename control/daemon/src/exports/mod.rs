@@ -4,8 +4,10 @@ mod catalog;
 mod devices;
 mod fuse;
 mod nbd;
+mod ring;
 
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices};
 pub(crate) use fuse::{FuseDevices, run_errand};
 pub(crate) use nbd::{NbdCounts, NbdExport};
+pub(crate) use ring::{RingCounts, RingExport, RingParts};

@@ -39,13 +39,17 @@ impl AccessRule {
     pub(super) fn admits(&self, connection: &UnixStream) -> bool {
         // A failure to ask means that the peer is gone.
         let Ok(credentials) = connection.peer_cred() else { return false };
-        let peer = Peer { uid: credentials.uid(), gid: credentials.gid() };
-        if self.admits_without_groups(peer) {
+        self.admits_ids(credentials.uid(), credentials.gid())
+    }
+
+    /// Whether a user may who has this group. Reads the user database.
+    pub(crate) fn admits_ids(&self, uid: u32, gid: u32) -> bool {
+        if self.admits_without_groups(Peer { uid, gid }) {
             return true;
         }
         let groups = read_or_empty(Path::new(GROUPS_PATH));
         let users = read_or_empty(Path::new(USERS_PATH));
-        is_listed_member(&groups, &users, peer.uid)
+        is_listed_member(&groups, &users, uid)
     }
 
     fn admits_without_groups(&self, peer: Peer) -> bool {

@@ -4,6 +4,7 @@ use std::fmt::{Display, Write};
 
 use api::{CpuLatencyState, DurabilityStatus, JournalState, JournalStatus, RecoveryState};
 
+use crate::exports::RingCounts;
 use crate::service::Metrics;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -17,6 +18,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_durability(&mut page, &metrics.status.durability);
     write_volumes(&mut page, &metrics.volumes);
     write_nbd(&mut page, metrics);
+    write_ring(&mut page, &metrics.ring);
     write_devices(&mut page, metrics);
     page.text
 }
@@ -145,12 +147,13 @@ fn write_journal(page: &mut Page, journal: &JournalStatus) {
 
 fn write_volumes(page: &mut Page, volumes: &[api::Volume]) {
     type Value = fn(&api::Volume) -> u64;
-    let families: [(&str, &str, Value); 5] = [
+    let families: [(&str, &str, Value); 6] = [
         ("memlane_volume_size_bytes", "The size that clients see.", |it| it.size_bytes),
         ("memlane_volume_written_bytes", "Bytes written and not discarded.", |it| it.written_bytes),
         ("memlane_volume_fill_bytes", "Written bytes without a page.", |it| it.fill_bytes),
         ("memlane_volume_ram_bytes", "Memory that the volume answers for.", |it| it.ram_bytes),
         ("memlane_volume_nbd_connections", "Open NBD connections.", |it| it.nbd_connections),
+        ("memlane_volume_ring_clients", "Clients of the ring.", |it| it.ring_clients),
     ];
     for (name, help, value) in families {
         page.family(name, Kind::Gauge, help);
@@ -184,6 +187,31 @@ fn write_nbd(page: &mut Page, metrics: &Metrics) {
     page.counter("memlane_nbd_errors_total", "Requests that failed.", traffic.errors);
     page.counter("memlane_nbd_read_bytes_total", "Bytes read.", traffic.bytes_read);
     page.counter("memlane_nbd_written_bytes_total", "Bytes written.", traffic.bytes_written);
+}
+
+fn write_ring(page: &mut Page, ring: &RingCounts) {
+    page.gauge("memlane_ring_clients", "Clients of the ring.", ring.clients);
+    page.counter("memlane_ring_accepted_total", "Clients accepted.", ring.accepted);
+    page.counter("memlane_ring_refused_total", "Clients turned away: too many.", ring.refused);
+    let traffic = ring.traffic;
+    page.family("memlane_ring_requests_total", Kind::Counter, "Requests, by kind.");
+    for (kind, count) in [
+        ("read", traffic.reads),
+        ("write", traffic.writes),
+        ("flush", traffic.flushes),
+        ("discard", traffic.discards),
+        ("write_zeroes", traffic.zeroes),
+    ] {
+        page.sample(&[("kind", kind)], count);
+    }
+    page.counter("memlane_ring_errors_total", "Requests that failed.", traffic.errors);
+    page.counter("memlane_ring_read_bytes_total", "Bytes read.", traffic.read_bytes);
+    page.counter("memlane_ring_written_bytes_total", "Bytes written.", traffic.written_bytes);
+    page.counter(
+        "memlane_ring_doorbells_total",
+        "Requests that woke a sleeping thread of the daemon.",
+        traffic.doorbells,
+    );
 }
 
 fn write_devices(page: &mut Page, metrics: &Metrics) {

@@ -27,7 +27,7 @@ use waiting::CpuLatencyRequest;
 use crate::attachments::AttachmentList;
 use crate::durable::Durable;
 use crate::events::EventLog;
-use crate::exports::{Catalog, KernelDevices, NbdExport};
+use crate::exports::{Catalog, KernelDevices, NbdExport, RingExport};
 use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::service::usages::UsageCache;
@@ -45,6 +45,7 @@ pub(crate) struct Parts {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) durable: Arc<Durable>,
     pub(crate) nbd: Option<Arc<NbdExport>>,
+    pub(crate) ring: Arc<RingExport>,
     pub(crate) devices: Devices,
     pub(crate) attachments: AttachmentList,
     pub(crate) cpu_latency: CpuLatency,
@@ -84,6 +85,7 @@ pub(crate) struct Service {
     pub(crate) tasks: Arc<Tasks>,
     durable: Arc<Durable>,
     nbd: Option<Arc<NbdExport>>,
+    ring: Arc<RingExport>,
     devices: Devices,
     attachments: Mutex<AttachmentList>,
     cpu_latency: CpuLatency,
@@ -105,6 +107,7 @@ impl Service {
             tasks: parts.tasks,
             durable: parts.durable,
             nbd: parts.nbd,
+            ring: parts.ring,
             devices: parts.devices,
             attachments: Mutex::new(parts.attachments),
             cpu_latency: parts.cpu_latency,

@@ -172,6 +172,7 @@ impl Service {
             device,
             nbd_uri: self.nbd.as_ref().map(|nbd| nbd.uri_of(&name)),
             nbd_connections: self.nbd_connection_count_of(snapshot) as u64,
+            ring_clients: self.ring.client_count_of(snapshot) as u64,
             name,
         }
     }

@@ -7,7 +7,7 @@ use api::{
 use fuse::Traffic;
 use volume::Recovery;
 
-use crate::exports::NbdCounts;
+use crate::exports::{NbdCounts, RingCounts};
 use crate::service::volumes::ratio;
 use crate::service::{CpuLatency, Devices, Service};
 
@@ -17,6 +17,7 @@ pub(crate) struct Metrics {
     pub(crate) volumes: Vec<api::Volume>,
     /// `None`: NBD is off.
     pub(crate) nbd: Option<NbdCounts>,
+    pub(crate) ring: RingCounts,
     /// `None`: kernel block devices are off.
     pub(crate) devices: Option<Traffic>,
     /// Map entries that named pages which were not there.
@@ -55,6 +56,7 @@ impl Service {
             status: self.status(),
             volumes: self.list_volumes(),
             nbd: self.nbd.as_ref().map(|nbd| nbd.counts()),
+            ring: self.ring.counts(),
             devices: match &self.devices {
                 Devices::On { devices, .. } => Some(devices.traffic()),
                 Devices::Off { .. } => None,
@@ -88,6 +90,7 @@ impl Service {
     fn exports_status(&self) -> ExportsStatus {
         ExportsStatus {
             nbd: self.nbd.as_ref().map(|nbd| nbd.status()),
+            ring: self.ring.status(),
             fuse: match &self.devices {
                 Devices::On { mount_point, .. } => {
                     Some(FuseStatus { mount_point: mount_point.clone() })

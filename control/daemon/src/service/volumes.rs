@@ -187,6 +187,7 @@ impl Service {
             .resize_volume(&name, size_bytes, shrink)
             .map_err(|error| refusals::of_volume(&error))?;
         tracing::info!(volume = name, size_bytes, "volume resized");
+        self.ring.resized(volume);
         if let Devices::On { devices, .. } = &self.devices {
             devices.resized(volume).map_err(|failure| {
                 refusals::of_device("tell the kernel the new size of", &name, &failure)
@@ -226,7 +227,13 @@ impl Service {
             let device = entry.device.as_deref().unwrap_or("a device that failed");
             return Some(format!("it is attached as {device}; detach it first"));
         }
-        self.nbd_user_of(volume)
+        self.nbd_user_of(volume).or_else(|| self.ring_user_of(volume))
+    }
+
+    fn ring_user_of(&self, volume: &Volume) -> Option<String> {
+        let client_count = self.ring.client_count_of(volume);
+        (client_count > 0)
+            .then(|| format!("{client_count} ring client(s) have it open; end them first"))
     }
 
     /// NBD clients know the volume by its name.
@@ -260,6 +267,7 @@ impl Service {
             device,
             nbd_uri: self.nbd.as_ref().map(|nbd| nbd.uri_of(&name)),
             nbd_connections: self.nbd_connection_count_of(volume) as u64,
+            ring_clients: self.ring.client_count_of(volume) as u64,
             name,
         }
     }

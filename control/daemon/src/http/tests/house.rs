@@ -17,7 +17,8 @@ use crate::attachments::AttachmentList;
 use crate::config::{ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
-use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport};
+use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport, RingExport, RingParts};
+use crate::http::AccessRule;
 use crate::http::routes;
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
@@ -57,7 +58,14 @@ impl House {
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let nbd = NbdConfig { socket: dir.path().join("nbd.sock"), tcp: None, tls: None };
         let permits = Arc::new(waiting::SpinPermits::new(0));
-        let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), permits).expect("a server");
+        let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), Arc::clone(&permits));
+        let ring = RingParts {
+            catalog: Arc::clone(&catalog),
+            rule: AccessRule::of_this_host(),
+            spin_permits: permits,
+            devices: None,
+        };
+        let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
         let devices = Arc::new(PretendedDevices::default());
         let events = Arc::<EventLog>::default();
         let durable = Durable::start(durable::Parts {
@@ -78,7 +86,8 @@ impl House {
             events,
             tasks,
             durable,
-            nbd: Some(Arc::new(nbd)),
+            nbd: Some(Arc::new(nbd.expect("a server"))),
+            ring: Arc::new(ring),
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
                 mount_point: "/mnt".to_owned(),

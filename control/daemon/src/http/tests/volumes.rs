@@ -19,6 +19,7 @@ async fn a_volume_is_created_empty_with_the_defaults() {
         "reduction": "full", "durability": "ram", "capacity": "thin",
         "written_bytes": 0, "fill_bytes": 0, "ram_bytes": volume["ram_bytes"], "ratio": null,
         "device": null, "nbd_uri": nbd_uri, "nbd_connections": 0,
+        "ring_clients": 0,
     });
     assert_eq!(volume, expected);
     expected["ram_bytes"] = house.get("/v1/volumes/db").await.json(200)["ram_bytes"].clone();

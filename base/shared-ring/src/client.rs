@@ -1,0 +1,142 @@
+//! The client's half: publishes entries and waits for them.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sync::atomic::Ordering;
+
+use crate::layout::{LANES_MAX, SLOTS};
+use crate::lines::{self, Entry};
+use crate::memory::Memory;
+use crate::sys;
+
+/// The memory of one connection, as the client sees it.
+#[derive(Debug)]
+pub struct ClientRing {
+    memory: Memory,
+}
+
+/// A slot of a lane, as long as the client owns it, and its place while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(usize);
+
+impl Slot {
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl ClientRing {
+    /// Maps what the server has sent. Fails unless it has the length that so many lanes need.
+    pub fn map(file: BorrowedFd<'_>, lane_count: usize) -> io::Result<Arc<Self>> {
+        if !(1..=LANES_MAX).contains(&lane_count) {
+            let message = format!("{lane_count} lanes are none that this client knows to use");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(Arc::new(Self { memory: Memory::map(file, lane_count)? }))
+    }
+
+    pub fn lane_count(&self) -> usize {
+        self.memory.lane_count()
+    }
+
+    /// How large the device is by the server's latest word.
+    pub fn size_bytes(&self) -> u64 {
+        self.memory.size_word().load(Ordering::Relaxed)
+    }
+}
+
+/// A lane, for one thread at a time. Made once for each lane of a connection.
+#[derive(Debug)]
+pub struct ClientLane {
+    ring: Arc<ClientRing>,
+    lane: usize,
+    /// The position of the next entry.
+    next: u64,
+    /// A bit for each slot that no entry names.
+    free: u64,
+    /// The position of the last entry of each slot.
+    positions: [u64; SLOTS],
+    is_announced: bool,
+}
+
+impl ClientLane {
+    /// # Panics
+    /// When the connection has no such lane.
+    pub fn new(ring: Arc<ClientRing>, lane: usize) -> Self {
+        assert!(lane < ring.lane_count(), "lane {lane} of {}", ring.lane_count());
+        Self { ring, lane, next: 0, free: u64::MAX, positions: [0; SLOTS], is_announced: false }
+    }
+
+    /// A slot to put data in and to submit.
+    #[inline]
+    pub fn take_slot(&mut self) -> Option<Slot> {
+        // Always the lowest: its buffer is the one that was used last, and near.
+        let slot = self.free.trailing_zeros();
+        self.free &= self.free.wrapping_sub(1);
+        (slot < u64::BITS).then_some(Slot(slot as usize))
+    }
+
+    /// Slots that are under way, or were taken.
+    pub fn used_slots(&self) -> usize {
+        self.free.count_zeros() as usize
+    }
+
+    /// Gives a slot back that is done, or was not submitted.
+    #[inline]
+    pub fn free_slot(&mut self, slot: Slot) {
+        self.free |= 1 << slot.0;
+    }
+
+    /// Copies data for an entry to byte `start` of the slot's buffer.
+    #[inline]
+    pub fn copy_in(&self, slot: Slot, start: usize, from: &[u8]) {
+        self.ring.memory.copy_in((self.lane, slot.0), start, from);
+    }
+
+    /// Copies data of an entry that is done.
+    #[inline]
+    pub fn copy_out(&self, slot: Slot, start: usize, into: &mut [u8]) {
+        self.ring.memory.copy_out((self.lane, slot.0), start, into);
+    }
+
+    /// Publishes an entry for a slot that was taken; its field `slot` is set here.
+    #[inline]
+    pub fn submit(&mut self, slot: Slot, entry: Entry) {
+        if !self.is_announced {
+            self.is_announced = true;
+            self.ring.memory.lanes_in_use().fetch_or(1 << self.lane, Ordering::Relaxed);
+        }
+        let position = self.next;
+        self.next += 1;
+        self.positions[slot.0] = position;
+        let entry = Entry { slot: u32::try_from(slot.0).expect("there are few"), ..entry };
+        self.ring.memory.submission(self.lane, position).publish(position, &entry);
+    }
+
+    /// Whether the server has to be rung for what was submitted, which falls to the caller if so.
+    #[inline]
+    pub fn must_ring(&self) -> bool {
+        lines::after_publishing();
+        self.ring.memory.server_sleep().must_be_woken()
+    }
+
+    /// How the entry of a slot ended, once it has.
+    #[inline]
+    pub fn status(&self, slot: Slot) -> Option<u32> {
+        self.ring.memory.completion(self.lane, slot.0).status_of(self.positions[slot.0])
+    }
+
+    /// Sleeps until the server has answered something on this lane, for `time_max` at most, unless
+    /// `is_done` says that there is an answer now. May return early.
+    pub fn sleep(&self, time_max: Duration, is_done: impl FnOnce(&Self) -> bool) {
+        let line = self.ring.memory.lane_sleep(self.lane);
+        line.announce();
+        if !is_done(self) {
+            sys::sleep_on(line.word(), time_max);
+        }
+        line.awake();
+    }
+}

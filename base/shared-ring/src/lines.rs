@@ -1,0 +1,200 @@
+//! The lines of shared memory, and who stores what in which order.
+//!
+//! They hold atomics alone: each line may be looked at while the other side stores to it. Under
+//! `--cfg loom` the same code runs on loom's atomics; see `tests/loom.rs`.
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What entries ask for.
+pub mod operation {
+    pub const READ: u32 = 1;
+    pub const WRITE: u32 = 2;
+    pub const WRITE_ZEROES: u32 = 3;
+    pub const DISCARD: u32 = 4;
+    pub const FLUSH: u32 = 5;
+}
+
+/// How entries want it.
+pub mod flags {
+    /// The write is flushed before it is completed.
+    pub const FLUSHED: u32 = 1;
+    /// What is written with zeros stays allocated.
+    pub const KEEP_ALLOCATED: u32 = 2;
+}
+
+/// One entry, out of the shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    pub operation: u32,
+    pub flags: u32,
+    pub slot: u32,
+    /// Where on the device.
+    pub offset: u64,
+    /// How much; reads and writes move at most a buffer.
+    pub length: u64,
+}
+
+/// Where the client publishes an entry.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct SubmissionLine {
+    /// One more than the position of the entry that the line holds; zero at first.
+    turn: AtomicU64,
+    operation: AtomicU32,
+    flags: AtomicU32,
+    slot: AtomicU64,
+    offset: AtomicU64,
+    length: AtomicU64,
+}
+
+/// Where the server says how the entry ended that named the slot.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct CompletionLine {
+    /// One more than the position of that entry; zero at first.
+    turn: AtomicU64,
+    status: AtomicU32,
+}
+
+/// Where one side says that it sleeps unless the other one has something for it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct SleepLine {
+    is_asleep: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<SubmissionLine>() == crate::layout::LINE_BYTES);
+    assert!(size_of::<CompletionLine>() == crate::layout::LINE_BYTES);
+    assert!(size_of::<SleepLine>() == crate::layout::LINE_BYTES);
+};
+
+impl SubmissionLine {
+    #[cfg(loom)]
+    #[expect(clippy::new_without_default, reason = "explorers make lines, nobody else does")]
+    pub fn new() -> Self {
+        Self {
+            turn: AtomicU64::new(0),
+            operation: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            slot: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            length: AtomicU64::new(0),
+        }
+    }
+
+    /// Publishes the entry at `position`, and all that its slot's buffer holds. The client has a
+    /// free slot, so the server has taken what stood here.
+    #[inline]
+    pub fn publish(&self, position: u64, entry: &Entry) {
+        self.operation.store(entry.operation, Ordering::Relaxed);
+        self.flags.store(entry.flags, Ordering::Relaxed);
+        self.slot.store(u64::from(entry.slot), Ordering::Relaxed);
+        self.offset.store(entry.offset, Ordering::Relaxed);
+        self.length.store(entry.length, Ordering::Relaxed);
+        // PAIRS-WITH: SubmissionLine::take, "the entry and its buffer are complete".
+        self.turn.store(position + 1, Ordering::Release);
+    }
+
+    /// Whether the entry at `position` is there.
+    #[inline]
+    pub fn holds(&self, position: u64) -> bool {
+        self.turn.load(Ordering::Relaxed) == position + 1
+    }
+
+    /// A copy of the entry at `position`, if it is there. Each field is read once. A client that
+    /// stores to the line meanwhile gets what it deserves: any mixture.
+    #[inline]
+    pub fn take(&self, position: u64) -> Option<Entry> {
+        // PAIRS-WITH: SubmissionLine::publish, "the entry and its buffer are complete".
+        if self.turn.load(Ordering::Acquire) != position + 1 {
+            return None;
+        }
+        Some(Entry {
+            operation: self.operation.load(Ordering::Relaxed),
+            flags: self.flags.load(Ordering::Relaxed),
+            slot: u32::try_from(self.slot.load(Ordering::Relaxed)).unwrap_or(u32::MAX),
+            offset: self.offset.load(Ordering::Relaxed),
+            length: self.length.load(Ordering::Relaxed),
+        })
+    }
+}
+
+impl CompletionLine {
+    #[cfg(loom)]
+    #[expect(clippy::new_without_default, reason = "explorers make lines, nobody else does")]
+    pub fn new() -> Self {
+        Self { turn: AtomicU64::new(0), status: AtomicU32::new(0) }
+    }
+
+    /// Gives the slot back to the client, with all that its buffer holds.
+    #[inline]
+    pub fn complete(&self, position: u64, status: u32) {
+        self.status.store(status, Ordering::Relaxed);
+        // PAIRS-WITH: CompletionLine::status_of, "the slot and its buffer are the client's again".
+        self.turn.store(position + 1, Ordering::Release);
+    }
+
+    /// How the entry at `position` ended, once it has.
+    #[inline]
+    pub fn status_of(&self, position: u64) -> Option<u32> {
+        // PAIRS-WITH: CompletionLine::complete, "the slot and its buffer are the client's again".
+        (self.turn.load(Ordering::Acquire) == position + 1)
+            .then(|| self.status.load(Ordering::Relaxed))
+    }
+}
+
+impl SleepLine {
+    #[cfg(loom)]
+    #[expect(clippy::new_without_default, reason = "explorers make lines, nobody else does")]
+    pub fn new() -> Self {
+        Self { is_asleep: AtomicU32::new(0) }
+    }
+
+    /// Says that this side sleeps unless it finds something to do when it looks now, once more.
+    #[inline]
+    pub fn announce(&self) {
+        self.is_asleep.store(1, Ordering::Relaxed);
+        // PAIRS-WITH: after_publishing, "either this side finds what was published, or the other
+        // one finds that this side sleeps".
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the word back.
+    #[inline]
+    pub fn awake(&self) {
+        self.is_asleep.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether this side must be woken, which falls to the caller if so. To be asked after
+    /// [`after_publishing`]. Of several callers at once more than one may be told so.
+    #[inline]
+    pub fn must_be_woken(&self) -> bool {
+        // Relaxed: the fence before has ordered it; the word itself protects nothing.
+        let is_asleep = self.is_asleep.load(Ordering::Relaxed) != 0;
+        if is_asleep {
+            self.is_asleep.store(0, Ordering::Relaxed);
+        }
+        is_asleep
+    }
+
+    /// The word, for the kernel to wait on while it is 1.
+    #[cfg(not(loom))]
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        &self.is_asleep
+    }
+
+    #[cfg(loom)]
+    pub fn is_announced(&self) -> bool {
+        self.is_asleep.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// To be called between publishing and asking whether the other side must be woken.
+#[inline]
+pub fn after_publishing() {
+    // PAIRS-WITH: SleepLine::announce, "either this side finds what was published, or the other
+    // one finds that this side sleeps".
+    fence(Ordering::SeqCst);
+}

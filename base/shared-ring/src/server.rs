@@ -1,0 +1,199 @@
+//! The server's half: takes entries, copies their data, completes them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::layout::{LANES_MAX, SLOTS};
+use crate::lines::{self, Entry};
+use crate::memory::Memory;
+use crate::sys;
+
+/// The memory of one connection, as the server sees it. Threads that answer share it.
+#[derive(Debug)]
+pub struct ServerRing {
+    memory: Memory,
+    /// For each lane a bit for each slot whose entry waits for somebody to complete it later.
+    late: Vec<AtomicU64>,
+}
+
+/// An entry that was taken: the server owns its slot until it completes the ticket.
+#[derive(Debug)]
+pub struct Ticket {
+    lane: usize,
+    slot: usize,
+    position: u64,
+}
+
+/// What [`Taker::take`] found.
+#[derive(Debug)]
+pub struct Taken {
+    pub ticket: Ticket,
+    /// As the client wrote it: only the slot was checked.
+    pub entry: Entry,
+}
+
+/// A client did what none may, so that its slots cannot be told apart any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    NoSuchSlot { slot: u32 },
+    SlotInFlight { slot: u32 },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchSlot { slot } => write!(f, "an entry names slot {slot} of {SLOTS}"),
+            Self::SlotInFlight { slot } => {
+                write!(f, "an entry names slot {slot}, which another one has still in use")
+            }
+        }
+    }
+}
+
+impl ServerRing {
+    /// Makes the memory. The file is for the client.
+    pub fn create(lane_count: usize, size_bytes: u64) -> io::Result<(Arc<Self>, OwnedFd)> {
+        assert!((1..=LANES_MAX).contains(&lane_count), "{lane_count} lanes");
+        let file = sys::create_sealed(crate::layout::memory_bytes(lane_count))?;
+        let memory = Memory::map(file.as_fd(), lane_count)?;
+        let late = (0..lane_count).map(|_| AtomicU64::new(0)).collect();
+        let ring = Self { memory, late };
+        ring.set_size_bytes(size_bytes);
+        Ok((Arc::new(ring), file))
+    }
+
+    /// Tells the client how large the device is.
+    pub fn set_size_bytes(&self, size_bytes: u64) {
+        // Relaxed: it is a hint; requests behind the end are refused by the device.
+        if self.memory.size_word().load(Ordering::Relaxed) != size_bytes {
+            self.memory.size_word().store(size_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies from byte `start` of the ticket's buffer on. The client may change it meanwhile: what
+    /// counts is the copy.
+    ///
+    /// # Panics
+    /// When that is longer than the buffer.
+    #[inline]
+    pub fn copy_out(&self, ticket: &Ticket, start: usize, into: &mut [u8]) {
+        self.memory.copy_out((ticket.lane, ticket.slot), start, into);
+    }
+
+    /// Copies to byte `start` of the ticket's buffer.
+    ///
+    /// # Panics
+    /// When that is longer than the buffer.
+    #[inline]
+    pub fn copy_in(&self, ticket: &Ticket, start: usize, from: &[u8]) {
+        self.memory.copy_in((ticket.lane, ticket.slot), start, from);
+    }
+
+    /// Answers an entry and gives its slot back. Returns its lane, for [`ServerRing::wake`].
+    #[inline]
+    pub fn complete(&self, ticket: Ticket, status: u32) -> usize {
+        let Ticket { lane, slot, position } = ticket;
+        self.memory.completion(lane, slot).complete(position, status);
+        lane
+    }
+
+    /// Must be called before another thread is given the ticket, which ends it with
+    /// [`ServerRing::complete_late`].
+    pub fn keep_for_later(&self, ticket: &Ticket) {
+        // Relaxed: only the thread that takes entries sets bits, and looks at them.
+        self.late[ticket.lane].fetch_or(1 << ticket.slot, Ordering::Relaxed);
+    }
+
+    /// As [`ServerRing::complete`], from any thread, and wakes the client if it sleeps.
+    pub fn complete_late(&self, ticket: Ticket, status: u32) {
+        let bit = 1_u64 << ticket.slot;
+        // PAIRS-WITH: Taker::take, "nobody looks at the slot's buffer any more".
+        self.late[ticket.lane].fetch_and(!bit, Ordering::Release);
+        let lane = self.complete(ticket, status);
+        self.wake(1 << lane);
+    }
+
+    /// Wakes the threads of the client that sleep on these lanes, a bit for each.
+    #[inline]
+    pub fn wake(&self, lanes: u64) {
+        lines::after_publishing();
+        for lane in bits(lanes) {
+            let line = self.memory.lane_sleep(lane);
+            if line.must_be_woken() {
+                sys::wake(line.word());
+            }
+        }
+    }
+}
+
+/// The one thread's end that takes entries from all lanes of a connection.
+#[derive(Debug)]
+pub struct Taker {
+    ring: Arc<ServerRing>,
+    /// The position of the next entry of each lane.
+    next: Vec<u64>,
+}
+
+impl Taker {
+    /// To be made once for a connection.
+    pub fn new(ring: Arc<ServerRing>) -> Self {
+        let next = vec![0; ring.memory.lane_count()];
+        Self { ring, next }
+    }
+
+    /// The lanes that have an entry now, a bit for each.
+    #[inline]
+    pub fn lanes_with_entries(&self) -> u64 {
+        let memory = &self.ring.memory;
+        // Relaxed: a lane that is used for the first time is announced before its first entry, and
+        // whoever is about to sleep looks again behind a fence.
+        let in_use = memory.lanes_in_use().load(Ordering::Relaxed);
+        let known = in_use & (u64::MAX >> (u64::BITS as usize - self.next.len()));
+        bits(known)
+            .filter(|&lane| memory.submission(lane, self.next[lane]).holds(self.next[lane]))
+            .fold(0, |found, lane| found | 1 << lane)
+    }
+
+    /// Takes the next entry of a lane, if there is one.
+    #[inline]
+    pub fn take(&mut self, lane: usize) -> Result<Option<Taken>, Violation> {
+        let position = self.next[lane];
+        let Some(entry) = self.ring.memory.submission(lane, position).take(position) else {
+            return Ok(None);
+        };
+        let slot = usize::try_from(entry.slot).unwrap_or(usize::MAX);
+        if slot >= SLOTS {
+            return Err(Violation::NoSuchSlot { slot: entry.slot });
+        }
+        // PAIRS-WITH: ServerRing::complete_late, "nobody looks at the slot's buffer any more".
+        if self.ring.late[lane].load(Ordering::Acquire) & (1 << slot) != 0 {
+            return Err(Violation::SlotInFlight { slot: entry.slot });
+        }
+        self.next[lane] = position + 1;
+        Ok(Some(Taken { ticket: Ticket { lane, slot, position }, entry }))
+    }
+
+    /// Says that this thread sleeps unless there is an entry, and looks for one. Whatever comes
+    /// from now on has the client ring.
+    pub fn announce_sleep(&self) -> u64 {
+        self.ring.memory.server_sleep().announce();
+        self.lanes_with_entries()
+    }
+
+    /// The thread looks for itself again.
+    pub fn awake(&self) {
+        self.ring.memory.server_sleep().awake();
+    }
+}
+
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (lowest < u64::BITS).then_some(lowest as usize)
+    })
+}

@@ -1,0 +1,265 @@
+//! The public face: a client opens volumes, a device is an open one.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+use block_device::{ByteRange, Geometry, SectorSize, Zeroes};
+use shared_ring::{LANES_MAX, Target, flags, operation};
+
+use crate::buffers::Buffers;
+use crate::error::ClientError;
+use crate::fork;
+use crate::link::{Link, LinkError};
+use crate::process::{Origin, Process};
+use crate::transfer::{self, Failure, Request};
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions {
+    /// How long a request waits for a daemon that has gone, before it fails with `EIO`.
+    pub patience: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(60) }
+    }
+}
+
+/// The way to a daemon.
+#[derive(Clone, Debug)]
+pub struct Client {
+    path: PathBuf,
+    options: ClientOptions,
+}
+
+impl Client {
+    /// For the daemon whose ring is served at `socket`, most often `/run/memlane/ring.sock`. Fails
+    /// when nobody serves there.
+    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
+        Self::connect_with(socket, ClientOptions::default())
+    }
+
+    /// As [`Client::connect`].
+    pub fn connect_with(socket: &Path, options: ClientOptions) -> Result<Self, ClientError> {
+        Link::probe(socket).map_err(|error| error.into_client_error(socket))?;
+        Ok(Self { path: socket.to_owned(), options })
+    }
+
+    /// Opens a volume. Fails at once when the daemon is not there, or refuses: the error says why.
+    pub fn open(&self, target: &Target) -> Result<Device, ClientError> {
+        let link = Link::open(&self.path, target, LANES_MAX)
+            .map_err(|error: LinkError| error.into_client_error(&self.path))?;
+        let opened = &link.opened;
+        let sector = match opened.sector_bytes {
+            512 => SectorSize::Bytes512,
+            _ => SectorSize::Bytes4096,
+        };
+        let origin = Origin {
+            path: self.path.clone(),
+            volume_id: opened.volume_id,
+            name: opened.name.clone(),
+            patience: self.options.patience,
+        };
+        let is_read_only = opened.is_read_only;
+        let process = Box::new(Process::new(origin.clone(), Some(link)));
+        let process = AtomicPtr::new(Box::into_raw(process));
+        Ok(Device { shared: Arc::new(Shared { origin, sector, is_read_only, process }) })
+    }
+}
+
+/// An open volume, for any number of threads. Clones share it; the last one closes it.
+///
+/// Requests may begin and end at any byte and be of any length; whole blocks are fastest. Requests
+/// in flight together have no order. A block is read and written entirely or not at all.
+#[derive(Clone)]
+pub struct Device {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    origin: Origin,
+    sector: SectorSize,
+    is_read_only: bool,
+    /// What this process, or the one that it was forked from, has of the device.
+    process: AtomicPtr<Process>,
+}
+
+impl Device {
+    /// Fills `into` with the bytes from `offset` on.
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ClientError> {
+        self.run("read", operation::READ, offset, &mut Buffers::Into(into))
+    }
+
+    /// Stores `from` at `offset`.
+    #[inline]
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
+        self.run("write", operation::WRITE, offset, &mut Buffers::From(from))
+    }
+
+    /// As [`Device::read`], into one slice after the other.
+    pub fn read_vectored(
+        &self,
+        offset: u64,
+        into: &mut [IoSliceMut<'_>],
+    ) -> Result<(), ClientError> {
+        self.run("read", operation::READ, offset, &mut Buffers::IntoMany(into))
+    }
+
+    /// As [`Device::write`], from one slice after the other.
+    pub fn write_vectored(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), ClientError> {
+        self.run("write", operation::WRITE, offset, &mut Buffers::FromMany(from))
+    }
+
+    /// As [`Device::write`] with a [`Device::flush`] of what was written behind it.
+    pub fn write_flushed(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
+        self.write(offset, from)?;
+        self.flush()
+    }
+
+    /// Makes a range read as zeros.
+    pub fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), ClientError> {
+        let flags = match zeroes {
+            Zeroes::Unmap => 0,
+            Zeroes::KeepAllocated => flags::KEEP_ALLOCATED,
+        };
+        let request = Request {
+            operation: operation::WRITE_ZEROES,
+            flags,
+            offset: range.start,
+            length: range.length,
+        };
+        self.perform("write zeroes to", request, &mut Buffers::Nothing)
+    }
+
+    /// Forgets the whole blocks inside a range: they read as zeros and give their memory back.
+    pub fn discard(&self, range: ByteRange) -> Result<(), ClientError> {
+        let request = Request {
+            operation: operation::DISCARD,
+            flags: 0,
+            offset: range.start,
+            length: range.length,
+        };
+        self.perform("discard", request, &mut Buffers::Nothing)
+    }
+
+    /// Makes everything acknowledged so far as durable as the volume's class promises.
+    pub fn flush(&self) -> Result<(), ClientError> {
+        let request = Request { operation: operation::FLUSH, flags: 0, offset: 0, length: 0 };
+        self.perform("flush", request, &mut Buffers::Nothing)
+    }
+
+    /// The shape of the device. The size is the daemon's latest word.
+    pub fn geometry(&self) -> Result<Geometry, ClientError> {
+        let size_bytes = self.process().link()?.ring.size_bytes();
+        Ok(Geometry { size_bytes, sector: self.shared.sector })
+    }
+
+    /// Whether the device refuses every change, as a snapshot does.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.is_read_only
+    }
+
+    /// The volume's name when it was opened.
+    pub fn name(&self) -> &str {
+        &self.shared.origin.name
+    }
+
+    #[inline]
+    fn run(
+        &self,
+        action: &str,
+        operation: u32,
+        offset: u64,
+        buffers: &mut Buffers<'_, '_>,
+    ) -> Result<(), ClientError> {
+        self.perform(action, Request { operation, flags: 0, offset, length: 0 }, buffers)
+    }
+
+    #[inline]
+    fn perform(
+        &self,
+        action: &str,
+        request: Request,
+        buffers: &mut Buffers<'_, '_>,
+    ) -> Result<(), ClientError> {
+        transfer::run(self.process(), request, buffers)
+            .map_err(|failure| self.error(action, request, buffers, failure))
+    }
+
+    #[cold]
+    fn error(
+        &self,
+        action: &str,
+        request: Request,
+        buffers: &Buffers<'_, '_>,
+        failure: Failure,
+    ) -> ClientError {
+        let errno = match failure {
+            Failure::Answered(errno) => errno,
+            Failure::Unanswered(error) => return error,
+        };
+        let length = request.length.max(buffers.length() as u64);
+        let range = ByteRange::new(request.offset, length);
+        let name = self.name();
+        let cause = io::Error::from_raw_os_error(errno);
+        ClientError::new(errno, format!("cannot {action} {range} of volume {name:?}: {cause}"))
+    }
+
+    /// What this process has of the device. In a forked child that is nothing at first.
+    #[inline]
+    fn process(&self) -> &Process {
+        let known = self.shared.process.load(Ordering::Acquire);
+        // SAFETY:
+        // - alive: processes are freed with the device alone, which `self` keeps.
+        let process = unsafe { &*known };
+        if process.forks == fork::count() { process } else { self.process_of_child(known) }
+    }
+
+    #[cold]
+    fn process_of_child(&self, parents: *mut Process) -> &Process {
+        let child = Box::new(Process::new(self.shared.origin.clone(), None));
+        let child = Box::into_raw(child);
+        let place = &self.shared.process;
+        let exchanged = place.compare_exchange(parents, child, Ordering::AcqRel, Ordering::Acquire);
+        let used = match exchanged {
+            // The parent's stays as it is: threads that are not here may hold its locks.
+            Ok(_) => child,
+            Err(other) => {
+                // SAFETY:
+                // - one caller: nobody has seen what this thread made in vain.
+                drop(unsafe { Box::from_raw(child) });
+                other
+            }
+        };
+        // SAFETY:
+        // - alive: processes are freed with the device alone, which `self` keeps.
+        unsafe { &*used }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let process = *self.process.get_mut();
+        // SAFETY:
+        // - one caller: the last owner of the device takes it, and `Client::open` or
+        //   `process_of_child` made it of a box.
+        let process = unsafe { Box::from_raw(process) };
+        if process.forks != fork::count() {
+            // The parent's: threads that are not here may hold its locks.
+            std::mem::forget(process);
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Device");
+        debug.field("name", &self.shared.origin.name).finish_non_exhaustive()
+    }
+}

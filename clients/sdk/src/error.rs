@@ -1,0 +1,33 @@
+//! Why a request failed: a number for programs, a text for people.
+
+use std::io;
+
+/// A request that failed, or a volume that could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ClientError {
+    errno: i32,
+    message: String,
+}
+
+impl ClientError {
+    pub(crate) fn new(errno: i32, message: impl Into<String>) -> Self {
+        Self { errno, message: message.into() }
+    }
+
+    /// What a call of the system failed with.
+    pub(crate) fn of_call(what: &str, error: &io::Error) -> Self {
+        Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{what}: {error}"))
+    }
+
+    /// The number that a system call would have failed with, such as `ENOSPC`.
+    pub fn errno(&self) -> i32 {
+        self.errno
+    }
+}
+
+impl From<ClientError> for io::Error {
+    fn from(error: ClientError) -> Self {
+        Self::from_raw_os_error(error.errno)
+    }
+}

@@ -1,0 +1,32 @@
+//! Volumes for programs: read and write a volume of the daemon on this machine, in memory shared
+//! with it.
+//!
+//! ```text
+//! Client ── where the daemon is ── open ──▶ Device ── any number of threads ── read, write, …
+//!                                             └─ Lane ── one thread, many requests in flight
+//! ```
+//!
+//! - A [`Device`] can be cloned and used by any number of threads. Each of them uses one of the
+//!   device's lanes while a request lasts.
+//! - When the daemon goes, calls wait for it to come back, for a bounded time, connect again and
+//!   repeat what was not answered. Requests in flight together have no order, before as after.
+//! - A forked child connects for itself with its first request; it shares nothing with its parent.
+//! - Errors carry an error number as a system call would have, see [`ClientError::errno`].
+//!
+//! The same for C is in `include/memlane.h`. The library never touches signals, and starts no
+//! thread.
+
+mod buffers;
+mod error;
+mod fork;
+mod link;
+mod patience;
+mod process;
+mod transfer;
+
+mod device;
+
+pub use block_device::{BLOCK_BYTES, ByteRange, Geometry, SectorSize, Zeroes};
+pub use device::{Client, ClientOptions, Device};
+pub use error::ClientError;
+pub use shared_ring::Target;

@@ -1,0 +1,171 @@
+//! One connection: the socket, the shared memory, and what the daemon said about the volume.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use shared_ring::{
+    Answer, ClientRing, HandshakeError, Opened, Target, receive_answer, send_request,
+};
+
+use crate::error::ClientError;
+use crate::fork;
+
+/// How long the daemon may take to answer a handshake.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A connection to the daemon with one open volume.
+pub(crate) struct Link {
+    socket: ManuallyDrop<OwnedFd>,
+    pub(crate) ring: Arc<ClientRing>,
+    pub(crate) opened: Opened,
+    /// The process that may use it, as a count of forks.
+    forks: u64,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum LinkError {
+    /// Nobody is there, for now.
+    Absent(io::Error),
+    /// The daemon will say the same again.
+    Refused {
+        errno: i32,
+        message: String,
+    },
+    Host(io::Error),
+}
+
+impl LinkError {
+    pub(crate) fn into_client_error(self, path: &Path) -> ClientError {
+        let path = path.display();
+        match self {
+            Self::Absent(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::ECONNREFUSED);
+                let hint = "is the daemon running, and is this its socket?";
+                ClientError::new(
+                    errno,
+                    format!("cannot reach the daemon at {path}: {error}; {hint}"),
+                )
+            }
+            Self::Refused { errno, message } => ClientError::new(errno, message),
+            Self::Host(error) => {
+                ClientError::of_call(&format!("cannot connect to the daemon at {path}"), &error)
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Connects and opens a volume.
+    pub(crate) fn open(
+        path: &Path,
+        target: &Target,
+        lane_count: usize,
+    ) -> Result<Arc<Self>, LinkError> {
+        fork::watch();
+        let forks = fork::count();
+        let socket = connect_to(path)?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(ANSWER_TIME_MAX)).map_err(host)?;
+        }
+        // Whoever turns clients away may have closed the socket by now, with an answer in it.
+        let sent = send_request(socket.as_fd(), target, lane_count);
+        let answer = match (sent, answer(&socket)) {
+            (_, Ok(answer)) => answer,
+            (Err(error), Err(_)) => return Err(LinkError::Absent(error)),
+            (Ok(()), Err(error)) => return Err(error),
+        };
+        let (opened, memory) = match answer {
+            Answer::Opened(opened, memory) => (opened, memory),
+            Answer::Refused { errno, message } => {
+                return Err(LinkError::Refused { errno, message });
+            }
+        };
+        let ring = ClientRing::map(memory.as_fd(), opened.lane_count).map_err(LinkError::Host)?;
+        fork::remember(socket.as_fd());
+        Ok(Arc::new(Self { socket: ManuallyDrop::new(socket), ring, opened, forks }))
+    }
+
+    /// Whether anybody serves there.
+    pub(crate) fn probe(path: &Path) -> Result<(), LinkError> {
+        connect_to(path).map(drop)
+    }
+
+    /// Wakes the daemon's thread. A connection that has ended shows when it is waited for.
+    pub(crate) fn ring_doorbell(&self) {
+        // When the queue is full, the daemon has enough to wake up for.
+        let _sent = send(&*self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Whether the daemon still holds its end.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut nothing = [0; 1];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        matches!(recv(&*self.socket, &mut nothing, flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.forks != fork::count() {
+            // Closed when the process began; the number may be another's by now.
+            return;
+        }
+        fork::forget(self.socket.as_fd());
+        // SAFETY:
+        // - one caller: the field is private, and nobody else takes the socket out.
+        unsafe { ManuallyDrop::drop(&mut self.socket) };
+    }
+}
+
+fn connect_to(path: &Path) -> Result<OwnedFd, LinkError> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let socket = socket.map_err(host)?;
+    let address = SocketAddrUnix::new(path).map_err(host)?;
+    loop {
+        match connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => {}
+            Err(error @ (Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN)) => {
+                return Err(LinkError::Absent(error.into()));
+            }
+            Err(error) => return Err(LinkError::Host(error.into())),
+        }
+    }
+}
+
+/// What the daemon says. A broken connection may still hold it.
+fn answer(socket: &OwnedFd) -> Result<Answer, LinkError> {
+    let mut received = receive_answer(socket.as_fd());
+    if let Err(HandshakeError::Socket(error)) = &received
+        && error.raw_os_error() == Some(libc::ECONNRESET)
+    {
+        received = receive_answer(socket.as_fd());
+    }
+    received.map_err(|error| match error {
+        HandshakeError::Socket(error) => LinkError::Absent(error),
+        HandshakeError::Ended => LinkError::Absent(io::ErrorKind::ConnectionReset.into()),
+        HandshakeError::Malformed => {
+            let message = format!("what answers there is no ring of a daemon: {error}");
+            LinkError::Refused { errno: libc::EPROTO, message }
+        }
+        HandshakeError::Version { .. } => {
+            LinkError::Refused { errno: libc::EPROTONOSUPPORT, message: error.to_string() }
+        }
+    })
+}
+
+fn host(error: Errno) -> LinkError {
+    LinkError::Host(error.into())
+}

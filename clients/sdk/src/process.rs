@@ -1,0 +1,236 @@
+//! What one process has of a device: its connection, and the lanes that its threads use.
+//!
+//! Locks: a lane's, then that of the connection. None is held while anybody waits for the daemon to
+//! come back, but for the lane of whoever waits.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use shared_ring::{ClientLane, LANES_MAX, Target};
+use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
+
+use crate::error::ClientError;
+use crate::fork;
+use crate::link::{Link, LinkError};
+use crate::patience::Patience;
+
+/// The longest that a thread looks for its answer before it sleeps.
+const SPIN_MAX: Duration = Duration::from_micros(100);
+
+/// Where a device is, in all processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) path: PathBuf,
+    pub(crate) volume_id: u64,
+    pub(crate) name: String,
+    /// How long a request waits for a daemon that has gone.
+    pub(crate) patience: Duration,
+}
+
+/// One process's connection to a device.
+pub(crate) struct Process {
+    origin: Origin,
+    /// The process, as a count of forks.
+    pub(crate) forks: u64,
+    /// Of the connection; raised with each new one.
+    generation: AtomicU64,
+    lane_count: AtomicUsize,
+    lanes: [Mutex<LaneState>; LANES_MAX],
+    current: Mutex<Current>,
+    changed: Condvar,
+}
+
+/// The connection, as far as there is one.
+struct Current {
+    link: Option<Arc<Link>>,
+    is_connecting: bool,
+}
+
+/// A lane while a thread uses it.
+pub(crate) struct LaneState {
+    index: usize,
+    generation: u64,
+    open: Option<OpenLane>,
+    pub(crate) waiter: Waiter<ClientMachine>,
+}
+
+/// A lane of a connection.
+pub(crate) struct OpenLane {
+    pub(crate) link: Arc<Link>,
+    pub(crate) lane: ClientLane,
+}
+
+/// The machine, on which a client does not move its threads about: they are the program's.
+#[derive(Debug)]
+pub(crate) struct ClientMachine(ThisMachine);
+
+impl Machine for ClientMachine {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn offer_core(&self) {
+        self.0.offer_core();
+    }
+
+    fn change_core(&self) {}
+}
+
+/// A waiter for a thread of this process.
+pub(crate) fn waiter(permits: &Arc<SpinPermits>) -> Waiter<ClientMachine> {
+    Waiter::on_machine(ClientMachine(ThisMachine::new()), Arc::clone(permits), SPIN_MAX)
+}
+
+impl Process {
+    /// With a connection, or for a child that connects when it needs one.
+    pub(crate) fn new(origin: Origin, link: Option<Arc<Link>>) -> Self {
+        let permits = Arc::new(SpinPermits::for_this_machine());
+        let lane_count = link.as_ref().map_or(1, |link| link.ring.lane_count());
+        let lane = |index| {
+            let waiter = waiter(&permits);
+            Mutex::new(LaneState { index, generation: 0, open: None, waiter })
+        };
+        Self {
+            origin,
+            forks: fork::count(),
+            generation: AtomicU64::new(u64::from(link.is_some())),
+            lane_count: AtomicUsize::new(lane_count),
+            lanes: std::array::from_fn(lane),
+            current: Mutex::new(Current { link, is_connecting: false }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A lane for the calling thread, most often the one that it had before.
+    pub(crate) fn lane(&self) -> MutexGuard<'_, LaneState> {
+        thread_local! {
+            static HINT: Cell<usize> = const { Cell::new(usize::MAX) };
+        }
+        static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: any spread of threads over lanes will do.
+        let lane_count = self.lane_count.load(Ordering::Relaxed);
+        let hint = HINT.with(|hint| {
+            if hint.get() == usize::MAX {
+                hint.set(NEXT_HINT.fetch_add(1, Ordering::Relaxed) % LANES_MAX);
+            }
+            hint.get()
+        });
+        for index in (hint..hint + lane_count).map(|index| index % lane_count) {
+            match self.lanes[index].try_lock() {
+                Ok(lane) => return lane,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        self.lanes[hint % lane_count].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that there is, or a new one. Waits for the daemon.
+    pub(crate) fn link(&self) -> Result<Arc<Link>, ClientError> {
+        let (link, _) = self.connect(None)?;
+        Ok(link)
+    }
+
+    /// Opens the lane on the connection that there is.
+    #[inline]
+    pub(crate) fn prepare<'lane>(
+        &self,
+        state: &'lane mut LaneState,
+    ) -> Result<(&'lane mut OpenLane, &'lane mut Waiter<ClientMachine>), ClientError> {
+        // Acquire: the connection of the generation is there; the lock around it orders the rest.
+        if state.open.is_none() || state.generation != self.generation.load(Ordering::Acquire) {
+            self.reopen(state, None)?;
+        }
+        Ok((state.open.as_mut().expect("it was just opened"), &mut state.waiter))
+    }
+
+    /// The lane's connection has ended: gets another one, waiting for the daemon.
+    #[cold]
+    pub(crate) fn recover(&self, state: &mut LaneState) -> Result<(), ClientError> {
+        let lost = state.generation;
+        self.reopen(state, Some(lost))
+    }
+
+    #[cold]
+    fn reopen(&self, state: &mut LaneState, lost: Option<u64>) -> Result<(), ClientError> {
+        state.open = None;
+        let (link, generation) = self.connect(lost)?;
+        // A daemon of another making may have fewer lanes than this thread thought.
+        if state.index >= link.ring.lane_count() {
+            let message = "the daemon has come back with fewer lanes; open the volume again";
+            return Err(ClientError::new(libc::EIO, message));
+        }
+        let lane = ClientLane::new(Arc::clone(&link.ring), state.index);
+        state.generation = generation;
+        state.open = Some(OpenLane { link, lane });
+        Ok(())
+    }
+
+    /// A connection that is not the `lost` one, and its generation. One thread connects, the others
+    /// wait for it; each for as long as it is patient.
+    fn connect(&self, lost: Option<u64>) -> Result<(Arc<Link>, u64), ClientError> {
+        let mut patience = Patience::new(self.origin.patience);
+        let mut current = self.current();
+        loop {
+            let generation = self.generation.load(Ordering::Relaxed);
+            if let Some(link) = &current.link
+                && lost != Some(generation)
+            {
+                return Ok((Arc::clone(link), generation));
+            }
+            if !current.is_connecting {
+                break;
+            }
+            let left = patience.left();
+            if left.is_zero() {
+                return Err(self.nobody_came_back());
+            }
+            let waited = self.changed.wait_timeout(current, left);
+            (current, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        current.is_connecting = true;
+        current.link = None;
+        drop(current);
+        let result = self.try_to_connect(&mut patience);
+        let mut current = self.current();
+        current.is_connecting = false;
+        self.changed.notify_all();
+        let link = result?;
+        self.lane_count.store(link.ring.lane_count(), Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::Relaxed) + 1;
+        self.generation.store(generation, Ordering::Release);
+        current.link = Some(Arc::clone(&link));
+        Ok((link, generation))
+    }
+
+    fn try_to_connect(&self, patience: &mut Patience) -> Result<Arc<Link>, ClientError> {
+        let target = Target::VolumeId(self.origin.volume_id);
+        loop {
+            match Link::open(&self.origin.path, &target, LANES_MAX) {
+                Ok(link) => return Ok(link),
+                Err(LinkError::Absent(_)) => {}
+                Err(error) => return Err(error.into_client_error(&self.origin.path)),
+            }
+            if !patience.pause() {
+                return Err(self.nobody_came_back());
+            }
+        }
+    }
+
+    fn nobody_came_back(&self) -> ClientError {
+        let message = format!(
+            "the daemon at {}, which serves volume {:?}, has not come back within {:?}",
+            self.origin.path.display(),
+            self.origin.name,
+            self.origin.patience
+        );
+        ClientError::new(libc::EIO, message)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

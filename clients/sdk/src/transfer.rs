@@ -1,0 +1,221 @@
+//! One request from its beginning to its end: in pieces, over kills of the daemon.
+//!
+//! A request that is longer than a slot's buffer goes as several entries, so that this thread
+//! copies one piece while the daemon works on the next. Pieces end where blocks end: each block is
+//! still entirely old or entirely new. What was answered is not asked for again.
+
+use std::hint;
+use std::task::Poll;
+use std::time::Duration;
+
+use shared_ring::{Entry, SLOT_BYTES, Slot, operation};
+use waiting::Waiter;
+
+use crate::buffers::Buffers;
+use crate::error::ClientError;
+use crate::process::{ClientMachine, LaneState, OpenLane, Process};
+
+/// Bytes of one piece of a longer request, at most.
+const PIECE_BYTES: usize = SLOT_BYTES;
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
+
+/// Pieces of a request that are under way at once.
+const PIECES_MAX: usize = 8;
+
+/// Looks for an answer in one go, with pauses in between, before the waiter has its say.
+const LOOKS_PER_POLL: u32 = 32;
+
+/// A thread that sleeps for its answer looks so often whether the daemon is still there.
+const PULSE: Duration = Duration::from_millis(20);
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) operation: u32,
+    pub(crate) flags: u32,
+    pub(crate) offset: u64,
+    /// Of requests without data; those with data are as long as these.
+    pub(crate) length: u64,
+}
+
+/// Why an attempt ended.
+#[derive(Debug)]
+enum Interruption {
+    /// The daemon has gone.
+    Lost,
+    Failed(i32),
+}
+
+/// Does a request, however often the daemon is killed meanwhile.
+pub(crate) fn run(
+    process: &Process,
+    request: Request,
+    buffers: &mut Buffers<'_, '_>,
+) -> Result<(), Failure> {
+    let mut state = process.lane();
+    let mut done = 0;
+    loop {
+        match attempt(process, &mut state, request, buffers, &mut done)? {
+            Ok(()) => return Ok(()),
+            Err(Interruption::Failed(errno)) => return Err(Failure::Answered(errno)),
+            Err(Interruption::Lost) => process.recover(&mut state)?,
+        }
+    }
+}
+
+/// Why a request failed in the end.
+pub(crate) enum Failure {
+    /// The daemon said so.
+    Answered(i32),
+    /// There is no daemon to say anything.
+    Unanswered(ClientError),
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Unanswered(error)
+    }
+}
+
+#[inline]
+fn attempt(
+    process: &Process,
+    state: &mut LaneState,
+    request: Request,
+    buffers: &mut Buffers<'_, '_>,
+    done: &mut usize,
+) -> Result<Result<(), Interruption>, ClientError> {
+    let (open, waiter) = process.prepare(state)?;
+    let length = buffers.length();
+    let is_data = matches!(request.operation, operation::READ | operation::WRITE);
+    Ok(match is_data {
+        true if length > first_piece(request.offset) => {
+            in_pieces(open, waiter, request, buffers, done)
+        }
+        true => at_once(open, waiter, Request { length: length as u64, ..request }, buffers),
+        false => at_once(open, waiter, request, buffers),
+    })
+}
+
+/// The longest first piece of a request at `offset`.
+fn first_piece(offset: u64) -> usize {
+    PIECE_BYTES - usize::try_from(offset % BLOCK_BYTES).expect("less than a block")
+}
+
+/// A request of one entry.
+#[inline]
+fn at_once(
+    open: &mut OpenLane,
+    waiter: &mut Waiter<ClientMachine>,
+    request: Request,
+    buffers: &mut Buffers<'_, '_>,
+) -> Result<(), Interruption> {
+    let slot = open.lane.take_slot().expect("nothing is under way on the lane");
+    let length = buffers.length();
+    buffers.put(&open.lane, slot, 0, length);
+    submit(open, slot, request);
+    let status = wait(open, waiter, slot)?;
+    open.lane.free_slot(slot);
+    if status != 0 {
+        return Err(failed(status));
+    }
+    buffers.get(&open.lane, slot, 0, length);
+    Ok(())
+}
+
+/// A piece that is under way.
+#[derive(Clone, Copy)]
+struct Piece {
+    slot: Slot,
+    start: usize,
+    length: usize,
+}
+
+/// A request of several entries. `done` bytes were answered before, and are counted up.
+fn in_pieces(
+    open: &mut OpenLane,
+    waiter: &mut Waiter<ClientMachine>,
+    request: Request,
+    buffers: &mut Buffers<'_, '_>,
+    done: &mut usize,
+) -> Result<(), Interruption> {
+    let total = buffers.length();
+    let end = request.offset.checked_add(total as u64);
+    if end.is_none_or(|end| end > open.link.ring.size_bytes()) {
+        // As the daemon refuses one entry: whole. It would do some of the pieces.
+        let is_write = request.operation == operation::WRITE;
+        return Err(Interruption::Failed(if is_write { libc::ENOSPC } else { libc::EINVAL }));
+    }
+    let mut under_way: [Option<Piece>; PIECES_MAX] = [None; PIECES_MAX];
+    let (mut first, mut count, mut submitted) = (0, 0, *done);
+    let mut failure = None;
+    loop {
+        while count < PIECES_MAX && submitted < total && failure.is_none() {
+            let offset = request.offset + submitted as u64;
+            let length = first_piece(offset).min(total - submitted);
+            let slot = open.lane.take_slot().expect("there are more slots than pieces");
+            buffers.put(&open.lane, slot, submitted, length);
+            submit(open, slot, Request { offset, length: length as u64, ..request });
+            under_way[(first + count) % PIECES_MAX] =
+                Some(Piece { slot, start: submitted, length });
+            submitted += length;
+            count += 1;
+        }
+        let Some(Piece { slot, start, length }) = under_way[first].take() else { break };
+        (first, count) = ((first + 1) % PIECES_MAX, count - 1);
+        let status = wait(open, waiter, slot)?;
+        open.lane.free_slot(slot);
+        if status != 0 {
+            failure.get_or_insert(failed(status));
+        } else if failure.is_none() {
+            buffers.get(&open.lane, slot, start, length);
+            *done = start + length;
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+#[inline]
+fn submit(open: &mut OpenLane, slot: Slot, request: Request) {
+    let Request { operation, flags, offset, length } = request;
+    open.lane.submit(slot, Entry { operation, flags, offset, length, slot: 0 });
+    if open.lane.must_ring() {
+        open.link.ring_doorbell();
+    }
+}
+
+/// Waits for the answer to a slot's entry.
+#[inline]
+fn wait(
+    open: &mut OpenLane,
+    waiter: &mut Waiter<ClientMachine>,
+    slot: Slot,
+) -> Result<u32, Interruption> {
+    let OpenLane { lane, link } = &*open;
+    let poll = || {
+        for _ in 0..LOOKS_PER_POLL {
+            if let Some(status) = lane.status(slot) {
+                return Poll::Ready(Ok(status));
+            }
+            hint::spin_loop();
+        }
+        Poll::Pending
+    };
+    let sleep = || {
+        loop {
+            lane.sleep(PULSE, |lane| lane.status(slot).is_some());
+            if let Some(status) = lane.status(slot) {
+                return Ok(status);
+            }
+            if !link.is_alive() {
+                // It may have answered before it went.
+                return lane.status(slot).ok_or(Interruption::Lost);
+            }
+        }
+    };
+    waiter.wait(poll, sleep)
+}
+
+fn failed(status: u32) -> Interruption {
+    Interruption::Failed(i32::try_from(status).unwrap_or(libc::EIO))
+}

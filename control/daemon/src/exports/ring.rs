@@ -1,0 +1,172 @@
+//! Volumes over rings in shared memory: who may open which.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+use api::RingStatus;
+use block_device::BlockDevice;
+use fuse::FileId;
+use ring_server::{Config, OpenVolume, Peer, Refusal, Server, Target, Volumes};
+use rustix::io::Errno;
+use volume::Volume;
+use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+
+use crate::exports::{Catalog, KernelDevices};
+use crate::http::AccessRule;
+
+/// Clients at once. Each process that has a volume open is one, or more.
+const CLIENT_COUNT_MAX: usize = 512;
+
+/// How long a client may take to say what it wants to open.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The running server. After [`RingExport::stop`] it answers as if nobody were connected.
+pub(crate) struct RingExport {
+    server: Mutex<Option<Server>>,
+    socket: String,
+}
+
+/// What clients did since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RingCounts {
+    pub(crate) clients: u64,
+    pub(crate) accepted: u64,
+    pub(crate) refused: u64,
+    pub(crate) traffic: ring_server::Traffic,
+}
+
+/// What the ring needs of the rest of the daemon.
+pub(crate) struct RingParts {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) rule: AccessRule,
+    pub(crate) spin_permits: Arc<SpinPermits>,
+    /// Attached devices, and where their file system is; `None` when there are none.
+    pub(crate) devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+}
+
+impl RingExport {
+    pub(crate) fn start(socket: &Path, parts: RingParts) -> anyhow::Result<Self> {
+        let RingParts { catalog, rule, spin_permits, devices } = parts;
+        let config = Config {
+            path: socket.to_owned(),
+            client_count_max: CLIENT_COUNT_MAX,
+            handshake_time_max: HANDSHAKE_TIME_MAX,
+            spin_permits,
+            spin_max: SPIN_MAX_DEFAULT,
+        };
+        let door = Arc::new(Door { catalog, rule, devices });
+        let server = Server::start(config, door).context("cannot serve rings")?;
+        let socket = socket.display().to_string();
+        tracing::info!(socket, "rings in shared memory are served");
+        Ok(Self { server: Mutex::new(Some(server)), socket })
+    }
+
+    pub(crate) fn client_count_of(&self, volume: &Volume) -> usize {
+        self.server_status().clients.get(&volume.id()).copied().unwrap_or(0)
+    }
+
+    /// Tells the volume's clients its new size.
+    pub(crate) fn resized(&self, volume: &Volume) {
+        if let Some(server) = &*self.server.lock().expect(NO_PANIC) {
+            server.resized(volume.id());
+        }
+    }
+
+    pub(crate) fn status(&self) -> RingStatus {
+        RingStatus { socket: self.socket.clone(), clients: self.counts().clients }
+    }
+
+    pub(crate) fn counts(&self) -> RingCounts {
+        let status = self.server_status();
+        RingCounts {
+            clients: (status.handshakes + status.clients.values().sum::<usize>()) as u64,
+            accepted: status.accepted,
+            refused: status.refused,
+            traffic: status.traffic,
+        }
+    }
+
+    /// Ends all clients, which come back to the next daemon with what was not answered.
+    pub(crate) fn stop(&self, time_max: Duration) {
+        let server = self.server.lock().expect(NO_PANIC).take();
+        let left_count = server.map_or(0, |server| server.stop(time_max));
+        if left_count > 0 {
+            tracing::warn!(left_count, "clients of the ring are left alone that did not end");
+        }
+    }
+
+    fn server_status(&self) -> ring_server::Status {
+        self.server.lock().expect(NO_PANIC).as_ref().map(Server::status).unwrap_or_default()
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";
+
+/// Lets clients in.
+struct Door {
+    catalog: Arc<Catalog>,
+    rule: AccessRule,
+    devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+}
+
+impl Volumes for Door {
+    fn open(&self, target: &Target, peer: Peer) -> Result<OpenVolume, Refusal> {
+        let volume = self.find(target).ok_or_else(|| not_found(target))?;
+        let name = volume.name();
+        if !self.rule.admits_ids(peer.uid, peer.gid) {
+            let message = format!(
+                "user {} may not use the volume {name:?}; ask for membership in the group memlane",
+                peer.uid
+            );
+            return Err(Refusal { errno: Errno::ACCESS.raw_os_error(), message });
+        }
+        let device: Arc<dyn BlockDevice> = Arc::<Volume>::clone(&volume);
+        Ok(OpenVolume { id: volume.id(), name, device })
+    }
+}
+
+impl Door {
+    fn find(&self, target: &Target) -> Option<Arc<Volume>> {
+        match target {
+            Target::Name(name) => self.catalog.by_name(name),
+            Target::VolumeId(id) => self.catalog.by_id(*id),
+            Target::DeviceNumber { major, minor } => self.by_device(*major, *minor),
+            Target::File { device, inode } => self.by_file(*device, *inode),
+        }
+    }
+
+    fn by_device(&self, major: u32, minor: u32) -> Option<Arc<Volume>> {
+        let (devices, _) = self.devices.as_ref()?;
+        let is_meant = |path: &str| {
+            std::fs::metadata(path).is_ok_and(|it| {
+                let number = it.rdev();
+                (rustix::fs::major(number), rustix::fs::minor(number)) == (major, minor)
+            })
+        };
+        let attached = devices.devices();
+        let (id, _) = attached.iter().find(|(_, path)| is_meant(path))?;
+        self.catalog.by_id(*id)
+    }
+
+    fn by_file(&self, device: u64, inode: u64) -> Option<Arc<Volume>> {
+        let (_, mount_point) = self.devices.as_ref()?;
+        let is_here = std::fs::metadata(mount_point).is_ok_and(|it| it.dev() == device);
+        let id = FileId::of_inode(inode).filter(|_| is_here)?;
+        self.catalog.by_id(id.0)
+    }
+}
+
+fn not_found(target: &Target) -> Refusal {
+    let message = match target {
+        Target::Name(name) => format!("there is no volume {name:?}; memlane volume list shows all"),
+        Target::VolumeId(id) => format!("the volume with id {id} is gone: it was deleted"),
+        Target::DeviceNumber { major, minor } => {
+            format!("no volume is attached as the device {major}:{minor}")
+        }
+        Target::File { .. } => "the file is not one of a volume of this daemon".to_owned(),
+    };
+    Refusal { errno: Errno::NOENT.raw_os_error(), message }
+}

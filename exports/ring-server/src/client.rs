@@ -1,0 +1,259 @@
+//! One client: its handshake, and the loop that takes its entries.
+
+use std::hint;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{RecvFlags, recv};
+use shared_ring::{
+    HandshakeError, LANES_MAX, Opened, ServerRing, Taker, Violation, receive_request, send_answer,
+    send_refusal,
+};
+use waiting::Waiter;
+
+use crate::desk::Desk;
+use crate::late::{LateParts, LateQueue};
+use crate::registry::{Registration, Use};
+use crate::volumes::{OpenVolume, Peer, Refusal, Volumes};
+
+/// Entries of one lane that are served before the next lane has its turn, and before those are
+/// woken that sleep.
+const ENTRIES_PER_TURN: usize = 8;
+
+/// Looks for entries in one go, with pauses in between, before the waiter has its say.
+const LOOKS_PER_POLL: u32 = 16;
+
+/// What a client's thread is made of.
+pub(crate) struct Client {
+    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) volumes: Arc<dyn Volumes>,
+    pub(crate) waiter: Waiter,
+    pub(crate) handshake_time_max: Duration,
+    pub(crate) registration: Registration,
+}
+
+/// How a client ended.
+#[derive(Debug)]
+enum End {
+    Gone,
+    Told,
+    Broke(Violation),
+}
+
+impl Client {
+    /// Serves the client until it goes, breaks the protocol, or is ended through its registration.
+    pub(crate) fn serve(mut self) {
+        let Some((volume, ring)) = self.shake_hands() else { return };
+        let parts = LateParts {
+            device: Arc::clone(&volume.device),
+            ring: Arc::clone(&ring),
+            meter: Arc::clone(self.registration.meter()),
+        };
+        let late = LateQueue::new(parts);
+        let desk =
+            Desk::new(volume.device, Arc::clone(&ring), Arc::clone(self.registration.meter()));
+        let taker = Taker::new(ring);
+        let Self { socket, waiter, registration, .. } = &mut self;
+        let mut session = Session { socket, waiter, registration, desk, taker, late };
+        match session.run() {
+            End::Gone => tracing::debug!(volume = volume.name, "a client of the ring has gone"),
+            End::Told => tracing::debug!(volume = volume.name, "a client of the ring was ended"),
+            End::Broke(violation) => {
+                let volume = volume.name;
+                tracing::warn!(volume, %violation, "a client of the ring broke the protocol");
+            }
+        }
+    }
+
+    /// What the client has opened, if it may.
+    fn shake_hands(&self) -> Option<(OpenVolume, Arc<ServerRing>)> {
+        match self.open() {
+            Ok(opened) => Some(opened),
+            Err(Opening::Refused(refusal)) => {
+                tracing::debug!(reason = refusal.message, "a client of the ring was refused");
+                let sent = send_refusal(self.socket.as_fd(), refusal.errno, &refusal.message);
+                if let Err(error) = sent {
+                    tracing::debug!(%error, "a refused client had gone");
+                }
+                None
+            }
+            Err(Opening::Lost(error)) => {
+                tracing::debug!(%error, "a client of the ring was lost in its handshake");
+                None
+            }
+        }
+    }
+
+    fn open(&self) -> Result<(OpenVolume, Arc<ServerRing>), Opening> {
+        let time_max = Some(self.handshake_time_max);
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&*self.socket, direction, time_max).map_err(Opening::socket)?;
+        }
+        let (target, lane_count_max) = receive_request(self.socket.as_fd())?;
+        let peer = socket_peercred(&*self.socket).map_err(Opening::socket)?;
+        let peer = Peer {
+            uid: peer.uid.as_raw(),
+            gid: peer.gid.as_raw(),
+            pid: peer.pid.as_raw_nonzero().get().unsigned_abs(),
+        };
+        let volume = self.volumes.open(&target, peer)?;
+        let geometry = volume.device.geometry();
+        let lane_count = lane_count_max.clamp(1, LANES_MAX);
+        let (ring, file) =
+            ServerRing::create(lane_count, geometry.size_bytes).map_err(|error| {
+                let message = format!("the daemon has no memory for another ring: {error}");
+                Refusal { errno: Errno::NOMEM.raw_os_error(), message }
+            })?;
+        let opened = Opened {
+            volume_id: volume.id,
+            name: volume.name.clone(),
+            size_bytes: geometry.size_bytes,
+            sector_bytes: geometry.sector.bytes(),
+            is_read_only: volume.device.is_read_only(),
+            lane_count,
+        };
+        // Before the client knows, so that whoever knows finds it counted.
+        let (device, ring_seen) = (Arc::clone(&volume.device), Arc::clone(&ring));
+        self.registration.opened(Use { volume_id: volume.id, device, ring: ring_seen });
+        send_answer(self.socket.as_fd(), &opened, &file).map_err(Opening::lost)?;
+        // From now on it may take all the time it likes.
+        set_socket_timeout(&*self.socket, Timeout::Recv, None).map_err(Opening::socket)?;
+        Ok((volume, ring))
+    }
+}
+
+/// Why nothing was opened.
+enum Opening {
+    Refused(Refusal),
+    Lost(std::io::Error),
+}
+
+impl Opening {
+    fn socket(errno: Errno) -> Self {
+        Self::Lost(errno.into())
+    }
+
+    fn lost(error: std::io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<Refusal> for Opening {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<HandshakeError> for Opening {
+    fn from(error: HandshakeError) -> Self {
+        let errno = match error {
+            HandshakeError::Socket(error) => return Self::Lost(error),
+            HandshakeError::Ended => return Self::Lost(std::io::ErrorKind::BrokenPipe.into()),
+            HandshakeError::Malformed => Errno::INVAL,
+            HandshakeError::Version { .. } => Errno::PROTONOSUPPORT,
+        };
+        Self::Refused(Refusal { errno: errno.raw_os_error(), message: error.to_string() })
+    }
+}
+
+/// A client that has opened a volume.
+struct Session<'client> {
+    socket: &'client OwnedFd,
+    waiter: &'client mut Waiter,
+    registration: &'client Registration,
+    desk: Desk,
+    taker: Taker,
+    late: LateQueue,
+}
+
+/// What a wait ended with.
+enum Found {
+    /// A bit for each lane that has an entry.
+    Entries(u64),
+    End(End),
+}
+
+impl Session<'_> {
+    fn run(&mut self) -> End {
+        loop {
+            match self.wait() {
+                Found::Entries(lanes) => {
+                    if let Err(violation) = self.serve(lanes) {
+                        return End::Broke(violation);
+                    }
+                }
+                Found::End(end) => return end,
+            }
+            if self.registration.is_ending() {
+                return End::Told;
+            }
+        }
+    }
+
+    /// Serves some entries of these lanes, and wakes those who sleep for the answers.
+    fn serve(&mut self, lanes: u64) -> Result<(), Violation> {
+        let mut left = lanes;
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let mut answered = 0_u64;
+            for _ in 0..ENTRIES_PER_TURN {
+                let Some(taken) = self.taker.take(lane)? else { break };
+                if let Some(lane) = self.desk.serve(taken, &mut self.late) {
+                    answered |= 1 << lane;
+                }
+            }
+            if answered != 0 {
+                self.desk.ring.wake(answered);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks again and again while traffic is recent, then sleeps until the client rings.
+    fn wait(&mut self) -> Found {
+        let (taker, socket, meter) = (&self.taker, self.socket, &self.desk.meter);
+        let (device, ring) = (&self.desk.device, &self.desk.ring);
+        let poll = || {
+            for _ in 0..LOOKS_PER_POLL {
+                let lanes = taker.lanes_with_entries();
+                if lanes != 0 {
+                    return Poll::Ready(Found::Entries(lanes));
+                }
+                hint::spin_loop();
+            }
+            Poll::Pending
+        };
+        let sleep = || {
+            let lanes = taker.announce_sleep();
+            let found = if lanes != 0 { Found::Entries(lanes) } else { sleep_on(socket) };
+            taker.awake();
+            ring.set_size_bytes(device.geometry().size_bytes);
+            if lanes == 0 {
+                meter.doorbells.add(1);
+            }
+            found
+        };
+        self.waiter.wait(poll, sleep)
+    }
+}
+
+/// Sleeps until the client rings or goes.
+fn sleep_on(socket: &OwnedFd) -> Found {
+    let mut message = [0; 64];
+    loop {
+        match recv(socket, &mut message, RecvFlags::empty()) {
+            Ok((_, 0)) => return Found::End(End::Gone),
+            Ok(_) => return Found::Entries(0),
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the socket of a client of the ring failed");
+                return Found::End(End::Gone);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Requests out of shared memory in, block-device calls out.
+//!
+//! ```text
+//! Server ── one thread per client ── Taker ── entries ── Desk ── BlockDevice
+//! listens, counts, stops             shared memory       checks, serves, completes
+//! ```
+//!
+//! - [`Server`] listens on a Unix socket. Its owner decides who may open what: [`Volumes`].
+//! - A client is one thread that takes entries from all lanes of the client's memory, serves them
+//!   one after the other and completes them in place. It spins while traffic is recent, and sleeps
+//!   on the client's socket, whose end is the client's end.
+//! - What may wait for a disk is left to two more threads of the client, which come into being with
+//!   the first of it: one flushes, for all that have come at once; one moves data that are away.
+//!
+//! A client costs one thread, or three, and its memory; it goes as soon as its socket is closed.
+//! Whatever it writes into that memory, it can at worst lose its own connection: entries are
+//! checked copies, data are copied out before the device sees them. No lock is held, and no line
+//! that two clients share is written, while a request is served.
+#![forbid(unsafe_code)]
+
+mod client;
+mod desk;
+mod error;
+mod late;
+mod listener;
+mod registry;
+mod server;
+mod status;
+mod traffic;
+mod volumes;
+
+pub use error::ServerError;
+pub use registry::Status;
+pub use server::{Config, Server};
+pub use shared_ring::Target;
+pub use traffic::Traffic;
+pub use volumes::{OpenVolume, Peer, Refusal, Volumes};
