@@ -12,6 +12,7 @@ mod host;
 mod interruption;
 mod mounted;
 mod nbd_client;
+mod nbd_shell;
 mod process;
 mod random;
 mod stamp;
@@ -26,6 +27,7 @@ pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing
 pub use interruption::{CleaningUp, Interruption};
 pub use mounted::Mounted;
 pub use nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
+pub use nbd_shell::NbdShell;
 pub use process::{
     Background, processor_seconds, processor_seconds_of_children, processor_seconds_of_threads,
 };
