@@ -18,6 +18,7 @@ use crate::tool::{Tool, ToolOutput};
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
+const SAVE_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How much of its log is shown when the daemon does not do as it should.
@@ -214,6 +215,18 @@ impl Daemon {
     /// Runs the command line and returns how that ended.
     pub fn try_memlane(&self, words: &str) -> Result<ToolOutput> {
         self.command_line(words).run()
+    }
+
+    /// Saves an image. The daemon saves some of its own accord, one at a time, and says that it is
+    /// at one: then this waits for that first, as it is told to.
+    pub fn save_image(&self) -> Result<()> {
+        wait_for("the daemon to save an image", SAVE_TIME_LIMIT, || {
+            let output = self.try_memlane("image save")?;
+            let is_at_another = output.stderr.contains("wait for it");
+            let is_done = output.exit_code == Some(0);
+            ensure!(is_done || is_at_another, "memlane image save: {output:?}");
+            Ok(is_done)
+        })
     }
 
     pub fn status(&self) -> Result<api::Status> {

@@ -156,7 +156,7 @@ impl Storm {
         last.run(&self.daemon.nbd_socket(), &mut self.stripes, || Ok(()))?;
         let stripe_count = self.stripes.len();
         ensure!(last.verified_count() == stripe_count, "not all stripes were verified at the end");
-        self.daemon.memlane("image save")?;
+        self.daemon.save_image()?;
         self.daemon.memlane("image verify")?;
         eprintln!("measured: {kill_count} kills; commands that succeeded: {:?}", self.succeeded);
         let kinds = ["snapshot", "forget", "clone", "resize", "durability", "image", "pool"];

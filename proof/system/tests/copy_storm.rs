@@ -227,7 +227,7 @@ impl Storm {
 
     /// Saves an image that can be restored later.
     fn save(&mut self) -> Result<()> {
-        self.daemon.memlane("image save")?;
+        self.daemon.save_image()?;
         let listed = self.daemon.memlane("--json image list")?;
         let listed: Vec<api::Image> =
             serde_json::from_str(&listed).with_context(|| format!("a list of images: {listed}"))?;

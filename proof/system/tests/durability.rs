@@ -109,7 +109,7 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
     daemon.memlane("snapshot create db before")?;
     (0..100).try_for_each(|block| write(&mut db, block, 5000 + block))?;
     drop(db);
-    daemon.memlane("image save")?;
+    daemon.save_image()?;
     let mut db = client(&daemon, "db")?;
     write(&mut db, 1, 9999)?;
     drop(db);
