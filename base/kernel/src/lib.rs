@@ -9,4 +9,4 @@ mod process;
 mod sys;
 
 pub use loop_device::{Backing, LoopBinding, LoopControl, LoopDevice};
-pub use process::{lock_memory, serve_block_io};
+pub use process::{lock_memory, return_freed_memory, serve_block_io};

@@ -5,6 +5,9 @@ use std::io;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::configure_io_flusher_behavior;
 
+#[cfg(target_env = "gnu")]
+use crate::sys;
+
 /// Keeps every page that the process touches, now or later, from being swapped out. Needs
 /// `CAP_IPC_LOCK` or a sufficient `RLIMIT_MEMLOCK`.
 pub fn lock_memory() -> io::Result<()> {
@@ -20,6 +23,36 @@ pub fn serve_block_io() -> io::Result<()> {
     Ok(())
 }
 
+/// Blocks of memory from this length on are mapped one by one, so that each goes back to the kernel
+/// when it is freed.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: i32 = 64 << 10;
+
+/// Freed memory at the end of an arena beyond this goes back to the kernel.
+#[cfg(target_env = "gnu")]
+const TRIMMED_BYTES_MIN: i32 = 128 << 10;
+
+/// Arenas of small blocks: each keeps what was freed in it between others that were not.
+#[cfg(target_env = "gnu")]
+const ARENA_COUNT_MAX: i32 = 2;
+
+/// Has the C library's allocator return what is freed to the kernel, instead of keeping as much as
+/// was ever used at once by every thread. To be called before threads are started. Other libraries
+/// than GNU's are left as they are. Returns whether all settings are in force.
+pub fn return_freed_memory() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        let settings = [
+            (libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN),
+            (libc::M_TRIM_THRESHOLD, TRIMMED_BYTES_MIN),
+            (libc::M_ARENA_MAX, ARENA_COUNT_MAX),
+        ];
+        settings.iter().all(|&(parameter, value)| sys::set_allocator(parameter, value))
+    }
+    #[cfg(not(target_env = "gnu"))]
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +63,33 @@ mod tests {
             Ok(()) => assert!(rustix::process::is_io_flusher().expect("the mark can be read")),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }
+    }
+
+    /// Bytes of private memory that this process has, as the kernel counts them.
+    fn private_bytes() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("a line");
+        let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+        kib.expect("a number") << 10
+    }
+
+    #[test]
+    fn what_threads_free_goes_back_to_the_kernel() {
+        const BUFFER_BYTES: usize = 1 << 20;
+        const THREADS: usize = 48;
+        assert!(return_freed_memory());
+        // The library would map larger blocks in future after one was freed, were it not told.
+        drop(vec![1_u8; 8 * BUFFER_BYTES]);
+        let before = private_bytes();
+        let threads: Vec<_> =
+            (0..THREADS).map(|_| std::thread::spawn(|| vec![1_u8; BUFFER_BYTES])).collect();
+        let buffers: Vec<_> =
+            threads.into_iter().map(|it| it.join().expect("it does not panic")).collect();
+        let held = private_bytes();
+        assert!(held >= before + (THREADS * BUFFER_BYTES) as u64, "{before} and then {held}");
+        drop(buffers);
+        let after = private_bytes();
+        assert!(after < before + (THREADS * BUFFER_BYTES / 4) as u64, "{before}, now {after}");
     }
 
     #[test]

@@ -69,6 +69,15 @@ pub(crate) struct LoopConfig {
 const _: () = assert!(size_of::<LoopConfig>() == 304);
 const _: () = assert!(offset_of!(LoopConfig, info) == 8);
 
+/// One of the settings of the C library's allocator; false when it does not know it.
+#[cfg(target_env = "gnu")]
+pub(crate) fn set_allocator(parameter: c_int, value: c_int) -> bool {
+    // SAFETY:
+    // - in bounds: both arguments are numbers.
+    // - one caller: the library locks its own state.
+    unsafe { libc::mallopt(parameter, value) == 1 }
+}
+
 /// The number of a loop device that was unbound a moment ago; the kernel makes one if none is.
 pub(crate) fn loop_control_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY:

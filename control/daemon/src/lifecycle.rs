@@ -44,6 +44,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let begun = Instant::now();
     let _run_dir = run_dir::take(&config.run_dir)?;
     run_dir::make_dir(&config.state_dir, 0o700)?;
+    process::keep_memory_small();
     process::protect_from_memory_shortage();
     let daemon = Daemon::start(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -17,6 +17,14 @@ pub(crate) fn protect_from_memory_shortage() {
     }
 }
 
+/// Keeps what the process takes beside the pool to what it uses. Called before other threads are
+/// started.
+pub(crate) fn keep_memory_small() {
+    if !kernel::return_freed_memory() {
+        tracing::warn!("memory that was used once may stay with the daemon");
+    }
+}
+
 fn leave_oom_list() -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")
 }
