@@ -122,11 +122,17 @@ pub trait BlockDevice: Send + Sync {
     /// Stores `from` at `offset_bytes`.
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
 
-    /// Makes `range` read as zeros. Never needs memory for whole blocks of a mapped leaf.
+    /// Makes `range` read as zeros. For whole blocks, unmapped ones as a discard, for which see
+    /// there; kept ones may need memory as a write does.
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError>;
 
     /// Forgets the whole blocks inside `range`: they read as zeros and give their memory back.
-    /// Bytes of blocks that the range cuts are left as they are. Needs no memory.
+    /// Bytes of blocks that the range cuts are left as they are.
+    ///
+    /// Works on a full device. Only where copies share the device's contents it may need a little
+    /// memory to tell them apart, for which some is kept that nothing else takes. When that is used
+    /// up it fails with `NoSpace`, and the blocks of the range are each as they were or forgotten;
+    /// deleting copies helps.
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError>;
 
     /// Makes everything acknowledged so far as durable as the volume's class promises.

@@ -320,6 +320,38 @@ fn a_full_pool_of_shared_maps_takes_discards_and_deletions() {
     check_sound_when_empty(&engine);
 }
 
+/// Discards of parts of shared leaves give nothing back, and take a copy of each leaf.
+#[test]
+fn a_discard_that_finds_no_memory_for_copies_changes_nothing_and_works_after_a_deletion() {
+    const LEAVES: u64 = 700;
+    const LEAF: u64 = 512;
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = create(&engine, "db", LEAVES * LEAF * BLOCK);
+    for leaf in 0..LEAVES {
+        write(&volume, leaf * LEAF, leaf);
+        write(&volume, leaf * LEAF + 1, leaf + LEAVES);
+    }
+    snapshot(&engine, "db", "s");
+    let filler = create(&engine, "filler", 64 * MIB);
+    let is_written = |&at: &u64| filler.write(at * BLOCK, &block(at + 10_000)).is_ok();
+    assert!((0..16_000).take_while(is_written).count() < 16_000);
+    let discard = |leaf: u64| volume.discard(ByteRange::new(leaf * LEAF * BLOCK, BLOCK));
+    let refused = (0..LEAVES).find_map(|leaf| Some((leaf, discard(leaf).err()?)));
+    let (leaf, error) = refused.expect("there is no memory for as many copies");
+    assert!(leaf > 90, "what is kept for discards takes {leaf} copies");
+    assert_eq!(error.kind, DeviceErrorKind::NoSpace);
+    check(&volume, leaf * LEAF, leaf);
+    let mut found = [1; 4096];
+    volume.read((leaf - 1) * LEAF * BLOCK, &mut found).expect("it reads as zeros");
+    assert!(found == [0; 4096]);
+    engine.delete_snapshot("db", "s").expect("a deletion works");
+    settle(&engine);
+    (leaf..LEAVES).for_each(|leaf| discard(leaf).expect("nothing is shared any more"));
+    (0..LEAVES).for_each(|leaf| check(&volume, leaf * LEAF + 1, leaf + LEAVES));
+    check_sound_when_empty(&engine);
+}
+
 /// As many as the table has room for, each with a change of its own.
 #[test]
 fn a_volume_has_very_many_snapshots() {
