@@ -58,6 +58,7 @@ fn schemas() -> ComponentsBuilder {
         with::<attachment::AttachAs>,
         with::<snapshot::Snapshot>,
         with::<snapshot::SnapshotCreate>,
+        with::<snapshot::SnapshotPatch>,
         with::<snapshot::CloneCreate>,
         with::<snapshot::ChangedRange>,
         with::<snapshot::Diff>,

@@ -200,6 +200,10 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(SNAPSHOT_PATH, "show_snapshot", Answer::One("Snapshot"))
         .about("One snapshot, named VOLUME@SNAPSHOT")
         .refuses(&[NotFound, InvalidField]),
+    Endpoint::patch(SNAPSHOT_PATH, "change_snapshot", Answer::One("Snapshot"))
+        .about("Rename a snapshot that no NBD client has open")
+        .takes("SnapshotPatch")
+        .refuses(&[NotFound, AlreadyExists, InUse]),
     Endpoint::delete(SNAPSHOT_PATH, "delete_snapshot")
         .about("Delete a snapshot that nobody uses; its memory comes back in the background")
         .refuses(&[NotFound, InUse, InvalidField]),

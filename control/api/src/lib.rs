@@ -44,7 +44,7 @@ pub use pool::{Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};
-pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate};
+pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
 pub use status::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, NbdStatus, PoolStatus,
     RecoveryState, RingStatus, Status, Warning,

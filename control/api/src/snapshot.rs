@@ -17,6 +17,15 @@ pub struct SnapshotCreate {
     pub snapshot: String,
 }
 
+/// What to change of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotPatch {
+    /// What is to be behind the `@` in its name.
+    #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    pub snapshot: String,
+}
+
 /// A snapshot: read-only, and unchanged by whatever happens to its volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {

@@ -183,6 +183,16 @@ pub(crate) enum SnapshotCommand {
         volume: Option<String>,
     },
 
+    /// Give a snapshot another name
+    Rename {
+        /// The snapshot
+        #[arg(value_name = "VOLUME@SNAPSHOT")]
+        name: String,
+
+        /// Its new name, without the volume's
+        new_name: String,
+    },
+
     /// Delete a snapshot that nobody uses
     Delete {
         /// The snapshot

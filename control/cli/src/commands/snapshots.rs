@@ -1,6 +1,6 @@
 //! Snapshots and clones.
 
-use api::{ByteSize, CloneCreate, Diff, Method, Snapshot, SnapshotCreate, Volume};
+use api::{ByteSize, CloneCreate, Diff, Method, Snapshot, SnapshotCreate, SnapshotPatch, Volume};
 use serde_json::json;
 
 use super::{or_dash, time_text, to_json};
@@ -25,6 +25,12 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
             };
             let snapshots: Vec<Snapshot> = client.get(&path)?;
             Ok(Report { text: list_text(&snapshots), json: to_json(&snapshots) })
+        }
+        SnapshotCommand::Rename { name, new_name } => {
+            let path = api::path_of(api::SNAPSHOT_PATH, &name);
+            let request = SnapshotPatch { snapshot: new_name };
+            let snapshot: Snapshot = client.ask(Method::Patch, &path, &request)?;
+            Ok(Report { text: String::new(), json: to_json(&snapshot) })
         }
         SnapshotCommand::Delete { name } => {
             client.delete(&api::path_of(api::SNAPSHOT_PATH, &name))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     AttachmentCreate, CloneCreate, ImageRestore, ImageSave, PoolPatch, Problem, ProblemKind,
-    SnapshotCreate, VolumeCreate, VolumePatch,
+    SnapshotCreate, SnapshotPatch, VolumeCreate, VolumePatch,
 };
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -28,7 +28,10 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .route(api::VOLUME_PATH, get(show_volume).patch(change_volume).delete(delete_volume))
         .route(api::CLONE_PATH, post(clone_volume))
         .route(api::SNAPSHOTS_PATH, get(list_snapshots).post(create_snapshots))
-        .route(api::SNAPSHOT_PATH, get(show_snapshot).delete(delete_snapshot))
+        .route(
+            api::SNAPSHOT_PATH,
+            get(show_snapshot).patch(change_snapshot).delete(delete_snapshot),
+        )
         .route(api::SNAPSHOT_RESTORE_PATH, post(restore_snapshot))
         .route(api::SNAPSHOT_DIFF_PATH, get(diff_snapshot))
         .route(api::IMAGES_PATH, get(list_images).post(save_image))
@@ -176,6 +179,15 @@ async fn create_snapshots(State(service): Shared, Body(request): Body<SnapshotCr
 async fn show_snapshot(State(service): Shared, name: Name) -> Answer {
     let name = text_of(name)?;
     Ok(json(blocking(move || service.show_snapshot(&name)).await??))
+}
+
+async fn change_snapshot(
+    State(service): Shared,
+    name: Name,
+    Body(request): Body<SnapshotPatch>,
+) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.rename_snapshot(&name, &request)).await??))
 }
 
 async fn delete_snapshot(State(service): Shared, name: Name) -> Answer {

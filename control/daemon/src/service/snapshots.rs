@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use api::{ChangedRange, CloneCreate, Diff, Problem, ProblemKind, Snapshot, SnapshotCreate};
+use api::{
+    ChangedRange, CloneCreate, Diff, Problem, ProblemKind, Snapshot, SnapshotCreate, SnapshotPatch,
+};
 use block_device::{BlockDevice, ByteRange, ChangeKind};
 use volume::{Durability, Volume};
 
@@ -52,6 +54,30 @@ impl Service {
             self.catalog.add(Arc::clone(snapshot));
         }
         Ok(made.iter().map(|snapshot| self.describe_snapshot(snapshot)).collect())
+    }
+
+    pub(crate) fn rename_snapshot(
+        &self,
+        name: &str,
+        request: &SnapshotPatch,
+    ) -> Result<Snapshot, Problem> {
+        let new_name = request
+            .snapshot
+            .parse()
+            .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        let _turn = self.turn();
+        let snapshot = self.snapshot(name)?;
+        if let Some(user) = self.nbd_user_of(&snapshot) {
+            let detail = format!("the snapshot {name:?} cannot be renamed: {user}");
+            return Err(Problem::new(ProblemKind::InUse, detail));
+        }
+        let (volume, own_name) = own_names(&snapshot);
+        self.engine
+            .rename_snapshot(&volume, &own_name, &new_name)
+            .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        self.note_attached_name(&snapshot);
+        tracing::info!(snapshot = name, new_name = snapshot.name(), "snapshot renamed");
+        Ok(self.describe_snapshot(&snapshot))
     }
 
     pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Problem> {

@@ -209,16 +209,21 @@ impl Service {
             .rename_volume(&name, new_name.clone())
             .map_err(|error| refusals::of_volume(&error))?;
         tracing::info!(volume = name, new_name = new_name.as_str(), "volume renamed");
+        self.note_attached_name(volume);
+        Ok(())
+    }
+
+    /// Stores the name that an attached volume or snapshot has now.
+    pub(super) fn note_attached_name(&self, volume: &Volume) {
         let mut attachments = self.attachments();
         if let Some(mut entry) = attachments.get(volume.id()).cloned() {
-            entry.name = new_name.as_str().to_owned();
+            entry.name = volume.name();
             // The id is what counts at the next start; the old name in the file misleads nobody
             // but people.
             if let Err(error) = attachments.insert(volume.id(), entry) {
                 tracing::warn!(%error, "cannot store the new name in the list of attachments");
             }
         }
-        Ok(())
     }
 
     /// Who uses the volume, and what to do about it.
@@ -237,7 +242,7 @@ impl Service {
     }
 
     /// NBD clients know the volume by its name.
-    fn nbd_user_of(&self, volume: &Volume) -> Option<String> {
+    pub(super) fn nbd_user_of(&self, volume: &Volume) -> Option<String> {
         let connection_count = self.nbd_connection_count_of(volume);
         (connection_count > 0).then(|| {
             format!("{connection_count} NBD connection(s) have it open; disconnect them first")

@@ -145,3 +145,31 @@ async fn a_snapshot_can_be_attached_and_is_not_deleted_then() {
     house.ask("DELETE", "/v1/attachments/db@s", "").await.nothing();
     house.ask("DELETE", "/v1/snapshots/db@s", "").await.nothing();
 }
+
+#[tokio::test]
+async fn a_snapshot_is_renamed_and_keeps_what_it_has() {
+    let house = House::new();
+    house.create("db").await;
+    write(&house, "db", 1, 7);
+    let made = take(&house, r#"["db"]"#, "first").await[0].clone();
+    take(&house, r#"["db"]"#, "other").await;
+    let rename = |name: &'static str, body: &'static str| {
+        let path = format!("/v1/snapshots/{name}");
+        let house = &house;
+        async move { house.ask("PATCH", &path, body).await }
+    };
+    let renamed = rename("db@first", r#"{"snapshot": "kept"}"#).await.json(200);
+    assert_eq!((&renamed["name"], &renamed["id"]), (&json!("db@kept"), &made["id"]));
+    assert_eq!(byte_of(&house, "db@kept", 1), 7);
+    house.get("/v1/snapshots/db@first").await.refused("not_found", None);
+    let cases = [
+        ("db@kept", r#"{"snapshot": "other"}"#, "already_exists", Some("snapshot")),
+        ("db@kept", r#"{"snapshot": "-"}"#, "invalid_field", Some("snapshot")),
+        ("db@first", r#"{"snapshot": "x"}"#, "not_found", None),
+        ("db", r#"{"snapshot": "x"}"#, "not_found", None),
+    ];
+    for (name, body, kind, field) in cases {
+        rename(name, body).await.refused(kind, field);
+    }
+    house.ask("DELETE", "/v1/snapshots/db@kept", "").await.nothing();
+}
