@@ -88,6 +88,7 @@ impl Daemon {
             journal: &config.journal,
             images: &config.images,
             pool_path: &config.pool.path,
+            accept_loss: config.accept_loss,
         })?;
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(&events))?;

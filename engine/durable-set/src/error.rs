@@ -27,6 +27,10 @@ pub enum DurableErrorKind {
     NotInImage,
     /// The journal goes on from this image.
     StartOfJournal,
+    /// The newest image cannot be read, and what it has is not all in older ones and the journal.
+    NewestUnreadable,
+    /// Another image is the newest that can be read.
+    NotNewest,
 }
 
 impl fmt::Display for DurableErrorKind {
@@ -44,6 +48,11 @@ impl fmt::Display for DurableErrorKind {
             Self::Images => "the store of images failed",
             Self::Volume => "a volume failed",
             Self::NotInImage => "the image has no volume or snapshot of that name",
+            Self::NewestUnreadable => {
+                "older images and the journal do not have all of it; bring it back, or accept the \
+                 loss"
+            }
+            Self::NotNewest => "name that one to accept that what came after it is lost",
             Self::StartOfJournal => {
                 "the journal goes on from it; save another image first, which takes its place"
             }

@@ -16,6 +16,7 @@
 
 mod error;
 mod healer;
+mod newest;
 mod replay;
 mod restore;
 mod save;
@@ -24,6 +25,7 @@ mod status;
 mod stream;
 
 pub use error::{DurableError, DurableErrorKind};
+pub use newest::AcceptedImage;
 pub use save::{Extent as SaveExtent, SaveRequest};
 pub use set::{DurableSet, DurableSpec, Opened, Opening};
 pub use status::{ClassLoss, HoldUp};

@@ -44,13 +44,12 @@ impl<'engine> EngineReplay<'engine> {
     }
 
     /// Guarantees the volumes that are to be so and are not yet. Returns those that do not fit.
-    pub(crate) fn guarantee(&self) -> Vec<(String, VolumeError)> {
+    pub(crate) fn guarantee(&self) -> Vec<(u64, VolumeError)> {
         let mut lost = Vec::new();
         for id in &self.to_guarantee {
             let Some(volume) = self.volumes.get(id) else { continue };
-            let name = volume.name();
-            let guaranteed = self.engine.set_capacity(&name, CapacityClass::Guaranteed);
-            lost.extend(guaranteed.err().map(|error| (name, error)));
+            let guaranteed = self.engine.set_capacity(&volume.name(), CapacityClass::Guaranteed);
+            lost.extend(guaranteed.err().map(|error| (*id, error)));
         }
         lost
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use image::{ImageError, ImageVolume, ImageVolumeKind, LEAF_BLOCKS, OpenImage};
-use journal::{Position, Recovered};
+use journal::{JournalError, Position, Recovered};
 use volume::{
     CapacityClass, Durability, Engine, FilledBlock, PageSource, SetId, ShrinkPolicy, Volume,
     VolumeError, VolumeErrorKind, VolumeSpec,
@@ -14,7 +14,7 @@ use volume::{
 
 use crate::error::DurableError;
 use crate::replay::{EngineReplay, delete_with_snapshots};
-use crate::set::{DurableSpec, covered_by};
+use crate::set::{DurableSpec, covered_by, lose_anchors};
 
 /// What was read.
 #[derive(Debug)]
@@ -22,6 +22,15 @@ pub(crate) struct Restored {
     pub(crate) journal: Recovered,
     /// Volumes that could not be guaranteed again, and why: they are thin.
     pub(crate) guarantees_lost: Vec<(String, VolumeError)>,
+    /// Why the journal could not be read to its end, if that was accepted.
+    pub(crate) journal_failure: Option<JournalError>,
+}
+
+/// Whether what is missing in the journal is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gaps {
+    Refused,
+    Accepted,
 }
 
 /// Fills the pool. A kill in between leaves it marked, to be begun again.
@@ -29,7 +38,7 @@ pub(crate) fn restore(
     engine: &Arc<Engine>,
     spec: &DurableSpec,
     id: SetId,
-    image: Option<&Arc<OpenImage>>,
+    (image, gaps): (Option<&Arc<OpenImage>>, Gaps),
 ) -> Result<Restored, DurableError> {
     engine.begin_restoring();
     engine.join_set(id);
@@ -45,17 +54,40 @@ pub(crate) fn restore(
     }
     let from = image.map_or(Position::START, |image| covered_by(image));
     let mut replay = EngineReplay::new(engine);
-    let journal = journal::recover(&*spec.journal, id, from, &mut replay)
-        .map_err(DurableError::journal("read the journal"))?;
+    let recovered = journal::recover(&*spec.journal, id, from, &mut replay);
+    let (journal, journal_failure) = match (recovered, gaps) {
+        (Ok(journal), _) => (journal, None),
+        // What was replayed is of one instant.
+        (Err(error), Gaps::Accepted) => (Recovered::default(), Some(error)),
+        (Err(error), Gaps::Refused) => {
+            return Err(DurableError::journal("read the journal")(error));
+        }
+    };
     replay.settle();
+    if journal_failure.is_some() {
+        // What comes next cannot be read behind it: an image has to have all first.
+        let attempt = "set the journal aside, which cannot be read";
+        journal::set_aside(&*spec.journal).map_err(DurableError::journal(attempt))?;
+        lose_anchors(engine);
+    }
     guarantees_lost.extend(replay.guarantee());
-    // One that only became thin for a while, or is gone, has lost nothing.
-    guarantees_lost.retain(|(name, _)| {
-        let volume = engine.volume(name);
-        volume.is_ok_and(|volume| volume.capacity_class() == CapacityClass::Thin)
-    });
+    let guarantees_lost = still_thin(engine, guarantees_lost);
     engine.end_restoring();
-    Ok(Restored { journal, guarantees_lost })
+    Ok(Restored { journal, guarantees_lost, journal_failure })
+}
+
+/// The names of volumes, by id, that are not guaranteed: others became so again, or are gone.
+fn still_thin(engine: &Engine, mut lost: Vec<(u64, VolumeError)>) -> Vec<(String, VolumeError)> {
+    let mut thin = Vec::new();
+    for volume in engine.volumes() {
+        let place = lost.iter().rposition(|(id, _)| *id == volume.id());
+        if let Some(place) = place
+            && volume.capacity_class() == CapacityClass::Thin
+        {
+            thin.push((volume.name(), lost.swap_remove(place).1));
+        }
+    }
+    thin
 }
 
 /// Makes a volume of the image with the class that it had. What cannot be guaranteed here comes
@@ -64,7 +96,7 @@ fn restore_as_it_fits(
     engine: &Arc<Engine>,
     image: &OpenImage,
     index: usize,
-    guarantees_lost: &mut Vec<(String, VolumeError)>,
+    guarantees_lost: &mut Vec<(u64, VolumeError)>,
 ) -> Result<(), DurableError> {
     let record = &image.volumes()[index];
     if record.capacity == CapacityClass::Guaranteed {
@@ -75,7 +107,7 @@ fn restore_as_it_fits(
                     delete_with_snapshots(engine, &volume)
                         .map_err(DurableError::volume(&attempt))?;
                 }
-                guarantees_lost.push((record.name.clone(), error));
+                guarantees_lost.push((record.id, error));
             }
             restored => return restored.map_err(|error| error.of(record, image)),
         }

@@ -5,15 +5,17 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use image::{
-    CopiedVolume, EngineSource, ImageId, ImageVolume, ImageVolumeKind, JournalPosition, Removed,
-    Retention, SaveOptions, Saved, Watch,
+    ClaimedStore, CopiedVolume, EngineSource, ImageErrorKind, ImageId, ImageVolume,
+    ImageVolumeKind, JournalPosition, OpenImage, Removed, Retention, SaveOptions, Saved, Watch,
 };
+use journal::Position;
 use volume::{Durability, Frozen, ImageBase, Volume};
 
 use crate::error::{DurableError, DurableErrorKind};
-use crate::set::DurableSet;
+use crate::set::{DurableSet, covered_by};
 
 const ATTEMPT: &str = "save an image";
+const READ_BACK: &str = "read the new image's manifest again";
 
 /// Which volumes an image has besides those whose class asks for it, which it always has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,7 @@ impl DurableSet {
             };
             let saved = claimed.save(&source, &options, watch);
             let saved = saved.map_err(DurableError::images(ATTEMPT))?;
+            self.read_back(claimed, saved.id, position)?;
             self.adopt(&frozen, saved.id, &unanchored);
             Ok(saved)
         });
@@ -73,6 +76,31 @@ impl DurableSet {
         // The image is there all the same; the journal tries again by itself.
         let _longer_than_needed = self.journal.end_checkpoint(position);
         Ok(saved)
+    }
+
+    /// Reads the manifest of a new image, before the journal and older images rely on it. One that
+    /// is damaged goes again, as far as that can be done: older ones are the better choice then.
+    fn read_back(
+        &self,
+        claimed: &mut ClaimedStore,
+        id: ImageId,
+        position: Position,
+    ) -> Result<(), DurableError> {
+        let read = OpenImage::open(Arc::clone(self.images()), id.number());
+        let error = match read {
+            Ok(image) if image.id() == id && covered_by(&image) == position => return Ok(()),
+            Ok(_) => DurableError::new(DurableErrorKind::Images, READ_BACK),
+            Err(error) => {
+                let is_damaged = error.kind == ImageErrorKind::Damaged;
+                let error = DurableError::images(READ_BACK)(error);
+                if !is_damaged {
+                    return Err(error);
+                }
+                error
+            }
+        };
+        let _stays = claimed.delete(id.number(), &[]);
+        Err(error)
     }
 
     /// Deletes images beyond the newest so many. Those that are needed stay.

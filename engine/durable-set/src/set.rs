@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use image::{ClaimedStore, ImageId, ImageStore, ImageSummary, OpenImage};
-use journal::{Clock, Journal, JournalOptions, JournalSpec, Position};
+use journal::{Clock, Journal, JournalError, JournalOptions, JournalSpec, Position};
 use storage::Folder;
 use volume::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::healer::StableCopies;
+use crate::newest::{AcceptedImage, NewestImage};
 use crate::replay::delete_with_snapshots;
-use crate::restore::{Restored, restore, restore_as};
+use crate::restore::{Gaps, Restored, restore, restore_as};
 use crate::status::Speeds;
 
 /// What a set is made of.
@@ -40,6 +41,8 @@ pub struct Opening {
     pub journal_was_gone: bool,
     /// Blocks were not fetched yet from an image that cannot be opened: reads of them fail.
     pub source_failure: Option<DurableError>,
+    /// What would have kept the set from being opened, had the owner not accepted the loss.
+    pub loss: Option<DurableError>,
 }
 
 /// Which of memory and stable storage is right.
@@ -82,48 +85,64 @@ impl DurableSet {
     /// Brings a pool and its stable storage together: continues what was there, or restores it when
     /// memory was lost. Volumes may be served when this returns; what [`DurableSet::stream`] brings
     /// in is fetched as it is touched until then.
+    ///
+    /// When images cannot be read, an older one will do only if nothing is lost by that which was
+    /// promised; otherwise this fails and changes nothing.
     pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opening), DurableError> {
+        Self::open_from(engine, spec, None)
+    }
+
+    /// The same for a pool whose memory is gone, from the image that is named: what came after it
+    /// is lost as far as the journal does not have it. What cannot be read of the journal is set
+    /// aside. When memory is there, nothing is given up.
+    pub fn open_accepting(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        accepted: AcceptedImage,
+    ) -> Result<(Self, Opening), DurableError> {
+        Self::open_from(engine, spec, Some(accepted))
+    }
+
+    fn open_from(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        accepted: Option<AcceptedImage>,
+    ) -> Result<(Self, Opening), DurableError> {
         if engine.is_restoring() {
             // A kill came in between: what is there was only a part of what is to be.
             clear(engine)?;
         }
-        let mut skipped = Vec::new();
-        let newest = OpenImage::open_newest(Arc::clone(&spec.images), &mut |number, error| {
-            skipped.push((number, error.to_string()));
-        });
-        let newest = newest.map_err(DurableError::images("find the newest image"))?.map(Arc::new);
+        let newest = NewestImage::find(&spec.images)?;
         let journal_set = journal::set_in(&*spec.journal);
         let journal_set = journal_set.map_err(DurableError::journal("look at the journal"))?;
         let found = Found { newest, journal_set };
         let found_set = found.set_id()?;
         let is_kept = engine.set_id().is_some() && !engine.is_restoring();
+        let mut loss = None;
         let (id, restored) = match (engine.set_id().filter(|_| is_kept), found_set) {
             (Some(id), Some(other)) if id != other => return Err(other_set(id, other)),
             (Some(id), _) => (id, None),
-            (None, None) => {
-                engine.join_set(spec.fresh_id);
-                engine.end_restoring();
-                (spec.fresh_id, None)
-            }
-            (None, Some(id)) => {
-                if !engine.volumes().is_empty() {
+            (None, found_set) => {
+                if found_set.is_some() && !engine.volumes().is_empty() {
                     let kind = DurableErrorKind::NotEmpty;
                     return Err(DurableError::new(kind, "open the durable set"));
                 }
-                let restored = restore(engine, &spec, id, found.newest.as_ref())?;
-                (id, Some(restored))
+                let gaps = found.check(&spec, found_set, accepted, &mut loss)?;
+                begin(engine, &spec, found_set, (found.newest.image.as_ref(), gaps))?
             }
         };
-        let opened = match restored {
-            None if found_set.is_none() => Opened::New,
-            None => Opened::Continued,
-            Some(restored) => opened_as(restored, found.newest.as_deref()),
+        let (opened, journal_failure) = match restored {
+            None if found_set.is_none() => (Opened::New, None),
+            None => (Opened::Continued, None),
+            Some(restored) => opened_as(restored, found.newest.image.as_deref()),
         };
-        let covered = found.newest.as_ref().map_or(Position::START, |image| covered_by(image));
+        if let Some(error) = journal_failure {
+            loss.get_or_insert(DurableError::journal("read the journal")(error));
+        }
         let journal = Journal::open(JournalSpec {
             folder: Arc::clone(&spec.journal),
             set_id: id,
-            covered,
+            covered: found.newest.covered(),
             options: spec.journal_options,
             clock: Arc::clone(&spec.clock),
         });
@@ -141,11 +160,12 @@ impl DurableSet {
             source: Mutex::new(None),
             speeds: Speeds::default(),
         };
-        let journal_was_gone = found.journal_set.is_none() && set.lose_anchors(&opened);
+        let is_gone = found.journal_set.is_none() && matches!(opened, Opened::Continued);
+        let journal_was_gone = is_gone && lose_anchors(engine);
         let source_failure = set.connect_source().err();
-        let newest = found.newest.map(|image| image.summary());
-        let how = opened;
-        Ok((set, Opening { how, newest, skipped, journal_was_gone, source_failure }))
+        let newest = found.newest.image.map(|image| image.summary());
+        let (how, skipped) = (opened, found.newest.skipped);
+        Ok((set, Opening { how, newest, skipped, journal_was_gone, source_failure, loss }))
     }
 
     pub fn journal(&self) -> &Arc<Journal> {
@@ -291,18 +311,6 @@ impl DurableSet {
         self.writer
     }
 
-    /// Without their journal volumes of class `journal` wait for an image. Returns whether there is
-    /// one.
-    fn lose_anchors(&self, opened: &Opened) -> bool {
-        if !matches!(opened, Opened::Continued) {
-            return false;
-        }
-        let mut volumes = self.engine.volumes();
-        volumes.retain(|volume| volume.durability() == Durability::Journal);
-        volumes.iter().for_each(|volume| volume.set_anchored(false));
-        !volumes.is_empty()
-    }
-
     /// Connects the image that absent blocks are in, after any kind of start.
     fn connect_source(&self) -> Result<(), DurableError> {
         let Some(id) = self.engine.absent_image().and_then(ImageId::from_word) else {
@@ -335,14 +343,14 @@ impl Claim {
 
 /// What stable storage has.
 struct Found {
-    newest: Option<Arc<OpenImage>>,
+    newest: NewestImage,
     journal_set: Option<SetId>,
 }
 
 impl Found {
     /// The set that stable storage belongs to; `None` when it is empty.
     fn set_id(&self) -> Result<Option<SetId>, DurableError> {
-        let of_images = self.newest.as_ref().map(|image| image.summary().set_id);
+        let of_images = self.newest.image.as_ref().map(|image| image.summary().set_id);
         match (self.journal_set, of_images) {
             (Some(one), Some(other)) if one != other => {
                 let (one, other) = (name_of(one), name_of(other));
@@ -355,19 +363,68 @@ impl Found {
     }
 }
 
+impl Found {
+    /// Whether the pool may come back from this. What is lost by it must have been accepted.
+    fn check(
+        &self,
+        spec: &DurableSpec,
+        set_id: Option<SetId>,
+        accepted: Option<AcceptedImage>,
+        loss: &mut Option<DurableError>,
+    ) -> Result<Gaps, DurableError> {
+        let checked = self.newest.check_nothing_is_missing(&*spec.journal, set_id);
+        match accepted {
+            None => checked.map(|()| Gaps::Refused),
+            Some(accepted) => {
+                self.newest.check_accepted(accepted)?;
+                *loss = checked.err();
+                Ok(Gaps::Accepted)
+            }
+        }
+    }
+}
+
+/// Without their journal volumes of class `journal` wait for an image. Returns whether there is
+/// one.
+pub(crate) fn lose_anchors(engine: &Engine) -> bool {
+    let mut volumes = engine.volumes();
+    volumes.retain(|volume| volume.durability() == Durability::Journal);
+    volumes.iter().for_each(|volume| volume.set_anchored(false));
+    !volumes.is_empty()
+}
+
+/// Begins a new set in an empty pool, or brings the one back that stable storage has.
+fn begin(
+    engine: &Arc<Engine>,
+    spec: &DurableSpec,
+    found_set: Option<SetId>,
+    (image, gaps): (Option<&Arc<OpenImage>>, Gaps),
+) -> Result<(SetId, Option<Restored>), DurableError> {
+    match found_set {
+        Some(id) => Ok((id, Some(restore(engine, spec, id, (image, gaps))?))),
+        None => {
+            engine.join_set(spec.fresh_id);
+            engine.end_restoring();
+            Ok((spec.fresh_id, None))
+        }
+    }
+}
+
 /// The part of the journal that an image has.
 pub(crate) fn covered_by(image: &OpenImage) -> Position {
     Position(image.summary().journal.sequence.max(Position::START.0))
 }
 
-fn opened_as(restored: Restored, image: Option<&OpenImage>) -> Opened {
-    Opened::Restored {
+/// How a set was opened whose memory was gone, and why the journal could not be read to its end.
+fn opened_as(restored: Restored, image: Option<&OpenImage>) -> (Opened, Option<JournalError>) {
+    let opened = Opened::Restored {
         image: image.map(|image| image.id().number()),
         transactions: restored.journal.transactions,
         damaged_blocks: restored.journal.damaged_blocks,
         damaged_segments: restored.journal.damaged_segments,
         guarantees_lost: restored.guarantees_lost,
-    }
+    };
+    (opened, restored.journal_failure)
 }
 
 fn other_set(pool: SetId, stored: SetId) -> DurableError {

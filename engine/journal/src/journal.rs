@@ -63,6 +63,33 @@ struct Checkpoints {
     begun: Option<Position>,
     /// Flushes that wait for an image to have what their volume held before it was journaled.
     unanchored_flushes: usize,
+    /// When the next checkpoint may be asked for because the disk is full.
+    relief: Relief,
+}
+
+/// Checkpoints that are to make room on a full disk: one at once, and another after a while, each
+/// time a longer one as long as they are of no avail.
+#[derive(Debug)]
+struct Relief {
+    not_before: Duration,
+    pause: Duration,
+}
+
+/// Between two such checkpoints: at least, and at most.
+const RELIEF_PAUSE_MIN: Duration = Duration::from_secs(2);
+const RELIEF_PAUSE_MAX: Duration = Duration::from_secs(600);
+
+impl Default for Relief {
+    fn default() -> Self {
+        Self { not_before: Duration::ZERO, pause: RELIEF_PAUSE_MIN }
+    }
+}
+
+impl Relief {
+    fn note_begun(&mut self, now: Duration) {
+        self.not_before = now + self.pause;
+        self.pause = (self.pause * 2).min(RELIEF_PAUSE_MAX);
+    }
 }
 
 impl Journal {
@@ -155,7 +182,7 @@ impl Journal {
             }
         }
         self.shelf.remove_unused()?;
-        if self.shelf.wants_spare() {
+        if self.shelf.lacks_spare() {
             return self.shelf.make_ready();
         }
         Ok(())
@@ -167,12 +194,25 @@ impl Journal {
     }
 
     /// Whether the owner should save an image now, between [`Journal::begin_checkpoint`] and
-    /// [`Journal::end_checkpoint`]: the journal has grown to half of what it may be, or a flush
-    /// waits until an image has its volume.
+    /// [`Journal::end_checkpoint`]: the journal has grown to half of what it may be, a flush waits
+    /// until an image has its volume, or the disk is full and a checkpoint would make room on it.
+    /// The last of these says so once, and again after pauses of 2 s to 10 min.
     pub fn needs_checkpoint(&self) -> bool {
-        let checkpoints = self.lock_checkpoints();
+        let mut checkpoints = self.lock_checkpoints();
         let is_long = self.length_bytes() >= self.options.length_bytes_max / 2;
-        checkpoints.begun.is_none() && (is_long || checkpoints.unanchored_flushes > 0)
+        let would_relieve = self.shelf.is_disk_full() && self.shelf.can_shrink();
+        if !would_relieve {
+            checkpoints.relief.pause = RELIEF_PAUSE_MIN;
+        }
+        let is_relief_due = would_relieve && self.clock.now() >= checkpoints.relief.not_before;
+        let is_wanted = is_long || is_relief_due || checkpoints.unanchored_flushes > 0;
+        checkpoints.begun.is_none() && is_wanted
+    }
+
+    /// Whether the disk has no room for the journal's next file and no checkpoint can help: what
+    /// lies there besides is in the way.
+    pub fn is_out_of_room(&self) -> bool {
+        self.shelf.is_disk_full() && !self.shelf.can_shrink()
     }
 
     /// Begins a checkpoint. What was durable before lies before the position that is returned: an
@@ -180,7 +220,11 @@ impl Journal {
     /// superfluous. Waits for the round that is being written, and writes nothing itself.
     pub fn begin_checkpoint(&self) -> Position {
         let position = self.rounds.borrow(|writer| writer.log.begin_checkpoint());
-        self.lock_checkpoints().begun = Some(position);
+        let mut checkpoints = self.lock_checkpoints();
+        checkpoints.begun = Some(position);
+        if self.shelf.is_disk_full() {
+            checkpoints.relief.note_begun(self.clock.now());
+        }
         position
     }
 

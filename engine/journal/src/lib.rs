@@ -41,3 +41,4 @@ pub use options::{
     SystemClock,
 };
 pub use replay::{Change, Position, Recovered, Refusal, Replay, recover};
+pub use segment_file::set_aside;

@@ -45,6 +45,21 @@ pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> 
     Ok(found)
 }
 
+/// Gives all files of the journal in a folder names that no journal uses, so that another can begin
+/// there and nothing is lost: `aside-EPOCH-journal-NUMBER`.
+pub fn set_aside(folder: &dyn Folder) -> Result<(), JournalError> {
+    for Found { number, header, .. } in find_all(folder)? {
+        let name = name_of(number);
+        let epoch = header.map_or(0, |header| header.epoch);
+        let renamed = folder.rename(&name, &format!("aside-{epoch:08}-{name}"));
+        renamed.map_err(|error| {
+            JournalError::storage(format!("cannot set segment {name} aside"), error)
+        })?;
+    }
+    let synced = folder.sync_names();
+    synced.map_err(|error| JournalError::storage("cannot set the journal aside", error))
+}
+
 pub(crate) fn cannot_read(number: u32, error: storage::StorageError) -> JournalError {
     JournalError::storage(format!("cannot read segment {}", name_of(number)), error)
 }

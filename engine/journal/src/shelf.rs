@@ -6,7 +6,7 @@
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use storage::{Folder, StableFile};
+use storage::{Folder, StableFile, StorageErrorKind};
 
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};
@@ -30,6 +30,8 @@ struct State {
     /// Files to be removed, and their sizes.
     unused: Vec<(u32, u64)>,
     next_number: u32,
+    /// The last attempt to make a file found no room on the disk.
+    is_disk_full: bool,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,7 @@ impl Shelf {
             spare: Spare::None,
             unused: chain.unused.clone(),
             next_number: chain.next_number,
+            is_disk_full: false,
         };
         Self {
             folder,
@@ -124,10 +127,12 @@ impl Shelf {
         let answer = match created {
             Ok(file) => {
                 state.spare = Spare::Ready(Segment { number, file });
+                state.is_disk_full = false;
                 Ok(())
             }
             Err(error) => {
                 state.spare = Spare::None;
+                state.is_disk_full = error.kind == StorageErrorKind::NoSpace;
                 let what = format!("cannot make segment {}", name_of(number));
                 Err(JournalError::storage(what, error))
             }
@@ -149,10 +154,25 @@ impl Shelf {
         if is_kept { self.folder.open(&name_of(number)).ok() } else { None }
     }
 
-    /// Whether a segment could be made ready now.
+    /// Whether a segment could be made ready now, as far as is known.
     pub(crate) fn wants_spare(&self) -> bool {
+        !self.is_disk_full() && self.lacks_spare()
+    }
+
+    /// Whether a segment might be made ready, if the disk has room.
+    pub(crate) fn lacks_spare(&self) -> bool {
         let state = self.lock();
         matches!(state.spare, Spare::None) && self.has_room(&state)
+    }
+
+    /// Whether the disk has no room for another file, as far as is known.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.lock().is_disk_full
+    }
+
+    /// Whether a checkpoint now would give files back: the last one stays.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.lock().kept.len() > 1
     }
 
     /// The segment is part of the journal from now on.
@@ -200,7 +220,7 @@ impl Shelf {
             let Some(&(number, _)) = self.lock().unused.first() else { return Ok(()) };
             let removed = self.folder.remove(&name_of(number));
             match removed {
-                Err(error) if error.kind != storage::StorageErrorKind::NotFound => {
+                Err(error) if error.kind != StorageErrorKind::NotFound => {
                     let what = format!("cannot remove segment {}", name_of(number));
                     return Err(JournalError::storage(what, error));
                 }

@@ -3,10 +3,12 @@
 mod support;
 
 use std::io::IoSlice;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use journal::format::{PreviousEnd, SegmentHeader};
-use journal::{FailurePolicy, JournalErrorKind, JournalOptions, JournalState};
+use journal::{Clock, FailurePolicy, JournalErrorKind, JournalOptions, JournalState};
 use powercut::{Cut, Disk, Effect, Fault, Gate, Loss};
 use storage::StorageAction::{Create, Remove, WriteDurably};
 use support::{Bed, noise, roomy, wait_until, write};
@@ -17,6 +19,35 @@ fn read_only() -> JournalOptions {
 
 fn is_failing(bed: &Bed) -> bool {
     matches!(bed.journal.status().state, JournalState::Failing { .. })
+}
+
+/// A clock that is set by hand.
+#[derive(Debug, Default)]
+struct SetClock(Mutex<Duration>);
+
+impl SetClock {
+    fn advance(&self, time: Duration) {
+        *self.0.lock().expect("nobody panics") += time;
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Duration {
+        *self.0.lock().expect("nobody panics")
+    }
+}
+
+/// Fills some segments, and the disk's last room.
+fn fill_disk(bed: &Bed) -> Arc<volume::Volume> {
+    let volume = bed.create("one");
+    for block in 0..150 {
+        write(&volume, block, &noise(block));
+        volume.flush().expect("the disk works");
+    }
+    let used: u64 = bed.disk.files().iter().map(|file| file.size_bytes).sum();
+    assert!(used > 2 * u64::from(roomy().segment_bytes));
+    bed.disk.set_capacity(used);
+    volume
 }
 
 /// A disk that fails in this way holds a flush until it is well again.
@@ -246,4 +277,85 @@ fn a_pool_that_is_closed_is_not_journaled() {
     let support::Parts { journal, .. } = bed.close_engine();
     let error = journal.flush(&volume).expect_err("the engine is gone");
     assert_eq!(error.0.kind, JournalErrorKind::Stopped);
+}
+
+#[test]
+fn a_full_disk_asks_for_a_checkpoint_that_makes_room_before_a_flush_waits() {
+    let bed = Bed::new(roomy());
+    let volume = fill_disk(&bed);
+    assert!(!bed.journal.needs_checkpoint(), "nobody knows yet");
+    let error = bed.journal.tend().expect_err("the next file does not fit");
+    assert_eq!(error.kind, JournalErrorKind::NoSpace);
+    assert!(!is_failing(&bed), "there is room in the last file");
+    assert!(!bed.journal.wants_tending(), "nothing is tried all the time");
+    assert!(bed.journal.needs_checkpoint() && !bed.journal.is_out_of_room());
+    let position = bed.journal.begin_checkpoint();
+    bed.journal.end_checkpoint(position).expect("the disk works");
+    assert!(!bed.journal.needs_checkpoint());
+    bed.journal.tend().expect("there is room again");
+    for block in 0..100 {
+        write(&volume, block, &noise(1000 + block));
+        volume.flush().expect("there is room again");
+    }
+}
+
+#[test]
+fn flushes_that_wait_for_a_full_disk_go_on_when_a_checkpoint_has_made_room() {
+    let bed = Bed::new(roomy());
+    let volume = fill_disk(&bed);
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            for block in 0..100 {
+                write(&volume, block, &noise(1000 + block));
+                volume.flush().expect("it waits and does not fail");
+            }
+        });
+        wait_until("a checkpoint is asked for", || bed.journal.needs_checkpoint());
+        wait_until("a flush waits", || is_failing(&bed));
+        let position = bed.journal.begin_checkpoint();
+        assert!(!flusher.is_finished(), "there is no room");
+        bed.journal.end_checkpoint(position).expect("the disk works");
+        while !flusher.is_finished() {
+            if bed.journal.needs_checkpoint() {
+                let position = bed.journal.begin_checkpoint();
+                bed.journal.end_checkpoint(position).expect("the disk works");
+            }
+            std::thread::yield_now();
+        }
+    });
+    assert!(!is_failing(&bed));
+}
+
+#[test]
+fn checkpoints_of_no_avail_are_asked_for_ever_more_rarely() {
+    let clock = Arc::new(SetClock::default());
+    let bed = Bed::with_clock(roomy(), Arc::clone(&clock) as Arc<dyn Clock>);
+    fill_disk(&bed);
+    bed.journal.tend().expect_err("the next file does not fit");
+    let mut asked = 0;
+    for _ in 0..3600 {
+        if bed.journal.needs_checkpoint() {
+            asked += 1;
+            // The image does not fit either.
+            let position = bed.journal.begin_checkpoint();
+            bed.journal.cancel_checkpoint(position);
+        }
+        assert!(!bed.journal.needs_checkpoint(), "one is enough for now");
+        clock.advance(Duration::from_secs(1));
+    }
+    assert!((5..=20).contains(&asked), "{asked} in an hour");
+}
+
+#[test]
+fn a_disk_that_others_have_filled_asks_for_no_checkpoint() {
+    let bed = Bed::new(roomy());
+    bed.create("one").flush().expect("the disk works");
+    let used: u64 = bed.disk.files().iter().map(|file| file.size_bytes).sum();
+    bed.disk.set_capacity(used);
+    bed.journal.tend().expect_err("the next file does not fit");
+    assert!(!bed.journal.needs_checkpoint(), "it would make no room");
+    assert!(bed.journal.is_out_of_room());
+    bed.disk.set_capacity(1 << 30);
+    bed.journal.tend().expect("there is room now");
+    assert!(!bed.journal.is_out_of_room());
 }

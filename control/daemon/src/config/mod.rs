@@ -43,6 +43,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Bring a pool whose memory is gone back from this image, though newer ones or the journal
+    /// cannot be read: what they had is lost. The number is in the message of the refusal; 0: none
+    #[arg(long, value_name = "IMAGE")]
+    accept_loss: Option<u32>,
+
     #[command(flatten)]
     settings: Settings,
 }
@@ -182,6 +187,8 @@ pub(crate) struct Config {
     pub(crate) cpu_latency: CpuLatencyPolicy,
     pub(crate) lane_count: usize,
     pub(crate) log: LogConfig,
+    /// The image to begin from, whatever is lost by that: for one start, never in the file.
+    pub(crate) accept_loss: Option<u32>,
 }
 
 /// Whether the daemon may mount file systems.
@@ -205,7 +212,8 @@ impl Config {
             true => Privilege::Root,
             false => Privilege::Plain,
         };
-        Self::complete(flags.settings.or(from_file), privilege)
+        let config = Self::complete(flags.settings.or(from_file), privilege)?;
+        Ok(Self { accept_loss: flags.accept_loss, ..config })
     }
 
     fn complete(settings: Settings, privilege: Privilege) -> anyhow::Result<Self> {
@@ -242,6 +250,7 @@ impl Config {
                 filter: settings.log.unwrap_or_else(|| "info".to_owned()),
                 format: settings.log_format.unwrap_or_default(),
             },
+            accept_loss: None,
         })
     }
 
@@ -406,6 +415,9 @@ mod tests {
         <Flags as clap::CommandFactory>::command().debug_assert();
     }
 
+    /// Flags that no file has.
+    const FOR_ONE_START: [&str; 2] = ["config", "accept-loss"];
+
     const SECTIONS: [&str; 4] = ["journal", "images", "capacity", "scrub"];
 
     /// The section and the key of the file that a flag stands for.
@@ -424,7 +436,7 @@ mod tests {
             let (section, key) = key_of(flag);
             let head = section.map(|section| format!("[{section}]\n")).unwrap_or_default();
             let keys = from_toml(&format!("{head}no-such-key = 1")).expect_err("an unknown key");
-            let is_setting = flag != "config";
+            let is_setting = !FOR_ONE_START.contains(&flag);
             assert!(!is_setting || format!("{keys:#}").contains(&format!("`{key}`")), "{flag}");
         }
     }
@@ -454,7 +466,7 @@ mod tests {
                 }
                 now == head && line.starts_with(&format!("{key} ="))
             });
-            assert!(is_there || flag == "config", "{flag}");
+            assert!(is_there || FOR_ONE_START.contains(&flag), "{flag}");
         }
     }
 

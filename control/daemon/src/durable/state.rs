@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Context;
-use durable_set::{DurableSet, DurableSpec, Opened, Opening};
+use durable_set::{AcceptedImage, DurableSet, DurableSpec, Opened, Opening};
 use image::{FolderStore, ImageStore, ImageSummary};
 use journal::{
-    FailurePolicy, Journal, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SystemClock,
+    FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    SystemClock,
 };
 use objects::Access;
 use storage::{FolderLock, LinuxFolder};
@@ -35,6 +36,8 @@ pub(crate) struct Parts<'config> {
     pub(crate) images: &'config ImagesConfig,
     /// For messages.
     pub(crate) pool_path: &'config Path,
+    /// The image to begin from, whatever is lost by that.
+    pub(crate) accept_loss: Option<u32>,
 }
 
 /// Journal and images of one pool.
@@ -94,11 +97,16 @@ impl Durable {
             fresh_id: random_id()?,
         };
         notify::extend_timeout(RESTORE_TIME_MAX);
-        let (set, opening) = DurableSet::open(&parts.engine, spec).with_context(|| {
+        let opened = match parts.accept_loss {
+            Some(image) => DurableSet::open_accepting(&parts.engine, spec, AcceptedImage(image)),
+            None => DurableSet::open(&parts.engine, spec),
+        };
+        let (set, opening) = opened.with_context(|| {
             format!(
                 "the pool is in {}, its journal in {}, its images in {}; configure other places \
                  for what does not belong to the pool, or delete the pool to restore what is \
-                 stored",
+                 stored; if what cannot be read is lost for good, start once with \
+                 --accept-loss and the number of the newest image that can be read (0: none)",
                 parts.pool_path.display(),
                 dir.display(),
                 place_of(&parts.images.store)
@@ -106,6 +114,8 @@ impl Durable {
         })?;
         tell_opening(&parts, &opening);
         let known = Known {
+            // What cannot be read is not relied on any longer than need be.
+            is_wanted: !opening.skipped.is_empty() || opening.loss.is_some(),
             newest: opening.newest.as_ref().map(Newest::of),
             table_version: parts.engine.table_version(),
             ..Known::default()
@@ -131,7 +141,28 @@ impl Durable {
 
     /// Why the journal takes nothing at the moment.
     pub(crate) fn journal_failure(&self) -> Option<String> {
-        self.journal().failure().map(|failure| failure.cause)
+        let failure = self.journal().failure()?;
+        Some(match failure.kind {
+            JournalErrorKind::NoSpace => format!("{}; {}", failure.cause, self.way_to_room()),
+            _ => failure.cause,
+        })
+    }
+
+    /// How room comes to be on the journal's full disk.
+    pub(super) fn way_to_room(&self) -> String {
+        let dir = self.journal_config.dir.display();
+        let store = place_of(&self.images_config.store);
+        let failure = self.known().failure.clone();
+        match failure {
+            _ if self.journal().is_out_of_room() => {
+                format!("the journal cannot be cut shorter: make room on the disk of {dir}")
+            }
+            Some(failure) => format!(
+                "an image would let the journal be cut, and cannot be saved ({failure}): make \
+                 room on the disk of {dir}, or for images in {store}"
+            ),
+            None => "an image is saved now, which lets the journal be cut".to_owned(),
+        }
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
@@ -145,6 +176,10 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     for (number, error) in &opening.skipped {
         let message = format!("image {number} is passed over: {error}");
         events.error("image_unreadable", None, message);
+    }
+    if let Some(error) = &opening.loss {
+        let message = format!("as it was accepted, something may be lost: {}", causes(error));
+        events.error("loss_accepted", None, message);
     }
     if opening.journal_was_gone {
         let message = format!(

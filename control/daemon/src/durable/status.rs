@@ -49,6 +49,9 @@ impl Durable {
             warnings.push(warning("journal_failing", message));
         } else if let Some(cause) = self.journal_status().and_then(|status| status.cause) {
             warnings.push(warning("journal_slow", format!("the journal: {cause}")));
+        } else if self.journal().is_out_of_room() {
+            let message = format!("the journal has no room to grow; {}", self.way_to_room());
+            warnings.push(warning("journal_disk_full", message));
         }
         if let Some(failure) = self.known().failure.clone() {
             let message = format!("the last image could not be saved: {failure}");

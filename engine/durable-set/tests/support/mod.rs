@@ -4,15 +4,19 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
-    DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
+    AcceptedImage, DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
 };
-use image::{FolderStore, Saved, Unwatched};
+use image::{
+    FolderStore, ImageError, ImageStore, ObjectName, PackName, PackWriter, Saved, Unwatched,
+};
 use journal::{JournalOptions, SystemClock};
-use powercut::Disk;
+use powercut::{Disk, Effect, Fault};
 use region::{Region, RegionSpec};
+use storage::StorageAction;
 use volume::{CapacityClass, Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) const BLOCK: u64 = 4096;
@@ -28,6 +32,7 @@ pub(crate) struct House {
     pub(crate) set: DurableSet,
     openings: u8,
     pool_bytes: u64,
+    spoils: Arc<AtomicBool>,
 }
 
 impl House {
@@ -38,9 +43,11 @@ impl House {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let disk = Disk::new(DISK_BYTES);
         let engine = open_pool(&folder, "region", POOL_BYTES);
-        let (set, opened) = open_set(&disk, &engine, 1).expect("nothing is there");
+        let spoils = Arc::default();
+        let spec = spec_of(&disk, 1, &spoils);
+        let (set, opened) = DurableSet::open(&engine, spec).expect("nothing is there");
         assert!(matches!(opened.how, Opened::New), "{opened:?}");
-        Self { folder, disk, engine, set, openings: 1, pool_bytes: POOL_BYTES }
+        Self { folder, disk, engine, set, openings: 1, pool_bytes: POOL_BYTES, spoils }
     }
 
     pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
@@ -79,13 +86,17 @@ impl House {
     }
 
     pub(crate) fn save_with(&self, extent: SaveExtent) -> Saved {
+        self.try_to_save(extent).expect("the disk works")
+    }
+
+    pub(crate) fn try_to_save(&self, extent: SaveExtent) -> Result<Saved, DurableError> {
         let request = SaveRequest {
             extent,
             created_seconds: 1_000_000_000,
             label: String::new(),
             bytes_a_second_max: None,
         };
-        self.set.save(&request, &Unwatched).expect("the disk works")
+        self.set.save(&request, &Unwatched)
     }
 
     /// Flushes a volume, and saves the images that the flush waits for.
@@ -181,7 +192,45 @@ impl House {
         }
     }
 
+    /// Memory is gone. Fails if the set cannot come back; what the disk has stays as it is then.
+    pub(crate) fn try_to_lose_memory(
+        &mut self,
+        accepted: Option<AcceptedImage>,
+    ) -> Result<Opening, DurableError> {
+        let path = self.folder.path().join("region");
+        std::fs::remove_file(path).expect("the pool is there");
+        self.try_to_reopen(accepted)
+    }
+
+    /// Flips a bit of an image's manifest.
+    pub(crate) fn damage_manifest(&self, number: u32) {
+        self.disk.flip_bit(&format!("images/images/{number:010}"), 8 * 4096 + 5);
+    }
+
+    /// Nothing is removed from the disk, until it is healed.
+    pub(crate) fn keep_files(&self) {
+        self.disk.inject(Fault::always(&[StorageAction::Remove], Effect::Io));
+    }
+
+    pub(crate) fn heal_disk(&self) {
+        self.disk.heal();
+    }
+
+    /// Names of all files on the disk.
+    pub(crate) fn file_names(&self) -> Vec<String> {
+        self.disk.files().into_iter().map(|file| file.name).collect()
+    }
+
+    /// Manifests that are made from now on are damaged.
+    pub(crate) fn spoil_manifests(&self, spoils: bool) {
+        self.spoils.store(spoils, Ordering::Relaxed);
+    }
+
     fn reopen(&mut self) -> Opened {
+        self.try_to_reopen(None).expect("it opens").how
+    }
+
+    fn try_to_reopen(&mut self, accepted: Option<AcceptedImage>) -> Result<Opening, DurableError> {
         self.set.journal().stop();
         self.openings += 1;
         // The old engine lets go of its region first: nobody else holds it.
@@ -190,11 +239,58 @@ impl House {
         drop(std::mem::replace(&mut self.set, aside_set));
         drop(std::mem::replace(&mut self.engine, aside));
         let engine = open_pool(&self.folder, "region", self.pool_bytes);
-        let (set, opened) = open_set(&self.disk, &engine, self.openings).expect("it opens");
+        std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
+        let spec = spec_of(&self.disk, self.openings, &self.spoils);
+        let (set, opening) = match accepted {
+            Some(accepted) => DurableSet::open_accepting(&engine, spec, accepted)?,
+            None => DurableSet::open(&engine, spec)?,
+        };
         self.engine = engine;
         self.set = set;
-        std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
-        opened.how
+        Ok(opening)
+    }
+}
+
+/// A store whose manifests are damaged when that is asked for.
+#[derive(Debug)]
+struct Spoilable {
+    store: FolderStore,
+    spoils: Arc<AtomicBool>,
+}
+
+impl ImageStore for Spoilable {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        self.store.begin_pack(name)
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        let mut manifest = manifest.to_vec();
+        if self.spoils.load(Ordering::Relaxed)
+            && let Some(byte) = manifest.get_mut(4100)
+        {
+            *byte ^= 4;
+        }
+        self.store.create_image(number, &manifest)
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        self.store.read(object, offset, into)
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.store.reads_at_once()
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        self.store.images()
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        self.store.packs()
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        self.store.remove(object)
     }
 }
 
@@ -210,9 +306,14 @@ fn open_set(
     engine: &Arc<Engine>,
     writer: u8,
 ) -> Result<(DurableSet, Opening), DurableError> {
+    DurableSet::open(engine, spec_of(disk, writer, &Arc::default()))
+}
+
+fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<AtomicBool>) -> DurableSpec {
     let folder = disk.folder();
     let images = FolderStore::new(&*folder.folder("images").expect("the disk works"));
-    let spec = DurableSpec {
+    let store = images.expect("the disk works");
+    DurableSpec {
         journal: folder.folder("journal").expect("the disk works"),
         journal_options: JournalOptions {
             length_bytes_max: 16 << 20,
@@ -220,11 +321,10 @@ fn open_set(
             ..JournalOptions::default()
         },
         clock: Arc::new(SystemClock::new()),
-        images: Arc::new(images.expect("the disk works")),
+        images: Arc::new(Spoilable { store, spoils: Arc::clone(spoils) }),
         writer: u128::from(writer),
         fresh_id: [writer; 16],
-    };
-    DurableSet::open(engine, spec)
+    }
 }
 
 pub(crate) fn noise(seed: u8) -> Vec<u8> {

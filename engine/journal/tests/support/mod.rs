@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use block_device::BlockDevice;
 use journal::{
-    FailurePolicy, Journal, JournalError, JournalOptions, JournalSpec, Position, Recovered, SetId,
-    SystemClock, recover,
+    Clock, FailurePolicy, Journal, JournalError, JournalOptions, JournalSpec, Position, Recovered,
+    SetId, SystemClock, recover,
 };
 use powercut::Disk;
 use region::{Region, RegionSpec};
@@ -65,9 +65,20 @@ impl Bed {
 
     /// A fresh pool, and the journal on this disk, which an image covers up to a position.
     pub(crate) fn on(disk: Disk, covered: Position, options: JournalOptions) -> Self {
+        let spec = JournalSpec { covered, ..spec(&disk, options) };
+        Self::with(disk, spec)
+    }
+
+    /// A fresh pool, and a journal on an empty disk that has the time from this clock.
+    pub(crate) fn with_clock(options: JournalOptions, clock: Arc<dyn Clock>) -> Self {
+        let disk = Disk::new(1 << 30);
+        let spec = JournalSpec { clock, ..spec(&disk, options) };
+        Self::with(disk, spec)
+    }
+
+    fn with(disk: Disk, spec: JournalSpec) -> Self {
         let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let engine = Arc::new(open_engine(&memory));
-        let spec = JournalSpec { covered, ..spec(&disk, options) };
         let journal = Arc::new(Journal::open(spec).expect("the journal is whole"));
         journal.serve(&engine);
         Self { memory, disk, engine, journal }

@@ -74,6 +74,7 @@ impl House {
             journal: &journal_config(dir.path()),
             images: &images_config(dir.path()),
             pool_path: &spec.path,
+            accept_loss: None,
         })?;
         let tasks = Arc::<Tasks>::default();
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");

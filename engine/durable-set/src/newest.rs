@@ -1,0 +1,115 @@
+//! Which image a pool whose memory is gone comes back from, when newer ones cannot be read.
+//!
+//! An older image will do if the journal goes back to it and nothing else is in the newer one: no
+//! volume of class `image`, whose contents are in images alone. Otherwise something would be lost
+//! that was promised, which only the owner may say.
+
+use std::sync::Arc;
+
+use image::{ImageStore, OpenImage};
+use journal::{Change, Position, Recovered, Refusal, Replay, VolumeRecord};
+use storage::Folder;
+use volume::{Durability, SetId};
+
+use crate::error::{DurableError, DurableErrorKind};
+use crate::set::covered_by;
+
+/// The newest image that can be read, and newer ones that cannot.
+#[derive(Debug)]
+pub(crate) struct NewestImage {
+    pub(crate) image: Option<Arc<OpenImage>>,
+    /// Numbers, the highest first, and why.
+    pub(crate) skipped: Vec<(u32, String)>,
+}
+
+/// The number of an image to begin from, whatever is lost by that: it must be the newest that can
+/// be read; 0: there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptedImage(pub u32);
+
+impl NewestImage {
+    pub(crate) fn find(store: &Arc<dyn ImageStore>) -> Result<Self, DurableError> {
+        let mut skipped = Vec::new();
+        let newest = OpenImage::open_newest(Arc::clone(store), &mut |number, error| {
+            skipped.push((number, error.to_string()));
+        });
+        let newest = newest.map_err(DurableError::images("find the newest image"))?;
+        Ok(Self { image: newest.map(Arc::new), skipped })
+    }
+
+    fn number(&self) -> u32 {
+        self.image.as_ref().map_or(0, |image| image.id().number())
+    }
+
+    /// The part of the journal that the image has.
+    pub(crate) fn covered(&self) -> Position {
+        self.image.as_ref().map_or(Position::START, |image| covered_by(image))
+    }
+
+    /// Whether this is the image that the owner has named.
+    pub(crate) fn check_accepted(&self, accepted: AcceptedImage) -> Result<(), DurableError> {
+        match self.number() == accepted.0 {
+            true => Ok(()),
+            false => {
+                let attempt = format!(
+                    "begin from image {}, as the newest that can be read is {}",
+                    accepted.0,
+                    self.name()
+                );
+                Err(DurableError::new(DurableErrorKind::NotNewest, attempt))
+            }
+        }
+    }
+
+    /// Fails if something that was promised may be in an image that cannot be read, and nowhere
+    /// else.
+    pub(crate) fn check_nothing_is_missing(
+        &self,
+        journal: &dyn Folder,
+        set_id: Option<SetId>,
+    ) -> Result<(), DurableError> {
+        let Some((number, why)) = self.skipped.first() else { return Ok(()) };
+        let attempt = format!(
+            "restore the pool from {}, because image {number} cannot be read ({why})",
+            self.name()
+        );
+        let missing = || DurableError::new(DurableErrorKind::NewestUnreadable, attempt.clone());
+        let (Some(set_id), Some(image)) = (set_id, &self.image) else { return Err(missing()) };
+        let of_class_image = |durability| durability == Durability::Image;
+        if image.volumes().iter().any(|volume| of_class_image(volume.durability)) {
+            return Err(missing());
+        }
+        let mut classes = Classes::default();
+        let read = journal::recover(journal, set_id, self.covered(), &mut classes);
+        match read {
+            Ok(Recovered { .. }) if !classes.has_image => Ok(()),
+            Ok(Recovered { .. }) => Err(missing()),
+            Err(error) => Err(DurableError { source: Some(error.into()), ..missing() }),
+        }
+    }
+
+    fn name(&self) -> String {
+        match &self.image {
+            Some(image) => image.id().to_string(),
+            None => "no image".to_owned(),
+        }
+    }
+}
+
+/// Looks through a journal for volumes whose contents are in images alone.
+#[derive(Debug, Default)]
+struct Classes {
+    has_image: bool,
+}
+
+impl Replay for Classes {
+    fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
+        let is_of_image = |record: &VolumeRecord| record.durability() == Some(Durability::Image);
+        self.has_image |= table.iter().any(is_of_image);
+        Ok(())
+    }
+
+    fn blocks(&mut self, _volume_id: u64, _block: u64, _change: Change<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! Images whose manifests cannot be read: nothing relies on them, and nothing is given up silently.
+
+mod support;
+
+use block_device::BlockDevice;
+use durable_set::{AcceptedImage, DurableErrorKind, Opened, SaveExtent};
+use image::Unwatched;
+use support::{BLOCK, House, long_noise, noise, read};
+use volume::{Durability, Volume};
+
+fn write_and_flush(volume: &Volume, block: u64, seed: u8) {
+    volume.write(block * BLOCK, &noise(seed)).expect("there is room");
+    volume.flush().expect("the disk works");
+}
+
+/// Two images of a volume, the newer of which cannot be read. Returns the number of each.
+fn two_images(house: &House, class: Durability) -> (u32, u32) {
+    let volume = house.create("one", class);
+    write_and_flush(&volume, 0, 1);
+    let older = house.save().id.number();
+    // Some segments of the journal, which go with the newer one.
+    for block in 100..700 {
+        volume.write(block * BLOCK, &long_noise(block)).expect("there is room");
+    }
+    write_and_flush(&volume, 1, 2);
+    let newer = house.save().id.number();
+    house.damage_manifest(newer);
+    (older, newer)
+}
+
+#[test]
+fn the_journal_is_not_cut_for_an_image_that_cannot_be_read_again() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 0, 1);
+    house.spoil_manifests(true);
+    let error = house.try_to_save(SaveExtent::Durable).expect_err("it cannot be read");
+    assert_eq!(error.kind, DurableErrorKind::Images);
+    assert!(error.to_string().contains("read the new image's manifest"), "{error}");
+    write_and_flush(&volume, 1, 2);
+    drop(volume);
+    let opening = house.try_to_lose_memory(None).expect("the journal has everything");
+    assert!(opening.skipped.is_empty(), "nothing of it is left: {opening:?}");
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(noise(2)));
+    house.spoil_manifests(false);
+    house.save();
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 1) == Ok(noise(2)));
+}
+
+#[test]
+fn what_an_unreadable_image_was_to_have_is_unsaved_still() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    house.save();
+    volume.write(BLOCK, &noise(2)).expect("there is room");
+    house.spoil_manifests(true);
+    house.try_to_save(SaveExtent::Durable).expect_err("it cannot be read");
+    assert_eq!(volume.unsaved_blocks(), 1);
+    house.spoil_manifests(false);
+    let mut house = house;
+    let saved = house.save();
+    assert_eq!((saved.pages_written, saved.bases_missing.len()), (1, 0));
+    drop(volume);
+    house.lose_memory();
+    assert!(house.set.stream(&Unwatched).expect("the images can be read").is_done);
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(noise(2)));
+}
+
+#[test]
+fn an_older_image_does_where_the_journal_goes_back_to_it() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 0, 1);
+    house.save();
+    write_and_flush(&volume, 1, 2);
+    house.keep_files();
+    let newer = house.save().id.number();
+    drop(volume);
+    house.damage_manifest(newer);
+    house.set.journal().stop();
+    house.heal_disk();
+    let opening = house.try_to_lose_memory(None).expect("nothing is missing");
+    assert_eq!(opening.skipped.len(), 1);
+    assert!(opening.loss.is_none());
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(noise(2)));
+}
+
+#[test]
+fn what_the_journal_does_not_go_back_to_is_lost_only_if_that_is_accepted() {
+    let mut house = House::new();
+    let (older, newer) = two_images(&house, Durability::Journal);
+    write_and_flush(&house.volume("one"), 2, 3);
+    let error = house.try_to_lose_memory(None).expect_err("the newer image is needed");
+    assert_eq!(error.kind, DurableErrorKind::NewestUnreadable);
+    let told = error.to_string();
+    assert!(told.contains(&format!("image {newer}")) && told.contains("accept"), "{told}");
+    assert!(std::error::Error::source(&error).is_some(), "the gap is named");
+
+    let wrong = house.try_to_lose_memory(Some(AcceptedImage(newer)));
+    assert_eq!(wrong.expect_err("it cannot be read").kind, DurableErrorKind::NotNewest);
+    let opening = house.try_to_lose_memory(Some(AcceptedImage(older))).expect("it is accepted");
+    assert!(opening.loss.is_some());
+    assert!(matches!(opening.how, Opened::Restored { image: Some(it), .. } if it == older));
+    assert!(house.file_names().iter().any(|name| name.contains("aside-")), "nothing is removed");
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(vec![0; 4096]));
+
+    // From here on all is as it should be, with the next image.
+    assert!(!volume.is_anchored(), "its flushes wait for an image");
+    volume.write(2 * BLOCK, &noise(4)).expect("there is room");
+    house.save();
+    write_and_flush(&volume, 3, 5);
+    drop(volume);
+    let opening = house.try_to_lose_memory(None).expect("nothing is missing");
+    assert!(opening.loss.is_none());
+    let volume = house.volume("one");
+    assert!(read(&volume, 2) == Ok(noise(4)) && read(&volume, 3) == Ok(noise(5)));
+}
+
+#[test]
+fn volumes_of_class_image_do_not_silently_become_older() {
+    let mut house = House::new();
+    let (older, _) = two_images(&house, Durability::Image);
+    let error = house.try_to_lose_memory(None).expect_err("the newer image is needed");
+    assert_eq!(error.kind, DurableErrorKind::NewestUnreadable);
+    let opening = house.try_to_lose_memory(Some(AcceptedImage(older))).expect("it is accepted");
+    assert!(opening.loss.is_some());
+    assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+}
+
+#[test]
+fn a_set_whose_only_image_cannot_be_read_is_not_begun_anew() {
+    let mut house = House::new();
+    house.create("one", Durability::Image).write(0, &noise(1)).expect("there is room");
+    let number = house.save().id.number();
+    house.damage_manifest(number);
+    let error = house.try_to_lose_memory(None).expect_err("the image is needed");
+    assert_eq!(error.kind, DurableErrorKind::NewestUnreadable);
+    let opening = house.try_to_lose_memory(Some(AcceptedImage(0))).expect("it is accepted");
+    assert!(opening.loss.is_some());
+    assert!(house.engine.volumes().is_empty());
+}
+
+#[test]
+fn memory_that_is_there_needs_no_image() {
+    let mut house = House::new();
+    two_images(&house, Durability::Image);
+    assert!(matches!(house.kill(), Opened::Continued));
+    let volume = house.volume("one");
+    assert!(read(&volume, 1) == Ok(noise(2)));
+    let saved = house.save();
+    assert_eq!(saved.bases_missing.len(), 1, "all is saved anew");
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 1) == Ok(noise(2)));
+}
