@@ -23,6 +23,15 @@ pub struct ClientRing {
 pub struct Slot(usize);
 
 impl Slot {
+    /// The slot of this index.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn at(index: usize) -> Self {
+        assert!(index < SLOTS, "slot {index} of {SLOTS}");
+        Self(index)
+    }
+
     pub fn index(self) -> usize {
         self.0
     }

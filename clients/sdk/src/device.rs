@@ -13,6 +13,7 @@ use shared_ring::{LANES_MAX, Target, flags, operation};
 use crate::buffers::Buffers;
 use crate::error::ClientError;
 use crate::fork;
+use crate::lane::Lane;
 use crate::link::{Link, LinkError};
 use crate::process::{Origin, Process};
 use crate::transfer::{self, Failure, Request};
@@ -152,6 +153,11 @@ impl Device {
     pub fn flush(&self) -> Result<(), ClientError> {
         let request = Request { operation: operation::FLUSH, flags: 0, offset: 0, length: 0 };
         self.perform("flush", request, &mut Buffers::Nothing)
+    }
+
+    /// A lane of its own for one thread that wants many requests in flight.
+    pub fn lane(&self) -> Result<Lane, ClientError> {
+        Lane::open(self.shared.origin.clone())
     }
 
     /// The shape of the device. The size is the daemon's latest word.

@@ -13,12 +13,13 @@
 //! - A forked child connects for itself with its first request; it shares nothing with its parent.
 //! - Errors carry an error number as a system call would have, see [`ClientError::errno`].
 //!
-//! The same for C is in `include/memlane.h`. The library never touches signals, and starts no
+//! The same for C is the crate `memlane`. The library never touches signals, and starts no
 //! thread.
 
 mod buffers;
 mod error;
 mod fork;
+mod lane;
 mod link;
 mod patience;
 mod process;
@@ -29,4 +30,5 @@ mod device;
 pub use block_device::{BLOCK_BYTES, ByteRange, Geometry, SectorSize, Zeroes};
 pub use device::{Client, ClientOptions, Device};
 pub use error::ClientError;
+pub use lane::{Completion, Lane, REQUESTS_MAX, RawKind, RawRequest, Submission, Token};
 pub use shared_ring::Target;

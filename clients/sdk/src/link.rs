@@ -107,6 +107,11 @@ impl Link {
         let _sent = send(&*self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
+    /// Whether this process opened it, and not one that it was forked from.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.forks == fork::count()
+    }
+
     /// Whether the daemon still holds its end.
     pub(crate) fn is_alive(&self) -> bool {
         let mut nothing = [0; 1];

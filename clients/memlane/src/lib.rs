@@ -1,0 +1,384 @@
+//! The C library `libmemlane`: `include/memlane.h` in Rust, over the crate `sdk`.
+//!
+//! Functions return 0, or a negative error number; the text of the calling thread's last error is
+//! kept for it. Pointers are the caller's business, as everywhere in C; null is refused.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::Path;
+use std::time::Duration;
+
+use sdk::{
+    ByteRange, Client, ClientError, ClientOptions, Device, Lane, REQUESTS_MAX, RawKind, RawRequest,
+    Target, Zeroes,
+};
+
+/// As `MEMLANE_KEEP_ALLOCATED`.
+const KEEP_ALLOCATED: u32 = 1;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// As `struct memlane_completion`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CCompletion {
+    token: u64,
+    result: c_int,
+}
+
+/// Opens a volume by name. `patience_ms` 0 stands for the default of a minute.
+///
+/// # Safety
+/// `socket` and `volume` are strings that end with a zero, `device` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_open(
+    socket: *const c_char,
+    volume: *const c_char,
+    patience_ms: u64,
+    device: *mut *mut Device,
+) -> c_int {
+    if device.is_null() {
+        return refused("memlane_open needs a place for the device");
+    }
+    // SAFETY:
+    // - alive, initialised: the caller's string, or null.
+    let socket = unsafe { text(socket) };
+    // SAFETY:
+    // - alive, initialised: the caller's string, or null.
+    let volume = unsafe { text(volume) };
+    let (Some(socket), Some(volume)) = (socket, volume) else {
+        return refused("memlane_open needs a socket and a volume as text");
+    };
+    let options = match patience_ms {
+        0 => ClientOptions::default(),
+        _ => ClientOptions { patience: Duration::from_millis(patience_ms) },
+    };
+    let opened = Client::connect_with(Path::new(&socket), options)
+        .and_then(|client| client.open(&Target::Name(volume)));
+    match opened {
+        Ok(opened) => {
+            // SAFETY:
+            // - in bounds, alive: the caller's place, which is not null.
+            unsafe { device.write(Box::into_raw(Box::new(opened))) };
+            0
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Closes a device. Null is let through.
+///
+/// # Safety
+/// The device is one of `memlane_open` that was not closed, and nobody uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_close(device: *mut Device) {
+    if !device.is_null() {
+        // SAFETY:
+        // - one caller: the caller closes each device of `memlane_open` once.
+        drop(unsafe { Box::from_raw(device) });
+    }
+}
+
+/// Fills `into` with the bytes from `offset` on.
+///
+/// # Safety
+/// The device is open, and `into` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_read(
+    device: *const Device,
+    offset: u64,
+    into: *mut u8,
+    length: usize,
+) -> c_int {
+    if into.is_null() && length > 0 {
+        return refused("memlane_read needs memory");
+    }
+    let into = match length {
+        0 => &mut [],
+        // SAFETY:
+        // - in bounds, alive, exclusive: the caller's memory.
+        // - initialised: every pattern is a byte, and nothing is read from it before it is written.
+        _ => unsafe { std::slice::from_raw_parts_mut(into, length) },
+    };
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    outcome(unsafe { device.as_ref() }, |device| device.read(offset, into))
+}
+
+/// Stores bytes at `offset`.
+///
+/// # Safety
+/// The device is open, and `from` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_write(
+    device: *const Device,
+    offset: u64,
+    from: *const u8,
+    length: usize,
+) -> c_int {
+    if from.is_null() && length > 0 {
+        return refused("memlane_write needs memory");
+    }
+    let from = match length {
+        0 => &[],
+        // SAFETY:
+        // - in bounds, alive, initialised: the caller's memory.
+        _ => unsafe { std::slice::from_raw_parts(from, length) },
+    };
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    outcome(unsafe { device.as_ref() }, |device| device.write(offset, from))
+}
+
+/// Makes a range read as zeros.
+///
+/// # Safety
+/// The device is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_write_zeroes(
+    device: *const Device,
+    offset: u64,
+    length: u64,
+    flags: u32,
+) -> c_int {
+    let zeroes = if flags & KEEP_ALLOCATED != 0 { Zeroes::KeepAllocated } else { Zeroes::Unmap };
+    let range = ByteRange::new(offset, length);
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    outcome(unsafe { device.as_ref() }, |device| device.write_zeroes(range, zeroes))
+}
+
+/// Forgets the whole blocks of a range.
+///
+/// # Safety
+/// The device is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_discard(device: *const Device, offset: u64, length: u64) -> c_int {
+    let range = ByteRange::new(offset, length);
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    outcome(unsafe { device.as_ref() }, |device| device.discard(range))
+}
+
+/// Makes what was acknowledged as durable as the volume's class promises.
+///
+/// # Safety
+/// The device is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_flush(device: *const Device) -> c_int {
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    outcome(unsafe { device.as_ref() }, Device::flush)
+}
+
+/// The size in bytes by the daemon's latest word, 0 when there is none.
+///
+/// # Safety
+/// The device is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_size(device: *const Device) -> u64 {
+    let mut size_bytes = 0;
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    let _code = outcome(unsafe { device.as_ref() }, |device| {
+        size_bytes = device.geometry()?.size_bytes;
+        Ok(())
+    });
+    size_bytes
+}
+
+/// 1 when the device takes no changes.
+///
+/// # Safety
+/// The device is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_is_read_only(device: *const Device) -> c_int {
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    unsafe { device.as_ref() }.map_or(0, |device| c_int::from(device.is_read_only()))
+}
+
+/// The text of the calling thread's last error, valid until its next one.
+#[unsafe(no_mangle)]
+pub extern "C" fn memlane_last_error() -> *const c_char {
+    LAST_ERROR.with(|last| last.borrow().as_ptr())
+}
+
+/// Opens a lane of the device for many requests at once.
+///
+/// # Safety
+/// The device is open, and `lane` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_lane_open(device: *const Device, lane: *mut *mut Lane) -> c_int {
+    if lane.is_null() {
+        return refused("memlane_lane_open needs a place for the lane");
+    }
+    // SAFETY:
+    // - alive: the caller's device, or null.
+    outcome(unsafe { device.as_ref() }, |device| {
+        let opened = Box::into_raw(Box::new(device.lane()?));
+        // SAFETY:
+        // - in bounds, alive: the caller's place, which is not null.
+        unsafe { lane.write(opened) };
+        Ok(())
+    })
+}
+
+/// Closes a lane. Requests that have not ended may or may not be done.
+///
+/// # Safety
+/// The lane is one of `memlane_lane_open` that was not closed, and nobody uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_lane_close(lane: *mut Lane) {
+    if !lane.is_null() {
+        // SAFETY:
+        // - one caller: the caller closes each lane of `memlane_lane_open` once.
+        drop(unsafe { Box::from_raw(lane) });
+    }
+}
+
+/// Begins a read.
+///
+/// # Safety
+/// The lane is open and used by this thread alone, and `into` has room for `length` bytes until the
+/// request has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_submit_read(
+    lane: *mut Lane,
+    offset: u64,
+    into: *mut u8,
+    length: usize,
+    token: u64,
+) -> c_int {
+    let request = raw(RawKind::Read, offset, length, into, token);
+    // SAFETY:
+    // - alive, exclusive: the caller's lane and memory.
+    unsafe { submit(lane, request) }
+}
+
+/// Begins a write.
+///
+/// # Safety
+/// The lane is open and used by this thread alone, and `from` has `length` bytes until the request
+/// has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_submit_write(
+    lane: *mut Lane,
+    offset: u64,
+    from: *const u8,
+    length: usize,
+    token: u64,
+) -> c_int {
+    let request = raw(RawKind::Write, offset, length, from.cast_mut(), token);
+    // SAFETY:
+    // - alive, exclusive: the caller's lane and memory, which a write does not change.
+    unsafe { submit(lane, request) }
+}
+
+/// Begins a flush of what was acknowledged before.
+///
+/// # Safety
+/// The lane is open and used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_submit_flush(lane: *mut Lane, token: u64) -> c_int {
+    let request = raw(RawKind::Flush, 0, 0, std::ptr::null_mut(), token);
+    // SAFETY:
+    // - alive, exclusive: the caller's lane; no memory goes with it.
+    unsafe { submit(lane, request) }
+}
+
+/// Waits for `timeout_ms` at most until a request has ended, 0 for not at all. Returns how many
+/// completions were stored, or a negative error number.
+///
+/// # Safety
+/// The lane is open and used by this thread alone, and `completions` has room for `count_max`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memlane_wait(
+    lane: *mut Lane,
+    completions: *mut CCompletion,
+    count_max: usize,
+    timeout_ms: u64,
+) -> c_int {
+    // SAFETY:
+    // - alive, exclusive: the caller's lane, or null.
+    let Some(lane) = (unsafe { lane.as_mut() }) else {
+        return refused("there is no lane");
+    };
+    if completions.is_null() || count_max == 0 {
+        return refused("memlane_wait needs room for completions");
+    }
+    let mut found = Vec::with_capacity(count_max.min(REQUESTS_MAX));
+    lane.wait(&mut found, Duration::from_millis(timeout_ms));
+    for (index, completion) in found.iter().enumerate().take(count_max) {
+        // SAFETY:
+        // - in bounds: fewer than the caller's `count_max`.
+        let place = unsafe { completions.add(index) };
+        let value = CCompletion { token: completion.token.0, result: -completion.errno };
+        // SAFETY:
+        // - in bounds, alive, exclusive: the caller's memory.
+        unsafe { place.write(value) };
+    }
+    c_int::try_from(found.len()).unwrap_or(c_int::MAX)
+}
+
+fn raw(kind: RawKind, offset: u64, length: usize, memory: *mut u8, token: u64) -> RawRequest {
+    RawRequest { kind, offset, length, memory, token }
+}
+
+/// # Safety
+/// As [`memlane_submit_read`].
+unsafe fn submit(lane: *mut Lane, request: RawRequest) -> c_int {
+    // SAFETY:
+    // - alive, exclusive: the caller's lane, or null.
+    let Some(lane) = (unsafe { lane.as_mut() }) else {
+        return refused("there is no lane");
+    };
+    if request.memory.is_null() && request.length > 0 {
+        return refused("a request needs memory");
+    }
+    // SAFETY:
+    // - alive, exclusive: the caller keeps the memory until the request has ended.
+    match unsafe { lane.submit_raw(request) } {
+        Ok(()) => 0,
+        Err(error) => failed(&error),
+    }
+}
+
+/// A string of the caller's, if it is text.
+///
+/// # Safety
+/// The pointer is null, or that of a string that ends with a zero.
+unsafe fn text(string: *const c_char) -> Option<String> {
+    if string.is_null() {
+        return None;
+    }
+    // SAFETY:
+    // - alive, initialised: the caller's string.
+    let string = unsafe { CStr::from_ptr(string) };
+    string.to_str().ok().map(str::to_owned)
+}
+
+fn outcome(device: Option<&Device>, act: impl FnOnce(&Device) -> Result<(), ClientError>) -> c_int {
+    match device.map(act) {
+        Some(Ok(())) => 0,
+        Some(Err(error)) => failed(&error),
+        None => refused("there is no device"),
+    }
+}
+
+fn refused(message: &str) -> c_int {
+    keep_text(message);
+    -libc::EINVAL
+}
+
+fn failed(error: &ClientError) -> c_int {
+    keep_text(&error.to_string());
+    -error.errno()
+}
+
+fn keep_text(text: &str) {
+    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    LAST_ERROR.with(|last| *last.borrow_mut() = text);
+}

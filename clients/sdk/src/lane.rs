@@ -1,0 +1,464 @@
+//! Many requests in flight from one thread.
+//!
+//! A lane of this kind has a connection of its own, which its thread polls. Requests longer than a
+//! slot's buffer go as several pieces. When the daemon goes, what was not answered is submitted
+//! again once it is back; until then polling finds nothing, and after the device's patience is over
+//! everything ends with `EIO`.
+
+use std::collections::VecDeque;
+use std::hint;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shared_ring::{ClientLane, Entry, SLOT_BYTES, SLOTS, Slot, Target, flags, operation};
+
+use block_device::{ByteRange, Zeroes};
+
+use crate::error::ClientError;
+use crate::link::{Link, LinkError};
+use crate::process::Origin;
+
+/// Requests of one lane that are not answered yet, at most.
+pub const REQUESTS_MAX: usize = 1024;
+
+/// Between two attempts to reach a daemon that has gone.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Looks for answers before a wait sleeps.
+const LOOKS_BEFORE_SLEEP: u32 = 2000;
+
+/// One sleep; then it is looked whether the daemon is still there.
+const PULSE: Duration = Duration::from_millis(20);
+
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
+
+/// What one request wants. Its memory comes back with the completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submission {
+    Read { offset: u64, into: Vec<u8> },
+    Write { offset: u64, from: Vec<u8> },
+    WriteZeroes { range: ByteRange, zeroes: Zeroes },
+    Discard { range: ByteRange },
+    Flush,
+}
+
+/// Tells the requests of a lane apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// A request that has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Completion {
+    pub token: Token,
+    /// 0, or the number that a system call would have failed with.
+    pub errno: i32,
+    /// What came with the submission; of a read that succeeded, what was read.
+    pub data: Vec<u8>,
+}
+
+/// What a [`RawRequest`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawKind {
+    Read,
+    /// The memory is not changed.
+    Write,
+    /// No memory goes with it.
+    Flush,
+}
+
+/// A request in memory that the caller keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRequest {
+    pub kind: RawKind,
+    pub offset: u64,
+    pub length: usize,
+    pub memory: *mut u8,
+    pub token: u64,
+}
+
+/// Many requests in flight, for one thread at a time.
+pub struct Lane {
+    origin: Origin,
+    connection: Option<(Arc<Link>, ClientLane)>,
+    /// When the daemon was found to have gone, and when it was last looked for.
+    lost: Option<(Instant, Instant)>,
+    requests: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    /// Pieces to be submitted, oldest first.
+    todo: VecDeque<Piece>,
+    under_way: [Option<Piece>; SLOTS],
+    ended: VecDeque<Completion>,
+    next_token: u64,
+}
+
+// SAFETY:
+// - exclusive: the pointers of requests are followed under `&mut self` alone, and whoever submits
+//   them promises that the memory is theirs, from any thread, until the request has ended.
+unsafe impl Send for Lane {}
+
+/// A request that has not ended.
+struct Pending {
+    operation: u32,
+    flags: u32,
+    offset: u64,
+    length: u64,
+    memory: Memory,
+    token: u64,
+    pieces_left: usize,
+    errno: i32,
+}
+
+enum Memory {
+    Owned(Vec<u8>),
+    Callers(*mut u8),
+}
+
+/// A part of a request.
+#[derive(Clone, Copy)]
+struct Piece {
+    request: usize,
+    start: u64,
+    length: u64,
+}
+
+impl Lane {
+    pub(crate) fn open(origin: Origin) -> Result<Self, ClientError> {
+        let target = Target::VolumeId(origin.volume_id);
+        let link = Link::open(&origin.path, &target, 1)
+            .map_err(|error| error.into_client_error(&origin.path))?;
+        let lane = ClientLane::new(Arc::clone(&link.ring), 0);
+        Ok(Self {
+            origin,
+            connection: Some((link, lane)),
+            lost: None,
+            requests: Vec::new(),
+            free: Vec::new(),
+            todo: VecDeque::new(),
+            under_way: [None; SLOTS],
+            ended: VecDeque::new(),
+            next_token: 0,
+        })
+    }
+
+    /// Begins a request. Fails with `EAGAIN` when [`REQUESTS_MAX`] are under way.
+    pub fn submit(&mut self, submission: Submission) -> Result<Token, ClientError> {
+        let token = self.next_token;
+        let (operation, flags, range, memory) = match submission {
+            Submission::Read { offset, into } => {
+                let range = ByteRange::new(offset, into.len() as u64);
+                (operation::READ, 0, range, Memory::Owned(into))
+            }
+            Submission::Write { offset, from } => {
+                let range = ByteRange::new(offset, from.len() as u64);
+                (operation::WRITE, 0, range, Memory::Owned(from))
+            }
+            Submission::WriteZeroes { range, zeroes } => {
+                let keeps = zeroes == Zeroes::KeepAllocated;
+                let flags = if keeps { flags::KEEP_ALLOCATED } else { 0 };
+                (operation::WRITE_ZEROES, flags, range, Memory::Owned(Vec::new()))
+            }
+            Submission::Discard { range } => {
+                (operation::DISCARD, 0, range, Memory::Owned(Vec::new()))
+            }
+            Submission::Flush => {
+                (operation::FLUSH, 0, ByteRange::new(0, 0), Memory::Owned(Vec::new()))
+            }
+        };
+        self.begin(Pending {
+            operation,
+            flags,
+            offset: range.start,
+            length: range.length,
+            memory,
+            token,
+            pieces_left: 0,
+            errno: 0,
+        })?;
+        self.next_token += 1;
+        Ok(Token(token))
+    }
+
+    /// Begins a request in memory of the caller's, with the caller's token.
+    ///
+    /// # Safety
+    /// The memory is valid for the request's length, and nobody else uses it, until the request has
+    /// ended or the lane is dropped.
+    pub unsafe fn submit_raw(&mut self, request: RawRequest) -> Result<(), ClientError> {
+        let RawRequest { kind, offset, length, memory, token } = request;
+        let operation = match kind {
+            RawKind::Read => operation::READ,
+            RawKind::Write => operation::WRITE,
+            RawKind::Flush => operation::FLUSH,
+        };
+        let memory = Memory::Callers(memory);
+        self.begin(Pending {
+            operation,
+            flags: 0,
+            offset,
+            length: length as u64,
+            memory,
+            token,
+            pieces_left: 0,
+            errno: 0,
+        })
+    }
+
+    /// Requests that have not been returned as completions.
+    pub fn pending(&self) -> usize {
+        self.requests.len() - self.free.len() + self.ended.len()
+    }
+
+    /// Adds the requests that have ended to `completions`, as far as its free capacity goes, or
+    /// else one. Never waits. Returns how many were added.
+    pub fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.advance();
+        let room = (completions.capacity() - completions.len()).max(1);
+        let count = self.ended.len().min(room);
+        completions.extend(self.ended.drain(..count));
+        count
+    }
+
+    /// As [`Lane::poll`], but waits for `time_max` until a request has ended, if any is pending.
+    pub fn wait(&mut self, completions: &mut Vec<Completion>, time_max: Duration) -> usize {
+        let start = Instant::now();
+        let mut looks = 0;
+        loop {
+            let count = self.poll(completions);
+            let left = time_max.saturating_sub(start.elapsed());
+            if count > 0 || self.pending() == 0 || left.is_zero() {
+                return count;
+            }
+            looks += 1;
+            if looks < LOOKS_BEFORE_SLEEP {
+                hint::spin_loop();
+                continue;
+            }
+            match &self.connection {
+                Some((_, lane)) => {
+                    let under_way = &self.under_way;
+                    lane.sleep(PULSE.min(left), |lane| has_answer(lane, under_way));
+                }
+                None => std::thread::sleep(ATTEMPT_INTERVAL.min(left)),
+            }
+            self.look_after_connection();
+        }
+    }
+
+    fn begin(&mut self, mut pending: Pending) -> Result<(), ClientError> {
+        if self.pending() >= REQUESTS_MAX {
+            let message = format!("{REQUESTS_MAX} requests of the lane are under way; poll first");
+            return Err(ClientError::new(libc::EAGAIN, message));
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() - 1
+        });
+        let is_data = matches!(pending.operation, operation::READ | operation::WRITE);
+        let pieces = match is_data {
+            true => self.data_pieces(place, &pending),
+            false => vec![Piece { request: place, start: 0, length: pending.length }],
+        };
+        pending.pieces_left = pieces.len();
+        let crosses_end = is_data && pieces.len() > 1 && !self.fits(&pending);
+        self.requests[place] = Some(pending);
+        if crosses_end {
+            self.refuse(place);
+            return Ok(());
+        }
+        self.todo.extend(pieces);
+        self.push_out();
+        Ok(())
+    }
+
+    /// Cut where blocks end, as long as a slot's buffer at most.
+    fn data_pieces(&self, request: usize, pending: &Pending) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        loop {
+            let into_block = pending.offset.wrapping_add(start) % BLOCK_BYTES;
+            let length = (SLOT_BYTES as u64 - into_block).min(pending.length - start);
+            pieces.push(Piece { request, start, length });
+            start += length;
+            if start >= pending.length {
+                return pieces;
+            }
+        }
+    }
+
+    fn fits(&self, pending: &Pending) -> bool {
+        let end = pending.offset.checked_add(pending.length);
+        let size_bytes = self.connection.as_ref().map(|(link, _)| link.ring.size_bytes());
+        end.is_some_and(|end| size_bytes.is_none_or(|size_bytes| end <= size_bytes))
+    }
+
+    /// As the daemon refuses one entry: whole. It would do some of the pieces.
+    fn refuse(&mut self, place: usize) {
+        let pending = self.requests[place].as_mut().expect("it was just put there");
+        let is_write = pending.operation == operation::WRITE;
+        pending.errno = if is_write { libc::ENOSPC } else { libc::EINVAL };
+        self.end(place);
+    }
+
+    /// Looks for answers, and submits what waits for slots.
+    fn advance(&mut self) {
+        self.reap();
+        if self.connection.is_none() {
+            self.look_after_connection();
+        }
+        self.push_out();
+    }
+
+    fn reap(&mut self) {
+        let Some((_, lane)) = &mut self.connection else { return };
+        let mut ended = Vec::new();
+        for (index, place) in self.under_way.iter_mut().enumerate() {
+            let Some(piece) = *place else { continue };
+            let slot = Slot::at(index);
+            let Some(status) = lane.status(slot) else { continue };
+            *place = None;
+            let pending = self.requests[piece.request].as_mut().expect("a piece is under way");
+            if status != 0 {
+                pending.errno = i32::try_from(status).unwrap_or(libc::EIO);
+            } else if pending.operation == operation::READ {
+                pending.memory.get(lane, slot, piece);
+            }
+            lane.free_slot(slot);
+            pending.pieces_left -= 1;
+            if pending.pieces_left == 0 {
+                ended.push(piece.request);
+            }
+        }
+        ended.into_iter().for_each(|place| self.end(place));
+    }
+
+    fn push_out(&mut self) {
+        let Some((link, lane)) = &mut self.connection else { return };
+        let mut has_submitted = false;
+        while let Some(&piece) = self.todo.front() {
+            let Some(slot) = lane.take_slot() else { break };
+            self.todo.pop_front();
+            let pending = self.requests[piece.request].as_ref().expect("a piece waits");
+            if pending.operation == operation::WRITE {
+                pending.memory.put(lane, slot, piece);
+            }
+            let Pending { operation, flags, offset, .. } = *pending;
+            let offset = offset.wrapping_add(piece.start);
+            let entry = Entry { operation, flags, offset, length: piece.length, slot: 0 };
+            lane.submit(slot, entry);
+            self.under_way[slot.index()] = Some(piece);
+            has_submitted = true;
+        }
+        if has_submitted && lane.must_ring() {
+            link.ring_doorbell();
+        }
+    }
+
+    fn end(&mut self, place: usize) {
+        let pending = self.requests[place].take().expect("it has not ended before");
+        self.free.push(place);
+        let data = match pending.memory {
+            Memory::Owned(data) => data,
+            Memory::Callers(_) => Vec::new(),
+        };
+        let token = Token(pending.token);
+        self.ended.push_back(Completion { token, errno: pending.errno, data });
+    }
+
+    /// Notices that the daemon has gone, and looks for it now and then.
+    fn look_after_connection(&mut self) {
+        let now = Instant::now();
+        if let Some((link, _)) = &self.connection {
+            if link.is_alive() && link.is_ours() {
+                return;
+            }
+            // It may have answered before it went.
+            self.reap();
+            self.connection = None;
+            self.lost = Some((now, now));
+            let again = self.under_way.iter_mut().filter_map(Option::take);
+            for piece in again {
+                self.todo.push_front(piece);
+            }
+        }
+        let Some((since, last_attempt)) = self.lost else { return };
+        let is_first = since == last_attempt;
+        if !is_first && now.saturating_duration_since(last_attempt) < ATTEMPT_INTERVAL {
+            return;
+        }
+        self.lost = Some((since, now.max(since + Duration::from_nanos(1))));
+        let target = Target::VolumeId(self.origin.volume_id);
+        match Link::open(&self.origin.path, &target, 1) {
+            Ok(link) => {
+                let lane = ClientLane::new(Arc::clone(&link.ring), 0);
+                self.connection = Some((link, lane));
+                self.lost = None;
+            }
+            Err(LinkError::Absent(_))
+                if now.saturating_duration_since(since) < self.origin.patience => {}
+            Err(LinkError::Refused { errno, .. }) => self.give_up(errno),
+            Err(LinkError::Absent(_) | LinkError::Host(_)) => self.give_up(libc::EIO),
+        }
+    }
+
+    /// Ends everything: there is nobody to ask.
+    fn give_up(&mut self, errno: i32) {
+        self.todo.clear();
+        for place in 0..self.requests.len() {
+            if let Some(pending) = &mut self.requests[place] {
+                pending.errno = errno;
+                self.end(place);
+            }
+        }
+        // With the next request the daemon is looked for anew.
+        let now = Instant::now();
+        self.lost = Some((now, now));
+    }
+}
+
+impl Memory {
+    /// Copies what a piece is to write to its slot.
+    fn put(&self, lane: &ClientLane, slot: Slot, piece: Piece) {
+        let (start, length) = piece.bytes();
+        match self {
+            Self::Owned(data) => lane.copy_in(slot, 0, &data[start..start + length]),
+            Self::Callers(memory) => {
+                // SAFETY:
+                // - in bounds, alive, exclusive: pieces lie inside the request, for whose length
+                //   and time the caller of `submit_raw` vouches.
+                let from = unsafe { memory.add(start) };
+                // SAFETY:
+                // - in bounds, alive, exclusive, initialised: the caller of `submit_raw` vouches.
+                lane.copy_in(slot, 0, unsafe { std::slice::from_raw_parts(from, length) });
+            }
+        }
+    }
+
+    /// Copies what a piece has read from its slot.
+    fn get(&mut self, lane: &ClientLane, slot: Slot, piece: Piece) {
+        let (start, length) = piece.bytes();
+        match self {
+            Self::Owned(data) => lane.copy_out(slot, 0, &mut data[start..start + length]),
+            Self::Callers(memory) => {
+                // SAFETY:
+                // - in bounds, alive, exclusive: pieces lie inside the request, for whose length
+                //   and time the caller of `submit_raw` vouches.
+                let into = unsafe { memory.add(start) };
+                // SAFETY:
+                // - in bounds, alive, exclusive, initialised: the caller of `submit_raw` vouches.
+                lane.copy_out(slot, 0, unsafe { std::slice::from_raw_parts_mut(into, length) });
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn bytes(self) -> (usize, usize) {
+        let number = |value| usize::try_from(value).expect("addresses have 64 bits");
+        (number(self.start), number(self.length))
+    }
+}
+
+fn has_answer(lane: &ClientLane, under_way: &[Option<Piece>; SLOTS]) -> bool {
+    let used = under_way.iter().enumerate().filter(|(_, piece)| piece.is_some());
+    used.map(|(index, _)| Slot::at(index)).any(|slot| lane.status(slot).is_some())
+}
