@@ -139,13 +139,19 @@ impl DurableSet {
             Extent::And(names) if names.contains(&volume.name()) => true,
             Extent::Durable | Extent::And(_) => volume.durability() != Durability::Ram,
         };
+        // A snapshot has the class that its volume had then, which may have been none that counts.
+        let has_durable_volume = |copy: &Volume| {
+            let volume =
+                self.engine.volumes().into_iter().find(|it| Some(it.id()) == copy.origin_id());
+            volume.is_some_and(|volume| volume.durability() != Durability::Ram)
+        };
         if let Extent::And(names) = extent {
             for name in names {
                 self.engine.volume(name).map_err(DurableError::volume(ATTEMPT))?;
             }
         }
         let mut live = self.all_volumes();
-        live.retain(|volume| is_wanted(volume));
+        live.retain(|one| is_wanted(one) || one.is_snapshot() && has_durable_volume(one));
         let copies = self.engine.freeze(&live).map_err(DurableError::volume(ATTEMPT))?;
         Ok(FrozenVolumes { live, copies })
     }

@@ -331,6 +331,24 @@ fn damaged_memory_is_healed_from_the_image() {
 }
 
 #[test]
+fn a_snapshot_from_before_its_volume_was_durable_comes_back() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Ram);
+    volume.write(0, &noise(1)).expect("there is room");
+    let name = "early".parse().expect("a good name");
+    house.engine.create_snapshots(&["one"], &name, 1).expect("there is room");
+    house.set.set_durability("one", Durability::Journal).expect("it is there");
+    volume.write(0, &noise(2)).expect("there is room");
+    drop(volume);
+    house.save();
+    house.lose_memory();
+    let snapshots = house.volume("one").snapshot_list();
+    assert_eq!(snapshots.len(), 1);
+    assert!(read(&snapshots[0], 0) == Ok(noise(1)));
+    assert!(read(&house.volume("one"), 0) == Ok(noise(2)));
+}
+
+#[test]
 fn a_restored_snapshot_does_not_take_the_image_of_what_was_before() {
     let house = House::new();
     let volume = house.create("one", Durability::Image);

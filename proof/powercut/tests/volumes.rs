@@ -2,7 +2,11 @@
 //!
 //! Class `journal`: what was flushed is there; what was not flushed is old or new, block by block.
 //! Class `image`: the volumes are as they were at the instant of the last image, or of a later one.
-//! Both: volumes are made, renamed, resized and deleted as was last acknowledged, or later.
+//! Both: volumes are made, cloned, renamed, resized, deleted and put in other classes as was last
+//! acknowledged, or later; the ones of class `guaranteed` are guaranteed again, or it is said that
+//! there is not enough memory. Snapshots are those of the last image, or of a later one, with all
+//! that they hold, of the volumes that are there. Also after a restore from a snapshot a block is
+//! old or new until a flush has returned.
 //! `powercut` says what a disk may do.
 #![forbid(unsafe_code)]
 
@@ -13,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Loss};
 use support::{History, Site, Verdict, judge, judge_disk};
+use volume::CapacityClass;
 
 const DISK_BYTES: u64 = 64 << 20;
 const STEPS: usize = 70;
@@ -21,6 +26,10 @@ const STEPS: usize = 70;
 const LIVES: u64 = 3;
 
 const HISTORIES: u64 = 80;
+
+/// So many states are looked at by all histories together, at least.
+const STATES_MIN: u64 = 10_000;
+
 const HISTORIES_OF_LIARS: u64 = 40;
 const CUTS_A_LIFE: u64 = 40;
 
@@ -28,6 +37,10 @@ const CUTS_A_LIFE: u64 = 40;
 const CUT_AGAIN_ONE_IN: u64 = 8;
 
 static STATES: AtomicU64 = AtomicU64::new(0);
+
+/// Snapshots, and volumes of class `guaranteed`, that were compared after a recovery.
+static SNAPSHOTS: AtomicU64 = AtomicU64::new(0);
+static GUARANTEED: AtomicU64 = AtomicU64::new(0);
 
 /// Goal: no loss of power takes what was promised, also not one after another.
 /// Method: a random history; cuts anywhere in it, each recovered and judged, some of them cut again
@@ -45,9 +58,17 @@ fn what_was_flushed_survives_every_cut() {
             history = History::of(next, &observed, random.number());
         }
     });
-    let states = STATES.load(Relaxed);
-    eprintln!("measured: {states} power-cut states, of the histories of {seeds} seeds from 0 on");
-    assert!(states > 0, "no state was looked at");
+    let [states, snapshots, guaranteed] =
+        [&STATES, &SNAPSHOTS, &GUARANTEED].map(|count| count.load(Relaxed));
+    eprintln!(
+        "measured: {states} power-cut states with {snapshots} snapshots and {guaranteed} \
+         guaranteed volumes, of the histories of {seeds} seeds from 0 on"
+    );
+    // Whoever chose the seeds has chosen how many states there are.
+    if seeds == HISTORIES {
+        assert!(states >= STATES_MIN, "only {states} states were looked at");
+        assert!(snapshots > 0 && guaranteed > 0, "there was nothing to compare");
+    }
 }
 
 /// Returns the pool of the last state twice: as it was restored, and as it was looked at.
@@ -61,6 +82,7 @@ fn cut_often(history: &History, random: &mut Random) -> (Site, Site) {
         let (verdict, site) = judge(disk, truth, &cut);
         assert_eq!(verdict, Verdict::Recovered);
         let site = site.expect("it was recovered");
+        count_kinds(&site);
         if random.one_in(CUT_AGAIN_ONE_IN) {
             cut_recovery(&site.disk, history, &cut, random);
         }
@@ -69,6 +91,13 @@ fn cut_often(history: &History, random: &mut Random) -> (Site, Site) {
     let (cut, observed) = last.expect("there were cuts");
     let again = Site::recover(&disk.after(&cut).disk).expect("it was recovered before");
     (again, observed)
+}
+
+fn count_kinds(site: &Site) {
+    SNAPSHOTS.fetch_add(site.engine.snapshots().len() as u64, Relaxed);
+    let mut volumes = site.engine.volumes();
+    volumes.retain(|volume| volume.capacity_class() == CapacityClass::Guaranteed);
+    GUARANTEED.fetch_add(volumes.len() as u64, Relaxed);
 }
 
 /// Cuts a recovery: the next one finds the same.

@@ -6,13 +6,14 @@ use image::Unwatched;
 use model::{Contents, Random, Request, observe};
 use powercut::{Disk, Effect, Fault, Moment};
 use storage::StorageAction;
-use volume::{Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
 
+use crate::support::judge::snapshots_of;
 use crate::support::site::Site;
 use crate::support::truth::{Listed, Step, Table, Truth, VolumeTruth};
 
 const BLOCK_BYTES: u64 = 4096;
-const SLOTS: u64 = 4;
+pub(crate) const SLOTS: u64 = 4;
 
 /// In blocks. The last ends in a second leaf.
 const SIZES: [u64; 4] = [24, 64, 200, 560];
@@ -25,10 +26,10 @@ const BORDER: std::ops::Range<u64> = 500..530;
 pub(crate) struct History {
     pub(crate) site: Site,
     pub(crate) truth: Truth,
-    random: Random,
+    pub(crate) random: Random,
 }
 
-fn slot_name(slot: u64) -> String {
+pub(crate) fn slot_name(slot: u64) -> String {
     format!("volume-{slot}")
 }
 
@@ -62,6 +63,7 @@ impl History {
             history.truth.volumes.insert(volume.id(), truth);
             imaged.push(volume.id());
         }
+        history.truth.snapshots = snapshots_of(observed);
         history.note_table(step);
         history.truth.note_table_covered(step + 1, Moment(0));
         history.truth.note_image(step, Some(Moment(0)), imaged);
@@ -80,8 +82,9 @@ impl History {
 
     fn step(mut self) -> Self {
         match self.random.below(100) {
-            0..45 => self.request(),
-            45..68 => self.flush(),
+            0..40 => self.request(),
+            40..60 => self.flush(),
+            60..68 => self.copy(),
             68..72 => self.create(),
             72..81 => self.administrate(),
             81..85 => self.checkpoint(),
@@ -97,12 +100,12 @@ impl History {
         self
     }
 
-    fn begin_step(&mut self) -> Step {
+    pub(crate) fn begin_step(&mut self) -> Step {
         self.truth.begin_step(self.site.disk.now())
     }
 
     /// Some volume of any class, by name and id.
-    fn some_volume(&mut self) -> Option<(String, u64)> {
+    pub(crate) fn some_volume(&mut self) -> Option<(String, u64)> {
         let volumes = self.site.engine.volumes();
         let place = self.random.below(volumes.len().max(1) as u64);
         let volume = volumes.get(usize::try_from(place).expect("few"))?;
@@ -181,19 +184,37 @@ impl History {
             sector: block_device::SectorSize::Bytes4096,
             reduction: self.random.pick(&Reduction::ALL),
             durability,
+            capacity: self.random_capacity(),
             ..VolumeSpec::new(name_of(&name), size_bytes)
         };
         let step = self.begin_step();
-        let volume = self.site.engine.create_volume(spec).expect("the name is free");
+        let is_guaranteed = spec.capacity == CapacityClass::Guaranteed;
+        let volume = match self.site.engine.create_volume(spec) {
+            Ok(volume) => volume,
+            // It does not fit: nothing has changed.
+            Err(_) if is_guaranteed => return,
+            Err(error) => panic!("the name is free: {error}"),
+        };
         self.truth.volumes.insert(volume.id(), VolumeTruth::new(size_bytes));
         self.changed_table(step);
+    }
+
+    fn random_capacity(&mut self) -> CapacityClass {
+        match self.random.one_in(4) {
+            true => CapacityClass::Guaranteed,
+            false => CapacityClass::Thin,
+        }
     }
 
     /// Changes a volume as a whole.
     fn administrate(&mut self) {
         let Some((name, id)) = self.some_volume() else { return };
+        let change = self.random.below(10);
+        if change < 2 {
+            self.delete_snapshots_of(id);
+        }
         let step = self.begin_step();
-        match self.random.below(8) {
+        match change {
             0..2 => self.site.engine.delete_volume(&name).expect("it is there"),
             2..4 => {
                 let to = slot_name(self.random.below(SLOTS));
@@ -202,6 +223,7 @@ impl History {
             }
             4..6 => self.resize(step, &name, id),
             6 => self.set_durability(step, &name, id),
+            7..9 => self.set_capacity(&name),
             _ => {
                 let reduction = self.random.pick(&Reduction::ALL);
                 self.site.engine.set_reduction(&name, reduction).expect("it is there");
@@ -212,7 +234,12 @@ impl History {
 
     fn resize(&mut self, step: Step, name: &str, id: u64) {
         let size_bytes = self.random.pick(&SIZES) * BLOCK_BYTES;
+        let volume = self.site.engine.volume(name).expect("it was just seen");
         let resized = self.site.engine.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
+        if resized.is_err() && volume.capacity_class() == CapacityClass::Guaranteed {
+            // It does not fit: nothing has changed.
+            return;
+        }
         resized.expect("the size is possible");
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.now.resize(size_bytes);
@@ -227,6 +254,7 @@ impl History {
         let was = volume.durability();
         let to = self.random.pick(&Durability::ALL);
         self.site.engine.set_durability(name, to).expect("it is there");
+        self.note_class(step, id, to);
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.is_unchanged &= was == to;
         if was == Durability::Ram && to != was {
@@ -236,7 +264,7 @@ impl History {
     }
 
     /// Most administrators wait until a change is durable.
-    fn changed_table(&mut self, step: Step) {
+    pub(crate) fn changed_table(&mut self, step: Step) {
         self.note_table(step);
         if self.random.one_in(4) {
             return;
@@ -258,6 +286,7 @@ impl History {
                     size_bytes: volume.geometry().size_bytes,
                     reduction: reduction.expect("all are listed"),
                     durability: volume.durability(),
+                    capacity: volume.capacity_class(),
                 };
                 (volume.id(), listed)
             })
@@ -331,6 +360,6 @@ impl History {
     }
 }
 
-fn name_of(name: &str) -> VolumeName {
+pub(crate) fn name_of(name: &str) -> VolumeName {
     name.parse().expect("a good name")
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange, ExtentKind};
 use model::observe;
 use powercut::{Cut, Disk, Loss, Moment};
-use volume::{Durability, Reduction, Volume};
+use volume::{CapacityClass, Durability, Reduction, Volume};
 
 use crate::support::site::Site;
-use crate::support::truth::{Listed, Step, Table, Truth, Value};
+use crate::support::truth::{
+    Listed, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
+};
 
 /// What is asked of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,7 @@ pub(crate) fn judge_disk(after: &Disk, truth: &Truth, cut: &Cut) -> (Verdict, Op
     for volume in site.engine.volumes() {
         check_volume(truth, cut, rule, &volume);
     }
+    check_snapshots(truth, cut, rule, &site, &found);
     if rule == Rule::Kept {
         check_instant(truth, cut, &site);
     }
@@ -60,7 +63,12 @@ fn table_of(site: &Site) -> Table {
         let reduction = reduction.expect("all are listed");
         let size_bytes = volume.geometry().size_bytes;
         let (name, durability) = (volume.name(), volume.durability());
-        (volume.id(), Listed { name, size_bytes, reduction, durability })
+        let capacity = match site.guarantees_lost.contains(&name) {
+            // It was guaranteed, does not fit any more, and that was said.
+            true => CapacityClass::Guaranteed,
+            false => volume.capacity_class(),
+        };
+        (volume.id(), Listed { name, size_bytes, reduction, durability, capacity })
     });
     listed.collect()
 }
@@ -89,6 +97,83 @@ fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -
     };
     found.iter().all(|(id, listed)| table.get(id) == Some(listed))
         && table.iter().all(|(id, listed)| found.contains_key(id) || may_be_missing(id, listed))
+}
+
+/// All snapshots that there are, with all that they hold.
+pub(crate) fn snapshots_of(site: &Site) -> Snapshots {
+    let snapshots = site.engine.snapshots().into_iter();
+    snapshots.map(|snapshot| (key_of(&snapshot), held_by(&snapshot))).collect()
+}
+
+fn key_of(snapshot: &Volume) -> (u64, String) {
+    (snapshot.origin_id().expect("a snapshot is of a volume"), snapshot.snapshot_name())
+}
+
+fn held_by(snapshot: &Volume) -> SnapshotTruth {
+    let size_bytes = snapshot.geometry().size_bytes;
+    let blocks = blocks_that_hold(snapshot).into_iter();
+    let blocks = blocks.filter_map(|block| Some((block, Arc::new(observe(snapshot, block)?))));
+    SnapshotTruth { size_bytes, blocks: Arc::new(blocks.collect()) }
+}
+
+/// The snapshots are those of one image, of all volumes that there are still.
+fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, site: &Site, volumes: &Table) {
+    if rule == Rule::NeverWrong {
+        return site.engine.snapshots().iter().for_each(|it| check_past_snapshot(truth, cut, it));
+    }
+    let found = snapshots_of(site);
+    let mut possible = truth.possible_snapshots(cut.moment);
+    possible.iter_mut().for_each(|all| all.retain(|one| volumes.contains_key(&one.key.0)));
+    let is_of = |all: &Vec<PossibleSnapshot<'_>>| {
+        let is_expected = |key| all.iter().any(|one| one.key == key);
+        found.keys().all(is_expected)
+            && all.iter().all(|one| match found.get(one.key) {
+                Some(snapshot) => snapshot == one.truth,
+                None => one.may_be_missing,
+            })
+    };
+    assert!(
+        possible.iter().any(is_of),
+        "{cut:?}: the snapshots {:?} differ from those of each image that may be the newest: {:?}",
+        found.keys().collect::<Vec<_>>(),
+        possible.iter().map(|all| differences(&found, all)).collect::<Vec<_>>()
+    );
+}
+
+/// In words, for a failure.
+fn differences(found: &Snapshots, all: &[PossibleSnapshot<'_>]) -> Vec<String> {
+    let of_one = |one: &PossibleSnapshot<'_>| {
+        let Some(found) = found.get(one.key) else { return format!("{:?} is missing", one.key) };
+        let blocks: BTreeSet<_> = found.blocks.keys().chain(one.truth.blocks.keys()).collect();
+        let differing: Vec<_> = blocks
+            .into_iter()
+            .map(|block| (block, found.blocks.get(block), one.truth.blocks.get(block)))
+            .filter(|(_, found, expected)| found != expected)
+            .map(|(block, found, expected)| {
+                let [found, expected] = [found, expected].map(|it| describe(&it.cloned()));
+                format!("{block}: {found} instead of {expected}")
+            })
+            .collect();
+        let sizes = (found.size_bytes, one.truth.size_bytes);
+        format!("{:?}, {sizes:?} bytes, differs in {differing:?}", one.key)
+    };
+    all.iter().map(of_one).collect()
+}
+
+/// What can be read of a snapshot is of one that there was.
+fn check_past_snapshot(truth: &Truth, cut: &Cut, snapshot: &Volume) {
+    let key = key_of(snapshot);
+    let readable = |block: &u64| is_readable(snapshot, *block);
+    let blocks: Vec<u64> = blocks_that_hold(snapshot).into_iter().filter(readable).collect();
+    let is_of = |past: &SnapshotTruth| {
+        past.size_bytes == snapshot.geometry().size_bytes
+            && blocks.iter().all(|block| {
+                let found: Value = observe(snapshot, *block).map(Arc::new);
+                found.as_ref() == past.blocks.get(block)
+            })
+    };
+    let mut past = truth.past_snapshots(cut.moment).filter(|(of, _)| **of == key);
+    assert!(past.any(|(_, past)| is_of(past)), "{cut:?}: the snapshot {key:?} is none of before");
 }
 
 /// Volumes of class `image` are as they were at the one instant of an image.
@@ -149,7 +234,13 @@ fn blocks_of(truth: &Truth, volume: &Volume) -> BTreeSet<u64> {
     let size_bytes = volume.geometry().size_bytes;
     let mut blocks: BTreeSet<u64> = truth.volumes[&volume.id()].known_blocks().collect();
     blocks.retain(|block| block * 4096 < size_bytes);
-    let range = ByteRange::new(0, size_bytes);
+    blocks.extend(blocks_that_hold(volume));
+    blocks
+}
+
+fn blocks_that_hold(volume: &Volume) -> BTreeSet<u64> {
+    let mut blocks = BTreeSet::new();
+    let range = ByteRange::new(0, volume.geometry().size_bytes);
     for extent in volume.extents(range, usize::MAX).expect("the extents are listed") {
         if extent.kind != ExtentKind::Hole {
             let end = extent.range.start + extent.range.length;

@@ -1,5 +1,6 @@
 //! Pools with journal and images on a simulated disk, random histories of them, and their judge.
 
+mod copies;
 mod history;
 mod judge;
 mod site;

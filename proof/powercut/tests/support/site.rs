@@ -11,7 +11,7 @@ use region::{Region, RegionSpec};
 use tempfile::TempDir;
 use volume::{Engine, EngineOptions};
 
-const POOL_BYTES: u64 = 4 << 20;
+const POOL_BYTES: u64 = 8 << 20;
 
 /// Small, so that segments end and checkpoints are due.
 const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
@@ -34,6 +34,8 @@ pub(crate) struct Site {
     pub(crate) disk: Disk,
     pub(crate) engine: Arc<Engine>,
     pub(crate) set: DurableSet,
+    /// Volumes that were guaranteed before, and for which there is not enough memory any more.
+    pub(crate) guarantees_lost: Vec<String>,
     memory: Memory,
 }
 
@@ -61,13 +63,16 @@ impl Site {
 
     /// A pool whose memory is lost, restored from what the disk has.
     pub(crate) fn recover(disk: &Disk) -> Result<Self, DurableError> {
-        let (site, _) = Self::serve(disk, Memory::new())?;
+        let (mut site, opened) = Self::serve(disk, Memory::new())?;
+        if let Opened::Restored { guarantees_lost, .. } = opened {
+            site.guarantees_lost = guarantees_lost.into_iter().map(|(name, _)| name).collect();
+        }
         Ok(site)
     }
 
     /// The daemon is killed and started again: the memory is as it was.
     pub(crate) fn restart(self) -> Self {
-        let Self { disk, engine, set, memory } = self;
+        let Self { disk, engine, set, memory, .. } = self;
         drop(set);
         drop(Arc::into_inner(engine).expect("nobody else has the pool"));
         let (site, opened) = Self::serve(&disk, memory).expect("the disk works");
@@ -88,6 +93,7 @@ impl Site {
             fresh_id: *b"power-cut proof!",
         };
         let (set, opening) = DurableSet::open(&engine, spec)?;
-        Ok((Self { disk: disk.clone(), engine, set, memory }, opening.how))
+        let (disk, guarantees_lost) = (disk.clone(), Vec::new());
+        Ok((Self { disk, engine, set, guarantees_lost, memory }, opening.how))
     }
 }

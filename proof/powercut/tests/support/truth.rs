@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use block_device::SectorSize;
+use block_device::{BlockDevice, SectorSize};
 use model::{Block, ModelVolume};
 use powercut::Moment;
-use volume::Durability;
+use volume::{CapacityClass, Durability};
 
 /// What a block holds; `None` for a hole.
 pub(crate) type Value = Option<Arc<Block>>;
@@ -24,6 +24,7 @@ pub(crate) struct Listed {
     pub(crate) size_bytes: u64,
     pub(crate) reduction: usize,
     pub(crate) durability: Durability,
+    pub(crate) capacity: CapacityClass,
 }
 
 /// The volumes of class `journal` and `image`, by id.
@@ -36,6 +37,19 @@ struct Covered {
     since: Moment,
 }
 
+/// What blocks hold, without holes.
+pub(crate) type Contents = BTreeMap<u64, Arc<Block>>;
+
+/// A snapshot, which never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotTruth {
+    pub(crate) size_bytes: u64,
+    pub(crate) blocks: Arc<Contents>,
+}
+
+/// Snapshots by the id of their volume and their own name.
+pub(crate) type Snapshots = BTreeMap<(u64, String), SnapshotTruth>;
+
 /// Everything that is known of one volume's contents.
 pub(crate) struct VolumeTruth {
     pub(crate) now: ModelVolume,
@@ -43,6 +57,8 @@ pub(crate) struct VolumeTruth {
     covered: Vec<Covered>,
     /// The volume has been of one class and size from the first.
     pub(crate) is_unchanged: bool,
+    /// The steps at which it became one of class `ram`.
+    pub(crate) was_ram: Vec<Step>,
 }
 
 /// An image that was saved, or that a failed save may have left.
@@ -52,6 +68,7 @@ struct Imaged {
     /// When it was acknowledged.
     since: Option<Moment>,
     volumes: Vec<u64>,
+    snapshots: Snapshots,
 }
 
 #[derive(Default)]
@@ -62,12 +79,27 @@ pub(crate) struct Truth {
     tables_covered: Vec<Covered>,
     images: Vec<Imaged>,
     pub(crate) volumes: BTreeMap<u64, VolumeTruth>,
+    /// Those that there are now.
+    pub(crate) snapshots: Snapshots,
+}
+
+impl SnapshotTruth {
+    pub(crate) fn of(volume: &ModelVolume) -> Self {
+        let contents = |block| Some((block, Arc::new(volume.block(block)?)));
+        let blocks = volume.written_blocks().into_iter().filter_map(contents).collect();
+        Self { size_bytes: volume.geometry().size_bytes, blocks: Arc::new(blocks) }
+    }
 }
 
 impl VolumeTruth {
     pub(crate) fn new(size_bytes: u64) -> Self {
         let now = ModelVolume::new(size_bytes, SectorSize::Bytes4096);
-        Self { now, blocks: BTreeMap::new(), covered: Vec::new(), is_unchanged: true }
+        let (blocks, covered, was_ram) = Default::default();
+        Self { now, blocks, covered, is_unchanged: true, was_ram }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.now.geometry().size_bytes
     }
 
     /// Takes over what the block holds now, as the effect of `step`.
@@ -123,24 +155,62 @@ impl Truth {
 
     /// An image was saved, or might have been: of these volumes, as they were before the step.
     pub(crate) fn note_image(&mut self, step: Step, since: Option<Moment>, volumes: Vec<u64>) {
-        self.images.push(Imaged { step, since, volumes });
+        let mut snapshots = self.snapshots.clone();
+        snapshots.retain(|(volume, _), _| volumes.contains(volume));
+        self.images.push(Imaged { step, since, volumes, snapshots });
     }
 
     /// The images that a pool may be restored from after a cut: the last that was acknowledged,
     /// and those that were begun later. Each with the step behind its last.
     pub(crate) fn possible_images(&self, moment: Moment) -> Vec<Step> {
+        self.images_that_may_be_newest(moment).iter().map(|image| image.step).collect()
+    }
+
+    fn images_that_may_be_newest(&self, moment: Moment) -> &[Imaged] {
+        let begun = self.begun_images(moment);
+        let from = begun.iter().rposition(|image| image.is_there(moment)).unwrap_or(0);
+        &begun[from..]
+    }
+
+    fn begun_images(&self, moment: Moment) -> &[Imaged] {
         let last = self.last_step(moment);
-        let begun = self.images.iter().take_while(|image| image.step <= last);
-        let begun: Vec<&Imaged> = begun.collect();
-        let acknowledged = |image: &&Imaged| image.since.is_some_and(|since| since <= moment);
-        let from = begun.iter().rposition(acknowledged).unwrap_or(0);
-        begun[from..].iter().map(|image| image.step).collect()
+        &self.images[..self.images.partition_point(|image| image.step <= last)]
+    }
+
+    /// The snapshots that may be found after a cut, each time all of them: those of an image. With
+    /// each of them whether it may be missing, because nothing was promised of its volume since.
+    pub(crate) fn possible_snapshots(&self, moment: Moment) -> Vec<Vec<PossibleSnapshot<'_>>> {
+        let newest = self.images_that_may_be_newest(moment);
+        let last = self.last_step(moment);
+        let mut possible: Vec<_> = newest
+            .iter()
+            .map(|image| {
+                let all = image.snapshots.iter().map(|(key, truth)| {
+                    let was_ram = &self.volumes[&key.0].was_ram;
+                    let may_be_missing =
+                        was_ram.iter().any(|step| (image.step..=last).contains(step));
+                    PossibleSnapshot { key, truth, may_be_missing }
+                });
+                all.collect()
+            })
+            .collect();
+        if newest.first().is_none_or(|image| !image.is_there(moment)) {
+            possible.push(Vec::new());
+        }
+        possible
+    }
+
+    /// Every snapshot that some image has had.
+    pub(crate) fn past_snapshots(
+        &self,
+        moment: Moment,
+    ) -> impl Iterator<Item = (&(u64, String), &SnapshotTruth)> {
+        self.begun_images(moment).iter().flat_map(|image| &image.snapshots)
     }
 
     /// Whether some acknowledged image has the volume.
     pub(crate) fn is_imaged(&self, id: u64, moment: Moment) -> bool {
-        let is_acknowledged = |image: &&Imaged| image.since.is_some_and(|since| since <= moment);
-        let last = self.images.iter().rfind(is_acknowledged);
+        let last = self.images.iter().rfind(|image| image.is_there(moment));
         last.is_some_and(|image| image.volumes.contains(&id))
     }
 
@@ -179,6 +249,21 @@ impl Truth {
     /// Everything that a block ever held by `moment`.
     pub(crate) fn past_values(&self, id: u64, block: u64, moment: Moment) -> Vec<Value> {
         self.volumes[&id].possible(block, 0, self.last_step(moment))
+    }
+}
+
+/// A snapshot that may be found.
+#[derive(Debug)]
+pub(crate) struct PossibleSnapshot<'truth> {
+    pub(crate) key: &'truth (u64, String),
+    pub(crate) truth: &'truth SnapshotTruth,
+    pub(crate) may_be_missing: bool,
+}
+
+impl Imaged {
+    /// Whether it was acknowledged by then.
+    fn is_there(&self, moment: Moment) -> bool {
+        self.since.is_some_and(|since| since <= moment)
     }
 }
 
