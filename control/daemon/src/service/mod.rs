@@ -32,6 +32,7 @@ use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::service::usages::UsageCache;
 use crate::tasks::Tasks;
+use crate::volume_users::VolumeUsers;
 
 pub(crate) use status::Metrics;
 
@@ -46,6 +47,7 @@ pub(crate) struct Parts {
     pub(crate) durable: Arc<Durable>,
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,
+    pub(crate) users: Arc<VolumeUsers>,
     pub(crate) devices: Devices,
     pub(crate) attachments: AttachmentList,
     pub(crate) cpu_latency: CpuLatency,
@@ -86,6 +88,7 @@ pub(crate) struct Service {
     durable: Arc<Durable>,
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
+    users: Arc<VolumeUsers>,
     devices: Devices,
     attachments: Mutex<AttachmentList>,
     cpu_latency: CpuLatency,
@@ -108,6 +111,7 @@ impl Service {
             durable: parts.durable,
             nbd: parts.nbd,
             ring: parts.ring,
+            users: parts.users,
             devices: parts.devices,
             attachments: Mutex::new(parts.attachments),
             cpu_latency: parts.cpu_latency,

@@ -23,6 +23,7 @@ use crate::http::routes;
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::tasks::Tasks;
+use crate::volume_users::VolumeUsers;
 
 const POOL_BYTES: u64 = 64 << 20;
 const CAPACITY_BYTES: u64 = 128 << 20;
@@ -59,9 +60,11 @@ impl House {
         let nbd = NbdConfig { socket: dir.path().join("nbd.sock"), tcp: None, tls: None };
         let permits = Arc::new(waiting::SpinPermits::new(0));
         let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), Arc::clone(&permits));
+        let users = Arc::new(VolumeUsers::read(dir.path())?);
         let ring = RingParts {
             catalog: Arc::clone(&catalog),
             rule: AccessRule::of_this_host(),
+            users: Arc::clone(&users),
             spin_permits: permits,
             devices: None,
         };
@@ -89,6 +92,7 @@ impl House {
             durable,
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
+            users,
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
                 mount_point: "/mnt".to_owned(),
