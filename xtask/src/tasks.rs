@@ -22,8 +22,13 @@ const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 const COUNTS_IN_SOAK: &[(&str, &str)] = &[("MEMLANE_KILLS", "10000"), ("MEMLANE_CUTS", "20")];
 
 /// The suites of the long runs.
-const SOAK_SUITES: &[&str] =
-    &["system/kill_storm", "system/copy_storm", "system/command_storm", "guest/power_cut"];
+const SOAK_SUITES: &[&str] = &[
+    "system/kill_storm",
+    "system/copy_storm",
+    "system/command_storm",
+    "system/disk_kills",
+    "guest/power_cut",
+];
 
 /// The program that measures.
 const BENCH: &str = "memlane-bench";

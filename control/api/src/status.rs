@@ -79,6 +79,18 @@ pub struct ExportsStatus {
     pub ring: RingStatus,
     #[schema(required)]
     pub fuse: Option<FuseStatus>,
+    pub vhost_user: VhostUserStatus,
+}
+
+/// The disks of virtual machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VhostUserStatus {
+    /// The folder of the sockets.
+    pub folder: String,
+    /// Volumes that are exported.
+    pub exports: u64,
+    /// Of them: those that a machine uses now.
+    pub connected: u64,
 }
 
 /// The NBD server.

@@ -127,7 +127,7 @@ fn store(path: &Path, entries: &BTreeMap<u64, Entry>) -> io::Result<()> {
 }
 
 /// Gives the file at `path` new contents so that after a loss of power it has the old or the new.
-fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
     let mut file = File::create(&temporary)?;
     file.write_all(contents)?;

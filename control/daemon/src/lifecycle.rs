@@ -18,7 +18,10 @@ use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
-use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts};
+use crate::export_list::ExportList;
+use crate::exports::{
+    Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts, VhostUserExports,
+};
 use crate::forecast::Filling;
 use crate::http::{self, AccessRule};
 use crate::maintenance::{self, PoolWatch};
@@ -69,6 +72,7 @@ struct Daemon {
     upkeep: Upkeep,
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
+    vhost_user: Arc<VhostUserExports>,
     fuse: Option<Arc<FuseDevices>>,
     service: Arc<Service>,
     rule: AccessRule,
@@ -77,6 +81,7 @@ struct Daemon {
 impl Daemon {
     fn start(config: &Config) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
+        let exports = ExportList::read(&config.state_dir)?;
         let engine = Arc::new(pool::open(config)?);
         let events = Arc::<EventLog>::default();
         let filling = Arc::<Filling>::default();
@@ -98,6 +103,9 @@ impl Daemon {
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let nbd = start_nbd(config, &catalog, &permits, &rule)?;
+        let folder = config.run_dir.join("vhost");
+        let vhost_user = VhostUserExports::new(folder, rule.clone(), Arc::clone(&permits))?;
+        let vhost_user = Arc::new(vhost_user);
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ring = start_ring(config, &catalog, &permits, (&rule, &devices))?;
         let held = fuse.clone();
@@ -114,13 +122,28 @@ impl Daemon {
             durable: Arc::clone(&durable),
             nbd: nbd.clone(),
             ring: Arc::clone(&ring),
+            vhost_user: Arc::clone(&vhost_user),
             devices,
             attachments,
+            exports,
             cpu_latency,
             pool_path: config.pool.path.clone(),
         }));
+        service.restore_exports();
         service.restore_attachments();
-        Ok(Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, fuse, service, rule })
+        Ok(Self {
+            engine,
+            durable,
+            keeper,
+            scrubber,
+            upkeep,
+            nbd,
+            ring,
+            vhost_user,
+            fuse,
+            service,
+            rule,
+        })
     }
 
     /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
@@ -154,7 +177,8 @@ impl Daemon {
 
     /// Ends the exports, saves an image, and closes the pool.
     fn stop(self) {
-        let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, fuse, service, .. } = self;
+        let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, vhost_user, .. } = self;
+        let (fuse, service) = (self.fuse, self.service);
         drop((keeper, scrubber));
         service.tasks.close(OPERATIONS_TIME_MAX);
         durable.before_exports_stop();
@@ -163,6 +187,8 @@ impl Daemon {
         }
         ring.stop(RING_TIME_MAX);
         drop(ring);
+        vhost_user.stop();
+        drop(vhost_user);
         drop(upkeep);
         drop(service);
         if let Some(fuse) = fuse {

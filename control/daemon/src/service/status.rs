@@ -2,12 +2,12 @@
 
 use api::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, Pool, PoolStatus, RecoveryState,
-    Status, Warning,
+    Status, VhostUserStatus, Warning,
 };
 use fuse::Traffic;
 use volume::Recovery;
 
-use crate::exports::{NbdCounts, RingCounts};
+use crate::exports::{NbdCounts, RingCounts, VhostUserCounts};
 use crate::service::volumes::ratio;
 use crate::service::{CpuLatency, Devices, Service};
 
@@ -18,6 +18,7 @@ pub(crate) struct Metrics {
     /// `None`: NBD is off.
     pub(crate) nbd: Option<NbdCounts>,
     pub(crate) ring: RingCounts,
+    pub(crate) vhost_user: VhostUserCounts,
     /// `None`: kernel block devices are off.
     pub(crate) devices: Option<Traffic>,
     /// Map entries that named pages which were not there.
@@ -57,6 +58,7 @@ impl Service {
             volumes: self.list_volumes(),
             nbd: self.nbd.as_ref().map(|nbd| nbd.counts()),
             ring: self.ring.counts(),
+            vhost_user: self.vhost_user.counts(),
             devices: match &self.devices {
                 Devices::On { devices, .. } => Some(devices.traffic()),
                 Devices::Off { .. } => None,
@@ -96,6 +98,11 @@ impl Service {
                     Some(FuseStatus { mount_point: mount_point.clone() })
                 }
                 Devices::Off { .. } => None,
+            },
+            vhost_user: VhostUserStatus {
+                folder: self.vhost_user.folder(),
+                exports: self.export_list().len() as u64,
+                connected: self.vhost_user.counts().connected,
             },
         }
     }
@@ -151,6 +158,13 @@ impl Service {
                 entry.name
             );
             warning("attachment_failed", message)
+        }));
+        warnings.extend(self.failed_exports().into_iter().map(|name| {
+            let message = format!(
+                "the volume {name:?} could not be exported again; the log says why. Delete its \
+                 export and make it anew once the cause is gone"
+            );
+            warning("export_failed", message)
         }));
         warnings
     }

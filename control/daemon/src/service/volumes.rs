@@ -188,6 +188,7 @@ impl Service {
             .map_err(|error| refusals::of_volume(&error))?;
         tracing::info!(volume = name, size_bytes, "volume resized");
         self.ring.resized(volume);
+        self.vhost_user.resized(volume.id());
         if let Devices::On { devices, .. } = &self.devices {
             devices.resized(volume).map_err(|failure| {
                 refusals::of_device("tell the kernel the new size of", &name, &failure)
@@ -201,6 +202,8 @@ impl Service {
         let snapshots = volume.snapshot_list();
         let user = self.nbd_user_of(volume);
         let user = user.or_else(|| snapshots.iter().find_map(|it| self.nbd_user_of(it)));
+        let user = user.or_else(|| self.export_user_of(volume));
+        let user = user.or_else(|| snapshots.iter().find_map(|it| self.export_user_of(it)));
         if let Some(user) = user {
             let detail = format!("the volume {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail).in_field("name"));
@@ -232,7 +235,8 @@ impl Service {
             let device = entry.device.as_deref().unwrap_or("a device that failed");
             return Some(format!("it is attached as {device}; detach it first"));
         }
-        self.nbd_user_of(volume).or_else(|| self.ring_user_of(volume))
+        let user = self.export_user_of(volume).or_else(|| self.nbd_user_of(volume));
+        user.or_else(|| self.ring_user_of(volume))
     }
 
     fn ring_user_of(&self, volume: &Volume) -> Option<String> {

@@ -17,9 +17,11 @@ use crate::attachments::AttachmentList;
 use crate::config::{ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
-use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport, RingExport, RingParts};
-use crate::http::AccessRule;
-use crate::http::routes;
+use crate::export_list::ExportList;
+use crate::exports::{
+    Catalog, DeviceFailure, KernelDevices, NbdExport, RingExport, RingParts, VhostUserExports,
+};
+use crate::http::{AccessRule, routes};
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::tasks::Tasks;
@@ -62,10 +64,12 @@ impl House {
         let ring = RingParts {
             catalog: Arc::clone(&catalog),
             rule: AccessRule::of_this_host(),
-            spin_permits: permits,
+            spin_permits: Arc::clone(&permits),
             devices: None,
         };
         let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
+        let rule = AccessRule::of_this_host();
+        let vhost_user = VhostUserExports::new(dir.path().join("vhost"), rule, permits)?;
         let devices = Arc::new(PretendedDevices::default());
         let events = Arc::<EventLog>::default();
         let durable = Durable::start(durable::Parts {
@@ -89,11 +93,13 @@ impl House {
             durable,
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
+            vhost_user: Arc::new(vhost_user),
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
                 mount_point: "/mnt".to_owned(),
             },
             attachments: AttachmentList::read(dir.path()).expect("an empty list"),
+            exports: ExportList::read(dir.path()).expect("an empty list"),
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
         }));
