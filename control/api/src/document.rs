@@ -96,6 +96,7 @@ fn schemas() -> ComponentsBuilder {
         with::<status::RingStatus>,
         with::<status::FuseStatus>,
         with::<status::VhostUserStatus>,
+        with::<status::UblkStatus>,
         with::<status::Warning>,
         with::<status::RecoveryState>,
         with::<Problem>,

@@ -49,7 +49,7 @@ pub use size::{ByteSize, SizeError};
 pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
 pub use status::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, NbdStatus, PoolStatus,
-    RecoveryState, RingStatus, Status, VhostUserStatus, Warning,
+    RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,
 };
 pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch};

@@ -79,6 +79,9 @@ pub struct ExportsStatus {
     pub ring: RingStatus,
     #[schema(required)]
     pub fuse: Option<FuseStatus>,
+    /// Null also where this host's kernel has no ublk.
+    #[schema(required)]
+    pub ublk: Option<UblkStatus>,
     pub vhost_user: VhostUserStatus,
 }
 
@@ -116,6 +119,12 @@ pub struct RingStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FuseStatus {
     pub mount_point: String,
+}
+
+/// The devices of the kernel's ublk driver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UblkStatus {
+    pub device_count: u64,
 }
 
 /// How quickly this host's idle cores wake, as far as the daemon has a say in it.

@@ -20,7 +20,8 @@ use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
-    Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts, VhostUserExports,
+    Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts, UblkDevices,
+    VhostUserExports,
 };
 use crate::forecast::Filling;
 use crate::http::{self, AccessRule};
@@ -74,6 +75,7 @@ struct Daemon {
     ring: Arc<RingExport>,
     vhost_user: Arc<VhostUserExports>,
     fuse: Option<Arc<FuseDevices>>,
+    ublk: Option<Arc<UblkDevices>>,
     service: Arc<Service>,
     rule: AccessRule,
 }
@@ -107,7 +109,8 @@ impl Daemon {
         let vhost_user = VhostUserExports::new(folder, rule.clone(), Arc::clone(&permits))?;
         let vhost_user = Arc::new(vhost_user);
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
-        let ring = start_ring(config, &catalog, &permits, (&rule, &devices))?;
+        let ublk = start_ublk(config, &catalog, &permits);
+        let ring = start_ring(config, &catalog, &permits, (&rule, &devices, &ublk))?;
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
         let upkeep =
@@ -124,6 +127,7 @@ impl Daemon {
             ring: Arc::clone(&ring),
             vhost_user: Arc::clone(&vhost_user),
             devices,
+            ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,
             exports,
             cpu_latency,
@@ -141,6 +145,7 @@ impl Daemon {
             ring,
             vhost_user,
             fuse,
+            ublk,
             service,
             rule,
         })
@@ -178,7 +183,7 @@ impl Daemon {
     /// Ends the exports, saves an image, and closes the pool.
     fn stop(self) {
         let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, vhost_user, .. } = self;
-        let (fuse, service) = (self.fuse, self.service);
+        let (fuse, ublk, service) = (self.fuse, self.ublk, self.service);
         drop((keeper, scrubber));
         service.tasks.close(OPERATIONS_TIME_MAX);
         durable.before_exports_stop();
@@ -193,6 +198,9 @@ impl Daemon {
         drop(service);
         if let Some(fuse) = fuse {
             fuse.stop();
+        }
+        if let Some(ublk) = ublk {
+            ublk.stop();
         }
         durable.stop(notify::extend_timeout);
         drop(durable);
@@ -248,7 +256,7 @@ fn start_ring(
     config: &Config,
     catalog: &Arc<Catalog>,
     permits: &Arc<SpinPermits>,
-    (rule, devices): (&AccessRule, &Devices),
+    (rule, devices, ublk): (&AccessRule, &Devices, &Option<Arc<UblkDevices>>),
 ) -> anyhow::Result<Arc<RingExport>> {
     let devices = match devices {
         Devices::On { devices, mount_point } => {
@@ -261,6 +269,7 @@ fn start_ring(
         rule: rule.clone(),
         spin_permits: Arc::clone(permits),
         devices,
+        ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
     };
     Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
 }
@@ -288,6 +297,17 @@ fn start_fuse(
             (None, Devices::Off { reason })
         }
     }
+}
+
+/// A host without the driver is served all the same, also when it is loaded later.
+fn start_ublk(
+    config: &Config,
+    catalog: &Arc<Catalog>,
+    permits: &Arc<SpinPermits>,
+) -> Option<Arc<UblkDevices>> {
+    config.fuse.as_ref()?;
+    let registry = config.state_dir.join("ublk.json");
+    Some(Arc::new(UblkDevices::start(registry, Arc::clone(catalog), Arc::clone(permits))))
 }
 
 fn remove_socket(socket: &Path) {

@@ -22,6 +22,7 @@ pub(super) fn text(status: &Status) -> String {
     );
     let devices = status.exports.fuse.as_ref();
     let disks = &status.exports.vhost_user;
+    let ublk = status.exports.ublk.as_ref();
     let mut text = lines(&[
         ("daemon", format!("{}, pid {}", status.version, status.pid)),
         ("up", format!("{} s, run {}", status.uptime_seconds, status.run_epoch)),
@@ -48,6 +49,10 @@ pub(super) fn text(status: &Status) -> String {
         (
             "machines' disks",
             format!("{}, {} in use, in {}", disks.exports, disks.connected, disks.folder),
+        ),
+        (
+            "ublk",
+            ublk.map_or_else(|| "off".to_owned(), |it| format!("{} devices", it.device_count)),
         ),
         ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);

@@ -50,13 +50,15 @@ pub(crate) struct Parts {
     pub(crate) ring: Arc<RingExport>,
     pub(crate) vhost_user: Arc<VhostUserExports>,
     pub(crate) devices: Devices,
+    /// `None`: switched off.
+    pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
     pub(crate) attachments: AttachmentList,
     pub(crate) exports: ExportList,
     pub(crate) cpu_latency: CpuLatency,
     pub(crate) pool_path: PathBuf,
 }
 
-/// Whether this daemon makes kernel block devices.
+/// Whether this daemon makes loop devices.
 pub(crate) enum Devices {
     On {
         devices: Arc<dyn KernelDevices>,
@@ -92,6 +94,7 @@ pub(crate) struct Service {
     ring: Arc<RingExport>,
     vhost_user: Arc<VhostUserExports>,
     devices: Devices,
+    ublk: Option<Arc<dyn KernelDevices>>,
     attachments: Mutex<AttachmentList>,
     exports: Mutex<ExportList>,
     cpu_latency: CpuLatency,
@@ -116,6 +119,7 @@ impl Service {
             ring: parts.ring,
             vhost_user: parts.vhost_user,
             devices: parts.devices,
+            ublk: parts.ublk,
             attachments: Mutex::new(parts.attachments),
             exports: Mutex::new(parts.exports),
             cpu_latency: parts.cpu_latency,

@@ -2,7 +2,7 @@
 
 use api::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, Pool, PoolStatus, RecoveryState,
-    Status, VhostUserStatus, Warning,
+    Status, UblkStatus, VhostUserStatus, Warning,
 };
 use fuse::Traffic;
 use volume::Recovery;
@@ -59,14 +59,34 @@ impl Service {
             nbd: self.nbd.as_ref().map(|nbd| nbd.counts()),
             ring: self.ring.counts(),
             vhost_user: self.vhost_user.counts(),
-            devices: match &self.devices {
-                Devices::On { devices, .. } => Some(devices.traffic()),
-                Devices::Off { .. } => None,
-            },
+            devices: self.device_traffic(),
             damaged_entries: self.engine.damaged_entries(),
             pool: self.show_pool(),
             event_count: self.events.count(),
         }
+    }
+
+    /// Of all drivers together.
+    fn device_traffic(&self) -> Option<Traffic> {
+        let of_loop = match &self.devices {
+            Devices::On { devices, .. } => Some(devices.traffic()),
+            Devices::Off { .. } => None,
+        };
+        let of_ublk = self.ublk.as_ref().map(|ublk| ublk.traffic());
+        let (sum, more) = match (of_loop, of_ublk) {
+            (Some(sum), Some(more)) => (sum, more),
+            (one, other) => return one.or(other),
+        };
+        Some(Traffic {
+            reads: sum.reads + more.reads,
+            read_bytes: sum.read_bytes + more.read_bytes,
+            writes: sum.writes + more.writes,
+            written_bytes: sum.written_bytes + more.written_bytes,
+            flushes: sum.flushes + more.flushes,
+            zeroings: sum.zeroings + more.zeroings,
+            others: sum.others + more.others,
+            errors: sum.errors + more.errors,
+        })
     }
 
     fn pool_status(&self) -> PoolStatus {
@@ -104,6 +124,11 @@ impl Service {
                 exports: self.export_list().len() as u64,
                 connected: self.vhost_user.counts().connected,
             },
+            ublk: self
+                .ublk
+                .as_ref()
+                .filter(|ublk| ublk.is_offered())
+                .map(|ublk| UblkStatus { device_count: ublk.devices().len() as u64 }),
         }
     }
 

@@ -33,6 +33,8 @@ const CAPACITY_BYTES: u64 = 128 << 20;
 pub(super) struct House {
     pub(super) service: Arc<Service>,
     pub(super) devices: Arc<PretendedDevices>,
+    /// Missing, as on most hosts, until a test says otherwise.
+    pub(super) ublk: Arc<PretendedDevices>,
     _keeper: Keeper,
     pub(super) dir: TempDir,
 }
@@ -66,11 +68,14 @@ impl House {
             rule: AccessRule::of_this_host(),
             spin_permits: Arc::clone(&permits),
             devices: None,
+            ublk: None,
         };
         let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
         let rule = AccessRule::of_this_host();
         let vhost_user = VhostUserExports::new(dir.path().join("vhost"), rule, permits)?;
         let devices = Arc::new(PretendedDevices::default());
+        let ublk = Arc::new(PretendedDevices::default());
+        ublk.fail_with(Some(missing));
         let events = Arc::<EventLog>::default();
         let durable = Durable::start(durable::Parts {
             engine: Arc::clone(&engine),
@@ -98,12 +103,13 @@ impl House {
                 devices: Arc::<PretendedDevices>::clone(&devices),
                 mount_point: "/mnt".to_owned(),
             },
+            ublk: Some(Arc::<PretendedDevices>::clone(&ublk)),
             attachments: AttachmentList::read(dir.path()).expect("an empty list"),
             exports: ExportList::read(dir.path()).expect("an empty list"),
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
         }));
-        Ok(Self { service, devices, _keeper: keeper, dir })
+        Ok(Self { service, devices, ublk, _keeper: keeper, dir })
     }
 
     /// Sends a request; an empty body is none.
@@ -181,6 +187,10 @@ impl Answer {
     }
 }
 
+fn missing() -> DeviceFailure {
+    DeviceFailure::Missing(anyhow::anyhow!("call modprobe ublk_drv"))
+}
+
 /// Devices that are only names.
 #[derive(Default)]
 pub(super) struct PretendedDevices {
@@ -202,7 +212,11 @@ impl PretendedDevices {
 }
 
 impl KernelDevices for PretendedDevices {
-    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure> {
+    fn is_offered(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
         self.check()?;
         let mut bound = self.bound.lock().expect("no panics");
         let fresh = format!("/dev/pretended{}", volume.id());
@@ -213,6 +227,10 @@ impl KernelDevices for PretendedDevices {
         self.check()?;
         self.bound.lock().expect("no panics").remove(&volume.id());
         Ok(())
+    }
+
+    fn check_resizable(&self, _: &Volume) -> Result<(), DeviceFailure> {
+        self.check()
     }
 
     fn resized(&self, volume: &Volume) -> Result<(), DeviceFailure> {
