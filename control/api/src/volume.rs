@@ -118,6 +118,10 @@ pub struct VolumePatch {
     /// What happens when the pool is full, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
+    /// Names or numbers of users who may open the volume over the ring, besides root, the daemon's
+    /// own user and the group `memlane`. Those who have it open keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<String>>,
     /// The new size. Attached devices follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
@@ -163,4 +167,6 @@ pub struct Volume {
     pub nbd_connections: u64,
     /// Clients of the ring that have the volume open.
     pub ring_clients: u64,
+    /// Users who may open the volume over the ring, besides those who may use the daemon.
+    pub users: Vec<String>,
 }

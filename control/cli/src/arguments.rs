@@ -160,7 +160,7 @@ pub(crate) enum VolumeCommand {
         name: String,
 
         /// reduction=full|compress|dedup|none, durability=ram|image|journal,
-        /// capacity=thin|guaranteed
+        /// capacity=thin|guaranteed, users=NAME,… (who may open it over the ring)
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<Setting>,
     },
@@ -404,11 +404,12 @@ fn sector(text: String) -> SectorBytes {
 }
 
 /// One `key=value` of `volume set`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Reduction(Reduction),
     Durability(Durability),
     Capacity(Capacity),
+    Users(Vec<String>),
 }
 
 impl Setting {
@@ -417,6 +418,7 @@ impl Setting {
             Self::Reduction(reduction) => patch.reduction = Some(reduction),
             Self::Durability(durability) => patch.durability = Some(durability),
             Self::Capacity(capacity) => patch.capacity = Some(capacity),
+            Self::Users(users) => patch.users = Some(users),
         }
     }
 }
@@ -429,7 +431,13 @@ fn setting(text: &str) -> Result<Setting, String> {
         "reduction" => parse_word(value).map(Setting::Reduction).map_err(unknown),
         "durability" => parse_word(value).map(Setting::Durability).map_err(unknown),
         "capacity" => parse_word(value).map(Setting::Capacity).map_err(unknown),
-        _ => Err(format!("{key:?} is no setting; there are reduction, durability and capacity")),
+        "users" => {
+            let names = value.split(',').filter(|name| !name.is_empty());
+            Ok(Setting::Users(names.map(str::to_owned).collect()))
+        }
+        _ => Err(format!(
+            "{key:?} is no setting; there are reduction, durability, capacity and users"
+        )),
     }
 }
 

@@ -29,6 +29,7 @@ use crate::maintenance::{self, PoolWatch};
 use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::tasks::Tasks;
+use crate::volume_users::VolumeUsers;
 use crate::{notify, pool, process, run_dir};
 
 /// How long NBD requests in flight may take when the daemon stops.
@@ -110,7 +111,16 @@ impl Daemon {
         let vhost_user = Arc::new(vhost_user);
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
-        let ring = start_ring(config, &catalog, &permits, (&rule, &devices, &ublk))?;
+        let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
+        let ring = RingParts {
+            catalog: Arc::clone(&catalog),
+            rule: rule.clone(),
+            users: Arc::clone(&users),
+            spin_permits: Arc::clone(&permits),
+            devices: attached(&devices),
+            ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
+        };
+        let ring = Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), ring)?);
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
         let upkeep =
@@ -126,6 +136,7 @@ impl Daemon {
             nbd: nbd.clone(),
             ring: Arc::clone(&ring),
             vhost_user: Arc::clone(&vhost_user),
+            users,
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,
@@ -252,26 +263,14 @@ fn start_nbd(
     Ok(Some(Arc::new(export)))
 }
 
-fn start_ring(
-    config: &Config,
-    catalog: &Arc<Catalog>,
-    permits: &Arc<SpinPermits>,
-    (rule, devices, ublk): (&AccessRule, &Devices, &Option<Arc<UblkDevices>>),
-) -> anyhow::Result<Arc<RingExport>> {
-    let devices = match devices {
+/// Attached devices, and where their file system is.
+fn attached(devices: &Devices) -> Option<(Arc<dyn KernelDevices>, PathBuf)> {
+    match devices {
         Devices::On { devices, mount_point } => {
             Some((Arc::clone(devices), PathBuf::from(mount_point)))
         }
         Devices::Off { .. } => None,
-    };
-    let parts = RingParts {
-        catalog: Arc::clone(catalog),
-        rule: rule.clone(),
-        spin_permits: Arc::clone(permits),
-        devices,
-        ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
-    };
-    Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
+    }
 }
 
 /// A host without FUSE or loop devices is not refused: volumes are served over NBD there.

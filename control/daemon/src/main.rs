@@ -28,6 +28,7 @@ mod run_dir;
 mod scrubber;
 mod service;
 mod tasks;
+mod volume_users;
 
 use std::process::ExitCode;
 

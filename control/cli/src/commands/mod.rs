@@ -170,6 +170,7 @@ fn volume_text(volume: &Volume) -> String {
         ("NBD", or_dash(volume.nbd_uri.clone())),
         ("NBD connections", volume.nbd_connections.to_string()),
         ("ring clients", volume.ring_clients.to_string()),
+        ("users", or_dash((!volume.users.is_empty()).then(|| volume.users.join(", ")))),
     ])
 }
 

@@ -16,6 +16,7 @@ use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 use crate::exports::{Catalog, KernelDevices};
 use crate::http::AccessRule;
+use crate::volume_users::VolumeUsers;
 
 /// Clients at once. Each process that has a volume open is one, or more.
 const CLIENT_COUNT_MAX: usize = 512;
@@ -42,6 +43,7 @@ pub(crate) struct RingCounts {
 pub(crate) struct RingParts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rule: AccessRule,
+    pub(crate) users: Arc<VolumeUsers>,
     pub(crate) spin_permits: Arc<SpinPermits>,
     /// Attached devices, and where their file system is; `None` when there are none.
     pub(crate) devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
@@ -51,7 +53,7 @@ pub(crate) struct RingParts {
 
 impl RingExport {
     pub(crate) fn start(socket: &Path, parts: RingParts) -> anyhow::Result<Self> {
-        let RingParts { catalog, rule, spin_permits, devices, ublk } = parts;
+        let RingParts { catalog, rule, users, spin_permits, devices, ublk } = parts;
         let config = Config {
             path: socket.to_owned(),
             client_count_max: CLIENT_COUNT_MAX,
@@ -59,7 +61,7 @@ impl RingExport {
             spin_permits,
             spin_max: SPIN_MAX_DEFAULT,
         };
-        let door = Arc::new(Door { catalog, rule, devices, ublk });
+        let door = Arc::new(Door { catalog, rule, users, devices, ublk });
         let server = Server::start(config, door).context("cannot serve rings")?;
         let socket = socket.display().to_string();
         tracing::info!(socket, "rings in shared memory are served");
@@ -111,6 +113,7 @@ const NO_PANIC: &str = "nobody panics with this lock";
 struct Door {
     catalog: Arc<Catalog>,
     rule: AccessRule,
+    users: Arc<VolumeUsers>,
     devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
     ublk: Option<Arc<dyn KernelDevices>>,
 }
@@ -119,10 +122,11 @@ impl Volumes for Door {
     fn open(&self, target: &Target, peer: Peer) -> Result<OpenVolume, Refusal> {
         let volume = self.find(target).ok_or_else(|| not_found(target))?;
         let name = volume.name();
-        if !self.rule.admits_ids(peer.uid, peer.gid) {
+        let uid = peer.uid;
+        if !self.rule.admits_ids(uid, peer.gid) && !self.users.admits(volume.id(), uid) {
             let message = format!(
-                "user {} may not use the volume {name:?}; ask for membership in the group memlane",
-                peer.uid
+                "user {uid} may not use the volume {name:?}; whoever runs the daemon can allow it \
+                 with: memlane volume set {name} users={uid}"
             );
             return Err(Refusal { errno: Errno::ACCESS.raw_os_error(), message });
         }

@@ -34,6 +34,7 @@ use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::service::usages::UsageCache;
 use crate::tasks::Tasks;
+use crate::volume_users::VolumeUsers;
 
 pub(crate) use status::Metrics;
 
@@ -49,6 +50,7 @@ pub(crate) struct Parts {
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,
     pub(crate) vhost_user: Arc<VhostUserExports>,
+    pub(crate) users: Arc<VolumeUsers>,
     pub(crate) devices: Devices,
     /// `None`: switched off.
     pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
@@ -93,6 +95,7 @@ pub(crate) struct Service {
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
     vhost_user: Arc<VhostUserExports>,
+    users: Arc<VolumeUsers>,
     devices: Devices,
     ublk: Option<Arc<dyn KernelDevices>>,
     attachments: Mutex<AttachmentList>,
@@ -118,6 +121,7 @@ impl Service {
             nbd: parts.nbd,
             ring: parts.ring,
             vhost_user: parts.vhost_user,
+            users: parts.users,
             devices: parts.devices,
             ublk: parts.ublk,
             attachments: Mutex::new(parts.attachments),

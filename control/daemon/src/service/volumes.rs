@@ -8,6 +8,7 @@ use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeN
 
 use crate::service::images::{self, api_durability, engine_durability};
 use crate::service::{Devices, Service, refusals};
+use crate::volume_users;
 
 impl Service {
     /// All volumes, by name.
@@ -50,6 +51,9 @@ impl Service {
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("force"));
         }
         let new_name = request.name.as_deref().map(parse_name).transpose()?;
+        if let Some(refusal) = request.users.as_deref().and_then(volume_users::refusal) {
+            return Err(Problem::new(ProblemKind::InvalidField, refusal).in_field("users"));
+        }
         let volume = self.volume(name)?;
         let class_before = volume.durability();
         if let Some(class) = request.durability {
@@ -92,6 +96,13 @@ impl Service {
                 .map_err(|error| refusals::of_volume(&error).in_field("capacity"))?;
             tracing::info!(volume = name, ?class, "capacity changed");
         }
+        if let Some(users) = &request.users {
+            self.users.set(volume.id(), users.clone()).map_err(|error| {
+                let detail = format!("cannot store the users of the volume {name:?}: {error}");
+                Problem::new(ProblemKind::HostFailed, detail)
+            })?;
+            tracing::info!(volume = name, ?users, "users changed");
+        }
         if let Some(size) = request.size {
             let shrink =
                 if request.force { ShrinkPolicy::DropData } else { ShrinkPolicy::KeepData };
@@ -113,6 +124,10 @@ impl Service {
             volume
         };
         self.usages.forget(volume.id());
+        // Ids are never given again: what stays in the list lets nobody in.
+        if let Err(error) = self.users.set(volume.id(), Vec::new()) {
+            tracing::warn!(volume = name, %error, "cannot strike the volume's users off the list");
+        }
         tracing::info!(volume = name, "volume deleted");
         self.tell_journal(volume.durability())
     }
@@ -286,6 +301,7 @@ impl Service {
             nbd_uri: self.nbd.as_ref().map(|nbd| nbd.uri_of(&name)),
             nbd_connections: self.nbd_connection_count_of(volume) as u64,
             ring_clients: self.ring.client_count_of(volume) as u64,
+            users: self.users.of(volume.id()),
             name,
         }
     }

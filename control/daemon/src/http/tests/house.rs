@@ -25,6 +25,7 @@ use crate::http::{AccessRule, routes};
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::tasks::Tasks;
+use crate::volume_users::VolumeUsers;
 
 const POOL_BYTES: u64 = 64 << 20;
 const CAPACITY_BYTES: u64 = 128 << 20;
@@ -63,9 +64,11 @@ impl House {
         let nbd = NbdConfig { socket: dir.path().join("nbd.sock"), tcp: None, tls: None };
         let permits = Arc::new(waiting::SpinPermits::new(0));
         let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), Arc::clone(&permits));
+        let users = Arc::new(VolumeUsers::read(dir.path())?);
         let ring = RingParts {
             catalog: Arc::clone(&catalog),
             rule: AccessRule::of_this_host(),
+            users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
             devices: None,
             ublk: None,
@@ -99,6 +102,7 @@ impl House {
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),
+            users,
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
                 mount_point: "/mnt".to_owned(),

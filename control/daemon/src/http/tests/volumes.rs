@@ -19,7 +19,7 @@ async fn a_volume_is_created_empty_with_the_defaults() {
         "reduction": "full", "durability": "ram", "capacity": "thin",
         "written_bytes": 0, "fill_bytes": 0, "ram_bytes": volume["ram_bytes"], "ratio": null,
         "device": null, "nbd_uri": nbd_uri, "nbd_connections": 0,
-        "ring_clients": 0,
+        "ring_clients": 0, "users": [],
     });
     assert_eq!(volume, expected);
     expected["ram_bytes"] = house.get("/v1/volumes/db").await.json(200)["ram_bytes"].clone();
@@ -174,4 +174,19 @@ async fn a_volume_that_an_nbd_client_has_open_is_neither_deleted_nor_renamed() {
         tokio::task::yield_now().await;
     }
     panic!("the server did not notice that the client left");
+}
+
+#[tokio::test]
+async fn users_of_a_volume_are_named_and_unknown_ones_refused() {
+    let house = House::new();
+    let body = r#"{"name": "a", "size": "1MiB"}"#;
+    house.ask("POST", "/v1/volumes", body).await.json(201);
+    let patch = r#"{"users": ["root", "4242"]}"#;
+    let changed = house.ask("PATCH", "/v1/volumes/a", patch).await.json(200);
+    assert_eq!(changed["users"], serde_json::json!(["root", "4242"]));
+    let patch = r#"{"users": ["no-such-user"]}"#;
+    let problem = house.ask("PATCH", "/v1/volumes/a", patch).await.json(422);
+    assert_eq!(problem["field"], "users");
+    let shown = house.get("/v1/volumes/a").await.json(200);
+    assert_eq!(shown["users"], serde_json::json!(["root", "4242"]));
 }
