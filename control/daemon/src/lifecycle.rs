@@ -90,14 +90,7 @@ impl Daemon {
         let filling = Arc::<Filling>::default();
         let thresholds = config.thresholds_percent.clone();
         let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(&events)));
-        let durable = Durable::start(durable::Parts {
-            engine: Arc::clone(&engine),
-            events: Arc::clone(&events),
-            journal: &config.journal,
-            images: &config.images,
-            pool_path: &config.pool.path,
-            accept_loss: config.accept_loss,
-        })?;
+        let durable = start_durable(config, &engine, &events)?;
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(&events))?;
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
@@ -106,9 +99,7 @@ impl Daemon {
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let nbd = start_nbd(config, &catalog, &permits, &rule)?;
-        let folder = config.run_dir.join("vhost");
-        let vhost_user = VhostUserExports::new(folder, rule.clone(), Arc::clone(&permits))?;
-        let vhost_user = Arc::new(vhost_user);
+        let vhost_user = start_vhost_user(config, &permits, &rule)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
@@ -120,11 +111,11 @@ impl Daemon {
             devices: attached(&devices),
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
         };
-        let ring = Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), ring)?);
+        let ring = start_ring(config, ring)?;
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
-        let upkeep =
-            maintenance::start(&engine, Arc::clone(&watch), Arc::clone(&filling), check_holder)?;
+        let (watched, filled) = (Arc::clone(&watch), Arc::clone(&filling));
+        let upkeep = maintenance::start(&engine, watched, filled, check_holder)?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
@@ -261,6 +252,34 @@ fn start_nbd(
     let export = NbdExport::start(nbd, Arc::clone(catalog), Arc::clone(permits))?;
     rule.restrict(&nbd.socket)?;
     Ok(Some(Arc::new(export)))
+}
+
+fn start_durable(
+    config: &Config,
+    engine: &Arc<Engine>,
+    events: &Arc<EventLog>,
+) -> anyhow::Result<Arc<Durable>> {
+    Durable::start(durable::Parts {
+        engine: Arc::clone(engine),
+        events: Arc::clone(events),
+        journal: &config.journal,
+        images: &config.images,
+        pool_path: &config.pool.path,
+        accept_loss: config.accept_loss,
+    })
+}
+
+fn start_vhost_user(
+    config: &Config,
+    permits: &Arc<SpinPermits>,
+    rule: &AccessRule,
+) -> anyhow::Result<Arc<VhostUserExports>> {
+    let folder = config.run_dir.join("vhost");
+    Ok(Arc::new(VhostUserExports::new(folder, rule.clone(), Arc::clone(permits))?))
+}
+
+fn start_ring(config: &Config, parts: RingParts) -> anyhow::Result<Arc<RingExport>> {
+    Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
 }
 
 /// Attached devices, and where their file system is.
