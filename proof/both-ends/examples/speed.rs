@@ -1,6 +1,6 @@
 //! Requests one after the other through the ring, beside the same on a file in memory.
 //!
-//! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES]]`. The server runs in
+//! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server runs in
 //! this process, on a volume of a real pool; what is measured lies between two threads all the
 //! same.
 #![expect(clippy::print_stdout, reason = "it is for people")]
@@ -82,17 +82,23 @@ fn main() {
         Target::write(&device, offset, &data);
         Target::write(&file, offset, &data);
     }
-    println!("{:>8} {:>6} {:>12} {:>12} {:>7}", "bytes", "", "ring", "tmpfs", "ratio");
-    for length in [4096, 128 << 10] {
+    let head = ["bytes", "", "ring", "tmpfs", "ratio", "bells"];
+    let [bytes, word, ring, tmpfs, ratio, bells] = head;
+    println!("{bytes:>8} {word:>6} {ring:>12} {tmpfs:>12} {ratio:>7} {bells:>8}");
+    let lengths = [4096, 128 << 10];
+    let only = arguments.get(2).and_then(|&it| usize::try_from(it).ok());
+    for length in lengths.into_iter().filter(|&length| only.is_none_or(|only| only == length)) {
         for is_write in [false, true] {
             let mut measure =
                 |target: &dyn Target| mean(target, &mut random, (size, length), is_write, time / 5);
+            let before = running.status().traffic;
             let (mut ring, mut tmpfs) = (Vec::new(), Vec::new());
             for _ in 0..5 {
                 ring.push(measure(&device));
                 tmpfs.push(measure(&file));
             }
             let (ring, tmpfs) = (median(ring), median(tmpfs));
+            let bells = running.status().traffic.doorbells - before.doorbells;
             let word = if is_write { "write" } else { "read" };
             println!("{length:>8} {word:>6} {ring:>9.0} ns {tmpfs:>9.0} ns {:>7.2}", ring / tmpfs);
         }
