@@ -1,8 +1,8 @@
 //! Requests one after the other through the ring, beside the same on a file in memory.
 //!
-//! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server runs in
-//! this process, on a volume of a real pool; what is measured lies between two threads all the
-//! same.
+//! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server
+//! runs in this process, on a volume of a real pool; what is measured lies between two threads all
+//! the same.
 #![expect(clippy::print_stdout, reason = "it is for people")]
 
 use std::fs::File;
@@ -100,7 +100,10 @@ fn main() {
             let (ring, tmpfs) = (median(ring), median(tmpfs));
             let bells = running.status().traffic.doorbells - before.doorbells;
             let word = if is_write { "write" } else { "read" };
-            println!("{length:>8} {word:>6} {ring:>9.0} ns {tmpfs:>9.0} ns {:>7.2}", ring / tmpfs);
+            let ratio = ring / tmpfs;
+            println!(
+                "{length:>8} {word:>6} {ring:>9.0} ns {tmpfs:>9.0} ns {ratio:>7.2} {bells:>8}"
+            );
         }
     }
 }
