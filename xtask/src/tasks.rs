@@ -26,6 +26,7 @@ const SOAK_SUITES: &[&str] = &[
     "system/kill_storm",
     "system/copy_storm",
     "system/command_storm",
+    "system/disk_kills",
     "system/ring_storm",
     "guest/power_cut",
 ];

@@ -10,7 +10,7 @@ pub enum AttachAs {
     /// The best that this host offers.
     #[default]
     Auto,
-    /// Not available in this version.
+    /// A device of the kernel's ublk driver; Linux 6.1 or later, with the driver loaded.
     Ublk,
     /// A loop device over a file of the daemon's own file system.
     Loop,

@@ -15,7 +15,9 @@ use crate::endpoints::{
     Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query,
 };
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
-use crate::{attachment, durability, event, image, pool, size, snapshot, status, task, volume};
+use crate::{
+    attachment, durability, event, export, image, pool, size, snapshot, status, task, volume,
+};
 
 /// The OpenAPI document as indented JSON.
 pub fn openapi_json() -> String {
@@ -56,6 +58,9 @@ fn schemas() -> ComponentsBuilder {
         with::<attachment::Attachment>,
         with::<attachment::AttachmentCreate>,
         with::<attachment::AttachAs>,
+        with::<export::Export>,
+        with::<export::ExportCreate>,
+        with::<export::ExportProtocol>,
         with::<snapshot::Snapshot>,
         with::<snapshot::SnapshotCreate>,
         with::<snapshot::SnapshotPatch>,
@@ -90,6 +95,8 @@ fn schemas() -> ComponentsBuilder {
         with::<status::NbdStatus>,
         with::<status::RingStatus>,
         with::<status::FuseStatus>,
+        with::<status::VhostUserStatus>,
+        with::<status::UblkStatus>,
         with::<status::Warning>,
         with::<status::RecoveryState>,
         with::<Problem>,

@@ -24,6 +24,8 @@ pub const EVENTS_PATH: &str = "/v1/events";
 pub const POOL_PATH: &str = "/v1/pool";
 pub const ATTACHMENTS_PATH: &str = "/v1/attachments";
 pub const ATTACHMENT_PATH: &str = "/v1/attachments/{volume}";
+pub const EXPORTS_PATH: &str = "/v1/exports";
+pub const EXPORT_PATH: &str = "/v1/exports/{volume}";
 pub const STATUS_PATH: &str = "/v1/status";
 pub const METRICS_PATH: &str = "/metrics";
 pub const OPENAPI_PATH: &str = "/openapi.json";
@@ -286,6 +288,18 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotSupported, NotFound, AlreadyExists, HostFailed]),
     Endpoint::delete(ATTACHMENT_PATH, "detach_volume")
         .about("Take the kernel block device of a volume away")
+        .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
+    Endpoint::get(EXPORTS_PATH, "list_exports", Answer::Many("Export"))
+        .about("All volumes that are disks of virtual machines, by name"),
+    Endpoint::post(EXPORTS_PATH, "export_volume", Answer::One("Export"))
+        .about("Make a volume a disk for a virtual machine of this host, now and after restarts")
+        .takes("ExportCreate")
+        .refuses(&[NotFound, AlreadyExists, HostFailed]),
+    Endpoint::get(EXPORT_PATH, "show_export", Answer::One("Export"))
+        .about("One exported volume")
+        .refuses(&[NotFound, InvalidField]),
+    Endpoint::delete(EXPORT_PATH, "unexport_volume")
+        .about("Take the disk away that no virtual machine uses any more")
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
     Endpoint::get(STATUS_PATH, "status", Answer::One("Status"))
         .about("The daemon, its pool, its exports, and what a loss of power would take"),

@@ -79,6 +79,21 @@ pub struct ExportsStatus {
     pub ring: RingStatus,
     #[schema(required)]
     pub fuse: Option<FuseStatus>,
+    /// Null also where this host's kernel has no ublk.
+    #[schema(required)]
+    pub ublk: Option<UblkStatus>,
+    pub vhost_user: VhostUserStatus,
+}
+
+/// The disks of virtual machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VhostUserStatus {
+    /// The folder of the sockets.
+    pub folder: String,
+    /// Volumes that are exported.
+    pub exports: u64,
+    /// Of them: those that a machine uses now.
+    pub connected: u64,
 }
 
 /// The NBD server.
@@ -104,6 +119,12 @@ pub struct RingStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FuseStatus {
     pub mount_point: String,
+}
+
+/// The devices of the kernel's ublk driver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UblkStatus {
+    pub device_count: u64,
 }
 
 /// How quickly this host's idle cores wake, as far as the daemon has a say in it.

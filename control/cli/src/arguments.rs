@@ -95,6 +95,10 @@ pub(crate) enum Command {
         name: String,
     },
 
+    /// Make volumes disks of virtual machines of this host
+    #[command(subcommand)]
+    Export(ExportCommand),
+
     /// Show the daemon, its pool and its exports
     Status,
 
@@ -162,6 +166,34 @@ pub(crate) enum VolumeCommand {
     },
 
     /// Delete a volume that nobody uses
+    Delete {
+        /// The volume
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportCommand {
+    /// Make a volume a disk, now and after restarts; prints its socket and how machines use it
+    VhostUser {
+        /// The volume, or VOLUME@SNAPSHOT
+        name: String,
+
+        /// Queues of the disk; as many as the machine has processors are best [default: up to 4]
+        #[arg(long, value_name = "COUNT")]
+        queues: Option<u16>,
+    },
+
+    /// List all exports
+    List,
+
+    /// Show the socket of an export and how machines use it
+    Show {
+        /// The volume
+        name: String,
+    },
+
+    /// Take the disk away that no machine uses any more
     Delete {
         /// The volume
         name: String,

@@ -18,7 +18,11 @@ use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
-use crate::exports::{Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts};
+use crate::export_list::ExportList;
+use crate::exports::{
+    Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts, UblkDevices,
+    VhostUserExports,
+};
 use crate::forecast::Filling;
 use crate::http::{self, AccessRule};
 use crate::maintenance::{self, PoolWatch};
@@ -70,7 +74,9 @@ struct Daemon {
     upkeep: Upkeep,
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
+    vhost_user: Arc<VhostUserExports>,
     fuse: Option<Arc<FuseDevices>>,
+    ublk: Option<Arc<UblkDevices>>,
     service: Arc<Service>,
     rule: AccessRule,
 }
@@ -78,19 +84,13 @@ struct Daemon {
 impl Daemon {
     fn start(config: &Config) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
+        let exports = ExportList::read(&config.state_dir)?;
         let engine = Arc::new(pool::open(config)?);
         let events = Arc::<EventLog>::default();
         let filling = Arc::<Filling>::default();
         let thresholds = config.thresholds_percent.clone();
         let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(&events)));
-        let durable = Durable::start(durable::Parts {
-            engine: Arc::clone(&engine),
-            events: Arc::clone(&events),
-            journal: &config.journal,
-            images: &config.images,
-            pool_path: &config.pool.path,
-            accept_loss: config.accept_loss,
-        })?;
+        let durable = start_durable(config, &engine, &events)?;
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(&events))?;
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
@@ -99,7 +99,9 @@ impl Daemon {
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let nbd = start_nbd(config, &catalog, &permits, &rule)?;
+        let vhost_user = start_vhost_user(config, &permits, &rule)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
+        let ublk = start_ublk(config, &catalog, &permits);
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
         let ring = RingParts {
             catalog: Arc::clone(&catalog),
@@ -107,12 +109,13 @@ impl Daemon {
             users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
             devices: attached(&devices),
+            ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
         };
-        let ring = Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), ring)?);
+        let ring = start_ring(config, ring)?;
         let held = fuse.clone();
         let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
-        let upkeep =
-            maintenance::start(&engine, Arc::clone(&watch), Arc::clone(&filling), check_holder)?;
+        let (watched, filled) = (Arc::clone(&watch), Arc::clone(&filling));
+        let upkeep = maintenance::start(&engine, watched, filled, check_holder)?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
@@ -123,14 +126,31 @@ impl Daemon {
             durable: Arc::clone(&durable),
             nbd: nbd.clone(),
             ring: Arc::clone(&ring),
+            vhost_user: Arc::clone(&vhost_user),
             users,
             devices,
+            ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,
+            exports,
             cpu_latency,
             pool_path: config.pool.path.clone(),
         }));
+        service.restore_exports();
         service.restore_attachments();
-        Ok(Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, fuse, service, rule })
+        Ok(Self {
+            engine,
+            durable,
+            keeper,
+            scrubber,
+            upkeep,
+            nbd,
+            ring,
+            vhost_user,
+            fuse,
+            ublk,
+            service,
+            rule,
+        })
     }
 
     /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
@@ -164,7 +184,8 @@ impl Daemon {
 
     /// Ends the exports, saves an image, and closes the pool.
     fn stop(self) {
-        let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, fuse, service, .. } = self;
+        let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, vhost_user, .. } = self;
+        let (fuse, ublk, service) = (self.fuse, self.ublk, self.service);
         drop((keeper, scrubber));
         service.tasks.close(OPERATIONS_TIME_MAX);
         durable.before_exports_stop();
@@ -173,10 +194,15 @@ impl Daemon {
         }
         ring.stop(RING_TIME_MAX);
         drop(ring);
+        vhost_user.stop();
+        drop(vhost_user);
         drop(upkeep);
         drop(service);
         if let Some(fuse) = fuse {
             fuse.stop();
+        }
+        if let Some(ublk) = ublk {
+            ublk.stop();
         }
         durable.stop(notify::extend_timeout);
         drop(durable);
@@ -228,6 +254,34 @@ fn start_nbd(
     Ok(Some(Arc::new(export)))
 }
 
+fn start_durable(
+    config: &Config,
+    engine: &Arc<Engine>,
+    events: &Arc<EventLog>,
+) -> anyhow::Result<Arc<Durable>> {
+    Durable::start(durable::Parts {
+        engine: Arc::clone(engine),
+        events: Arc::clone(events),
+        journal: &config.journal,
+        images: &config.images,
+        pool_path: &config.pool.path,
+        accept_loss: config.accept_loss,
+    })
+}
+
+fn start_vhost_user(
+    config: &Config,
+    permits: &Arc<SpinPermits>,
+    rule: &AccessRule,
+) -> anyhow::Result<Arc<VhostUserExports>> {
+    let folder = config.run_dir.join("vhost");
+    Ok(Arc::new(VhostUserExports::new(folder, rule.clone(), Arc::clone(permits))?))
+}
+
+fn start_ring(config: &Config, parts: RingParts) -> anyhow::Result<Arc<RingExport>> {
+    Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
+}
+
 /// Attached devices, and where their file system is.
 fn attached(devices: &Devices) -> Option<(Arc<dyn KernelDevices>, PathBuf)> {
     match devices {
@@ -261,6 +315,17 @@ fn start_fuse(
             (None, Devices::Off { reason })
         }
     }
+}
+
+/// A host without the driver is served all the same, also when it is loaded later.
+fn start_ublk(
+    config: &Config,
+    catalog: &Arc<Catalog>,
+    permits: &Arc<SpinPermits>,
+) -> Option<Arc<UblkDevices>> {
+    config.fuse.as_ref()?;
+    let registry = config.state_dir.join("ublk.json");
+    Some(Arc::new(UblkDevices::start(registry, Arc::clone(catalog), Arc::clone(permits))))
 }
 
 fn remove_socket(socket: &Path) {

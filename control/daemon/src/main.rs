@@ -14,6 +14,7 @@ mod attachments;
 mod config;
 mod durable;
 mod events;
+mod export_list;
 mod exports;
 mod forecast;
 mod http;

@@ -39,6 +39,15 @@ impl<'guest> GuestDaemon<'guest> {
         Ok(daemon)
     }
 
+    /// Kills the daemon, and only the daemon: what it started goes on.
+    pub fn kill(self) -> Result<()> {
+        let status = self.memlane("--json status | tr , '\\n' | grep '\"pid\"' | tr -dc 0-9")?;
+        self.guest.check(&format!("kill -KILL {}", status.trim()), COMMAND_TIME_MAX)?;
+        let ended = self.process.wait(STOP_TIME_MAX)?.exit_code;
+        anyhow::ensure!(ended == Some(-9), "the guest's daemon ended with {ended:?}");
+        Ok(())
+    }
+
     /// Runs the command line, which must succeed, and returns what it printed.
     pub fn memlane(&self, words: &str) -> Result<String> {
         self.guest.check(&format!("memlane {words}"), COMMAND_TIME_MAX)

@@ -112,6 +112,12 @@ impl NbdClient {
         self.size_bytes
     }
 
+    /// The connection itself, for another client that goes on with it. Nothing may be in flight.
+    pub fn into_socket(self) -> UnixStream {
+        assert!(self.in_flight.is_empty(), "replies that nobody expects would confuse the next");
+        self.writer
+    }
+
     pub fn in_flight_count(&self) -> usize {
         self.in_flight.len()
     }

@@ -1,5 +1,6 @@
 //! Commands: what each asks the daemon, and how the answer is shown.
 
+mod exports;
 mod images;
 mod pool;
 mod snapshots;
@@ -51,6 +52,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             client.delete(&api::path_of(api::ATTACHMENT_PATH, &name))?;
             Ok(Report { text: String::new(), json: json!({"detached": name}) })
         }
+        Command::Export(command) => exports::run(&client, command),
         Command::Status => {
             let status: Status = client.get(api::STATUS_PATH)?;
             Ok(Report { text: status::text(&status), json: to_json(&status) })

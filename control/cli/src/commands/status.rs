@@ -21,6 +21,8 @@ pub(super) fn text(status: &Status) -> String {
         },
     );
     let devices = status.exports.fuse.as_ref();
+    let disks = &status.exports.vhost_user;
+    let ublk = status.exports.ublk.as_ref();
     let mut text = lines(&[
         ("daemon", format!("{}, pid {}", status.version, status.pid)),
         ("up", format!("{} s, run {}", status.uptime_seconds, status.run_epoch)),
@@ -44,6 +46,14 @@ pub(super) fn text(status: &Status) -> String {
             format!("{}, {} clients", status.exports.ring.socket, status.exports.ring.clients),
         ),
         ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
+        (
+            "machines' disks",
+            format!("{}, {} in use, in {}", disks.exports, disks.connected, disks.folder),
+        ),
+        (
+            "ublk",
+            ublk.map_or_else(|| "off".to_owned(), |it| format!("{} devices", it.device_count)),
+        ),
         ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);
     write!(text, "\n{}", durability_text(&status.durability)).expect(CANNOT_FAIL);

@@ -1,6 +1,7 @@
 //! What the daemon needs of an export that makes volumes kernel block devices.
 
 use std::fmt;
+use std::sync::Arc;
 
 use fuse::Traffic;
 use volume::Volume;
@@ -11,11 +12,13 @@ pub(crate) enum DeviceFailure {
     /// Somebody has the device open.
     InUse(anyhow::Error),
     Host(anyhow::Error),
+    /// This host does not offer it.
+    Missing(anyhow::Error),
 }
 
 impl fmt::Display for DeviceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::InUse(error) | Self::Host(error)) = self;
+        let (Self::InUse(error) | Self::Host(error) | Self::Missing(error)) = self;
         write!(f, "{error:#}")
     }
 }
@@ -23,12 +26,22 @@ impl fmt::Display for DeviceFailure {
 /// Kernel block devices for volumes. Administrative calls only, one at a time; they may wait for
 /// the kernel.
 pub(crate) trait KernelDevices: Send + Sync {
+    /// Whether this host offered the driver when it was last looked for.
+    fn is_offered(&self) -> bool {
+        true
+    }
+
     /// Makes the volume a block device and returns its path. A volume that is one already keeps
     /// its device.
-    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure>;
+    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure>;
 
     /// Takes the block device away. Not refused when there is none.
     fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure>;
+
+    /// Whether the kernel could be told another size, if the volume is attached.
+    fn check_resizable(&self, _volume: &Volume) -> Result<(), DeviceFailure> {
+        Ok(())
+    }
 
     /// Tells the kernel the volume's new size.
     fn resized(&self, volume: &Volume) -> Result<(), DeviceFailure>;

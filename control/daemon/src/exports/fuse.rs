@@ -101,7 +101,7 @@ impl FuseDevices {
 const NO_PANIC: &str = "nobody panics with this lock";
 
 impl KernelDevices for FuseDevices {
-    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure> {
+    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
         let attachment = self.on_export(|export| export.attach(&volume.name()))?;
         Ok(attachment.device.display().to_string())
     }

@@ -5,9 +5,13 @@ mod devices;
 mod fuse;
 mod nbd;
 mod ring;
+mod ublk;
+mod vhost_user;
 
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices};
 pub(crate) use fuse::{FuseDevices, run_errand};
 pub(crate) use nbd::{NbdCounts, NbdExport};
 pub(crate) use ring::{RingCounts, RingExport, RingParts};
+pub(crate) use ublk::UblkDevices;
+pub(crate) use vhost_user::{VhostUserCounts, VhostUserExports};

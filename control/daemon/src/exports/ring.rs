@@ -47,11 +47,13 @@ pub(crate) struct RingParts {
     pub(crate) spin_permits: Arc<SpinPermits>,
     /// Attached devices, and where their file system is; `None` when there are none.
     pub(crate) devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+    /// Attached devices of the other driver.
+    pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
 }
 
 impl RingExport {
     pub(crate) fn start(socket: &Path, parts: RingParts) -> anyhow::Result<Self> {
-        let RingParts { catalog, rule, users, spin_permits, devices } = parts;
+        let RingParts { catalog, rule, users, spin_permits, devices, ublk } = parts;
         let config = Config {
             path: socket.to_owned(),
             client_count_max: CLIENT_COUNT_MAX,
@@ -59,7 +61,7 @@ impl RingExport {
             spin_permits,
             spin_max: SPIN_MAX_DEFAULT,
         };
-        let door = Arc::new(Door { catalog, rule, users, devices });
+        let door = Arc::new(Door { catalog, rule, users, devices, ublk });
         let server = Server::start(config, door).context("cannot serve rings")?;
         let socket = socket.display().to_string();
         tracing::info!(socket, "rings in shared memory are served");
@@ -113,6 +115,7 @@ struct Door {
     rule: AccessRule,
     users: Arc<VolumeUsers>,
     devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+    ublk: Option<Arc<dyn KernelDevices>>,
 }
 
 impl Volumes for Door {
@@ -143,16 +146,16 @@ impl Door {
     }
 
     fn by_device(&self, major: u32, minor: u32) -> Option<Arc<Volume>> {
-        let (devices, _) = self.devices.as_ref()?;
         let is_meant = |path: &str| {
             std::fs::metadata(path).is_ok_and(|it| {
                 let number = it.rdev();
                 (rustix::fs::major(number), rustix::fs::minor(number)) == (major, minor)
             })
         };
-        let attached = devices.devices();
-        let (id, _) = attached.iter().find(|(_, path)| is_meant(path))?;
-        self.catalog.by_id(*id)
+        let on_loop = self.devices.as_ref().map(|(devices, _)| devices);
+        let mut attached = on_loop.into_iter().chain(&self.ublk).flat_map(|it| it.devices());
+        let (id, _) = attached.find(|(_, path)| is_meant(path))?;
+        self.catalog.by_id(id)
     }
 
     fn by_file(&self, device: u64, inode: u64) -> Option<Arc<Volume>> {

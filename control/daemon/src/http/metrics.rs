@@ -19,6 +19,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_volumes(&mut page, &metrics.volumes);
     write_nbd(&mut page, metrics);
     write_ring(&mut page, &metrics.ring);
+    write_vhost_user(&mut page, metrics);
     write_devices(&mut page, metrics);
     page.text
 }
@@ -212,6 +213,32 @@ fn write_ring(page: &mut Page, ring: &RingCounts) {
         "Requests that woke a sleeping thread of the daemon.",
         traffic.doorbells,
     );
+}
+
+fn write_vhost_user(page: &mut Page, metrics: &Metrics) {
+    let disks = metrics.vhost_user;
+    page.gauge("memlane_vhost_user_exports", "Disks for virtual machines.", disks.exports);
+    page.gauge("memlane_vhost_user_connected", "Of them: those in use.", disks.connected);
+    let traffic = disks.traffic;
+    let name = "memlane_vhost_user_requests_total";
+    page.family(name, Kind::Counter, "Requests of virtual machines, by kind.");
+    for (kind, count) in [
+        ("read", traffic.reads),
+        ("write", traffic.writes),
+        ("flush", traffic.flushes),
+        ("discard", traffic.discards),
+        ("write_zeroes", traffic.zeroes),
+    ] {
+        page.sample(&[("kind", kind)], count);
+    }
+    page.counter("memlane_vhost_user_errors_total", "Requests that failed.", traffic.errors);
+    page.counter(
+        "memlane_vhost_user_repeated_total",
+        "Requests of a daemon before this one that were done again.",
+        traffic.repeated,
+    );
+    page.counter("memlane_vhost_user_read_bytes_total", "Bytes read.", traffic.bytes_read);
+    page.counter("memlane_vhost_user_written_bytes_total", "Bytes written.", traffic.bytes_written);
 }
 
 fn write_devices(page: &mut Page, metrics: &Metrics) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::{
-    AttachmentCreate, CloneCreate, ImageRestore, ImageSave, PoolPatch, Problem, ProblemKind,
-    SnapshotCreate, SnapshotPatch, VolumeCreate, VolumePatch,
+    AttachmentCreate, CloneCreate, ExportCreate, ImageRestore, ImageSave, PoolPatch, Problem,
+    ProblemKind, SnapshotCreate, SnapshotPatch, VolumeCreate, VolumePatch,
 };
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -45,6 +45,8 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .route(api::POOL_PATH, get(show_pool).patch(change_pool))
         .route(api::ATTACHMENTS_PATH, get(list_attachments).post(attach_volume))
         .route(api::ATTACHMENT_PATH, delete(detach_volume))
+        .route(api::EXPORTS_PATH, get(list_exports).post(export_volume))
+        .route(api::EXPORT_PATH, get(show_export).delete(unexport_volume))
         .route(api::STATUS_PATH, get(status))
         .route(api::METRICS_PATH, get(show_metrics))
         .route(api::OPENAPI_PATH, get(openapi))
@@ -283,6 +285,25 @@ async fn attach_volume(State(service): Shared, Body(request): Body<AttachmentCre
 async fn detach_volume(State(service): Shared, name: Name) -> Answer {
     let name = text_of(name)?;
     blocking(move || service.detach_volume(&name)).await??;
+    Ok(nothing())
+}
+
+async fn list_exports(State(service): Shared) -> Answer {
+    Ok(json(blocking(move || service.list_exports()).await?))
+}
+
+async fn export_volume(State(service): Shared, Body(request): Body<ExportCreate>) -> Answer {
+    Ok(created(blocking(move || service.export_volume(&request)).await??))
+}
+
+async fn show_export(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.show_export(&name)).await??))
+}
+
+async fn unexport_volume(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    blocking(move || service.unexport_volume(&name)).await??;
     Ok(nothing())
 }
 

@@ -7,7 +7,7 @@ use api::{AttachAs, Attachment, AttachmentCreate, Problem, ProblemKind};
 use volume::Volume;
 
 use crate::attachments::Entry;
-use crate::exports::KernelDevices;
+use crate::exports::{DeviceFailure, KernelDevices};
 use crate::service::{Devices, Service, refusals};
 
 impl Service {
@@ -20,11 +20,6 @@ impl Service {
     }
 
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
-        if request.attach_as == AttachAs::Ublk {
-            let detail = "ublk is not available in this version; use loop";
-            return Err(Problem::new(ProblemKind::NotSupported, detail).in_field("as"));
-        }
-        let devices = self.devices_on()?;
         let name = &request.volume;
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
@@ -33,30 +28,63 @@ impl Service {
             let detail = format!("the volume {name:?} is attached as {device} already");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
         }
-        let device = devices
-            .attach(&volume)
-            .map_err(|failure| refusals::of_device("attach", name, &failure))?;
-        let entry = loop_entry(name.clone(), Some(device.clone()));
+        let (way, device) = self.attach_by_best(request.attach_as, &volume)?;
+        let entry = Entry { name: name.clone(), attach_as: way, device: Some(device.clone()) };
         let stored = self.attachments().insert(volume.id(), entry.clone());
         stored.map_err(|error| {
-            if let Err(failure) = devices.detach(&volume) {
+            if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(&volume)) {
                 tracing::error!(volume = name, %failure, "cannot take back a half-made attachment");
             }
             not_stored(name, &error)
         })?;
-        tracing::info!(volume = name, device, "volume attached");
+        tracing::info!(volume = name, device, ?way, "volume attached");
         Ok(describe(&entry))
+    }
+
+    /// Attaches by the driver that is asked for, or else by the best that this host offers.
+    fn attach_by_best(
+        &self,
+        attach_as: AttachAs,
+        volume: &Arc<Volume>,
+    ) -> Result<(AttachAs, String), Problem> {
+        let name = volume.name();
+        let refused = |failure: &DeviceFailure| {
+            let problem = refusals::of_device("attach", &name, failure);
+            let is_missing = matches!(failure, DeviceFailure::Missing(_));
+            if is_missing { problem.in_field("as") } else { problem }
+        };
+        if attach_as != AttachAs::Loop
+            && let Some(ublk) = &self.ublk
+        {
+            match ublk.attach(volume) {
+                Ok(device) => return Ok((AttachAs::Ublk, device)),
+                Err(failure) if attach_as == AttachAs::Ublk => return Err(refused(&failure)),
+                Err(DeviceFailure::Missing(_)) => {}
+                Err(failure) => {
+                    tracing::warn!(volume = name, %failure, "cannot attach as ublk; taking loop");
+                }
+            }
+        }
+        if attach_as == AttachAs::Ublk {
+            return Err(switched_off("they are switched off by no-fuse"));
+        }
+        let devices = match &self.devices {
+            Devices::On { devices, .. } => devices,
+            Devices::Off { reason } => return Err(switched_off(reason)),
+        };
+        let device = devices.attach(volume).map_err(|failure| refused(&failure))?;
+        Ok((AttachAs::Loop, device))
     }
 
     pub(crate) fn detach_volume(&self, name: &str) -> Result<(), Problem> {
         let _turn = self.turn();
         let volume = self.volume(name)?;
-        if self.attachments().get(volume.id()).is_none() {
+        let Some(way) = self.attachments().get(volume.id()).map(|entry| entry.attach_as) else {
             let detail = format!("the volume {name:?} is not attached");
             return Err(Problem::new(ProblemKind::NotFound, detail));
-        }
-        if let Devices::On { devices, .. } = &self.devices {
-            devices
+        };
+        if let Some(driver) = self.driver(way) {
+            driver
                 .detach(&volume)
                 .map_err(|failure| refusals::of_device("detach", name, &failure))?;
         }
@@ -66,12 +94,29 @@ impl Service {
         Ok(())
     }
 
+    /// The driver behind the device of an attached volume.
+    pub(super) fn driver_of(&self, volume: &Volume) -> Option<&dyn KernelDevices> {
+        self.driver(self.way_of(volume)?)
+    }
+
+    /// How a volume is attached.
+    pub(super) fn way_of(&self, volume: &Volume) -> Option<AttachAs> {
+        self.attachments().get(volume.id()).map(|entry| entry.attach_as)
+    }
+
+    fn driver(&self, way: AttachAs) -> Option<&dyn KernelDevices> {
+        match (way, &self.devices) {
+            (AttachAs::Ublk, _) => self.ublk.as_deref(),
+            (AttachAs::Loop | AttachAs::Auto, Devices::On { devices, .. }) => Some(&**devices),
+            (AttachAs::Loop | AttachAs::Auto, Devices::Off { .. }) => None,
+        }
+    }
+
     /// Brings back what was attached when the last daemon ended: devices that outlived it are
     /// taken over, others are made again. What the host refuses stays in the list, and the status
     /// tells of it; a volume that is gone with its pool is dropped from the list.
     pub(crate) fn restore_attachments(&self) {
         let _turn = self.turn();
-        let Devices::On { devices, .. } = &self.devices else { return };
         let volumes: HashMap<u64, Arc<Volume>> = self
             .engine
             .volumes()
@@ -79,24 +124,33 @@ impl Service {
             .chain(self.engine.snapshots())
             .map(|volume| (volume.id(), volume))
             .collect();
-        let mut wanted: Vec<u64> = self.attachments().iter().map(|(id, _)| id).collect();
-        for (volume_id, device) in devices.devices() {
-            if !wanted.contains(&volume_id) {
-                tracing::info!(device, "device found that was about to be attached or detached");
-                wanted.push(volume_id);
+        let listed = self.attachments();
+        let mut wanted: Vec<(u64, AttachAs)> =
+            listed.iter().map(|(id, entry)| (id, entry.attach_as)).collect();
+        drop(listed);
+        for way in [AttachAs::Loop, AttachAs::Ublk] {
+            for (volume_id, device) in self.driver(way).iter().flat_map(|it| it.devices()) {
+                if !wanted.iter().any(|(id, _)| *id == volume_id) {
+                    tracing::info!(
+                        device,
+                        "device found that was about to be attached or detached"
+                    );
+                    wanted.push((volume_id, way));
+                }
             }
         }
-        for volume_id in wanted {
+        for (volume_id, way) in wanted {
+            let Some(driver) = self.driver(way) else { continue };
             match volumes.get(&volume_id) {
-                Some(volume) => self.restore(devices.as_ref(), volume),
+                Some(volume) => self.restore(driver, way, volume),
                 None => self.drop_lost(volume_id),
             }
         }
     }
 
-    fn restore(&self, devices: &dyn KernelDevices, volume: &Volume) {
+    fn restore(&self, driver: &dyn KernelDevices, way: AttachAs, volume: &Arc<Volume>) {
         let name = volume.name();
-        let device = match devices.attach(volume) {
+        let device = match driver.attach(volume) {
             Ok(device) => {
                 tracing::info!(volume = name, device, "attachment restored");
                 Some(device)
@@ -106,7 +160,8 @@ impl Service {
                 None
             }
         };
-        if let Err(error) = self.attachments().insert(volume.id(), loop_entry(name, device)) {
+        let entry = Entry { name, attach_as: way, device };
+        if let Err(error) = self.attachments().insert(volume.id(), entry) {
             tracing::error!(%error, "cannot store the list of attachments");
         }
     }
@@ -119,20 +174,11 @@ impl Service {
             tracing::error!(%error, "cannot store the list of attachments");
         }
     }
-
-    fn devices_on(&self) -> Result<&dyn KernelDevices, Problem> {
-        match &self.devices {
-            Devices::On { devices, .. } => Ok(devices.as_ref()),
-            Devices::Off { reason } => {
-                let detail = format!("kernel block devices are not available: {reason}");
-                Err(Problem::new(ProblemKind::NotSupported, detail).in_field("as"))
-            }
-        }
-    }
 }
 
-fn loop_entry(name: String, device: Option<String>) -> Entry {
-    Entry { name, attach_as: AttachAs::Loop, device }
+fn switched_off(reason: &str) -> Problem {
+    let detail = format!("kernel block devices are not available: {reason}");
+    Problem::new(ProblemKind::NotSupported, detail).in_field("as")
 }
 
 fn describe(entry: &Entry) -> Attachment {

@@ -3,10 +3,11 @@
 //!
 //! Operations that change something take turns, so that a volume is not deleted while it is being
 //! attached. A turn may wait for the kernel; only operations that change something wait for it.
-//! Lock order: the turn, then the list of attachments, which is never held across a system call
-//! other than the one that stores it.
+//! Lock order: the turn, then the list of attachments or that of exports, which are never held
+//! across a system call other than the one that stores them.
 
 mod attachments;
+mod exports;
 mod images;
 mod pool;
 mod refusals;
@@ -27,7 +28,8 @@ use waiting::CpuLatencyRequest;
 use crate::attachments::AttachmentList;
 use crate::durable::Durable;
 use crate::events::EventLog;
-use crate::exports::{Catalog, KernelDevices, NbdExport, RingExport};
+use crate::export_list::ExportList;
+use crate::exports::{Catalog, KernelDevices, NbdExport, RingExport, VhostUserExports};
 use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::service::usages::UsageCache;
@@ -47,14 +49,18 @@ pub(crate) struct Parts {
     pub(crate) durable: Arc<Durable>,
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,
+    pub(crate) vhost_user: Arc<VhostUserExports>,
     pub(crate) users: Arc<VolumeUsers>,
     pub(crate) devices: Devices,
+    /// `None`: switched off.
+    pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
     pub(crate) attachments: AttachmentList,
+    pub(crate) exports: ExportList,
     pub(crate) cpu_latency: CpuLatency,
     pub(crate) pool_path: PathBuf,
 }
 
-/// Whether this daemon makes kernel block devices.
+/// Whether this daemon makes loop devices.
 pub(crate) enum Devices {
     On {
         devices: Arc<dyn KernelDevices>,
@@ -88,9 +94,12 @@ pub(crate) struct Service {
     durable: Arc<Durable>,
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
+    vhost_user: Arc<VhostUserExports>,
     users: Arc<VolumeUsers>,
     devices: Devices,
+    ublk: Option<Arc<dyn KernelDevices>>,
     attachments: Mutex<AttachmentList>,
+    exports: Mutex<ExportList>,
     cpu_latency: CpuLatency,
     turn: Mutex<()>,
     usages: UsageCache,
@@ -111,9 +120,12 @@ impl Service {
             durable: parts.durable,
             nbd: parts.nbd,
             ring: parts.ring,
+            vhost_user: parts.vhost_user,
             users: parts.users,
             devices: parts.devices,
+            ublk: parts.ublk,
             attachments: Mutex::new(parts.attachments),
+            exports: Mutex::new(parts.exports),
             cpu_latency: parts.cpu_latency,
             turn: Mutex::new(()),
             usages: UsageCache::default(),
@@ -139,6 +151,10 @@ impl Service {
 
     fn attachments(&self) -> MutexGuard<'_, AttachmentList> {
         self.attachments.lock().expect("no operation panics")
+    }
+
+    fn export_list(&self) -> MutexGuard<'_, ExportList> {
+        self.exports.lock().expect("no operation panics")
     }
 
     #[cfg(test)]

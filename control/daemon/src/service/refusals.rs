@@ -36,6 +36,7 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
     let kind = match failure {
         DeviceFailure::InUse(_) => ProblemKind::InUse,
         DeviceFailure::Host(_) => ProblemKind::HostFailed,
+        DeviceFailure::Missing(_) => ProblemKind::NotSupported,
     };
     Problem::new(kind, format!("cannot {action} the volume {name:?}: {failure}"))
 }

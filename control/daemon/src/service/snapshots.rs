@@ -67,7 +67,8 @@ impl Service {
             .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
         let _turn = self.turn();
         let snapshot = self.snapshot(name)?;
-        if let Some(user) = self.nbd_user_of(&snapshot) {
+        let user = self.nbd_user_of(&snapshot).or_else(|| self.export_user_of(&snapshot));
+        if let Some(user) = user {
             let detail = format!("the snapshot {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail));
         }

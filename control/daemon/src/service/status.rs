@@ -2,12 +2,12 @@
 
 use api::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, Pool, PoolStatus, RecoveryState,
-    Status, Warning,
+    Status, UblkStatus, VhostUserStatus, Warning,
 };
 use fuse::Traffic;
 use volume::Recovery;
 
-use crate::exports::{NbdCounts, RingCounts};
+use crate::exports::{NbdCounts, RingCounts, VhostUserCounts};
 use crate::service::volumes::ratio;
 use crate::service::{CpuLatency, Devices, Service};
 
@@ -18,6 +18,7 @@ pub(crate) struct Metrics {
     /// `None`: NBD is off.
     pub(crate) nbd: Option<NbdCounts>,
     pub(crate) ring: RingCounts,
+    pub(crate) vhost_user: VhostUserCounts,
     /// `None`: kernel block devices are off.
     pub(crate) devices: Option<Traffic>,
     /// Map entries that named pages which were not there.
@@ -57,14 +58,35 @@ impl Service {
             volumes: self.list_volumes(),
             nbd: self.nbd.as_ref().map(|nbd| nbd.counts()),
             ring: self.ring.counts(),
-            devices: match &self.devices {
-                Devices::On { devices, .. } => Some(devices.traffic()),
-                Devices::Off { .. } => None,
-            },
+            vhost_user: self.vhost_user.counts(),
+            devices: self.device_traffic(),
             damaged_entries: self.engine.damaged_entries(),
             pool: self.show_pool(),
             event_count: self.events.count(),
         }
+    }
+
+    /// Of all drivers together.
+    fn device_traffic(&self) -> Option<Traffic> {
+        let of_loop = match &self.devices {
+            Devices::On { devices, .. } => Some(devices.traffic()),
+            Devices::Off { .. } => None,
+        };
+        let of_ublk = self.ublk.as_ref().map(|ublk| ublk.traffic());
+        let (sum, more) = match (of_loop, of_ublk) {
+            (Some(sum), Some(more)) => (sum, more),
+            (one, other) => return one.or(other),
+        };
+        Some(Traffic {
+            reads: sum.reads + more.reads,
+            read_bytes: sum.read_bytes + more.read_bytes,
+            writes: sum.writes + more.writes,
+            written_bytes: sum.written_bytes + more.written_bytes,
+            flushes: sum.flushes + more.flushes,
+            zeroings: sum.zeroings + more.zeroings,
+            others: sum.others + more.others,
+            errors: sum.errors + more.errors,
+        })
     }
 
     fn pool_status(&self) -> PoolStatus {
@@ -97,6 +119,16 @@ impl Service {
                 }
                 Devices::Off { .. } => None,
             },
+            vhost_user: VhostUserStatus {
+                folder: self.vhost_user.folder(),
+                exports: self.export_list().len() as u64,
+                connected: self.vhost_user.counts().connected,
+            },
+            ublk: self
+                .ublk
+                .as_ref()
+                .filter(|ublk| ublk.is_offered())
+                .map(|ublk| UblkStatus { device_count: ublk.devices().len() as u64 }),
         }
     }
 
@@ -151,6 +183,13 @@ impl Service {
                 entry.name
             );
             warning("attachment_failed", message)
+        }));
+        warnings.extend(self.failed_exports().into_iter().map(|name| {
+            let message = format!(
+                "the volume {name:?} could not be exported again; the log says why. Delete its \
+                 export and make it anew once the cause is gone"
+            );
+            warning("export_failed", message)
         }));
         warnings
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Problem, ProblemKind, SectorBytes, VolumeCreate, VolumePatch};
+use api::{AttachAs, Problem, ProblemKind, SectorBytes, VolumeCreate, VolumePatch};
 use block_device::{BlockDevice, SectorSize};
 use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
 
@@ -163,12 +163,11 @@ impl Service {
     /// The kernel has to know whether an attached device takes flushes. If it cannot be told, the
     /// class is what it was.
     fn tell_write_cache(&self, volume: &Volume, before: Durability) -> Result<(), Problem> {
-        let Devices::On { devices, .. } = &self.devices else { return Ok(()) };
-        let is_attached = self.attachments().get(volume.id()).is_some();
-        if !is_attached || volume.durability() == before {
+        let Some(driver) = self.driver_of(volume) else { return Ok(()) };
+        if volume.durability() == before {
             return Ok(());
         }
-        devices.write_cache_changed(volume).map_err(|failure| {
+        driver.write_cache_changed(volume).map_err(|failure| {
             let name = volume.name();
             if let Err(error) = self.engine.set_durability(&name, before) {
                 tracing::error!(volume = name, %error, "cannot take back a change of durability");
@@ -198,15 +197,26 @@ impl Service {
         shrink: ShrinkPolicy,
     ) -> Result<(), Problem> {
         let name = volume.name();
+        let driver = self.driver_of(volume);
+        if let Some(driver) = driver {
+            driver
+                .check_resizable(volume)
+                .map_err(|failure| refusals::of_device("resize", &name, &failure))?;
+        }
         self.engine
             .resize_volume(&name, size_bytes, shrink)
             .map_err(|error| refusals::of_volume(&error))?;
         tracing::info!(volume = name, size_bytes, "volume resized");
         self.ring.resized(volume);
+        self.vhost_user.resized(volume.id());
+        let refused =
+            |failure| refusals::of_device("tell the kernel the new size of", &name, &failure);
+        // The file of a volume has a size, too, whether it is attached or not.
         if let Devices::On { devices, .. } = &self.devices {
-            devices.resized(volume).map_err(|failure| {
-                refusals::of_device("tell the kernel the new size of", &name, &failure)
-            })?;
+            devices.resized(volume).map_err(refused)?;
+        }
+        if let (Some(driver), Some(AttachAs::Ublk)) = (driver, self.way_of(volume)) {
+            driver.resized(volume).map_err(refused)?;
         }
         Ok(())
     }
@@ -216,6 +226,8 @@ impl Service {
         let snapshots = volume.snapshot_list();
         let user = self.nbd_user_of(volume);
         let user = user.or_else(|| snapshots.iter().find_map(|it| self.nbd_user_of(it)));
+        let user = user.or_else(|| self.export_user_of(volume));
+        let user = user.or_else(|| snapshots.iter().find_map(|it| self.export_user_of(it)));
         if let Some(user) = user {
             let detail = format!("the volume {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail).in_field("name"));
@@ -247,7 +259,8 @@ impl Service {
             let device = entry.device.as_deref().unwrap_or("a device that failed");
             return Some(format!("it is attached as {device}; detach it first"));
         }
-        self.nbd_user_of(volume).or_else(|| self.ring_user_of(volume))
+        let user = self.export_user_of(volume).or_else(|| self.nbd_user_of(volume));
+        user.or_else(|| self.ring_user_of(volume))
     }
 
     fn ring_user_of(&self, volume: &Volume) -> Option<String> {

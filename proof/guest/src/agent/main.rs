@@ -6,17 +6,25 @@
 //!   host reaches servers in the guest.
 //! - `guest-agent write PATH BLOCKS VOLUME LIFE SEED` writes what follows from the numbers, and
 //!   tells the number of each step whose flush succeeded.
+//! - `guest-agent conformance PATH SECTOR SEED` runs the suite of `base/block-device` on a device
+//!   and tells how many cases hold.
+//! - `guest-agent nbd connect|reconnect INDEX SOCKET EXPORT` makes an export a device of the
+//!   kernel's own NBD client, or gives that a new connection; `nbd disconnect INDEX` ends it.
 #![forbid(unsafe_code)]
 
 mod connect;
+mod kernel_nbd;
+mod netlink;
 mod serve;
 mod started;
 mod write;
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use block_device::conformance::{self, FileSubject};
 use system::StepsSpec;
 
 fn main() -> ExitCode {
@@ -45,6 +53,26 @@ fn run(words: &[String]) -> Result<()> {
             };
             write::write(Path::new(path), spec)
         }
-        _ => bail!("usage: guest-agent serve | connect PATH | write PATH BLOCKS VOLUME LIFE SEED"),
+        ["conformance", path, sector, seed] => check_device(Path::new(path), sector, seed),
+        ["nbd", "connect", index, socket, export] => {
+            kernel_nbd::connect(index.parse()?, Path::new(socket), export)
+        }
+        ["nbd", "reconnect", index, socket, export] => {
+            kernel_nbd::reconnect(index.parse()?, Path::new(socket), export)
+        }
+        ["nbd", "disconnect", index] => kernel_nbd::disconnect(index.parse()?),
+        _ => bail!(
+            "usage: guest-agent serve | connect PATH | write PATH BLOCKS VOLUME LIFE SEED | \
+             conformance PATH SECTOR SEED | nbd connect INDEX SOCKET EXPORT | \
+             nbd reconnect INDEX SOCKET EXPORT | nbd disconnect INDEX"
+        ),
     }
+}
+
+/// Panics with the names of the cases that do not hold.
+fn check_device(path: &Path, sector: &str, seed: &str) -> Result<()> {
+    let subject = FileSubject::open(path, sector.parse()?)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    let count = conformance::check(&subject, seed.parse()?);
+    writeln!(io::stdout(), "{count}").context("the host is gone")
 }

@@ -141,3 +141,55 @@ async fn an_attachment_that_fails_at_the_start_is_warned_of_and_can_be_made_agai
     house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
     assert_eq!(house.get("/v1/status").await.json(200)["warnings"], json!([]));
 }
+
+#[tokio::test]
+async fn the_best_driver_is_ublk_where_it_is_there() {
+    let house = House::new();
+    house.create("a").await;
+    house.ublk.fail_with(None);
+    let attachment = house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert_eq!(attachment["as"], "ublk");
+    let status = house.get("/v1/status").await.json(200);
+    assert_eq!(status["exports"]["ublk"], json!({"device_count": 1}));
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    let as_loop = r#"{"volume": "a", "as": "loop"}"#;
+    assert_eq!(house.ask("POST", "/v1/attachments", as_loop).await.json(201)["as"], "loop");
+}
+
+#[tokio::test]
+async fn who_asks_for_a_missing_driver_hears_what_to_do() {
+    let house = House::new();
+    house.create("a").await;
+    let as_ublk = r#"{"volume": "a", "as": "ublk"}"#;
+    let answer = house.ask("POST", "/v1/attachments", as_ublk).await;
+    answer.refused("not_supported", Some("as"));
+    assert!(answer.problem().detail.contains("modprobe ublk_drv"), "{answer:?}");
+    assert_eq!(house.get("/v1/status").await.json(200)["exports"]["ublk"], json!(null));
+}
+
+#[tokio::test]
+async fn a_volume_comes_back_by_the_driver_that_it_had() {
+    let house = House::new();
+    house.create("a").await;
+    house.ublk.fail_with(None);
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.ublk.bound.lock().expect("no panics").clear();
+    house.service.restore_attachments();
+    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["as"], "ublk");
+    house.ublk.fail_with(Some(host_failed));
+    house.service.restore_attachments();
+    let list = house.get("/v1/attachments").await.json(200);
+    assert_eq!(list, json!([{"volume": "a", "as": "ublk", "device": null}]));
+}
+
+#[tokio::test]
+async fn a_size_that_the_kernel_cannot_be_told_is_refused_before_anything_changes() {
+    let house = House::new();
+    house.create("a").await;
+    house.ublk.fail_with(None);
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.ublk.fail_with(Some(host_failed));
+    let answer = house.ask("PATCH", "/v1/volumes/a", r#"{"size": "2M"}"#).await;
+    answer.refused("host_failed", None);
+    assert_eq!(house.get("/v1/volumes/a").await.json(200)["size_bytes"], 1 << 20);
+}

@@ -17,9 +17,11 @@ use crate::attachments::AttachmentList;
 use crate::config::{ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
-use crate::exports::{Catalog, DeviceFailure, KernelDevices, NbdExport, RingExport, RingParts};
-use crate::http::AccessRule;
-use crate::http::routes;
+use crate::export_list::ExportList;
+use crate::exports::{
+    Catalog, DeviceFailure, KernelDevices, NbdExport, RingExport, RingParts, VhostUserExports,
+};
+use crate::http::{AccessRule, routes};
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::tasks::Tasks;
@@ -32,6 +34,8 @@ const CAPACITY_BYTES: u64 = 128 << 20;
 pub(super) struct House {
     pub(super) service: Arc<Service>,
     pub(super) devices: Arc<PretendedDevices>,
+    /// Missing, as on most hosts, until a test says otherwise.
+    pub(super) ublk: Arc<PretendedDevices>,
     _keeper: Keeper,
     pub(super) dir: TempDir,
 }
@@ -65,11 +69,16 @@ impl House {
             catalog: Arc::clone(&catalog),
             rule: AccessRule::of_this_host(),
             users: Arc::clone(&users),
-            spin_permits: permits,
+            spin_permits: Arc::clone(&permits),
             devices: None,
+            ublk: None,
         };
         let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
+        let rule = AccessRule::of_this_host();
+        let vhost_user = VhostUserExports::new(dir.path().join("vhost"), rule, permits)?;
         let devices = Arc::new(PretendedDevices::default());
+        let ublk = Arc::new(PretendedDevices::default());
+        ublk.fail_with(Some(missing));
         let events = Arc::<EventLog>::default();
         let durable = Durable::start(durable::Parts {
             engine: Arc::clone(&engine),
@@ -92,16 +101,19 @@ impl House {
             durable,
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
+            vhost_user: Arc::new(vhost_user),
             users,
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
                 mount_point: "/mnt".to_owned(),
             },
+            ublk: Some(Arc::<PretendedDevices>::clone(&ublk)),
             attachments: AttachmentList::read(dir.path()).expect("an empty list"),
+            exports: ExportList::read(dir.path()).expect("an empty list"),
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
         }));
-        Ok(Self { service, devices, _keeper: keeper, dir })
+        Ok(Self { service, devices, ublk, _keeper: keeper, dir })
     }
 
     /// Sends a request; an empty body is none.
@@ -179,6 +191,10 @@ impl Answer {
     }
 }
 
+fn missing() -> DeviceFailure {
+    DeviceFailure::Missing(anyhow::anyhow!("call modprobe ublk_drv"))
+}
+
 /// Devices that are only names.
 #[derive(Default)]
 pub(super) struct PretendedDevices {
@@ -200,7 +216,11 @@ impl PretendedDevices {
 }
 
 impl KernelDevices for PretendedDevices {
-    fn attach(&self, volume: &Volume) -> Result<String, DeviceFailure> {
+    fn is_offered(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
         self.check()?;
         let mut bound = self.bound.lock().expect("no panics");
         let fresh = format!("/dev/pretended{}", volume.id());
@@ -211,6 +231,10 @@ impl KernelDevices for PretendedDevices {
         self.check()?;
         self.bound.lock().expect("no panics").remove(&volume.id());
         Ok(())
+    }
+
+    fn check_resizable(&self, _: &Volume) -> Result<(), DeviceFailure> {
+        self.check()
     }
 
     fn resized(&self, volume: &Volume) -> Result<(), DeviceFailure> {

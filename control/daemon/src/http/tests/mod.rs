@@ -3,6 +3,7 @@
 
 mod attachments;
 mod durability;
+mod exports;
 mod house;
 mod pool;
 mod protocol;

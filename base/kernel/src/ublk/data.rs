@@ -1,0 +1,103 @@
+//! One request of a device, and its data.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use rustix::io::pwritev;
+
+use crate::ublk::abi::{Descriptor, UblkOperation, data_offset};
+use crate::ublk::sys::Buffers;
+
+/// How the data of requests moves between the kernel and this process.
+#[derive(Debug)]
+pub(crate) enum DataPath {
+    /// The server reads and writes it in the channel, at a place for each request.
+    Channel(File),
+    /// The driver copies it to and from buffers that it was told.
+    Buffers(Buffers),
+}
+
+/// A request that this process owes an answer. There is one at a time for each tag of a queue; it
+/// has to be given back to its queue, or whoever asked waits for ever.
+#[derive(Debug)]
+pub struct UblkRequest {
+    pub(crate) queue: u16,
+    pub(crate) tag: u16,
+    descriptor: Descriptor,
+    data: Arc<DataPath>,
+}
+
+impl UblkRequest {
+    pub(crate) fn new(queue: u16, tag: u16, descriptor: Descriptor, data: &Arc<DataPath>) -> Self {
+        Self { queue, tag, descriptor, data: Arc::clone(data) }
+    }
+
+    /// The number of the queue that it has to come back to.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    pub fn operation(&self) -> UblkOperation {
+        self.descriptor.operation()
+    }
+
+    pub fn start_bytes(&self) -> u64 {
+        self.descriptor.start_bytes()
+    }
+
+    pub fn length_bytes(&self) -> u64 {
+        self.descriptor.length_bytes()
+    }
+
+    /// Whether a write shall be on stable storage before it is acknowledged.
+    pub fn is_forced(&self) -> bool {
+        self.descriptor.is_forced()
+    }
+
+    /// Whether zeros shall stay allocated.
+    pub fn keeps_allocated(&self) -> bool {
+        self.descriptor.keeps_allocated()
+    }
+
+    /// Fills `into` with what shall be written, from byte `offset` of it on.
+    pub fn take_data(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match &*self.data {
+            DataPath::Channel(channel) => {
+                channel.read_exact_at(into, data_offset(self.queue, self.tag, offset))
+            }
+            DataPath::Buffers(buffers) => {
+                buffers.copy_out(self.tag, in_memory(offset), into);
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands over what was read, `slices` one behind the other, from byte `offset` of it on.
+    pub fn give_data(&mut self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        match &*self.data {
+            DataPath::Channel(channel) => {
+                let place = data_offset(self.queue, self.tag, offset);
+                let length: usize = slices.iter().map(|slice| slice.len()).sum();
+                let given = pwritev(channel, slices, place)?;
+                match given == length {
+                    true => Ok(()),
+                    false => Err(io::ErrorKind::WriteZero.into()),
+                }
+            }
+            DataPath::Buffers(buffers) => {
+                let mut offset = in_memory(offset);
+                for slice in slices {
+                    buffers.copy_in(self.tag, offset, slice);
+                    offset += slice.len();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn in_memory(offset: u64) -> usize {
+    usize::try_from(offset).expect("requests fit into memory")
+}

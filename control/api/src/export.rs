@@ -1,0 +1,106 @@
+//! Exports: volumes that are disks of virtual machines on this host.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How a machine reaches the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExportProtocol {
+    /// A disk of its own for one virtual machine, over shared memory.
+    VhostUser,
+}
+
+/// A volume to export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportCreate {
+    /// The name of the volume, or VOLUME@SNAPSHOT for a disk that takes no changes.
+    pub volume: String,
+    pub protocol: ExportProtocol,
+    /// Queues of the disk, 1 to 16; as many as the machine has processors are best. By default as
+    /// many as this host has cores, up to 4.
+    #[serde(default)]
+    pub queues: Option<u16>,
+}
+
+/// An exported volume. It stays exported over restarts of the daemon, until the export is deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Export {
+    /// The name of the volume.
+    pub volume: String,
+    pub protocol: ExportProtocol,
+    pub queues: u16,
+    /// The path of the socket; null when it could not be served at the last start.
+    #[schema(example = "/run/memlane/vhost/db.sock", required)]
+    pub socket: Option<String>,
+    /// Whether a machine uses it now.
+    pub connected: bool,
+}
+
+impl Export {
+    /// The words that give the disk to a machine of QEMU, in lines for a shell.
+    pub fn qemu_words(&self) -> String {
+        let (id, socket) = (self.id(), self.socket.as_deref().unwrap_or_default());
+        let queues = self.queues;
+        // A comma ends a value, two stand for one.
+        let path = socket.replace(',', ",,");
+        format!(
+            "-object memory-backend-memfd,id=mem,size=2G,share=on -machine memory-backend=mem \\\n\
+             -chardev 'socket,id={id},path={path},reconnect=1' \\\n\
+             -device vhost-user-blk-pci,id={id}-disk,chardev={id},num-queues={queues}"
+        )
+    }
+
+    /// The elements that give the disk to a machine of libvirt.
+    pub fn libvirt_xml(&self) -> String {
+        let socket = self.socket.as_deref().unwrap_or_default();
+        let path = socket.replace('&', "&amp;").replace('\'', "&apos;").replace('<', "&lt;");
+        let queues = self.queues;
+        format!(
+            "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n\
+             </memoryBacking>\n\n\
+             <disk type='vhostuser' device='disk'>\n  \
+             <driver name='qemu' type='raw' queues='{queues}'/>\n  \
+             <source type='unix' path='{path}'>\n    \
+             <reconnect enabled='yes' timeout='1'/>\n  </source>\n  \
+             <target dev='vdb' bus='virtio'/>\n</disk>"
+        )
+    }
+
+    /// A name that QEMU takes for an id.
+    fn id(&self) -> String {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
+        let plain = |letter| if is_plain(letter) { letter } else { '-' };
+        format!("memlane-{}", self.volume.chars().map(plain).collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export(volume: &str, socket: &str) -> Export {
+        Export {
+            volume: volume.to_owned(),
+            protocol: ExportProtocol::VhostUser,
+            queues: 3,
+            socket: Some(socket.to_owned()),
+            connected: false,
+        }
+    }
+
+    #[test]
+    fn names_and_paths_become_words_that_qemu_takes() {
+        let words = export("db@monday", "/run/a,b/db@monday.sock").qemu_words();
+        assert!(words.contains("id=memlane-db-monday,path=/run/a,,b/db@monday.sock,"), "{words}");
+        assert!(words.ends_with("chardev=memlane-db-monday,num-queues=3"), "{words}");
+    }
+
+    #[test]
+    fn paths_are_quoted_in_xml() {
+        let xml = export("db", "/run/a'&<b.sock").libvirt_xml();
+        assert!(xml.contains("path='/run/a&apos;&amp;&lt;b.sock'"), "{xml}");
+        assert!(xml.contains("queues='3'"), "{xml}");
+    }
+}

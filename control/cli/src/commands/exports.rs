@@ -1,0 +1,68 @@
+//! Exports: volumes as disks of virtual machines.
+
+use api::{Export, ExportCreate, ExportProtocol, Method};
+use serde_json::json;
+
+use crate::arguments::ExportCommand;
+use crate::client::Client;
+use crate::commands::{or_dash, to_json, word_of};
+use crate::failure::Failure;
+use crate::output::Report;
+use crate::table::{Side, Table};
+
+pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
+    match command {
+        ExportCommand::VhostUser { name, queues } => {
+            let protocol = ExportProtocol::VhostUser;
+            let request = ExportCreate { volume: name, protocol, queues };
+            let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
+            Ok(Report { text: text(&export), json: to_json(&export) })
+        }
+        ExportCommand::List => {
+            let exports: Vec<Export> = client.get(api::EXPORTS_PATH)?;
+            Ok(Report { text: list_text(&exports), json: to_json(&exports) })
+        }
+        ExportCommand::Show { name } => {
+            let export: Export = client.get(&api::path_of(api::EXPORT_PATH, &name))?;
+            Ok(Report { text: text(&export), json: to_json(&export) })
+        }
+        ExportCommand::Delete { name } => {
+            client.delete(&api::path_of(api::EXPORT_PATH, &name))?;
+            Ok(Report { text: String::new(), json: json!({"deleted": name}) })
+        }
+    }
+}
+
+/// The socket in a line of its own, then how machines use it.
+fn text(export: &Export) -> String {
+    let Some(socket) = &export.socket else {
+        return "not served; memlane status says why".to_owned();
+    };
+    format!(
+        "{socket}\n\nQEMU (from 9.2 on, reconnect-ms=1000 instead of reconnect=1):\n\n{}\n\n\
+         libvirt:\n\n{}",
+        export.qemu_words(),
+        export.libvirt_xml()
+    )
+}
+
+fn list_text(exports: &[Export]) -> String {
+    let mut table = Table::new(&[
+        ("VOLUME", Side::Left),
+        ("PROTOCOL", Side::Left),
+        ("QUEUES", Side::Right),
+        ("USED", Side::Left),
+        ("SOCKET", Side::Left),
+    ]);
+    for export in exports {
+        let used = if export.connected { "yes" } else { "no" };
+        table.row(vec![
+            export.volume.clone(),
+            word_of(&export.protocol),
+            export.queues.to_string(),
+            used.to_owned(),
+            or_dash(export.socket.clone()),
+        ]);
+    }
+    table.to_text()
+}

@@ -1,0 +1,67 @@
+//! Volumes as disks of virtual machines, from the side of the REST interface.
+
+use std::path::Path;
+
+use super::house::House;
+
+const CREATE: &str = r#"{"volume": "db", "protocol": "vhost-user", "queues": 2}"#;
+
+#[tokio::test]
+async fn an_exported_volume_has_a_socket_until_the_export_is_deleted() {
+    let house = House::new();
+    house.create("db").await;
+    let export = house.ask("POST", "/v1/exports", CREATE).await.json(201);
+    let socket = export["socket"].as_str().expect("a path").to_owned();
+    assert!(socket.ends_with("/vhost/db.sock"), "{socket}");
+    assert!(Path::new(&socket).exists());
+    assert_eq!((&export["queues"], &export["connected"]), (&2.into(), &false.into()));
+    assert_eq!(house.get("/v1/exports/db").await.json(200), export);
+    assert_eq!(house.get("/v1/exports").await.json(200)[0], export);
+    let status = house.get("/v1/status").await.json(200);
+    assert_eq!(status["exports"]["vhost_user"]["exports"], 1);
+    house.ask("DELETE", "/v1/exports/db", "").await.nothing();
+    assert!(!Path::new(&socket).exists());
+    house.get("/v1/exports/db").await.refused("not_found", None);
+    house.ask("DELETE", "/v1/exports/db", "").await.refused("not_found", None);
+}
+
+#[tokio::test]
+async fn an_exported_volume_is_neither_deleted_nor_renamed() {
+    let house = House::new();
+    house.create("db").await;
+    house.ask("POST", "/v1/exports", CREATE).await.json(201);
+    house.ask("DELETE", "/v1/volumes/db", "").await.refused("in_use", None);
+    let rename = r#"{"name": "other"}"#;
+    house.ask("PATCH", "/v1/volumes/db", rename).await.refused("in_use", Some("name"));
+    house.ask("DELETE", "/v1/exports/db", "").await.nothing();
+    house.ask("DELETE", "/v1/volumes/db", "").await.nothing();
+}
+
+#[tokio::test]
+async fn exports_that_cannot_be_are_refused() {
+    let house = House::new();
+    house.ask("POST", "/v1/exports", CREATE).await.refused("not_found", Some("volume"));
+    house.create("db").await;
+    let many = r#"{"volume": "db", "protocol": "vhost-user", "queues": 17}"#;
+    house.ask("POST", "/v1/exports", many).await.refused("invalid_field", Some("queues"));
+    let other = r#"{"volume": "db", "protocol": "iscsi"}"#;
+    house.ask("POST", "/v1/exports", other).await.refused("invalid_field", Some("protocol"));
+    house.ask("POST", "/v1/exports", CREATE).await.json(201);
+    house.ask("POST", "/v1/exports", CREATE).await.refused("already_exists", Some("volume"));
+}
+
+#[tokio::test]
+async fn a_snapshot_is_exported_too() {
+    let house = House::new();
+    house.create("db").await;
+    let snapshot = r#"{"volumes": ["db"], "snapshot": "a"}"#;
+    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    let create = r#"{"volume": "db@a", "protocol": "vhost-user"}"#;
+    let export = house.ask("POST", "/v1/exports", create).await.json(201);
+    assert!(export["socket"].as_str().is_some_and(|it| it.ends_with("/vhost/db@a.sock")));
+    house.ask("DELETE", "/v1/snapshots/db@a", "").await.refused("in_use", None);
+    let other = r#"{"snapshot": "b"}"#;
+    house.ask("PATCH", "/v1/snapshots/db@a", other).await.refused("in_use", None);
+    let rename = r#"{"name": "other"}"#;
+    house.ask("PATCH", "/v1/volumes/db", rename).await.refused("in_use", Some("name"));
+}

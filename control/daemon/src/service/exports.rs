@@ -1,0 +1,142 @@
+//! Exports: volumes made disks of virtual machines, and brought back after a restart.
+
+use api::{Export, ExportCreate, Problem, ProblemKind};
+use volume::Volume;
+
+use crate::export_list::{ExportEntry, ExportList};
+use crate::exports::VhostUserExports;
+use crate::service::Service;
+
+/// Queues that a disk may have.
+const QUEUE_COUNTS: std::ops::RangeInclusive<u16> = 1..=vhost_user::QUEUE_COUNT_MAX;
+
+impl Service {
+    /// All exports, by name.
+    pub(crate) fn list_exports(&self) -> Vec<Export> {
+        let entries: Vec<ExportEntry> = self.export_list().iter().cloned().collect();
+        let mut list: Vec<_> = entries.iter().map(|entry| self.describe_export(entry)).collect();
+        list.sort_by(|left, right| left.volume.cmp(&right.volume));
+        list
+    }
+
+    pub(crate) fn show_export(&self, name: &str) -> Result<Export, Problem> {
+        let volume = self.volume(name)?;
+        let entry = self.export_list().get(volume.id()).cloned();
+        entry.map(|entry| self.describe_export(&entry)).ok_or_else(|| not_exported(name))
+    }
+
+    pub(crate) fn export_volume(&self, request: &ExportCreate) -> Result<Export, Problem> {
+        let name = &request.volume;
+        let queues = request.queues.unwrap_or_else(VhostUserExports::queue_count_default);
+        if !QUEUE_COUNTS.contains(&queues) {
+            let (first, last) = (QUEUE_COUNTS.start(), QUEUE_COUNTS.end());
+            let detail = format!("a disk cannot have {queues} queues; give {first} to {last}");
+            return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("queues"));
+        }
+        let _turn = self.turn();
+        let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
+        if self.export_list().get(volume.id()).is_some() {
+            let detail = format!("the volume {name:?} is exported already");
+            return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
+        }
+        self.vhost_user.begin(&volume, queues).map_err(|error| {
+            let detail = format!("cannot export the volume {name:?}: {error:#}");
+            Problem::new(ProblemKind::HostFailed, detail)
+        })?;
+        let entry = ExportEntry {
+            volume_id: volume.id(),
+            volume: volume.name(),
+            protocol: request.protocol,
+            queues,
+        };
+        let stored = self.export_list().insert(entry.clone());
+        stored.map_err(|error| {
+            self.vhost_user.end(volume.id());
+            not_stored(name, &error)
+        })?;
+        tracing::info!(volume = name, queues, "volume exported");
+        Ok(self.describe_export(&entry))
+    }
+
+    pub(crate) fn unexport_volume(&self, name: &str) -> Result<(), Problem> {
+        let _turn = self.turn();
+        let volume = self.volume(name)?;
+        if self.export_list().get(volume.id()).is_none() {
+            return Err(not_exported(name));
+        }
+        if self.vhost_user.is_connected(volume.id()) {
+            let detail = format!(
+                "the volume {name:?} is the disk of a running machine; take it from the machine, \
+                 or shut that down, first"
+            );
+            return Err(Problem::new(ProblemKind::InUse, detail));
+        }
+        let stored = self.export_list().remove(volume.id());
+        stored.map_err(|error| not_stored(name, &error))?;
+        self.vhost_user.end(volume.id());
+        tracing::info!(volume = name, "volume not exported any more");
+        Ok(())
+    }
+
+    /// Brings back what was exported when the last daemon ended. What cannot be served stays in the
+    /// list, and the status tells of it; a volume that is gone with its pool is dropped from it.
+    pub(crate) fn restore_exports(&self) {
+        let _turn = self.turn();
+        let entries: Vec<ExportEntry> = self.export_list().iter().cloned().collect();
+        for entry in entries {
+            let Some(volume) = self.catalog.by_id(entry.volume_id) else {
+                drop_lost(&mut self.export_list(), &entry);
+                continue;
+            };
+            match self.vhost_user.begin(&volume, entry.queues) {
+                Ok(()) => tracing::info!(volume = volume.name(), "export restored"),
+                Err(error) => {
+                    let reason = format!("{error:#}");
+                    tracing::error!(volume = volume.name(), reason, "cannot restore the export");
+                }
+            }
+        }
+    }
+
+    /// Who uses the volume through an export, and what to do about it.
+    pub(super) fn export_user_of(&self, volume: &Volume) -> Option<String> {
+        self.export_list().get(volume.id()).map(|_| {
+            format!(
+                "it is exported to virtual machines; delete the export {:?} first",
+                volume.name()
+            )
+        })
+    }
+
+    /// Exports that could not be served at the start.
+    pub(super) fn failed_exports(&self) -> Vec<String> {
+        let is_lost = |entry: &&ExportEntry| self.vhost_user.socket_of(entry.volume_id).is_none();
+        self.export_list().iter().filter(is_lost).map(|entry| entry.volume.clone()).collect()
+    }
+
+    fn describe_export(&self, entry: &ExportEntry) -> Export {
+        Export {
+            volume: entry.volume.clone(),
+            protocol: entry.protocol,
+            queues: entry.queues,
+            socket: self.vhost_user.socket_of(entry.volume_id),
+            connected: self.vhost_user.is_connected(entry.volume_id),
+        }
+    }
+}
+
+fn drop_lost(list: &mut ExportList, entry: &ExportEntry) {
+    tracing::warn!(volume = entry.volume, "exported volume is gone; forgetting it");
+    if let Err(error) = list.remove(entry.volume_id) {
+        tracing::error!(%error, "cannot store the list of exports");
+    }
+}
+
+fn not_exported(name: &str) -> Problem {
+    Problem::new(ProblemKind::NotFound, format!("the volume {name:?} is not exported"))
+}
+
+fn not_stored(name: &str, error: &std::io::Error) -> Problem {
+    let detail = format!("cannot store whether the volume {name:?} is exported: {error}");
+    Problem::new(ProblemKind::HostFailed, detail)
+}

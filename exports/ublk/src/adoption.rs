@@ -1,0 +1,146 @@
+//! Taking over what an earlier process left: devices that go on, and remains that go away.
+
+use std::sync::Arc;
+use std::thread;
+
+use block_device::BlockDevice;
+use kernel::{UblkDevice, UblkState};
+use waiting::SpinPermits;
+
+use crate::driver::Driver;
+use crate::error::UblkError;
+use crate::export::{VolumeId, Volumes};
+use crate::registry::Registry;
+use crate::served::Served;
+use crate::sysfs;
+
+/// Takes over every device of the registry whose volume is there, and deletes the others of ours.
+pub(crate) fn adopt_all(
+    driver: &Driver,
+    registry: &mut Registry,
+    volumes: &dyn Volumes,
+    permits: &Arc<SpinPermits>,
+) -> Vec<(VolumeId, Served)> {
+    let known = registry.devices();
+    let mark = registry.mark();
+    let adopted: Vec<_> = thread::scope(|scope| {
+        // Each may have to wait for its last server to go.
+        let threads: Vec<_> = known
+            .iter()
+            .map(|&(id, volume)| {
+                scope.spawn(move || (id, adopt(driver, id, mark, volumes.by_id(volume), permits)))
+            })
+            .collect();
+        threads.into_iter().map(|it| it.join().expect("adopting does not panic")).collect()
+    });
+    let mut served = Vec::new();
+    for ((id, adopted), (_, volume)) in adopted.into_iter().zip(known) {
+        match adopted {
+            Adopted::Served(device) => {
+                tracing::info!(device = format!("/dev/ublkb{id}"), "device taken over");
+                served.push((volume, device));
+            }
+            Adopted::Gone => {
+                if let Err(error) = registry.remove(id) {
+                    tracing::error!(id, %error, "cannot store the list of devices");
+                }
+            }
+            Adopted::Stuck(error) => {
+                let error = chain(error);
+                tracing::error!(id, error, "cannot take over a device; it stays as it is");
+            }
+        }
+    }
+    delete_remains(driver, registry, mark);
+    served
+}
+
+/// What became of a device.
+enum Adopted {
+    Served(Served),
+    /// It is no device of ours any more.
+    Gone,
+    Stuck(UblkError),
+}
+
+fn adopt(
+    driver: &Driver,
+    id: u32,
+    mark: u64,
+    volume: Option<Arc<dyn BlockDevice>>,
+    permits: &Arc<SpinPermits>,
+) -> Adopted {
+    let found = match driver.info(id) {
+        // After a reboot another program may have made a device of this number.
+        Ok(found) => found.filter(|device| device.owner_mark == mark),
+        Err(error) => return Adopted::Stuck(error),
+    };
+    let Some(device) = found else { return Adopted::Gone };
+    let taken_over = match (device.state, volume) {
+        (UblkState::Dead, _) => driver.delete(id).map(|()| Adopted::Gone),
+        (_, None) => {
+            tracing::warn!(id, "the volume of a device is gone; the device goes, too");
+            driver.delete(id).map(|()| Adopted::Gone)
+        }
+        (_, Some(volume)) => take_over(driver, device, volume, permits).map(Adopted::Served),
+    };
+    taken_over.unwrap_or_else(Adopted::Stuck)
+}
+
+fn take_over(
+    driver: &Driver,
+    device: UblkDevice,
+    volume: Arc<dyn BlockDevice>,
+    permits: &Arc<SpinPermits>,
+) -> Result<Served, UblkError> {
+    let id = device.id;
+    driver.start_recovery(id)?;
+    let channel = driver.channel(device)?;
+    let (cache, size_bytes) = (volume.write_cache(), volume.geometry().size_bytes);
+    let served = Served::start(channel, device, volume, Arc::clone(permits))?;
+    if let Err(error) = driver.end_recovery(id) {
+        served.leave();
+        return Err(error);
+    }
+    // Whatever its last server was killed in the middle of.
+    sysfs::tune(id, device.queue_depth);
+    if let Err(error) = sysfs::set_write_cache(id, cache) {
+        served.leave();
+        return Err(error);
+    }
+    if driver.can_resize() && sysfs::size_bytes(id).is_ok_and(|it| it != size_bytes) {
+        driver.update_size(id, size_bytes).unwrap_or_else(|error| {
+            let error = chain(error);
+            tracing::warn!(id, error, "a device keeps the size that its volume had");
+        });
+    }
+    Ok(served)
+}
+
+/// A process that was killed between making a device and writing that down has left it to nobody.
+fn delete_remains(driver: &Driver, registry: &Registry, mark: u64) {
+    let known = registry.devices();
+    let ids = sysfs::device_ids().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot look for devices that a killed process left");
+        Vec::new()
+    });
+    for id in ids.into_iter().filter(|id| !known.iter().any(|(known, _)| known == id)) {
+        let is_ours = driver
+            .info(id)
+            .is_ok_and(|device| device.is_some_and(|device| device.owner_mark == mark));
+        if is_ours {
+            tracing::info!(id, "deleting a device that was left half made");
+            if let Err(error) = driver.delete(id) {
+                let error = chain(error);
+                tracing::error!(id, error, "cannot delete a device that was left half made");
+            }
+        }
+    }
+}
+
+fn chain(error: UblkError) -> String {
+    match std::error::Error::source(&error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

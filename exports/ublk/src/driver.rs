@@ -1,0 +1,173 @@
+//! The driver, with names for what is asked of it and limits for how long that may take.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::{UblkChannel, UblkControl, UblkDevice, UblkFeatures, UblkShape};
+
+use crate::bounded::{until, within};
+use crate::error::{UblkError, UblkErrorKind};
+
+/// Commands that wait for nobody; and those that wait for requests that we serve.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a server that was killed may take to go. Kernels of before 6.15 may need the timeout of
+/// a request, 30 s, to notice.
+const OLD_SERVER_TIME_MAX: Duration = Duration::from_secs(60);
+
+const NODE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What makes a device outlive its server.
+const RECOVERY: UblkFeatures =
+    UblkFeatures::USER_RECOVERY.with(UblkFeatures::USER_RECOVERY_REISSUE);
+
+/// An open control device.
+#[derive(Clone, Debug)]
+pub(crate) struct Driver {
+    control: Arc<UblkControl>,
+}
+
+impl Driver {
+    /// Fails with [`UblkErrorKind::Unavailable`] where there is none for us.
+    pub(crate) fn open() -> Result<Self, UblkError> {
+        let opened = within(COMMAND_TIME_MAX, UblkControl::open);
+        let control = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                UblkError::new(UblkErrorKind::Unavailable, "open /dev/ublk-control").with_hint(
+                    "this kernel has no ublk, or it is not loaded; call modprobe ublk_drv \
+                     (Linux 6.1 or later), or attach as loop",
+                )
+            }
+            io::ErrorKind::PermissionDenied => {
+                UblkError::new(UblkErrorKind::Unavailable, "open /dev/ublk-control")
+                    .with_hint("run as root: devices of other users do not survive their server")
+            }
+            _ => UblkError::of_call("use /dev/ublk-control", error),
+        })?;
+        let driver = Self { control: Arc::new(control) };
+        match driver.control.features() {
+            Some(features) if !features.has(RECOVERY) => Err(too_old()),
+            _ => Ok(driver),
+        }
+    }
+
+    /// Whether the kernel can change the size of a device that is in use.
+    pub(crate) fn can_resize(&self) -> bool {
+        self.control.features().is_some_and(|it| it.has(UblkFeatures::UPDATE_SIZE))
+    }
+
+    /// Makes a device; the answer says what the driver granted.
+    pub(crate) fn add(&self, wanted: UblkDevice) -> Result<UblkDevice, UblkError> {
+        let features = wanted.features.with(RECOVERY);
+        let wanted = UblkDevice { features, ..wanted };
+        let device = self.call("make a ublk device", move |control| control.add(&wanted))?;
+        if device.features.has(RECOVERY) {
+            return Ok(device);
+        }
+        self.delete(device.id)?;
+        Err(too_old())
+    }
+
+    /// `None` when there is no such device.
+    pub(crate) fn info(&self, id: u32) -> Result<Option<UblkDevice>, UblkError> {
+        self.call(format!("look at ublk device {id}"), move |control| match control.info(id) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            result => result.map(Some),
+        })
+    }
+
+    pub(crate) fn shape(&self, id: u32, shape: UblkShape) -> Result<(), UblkError> {
+        self.call(format!("describe ublk device {id}"), move |it| it.shape(id, &shape))
+    }
+
+    /// Starts a device that is being served.
+    pub(crate) fn start(&self, id: u32) -> Result<(), UblkError> {
+        self.call(format!("start ublk device {id}"), move |it| it.start(id))
+    }
+
+    /// Stops a device unless somebody has it open, as far as the driver can tell.
+    pub(crate) fn stop_unused(&self, id: u32) -> Result<(), UblkError> {
+        let can_tell = self.control.features().is_some_and(|it| it.has(UblkFeatures::SAFE_STOP));
+        let stop = move |it: &UblkControl| if can_tell { it.try_stop(id) } else { it.stop(id) };
+        self.call(format!("stop ublk device {id}"), stop)
+    }
+
+    /// Stops and deletes a device, whoever uses it. Nobody may serve it any more.
+    pub(crate) fn delete(&self, id: u32) -> Result<(), UblkError> {
+        self.call(format!("delete ublk device {id}"), move |control| {
+            match control.stop(id).and_then(|()| control.delete(id)) {
+                Err(error) if error.raw_os_error() == Some(ENODEV) => Ok(()),
+                result => result,
+            }
+        })
+    }
+
+    /// Begins to take over a device, once its last server is gone.
+    pub(crate) fn start_recovery(&self, id: u32) -> Result<(), UblkError> {
+        let attempt = || format!("take over ublk device {id}");
+        let taken = until(OLD_SERVER_TIME_MAX, || {
+            match self.call(attempt(), move |it| it.start_recovery(id)) {
+                Err(error) if error.kind == UblkErrorKind::Busy => None,
+                // Somebody who was killed had begun to, and got no further.
+                Err(error) if error.errno() == Some(EINVAL) => Some(Ok(())),
+                result => Some(result),
+            }
+        });
+        taken.unwrap_or_else(|| {
+            Err(UblkError::new(UblkErrorKind::TimedOut, attempt())
+                .with_hint("another process still serves it"))
+        })
+    }
+
+    /// Ends it, once the device is being served.
+    pub(crate) fn end_recovery(&self, id: u32) -> Result<(), UblkError> {
+        self.call(format!("take over ublk device {id}"), move |it| it.end_recovery(id))
+    }
+
+    pub(crate) fn update_size(&self, id: u32, size_bytes: u64) -> Result<(), UblkError> {
+        self.call(format!("resize ublk device {id}"), move |it| it.update_size(id, size_bytes))
+    }
+
+    /// The channel through which a device is served. Its node may take a moment to appear.
+    pub(crate) fn channel(&self, device: UblkDevice) -> Result<UblkChannel, UblkError> {
+        let mut last = io::Error::from(io::ErrorKind::TimedOut);
+        let opened = until(NODE_TIME_MAX, || match UblkChannel::open(device) {
+            Ok(channel) => Some(channel),
+            Err(error) => {
+                last = error;
+                None
+            }
+        });
+        let id = device.id;
+        opened.ok_or_else(|| UblkError::of_call(format!("open /dev/ublkc{id}"), last))
+    }
+
+    /// Waits until programs can open the device.
+    pub(crate) fn wait_for_node(&self, id: u32) -> Result<(), UblkError> {
+        let path = format!("/dev/ublkb{id}");
+        let there = || std::fs::exists(&path).unwrap_or(false).then_some(());
+        until(NODE_TIME_MAX, there).ok_or_else(|| {
+            UblkError::new(UblkErrorKind::Kernel, format!("find {path}"))
+                .with_hint("the device was started, but nobody made its node")
+        })
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        attempt: impl Into<String>,
+        call: impl FnOnce(&UblkControl) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, UblkError> {
+        let control = Arc::clone(&self.control);
+        within(COMMAND_TIME_MAX, move || call(&control))
+            .map_err(|error| UblkError::of_call(attempt, error))
+    }
+}
+
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+
+fn too_old() -> UblkError {
+    UblkError::new(UblkErrorKind::NotSupported, "make a device that survives its server")
+        .with_hint("this kernel's ublk is too old; use Linux 6.1 or later, or attach as loop")
+}

@@ -1,0 +1,278 @@
+//! Making volumes devices, and taking the devices away.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use block_device::{BLOCK_BYTES, BlockDevice};
+use kernel::{UblkAccess, UblkDevice, UblkFeatures, UblkShape, UblkState};
+use waiting::SpinPermits;
+
+use crate::adoption;
+use crate::counters::Traffic;
+use crate::driver::Driver;
+use crate::error::{UblkError, UblkErrorKind};
+use crate::openers;
+use crate::registry::Registry;
+use crate::served::Served;
+use crate::serving::REQUEST_BYTES_MAX;
+use crate::sysfs;
+
+/// The longest discard and write of zeros.
+const ZEROING_BYTES_MAX: u32 = 1 << 30;
+
+/// Where the driver copies, it needs memory of ours for each request of each queue.
+const COPIED_BYTES_MAX: u32 = 256 << 10;
+const COPIED_DEPTH_MAX: u16 = 64;
+
+/// The number by which the owner of this export knows a volume. It may never mean another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VolumeId(pub u64);
+
+/// The volumes that devices of earlier processes show.
+pub trait Volumes: Send + Sync {
+    fn by_id(&self, id: VolumeId) -> Option<Arc<dyn BlockDevice>>;
+}
+
+/// How data of requests comes to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// We copy where the driver lets us (6.5 or later), to and from where data is stored.
+    ByServer,
+    /// The driver copies, as all of them can.
+    ByDriver,
+}
+
+/// How devices are served.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// A file in a folder that survives restarts.
+    pub registry: PathBuf,
+    /// Queues of each device, and thereby threads.
+    pub queue_count: u16,
+    /// Requests of each queue at once.
+    pub queue_depth: u16,
+    pub transfer: Transfer,
+    pub permits: Arc<SpinPermits>,
+}
+
+/// A volume that is a block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    pub volume: VolumeId,
+    pub device: PathBuf,
+}
+
+/// The devices of this process. Dropping it leaves them without a server, for the next one.
+pub struct Export {
+    config: Config,
+    driver: Driver,
+    state: Mutex<State>,
+}
+
+struct State {
+    registry: Registry,
+    devices: HashMap<VolumeId, Served>,
+    /// Of devices that are gone.
+    past_traffic: Traffic,
+}
+
+impl Export {
+    /// Takes over the devices that an earlier process left. Waits for each of them, for a bounded
+    /// time; what cannot be taken over is logged. Fails with [`UblkErrorKind::Unavailable`] on
+    /// machines without the driver.
+    pub fn start(config: Config, volumes: &dyn Volumes) -> Result<Self, UblkError> {
+        let driver = Driver::open()?;
+        let registry = Registry::open(&config.registry).map_err(|error| {
+            let path = config.registry.display();
+            UblkError::new(UblkErrorKind::Registry, format!("read {path}"))
+                .with_hint("delete it if it is damaged; devices of an earlier daemon are then lost")
+                .with_source(error)
+        })?;
+        let mut state =
+            State { registry, devices: HashMap::new(), past_traffic: Traffic::default() };
+        let permits = &config.permits;
+        let adopted = adoption::adopt_all(&driver, &mut state.registry, volumes, permits);
+        state.devices.extend(adopted);
+        Ok(Self { config, driver, state: Mutex::new(state) })
+    }
+
+    /// Makes a volume a device. One that is one already keeps it.
+    pub fn attach(
+        &self,
+        volume: VolumeId,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Attachment, UblkError> {
+        let mut state = self.lock();
+        if let Some(served) = state.devices.get(&volume) {
+            return Ok(attachment(volume, served));
+        }
+        let made = self.driver.add(self.wanted(state.registry.mark()))?;
+        let started = self.start_device(&mut state, made, volume, device);
+        let served = started.inspect_err(|_| self.take_back(&mut state, made.id))?;
+        let attachment = attachment(volume, &served);
+        state.devices.insert(volume, served);
+        Ok(attachment)
+    }
+
+    /// Takes the device of a volume away, unless somebody uses it.
+    pub fn detach(&self, volume: VolumeId) -> Result<(), UblkError> {
+        let mut state = self.lock();
+        let Some(served) = state.devices.get(&volume) else {
+            return Err(UblkError::new(UblkErrorKind::NotFound, "find the device of the volume"));
+        };
+        let id = served.id();
+        let failed = |error| UblkError::of_call(format!("see who uses /dev/ublkb{id}"), error);
+        if let Some(opener) = openers::opener_of(id).map_err(failed)? {
+            let attempt = format!("detach /dev/ublkb{id}");
+            return Err(UblkError::new(UblkErrorKind::Busy, attempt)
+                .with_hint(format!("{opener}; unmount it or close it first")));
+        }
+        self.driver.stop_unused(id)?;
+        if let Some(served) = state.devices.remove(&volume) {
+            state.past_traffic.add(&served.traffic());
+            served.finish();
+        }
+        self.driver.delete(id)?;
+        state.registry.remove(id).map_err(not_stored)
+    }
+
+    /// Whether the size of a volume's device can change while it is attached.
+    pub fn check_resizable(&self, volume: VolumeId) -> Result<(), UblkError> {
+        let state = self.lock();
+        let Some(served) = state.devices.get(&volume) else { return Ok(()) };
+        if self.driver.can_resize() {
+            return Ok(());
+        }
+        let attempt = format!("change the size of /dev/ublkb{} while it is attached", served.id());
+        Err(UblkError::new(UblkErrorKind::NotSupported, attempt).with_hint(
+            "that needs Linux 6.16; detach the volume, resize it, and attach it again, or attach \
+             it as loop",
+        ))
+    }
+
+    /// Tells the kernel the present size of a volume.
+    pub fn resized(&self, volume: VolumeId) -> Result<(), UblkError> {
+        let state = self.lock();
+        let Some(served) = state.devices.get(&volume) else { return Ok(()) };
+        let (id, size_bytes) = (served.id(), served.device().geometry().size_bytes);
+        self.driver.update_size(id, size_bytes)
+    }
+
+    /// Tells the kernel whether flushes are of use, after that changed.
+    pub fn write_cache_changed(&self, volume: VolumeId) -> Result<(), UblkError> {
+        let state = self.lock();
+        match state.devices.get(&volume) {
+            Some(served) => sysfs::set_write_cache(served.id(), served.device().write_cache()),
+            None => Ok(()),
+        }
+    }
+
+    pub fn attachments(&self) -> Vec<Attachment> {
+        let state = self.lock();
+        state.devices.iter().map(|(&volume, served)| attachment(volume, served)).collect()
+    }
+
+    /// What was served since the start.
+    pub fn traffic(&self) -> Traffic {
+        let state = self.lock();
+        let mut sum = state.past_traffic;
+        state.devices.values().for_each(|served| sum.add(&served.traffic()));
+        sum
+    }
+
+    /// Stops serving. Devices stay, and whoever uses them waits for the next process.
+    pub fn stop(self) {
+        let state = self.state.into_inner().expect(NO_PANIC);
+        state.devices.into_values().for_each(Served::leave);
+    }
+
+    fn wanted(&self, mark: u64) -> UblkDevice {
+        let Config { queue_count, queue_depth, transfer, .. } = self.config;
+        let (features, queue_depth, request_bytes_max) = match transfer {
+            Transfer::ByServer => (UblkFeatures::USER_COPY, queue_depth, REQUEST_BYTES_MAX),
+            Transfer::ByDriver => {
+                (UblkFeatures::default(), queue_depth.min(COPIED_DEPTH_MAX), COPIED_BYTES_MAX)
+            }
+        };
+        UblkDevice {
+            id: UblkDevice::ANY_ID,
+            queue_count,
+            queue_depth,
+            state: UblkState::Dead,
+            request_bytes_max,
+            server: 0,
+            features,
+            owner_mark: mark,
+        }
+    }
+
+    fn start_device(
+        &self,
+        state: &mut State,
+        made: UblkDevice,
+        volume: VolumeId,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Served, UblkError> {
+        let id = made.id;
+        self.driver.shape(id, shape_of(&*device, made.request_bytes_max))?;
+        state.registry.insert(id, volume).map_err(not_stored)?;
+        let cache = device.write_cache();
+        let channel = self.driver.channel(made)?;
+        let served = Served::start(channel, made, device, Arc::clone(&self.config.permits))?;
+        let started = self
+            .driver
+            .start(id)
+            .and_then(|()| self.driver.wait_for_node(id))
+            .and_then(|()| sysfs::set_write_cache(id, cache));
+        match started {
+            Ok(()) => {
+                sysfs::tune(id, made.queue_depth);
+                Ok(served)
+            }
+            Err(error) => {
+                served.leave();
+                Err(error)
+            }
+        }
+    }
+
+    /// A device that was not made to the end.
+    fn take_back(&self, state: &mut State, id: u32) {
+        if let Err(error) = self.driver.delete(id) {
+            tracing::error!(id, %error, "cannot delete a half-made device");
+        }
+        if let Err(error) = state.registry.remove(id) {
+            tracing::error!(id, %error, "cannot store the list of devices");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect(NO_PANIC)
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";
+
+fn attachment(volume: VolumeId, served: &Served) -> Attachment {
+    Attachment { volume, device: PathBuf::from(format!("/dev/ublkb{}", served.id())) }
+}
+
+fn shape_of(device: &dyn BlockDevice, request_bytes_max: u32) -> UblkShape {
+    let geometry = device.geometry();
+    UblkShape {
+        size_bytes: geometry.size_bytes,
+        logical_block_bytes: geometry.sector.bytes(),
+        physical_block_bytes: u32::try_from(BLOCK_BYTES).expect("a block is short"),
+        request_bytes_max,
+        zeroing_bytes_max: ZEROING_BYTES_MAX,
+        access: match device.is_read_only() {
+            true => UblkAccess::ReadOnly,
+            false => UblkAccess::ReadWrite,
+        },
+    }
+}
+
+fn not_stored(error: std::io::Error) -> UblkError {
+    UblkError::new(UblkErrorKind::Registry, "store the list of devices").with_source(error)
+}

@@ -1,0 +1,43 @@
+//! Volumes as block devices of the kernel, through its ublk driver.
+//!
+//! ```text
+//! program ─▶ /dev/ublkbN ─▶ driver ─▶ queue threads ──▶ BlockDevice
+//!                             ▲          │     ▲
+//!                             │          ▼     │ answers
+//!              results, data ─┴──────── crew: flushes, and data that is not in memory
+//! ```
+//!
+//! - A device has a few queues, each with a thread that spins while traffic is recent
+//!   (`base/waiting`) and waits for nothing but requests. What may wait for a disk goes to the
+//!   device's crew: one thread flushes, once for everything that waits; the others read.
+//! - Devices outlive the process. The kernel keeps requests, also those that were being served,
+//!   and gives them to the next process, which finds its devices in a [registry](registry) and
+//!   takes them over. What a killed one left half made is deleted; devices of others are not
+//!   touched, and a mark in each tells them apart.
+//! - Commands to the driver run on threads of their own and have a time limit, because kernels
+//!   have had bugs that never answer them.
+//!
+//! This crate knows no volume but as a [`block_device::BlockDevice`] with a number. It must not
+//! open a device that it serves in a way that writes to it.
+//!
+//! Order of locks: the list of devices, then the registry. Neither is held by a thread that serves.
+#![forbid(unsafe_code)]
+
+mod adoption;
+mod bounded;
+mod counters;
+mod crew;
+mod driver;
+mod error;
+mod export;
+mod gate;
+mod openers;
+mod queue_thread;
+mod registry;
+mod served;
+mod serving;
+mod sysfs;
+
+pub use counters::Traffic;
+pub use error::{UblkError, UblkErrorKind};
+pub use export::{Attachment, Config, Export, Transfer, VolumeId, Volumes};

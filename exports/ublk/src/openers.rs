@@ -1,0 +1,53 @@
+//! Who has a device open.
+//!
+//! The driver stops a device whoever uses it (one of 7.0 or later can be asked not to), so we look
+//! before. Mounts and other owners are found by opening it exclusively, everybody else among the
+//! descriptors of all processes. Somebody who opens it between the look and the stop gets errors.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use rustix::fs::{OFlags, major, minor};
+
+use crate::sysfs;
+
+/// A word for people on who uses the device, or `None` when nobody was found.
+pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
+    let path = format!("/dev/ublkb{id}");
+    let exclusive = OFlags::EXCL.bits().cast_signed();
+    match OpenOptions::new().read(true).custom_flags(exclusive).open(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            return Ok(Some("it is mounted, or used by another device".to_owned()));
+        }
+        // A device that was stopped has no opener any more.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let number = sysfs::device_number(id)?;
+    let processes = fs::read_dir("/proc")?.flatten();
+    Ok(processes.into_iter().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        has_open(pid, number).then(|| format!("process {pid}{} has it open", name_of(pid)))
+    }))
+}
+
+/// Processes that go away meanwhile have nothing open.
+fn has_open(pid: u32, number: (u32, u32)) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|entry| {
+        fs::metadata(entry.path()).is_ok_and(|metadata| {
+            let device = metadata.rdev();
+            let is_block = metadata.mode() & 0o170_000 == 0o060_000;
+            is_block && (major(device), minor(device)) == number
+        })
+    })
+}
+
+fn name_of(pid: u32) -> String {
+    match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!(" ({})", name.trim()),
+        Err(_) => String::new(),
+    }
+}

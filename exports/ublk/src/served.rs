@@ -1,0 +1,134 @@
+//! A device that this process serves.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use block_device::BlockDevice;
+use kernel::{UblkChannel, UblkDevice};
+use waiting::SpinPermits;
+
+use crate::bounded::until;
+use crate::counters::{Counters, Traffic};
+use crate::crew::{Crew, Inbox};
+use crate::error::UblkError;
+use crate::gate::{Gate, Word};
+use crate::queue_thread::{self, Beginning, Shared};
+
+/// How long the threads of a device may take to begin, and to end.
+const THREADS_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// The threads of a device, and what they share.
+pub(crate) struct Served {
+    id: u32,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Served {
+    /// Begins to serve all queues of a device. On an error none is served.
+    pub(crate) fn start(
+        channel: UblkChannel,
+        description: UblkDevice,
+        device: Arc<dyn BlockDevice>,
+        permits: Arc<SpinPermits>,
+    ) -> Result<Self, UblkError> {
+        let id = description.id;
+        let failed = |error| UblkError::of_call(format!("serve ublk device {id}"), error);
+        let queue_count = description.queue_count;
+        let inboxes = (0..queue_count).map(|_| Inbox::new()).collect::<io::Result<Arc<[Inbox]>>>();
+        let inboxes = inboxes.map_err(failed)?;
+        let shared = Arc::new(Shared {
+            crew: Crew::new(Arc::clone(&device), Arc::clone(&inboxes)),
+            counters: (0..queue_count).map(|_| Counters::default()).collect(),
+            device,
+            inboxes,
+            permits,
+            is_left: AtomicBool::new(false),
+        });
+        let mut served = Self { id, shared, threads: Vec::new() };
+        match served.start_threads(Arc::new(channel), queue_count) {
+            Ok(()) => Ok(served),
+            Err(error) => {
+                served.leave();
+                Err(failed(error))
+            }
+        }
+    }
+
+    fn start_threads(&mut self, channel: Arc<UblkChannel>, queue_count: u16) -> io::Result<()> {
+        let gate = Arc::new(Gate::default());
+        let (told, heard) = mpsc::sync_channel(2 * usize::from(queue_count));
+        for number in 0..queue_count {
+            let beginning = Beginning { told: told.clone(), gate: Arc::clone(&gate) };
+            let (channel, shared) = (Arc::clone(&channel), Arc::clone(&self.shared));
+            let work = move || {
+                queue_thread::run(&channel, number, &shared, &beginning);
+                // The last share of the channel must not outlive the thread's end.
+                drop(channel);
+            };
+            let name = format!("ublk{}-{number}", self.id);
+            match thread::Builder::new().name(name).spawn(work) {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    gate.open(Word::GoHome);
+                    return Err(error);
+                }
+            }
+        }
+        let prepared = hear_all(&heard, queue_count);
+        gate.open(if prepared.is_ok() { Word::Go } else { Word::GoHome });
+        prepared?;
+        hear_all(&heard, queue_count)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.shared.device
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        self.shared.counters.iter().for_each(|counters| sum.add(&counters.traffic()));
+        sum
+    }
+
+    /// Leaves the device to its next server: the kernel keeps what was not answered.
+    pub(crate) fn leave(mut self) {
+        // PAIRS-WITH: QueueThread::serve, "the device is left".
+        self.shared.is_left.store(true, Ordering::Release);
+        self.shared.inboxes.iter().for_each(|inbox| inbox.waker().wake());
+        self.end();
+    }
+
+    /// Ends the threads of a device that the driver has stopped.
+    pub(crate) fn finish(mut self) {
+        self.end();
+    }
+
+    /// Threads that wait for a disk are left alone: nobody can tell when they return.
+    fn end(&mut self) {
+        let are_done = || self.threads.iter().all(JoinHandle::is_finished).then_some(());
+        if until(THREADS_TIME_MAX, are_done).is_none() {
+            tracing::error!(id = self.id, "threads of a block device do not end");
+        }
+        self.shared.crew.close();
+    }
+}
+
+/// What each of so many threads had to say.
+fn hear_all(heard: &Receiver<io::Result<()>>, count: u16) -> io::Result<()> {
+    (0..count).try_for_each(|_| match heard.recv_timeout(THREADS_TIME_MAX) {
+        Ok(result) => result,
+        Err(_) => {
+            let text = "the threads of its queues do not begin in time";
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        }
+    })
+}

@@ -1,0 +1,95 @@
+//! What sysfs tells of devices, and what it lets us set.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use block_device::WriteCache;
+
+use crate::bounded::within;
+use crate::error::{UblkError, UblkErrorKind};
+
+const CHANNELS: &str = "/sys/class/ublk-char";
+
+const SETTING_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The numbers of all devices of this machine, whoever serves them.
+pub(crate) fn device_ids() -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(CHANNELS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        result => result?,
+    };
+    let id = |name: &str| name.strip_prefix("ublkc")?.parse().ok();
+    Ok(entries.flatten().filter_map(|entry| id(entry.file_name().to_str()?)).collect())
+}
+
+/// Has a device work well with us. Refused where sysfs is read-only, which costs only speed.
+///
+/// - No scheduler: memory has no order to be served in.
+/// - One request less than the queue is deep. When a server dies, kernels of before 6.15 notice at
+///   once only if the driver has a command of it that waits for a request; else they wait for the
+///   timeout of a request, half a minute. So one command always waits.
+pub(crate) fn tune(id: u32, depth: u16) {
+    let requests = depth.saturating_sub(1).max(1).to_string();
+    let settings =
+        [("scheduler", "none", "[none]".to_owned()), ("nr_requests", &requests, requests.clone())];
+    for (attribute, value, shown) in settings {
+        let path = attribute_path(id, attribute);
+        // The kernel waits for all requests before it changes anything, and some wait for a disk.
+        let is_set = fs::read_to_string(&path).is_ok_and(|now| now.contains(&shown));
+        if is_set {
+            continue;
+        }
+        let value = value.to_owned();
+        if let Err(error) = within(SETTING_TIME_MAX, move || fs::write(path, value)) {
+            tracing::debug!(id, attribute, %error, "a device keeps the kernel's own setting");
+        }
+    }
+}
+
+/// Tells the kernel whether it must send flushes, from the next request on. Fails when it would
+/// send none although it must.
+pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), UblkError> {
+    let name = match cache {
+        WriteCache::Volatile => "write back",
+        WriteCache::Absent => "write through",
+    };
+    let path = attribute_path(id, "write_cache");
+    let is_set = || fs::read_to_string(&path).is_ok_and(|now| now.trim() == name);
+    if is_set() {
+        return Ok(());
+    }
+    let changing = path.clone();
+    let refused = within(SETTING_TIME_MAX, move || fs::write(changing, name)).err();
+    if cache == WriteCache::Absent || is_set() {
+        return Ok(());
+    }
+    let error =
+        UblkError::new(UblkErrorKind::Kernel, format!("have flushes sent to /dev/ublkb{id}"))
+            .with_hint(format!("\"{name}\" cannot be written to {path}"));
+    Err(match refused {
+        Some(source) => error.with_source(source),
+        None => error,
+    })
+}
+
+/// The size that the kernel shows.
+pub(crate) fn size_bytes(id: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/sys/block/ublkb{id}/size"))?;
+    let sectors: u64 = text.trim().parse().map_err(io::Error::other)?;
+    Ok(sectors << 9)
+}
+
+/// Major and minor number of the block device.
+pub(crate) fn device_number(id: u32) -> io::Result<(u32, u32)> {
+    let text = fs::read_to_string(format!("/sys/block/ublkb{id}/dev"))?;
+    let numbers = text
+        .trim()
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    numbers.ok_or_else(|| io::Error::other("no device number in sysfs"))
+}
+
+fn attribute_path(id: u32, attribute: &str) -> String {
+    format!("/sys/block/ublkb{id}/queue/{attribute}")
+}
