@@ -151,6 +151,8 @@ impl Storm {
             Some(0) => Ok(true),
             // Not reachable, or gone in the middle.
             Some(5) => Ok(false),
+            // One image after the other: what a kill interrupted is being fetched on.
+            Some(1) if output.stderr.contains("are still being fetched") => Ok(false),
             code => bail!("{words} ended with {code:?}: {}{}", output.stdout, output.stderr),
         }
     }
