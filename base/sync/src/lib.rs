@@ -12,12 +12,14 @@ mod grace;
 mod latch;
 mod padded;
 mod striped;
+mod tally;
 mod thread_number;
 
 pub use grace::{Epoch, Grace, Pinned};
 pub use latch::{Latch, LatchGuard};
 pub use padded::Padded;
 pub use striped::Striped;
+pub use tally::Tally;
 pub use thread_number::thread_number;
 
 /// Lets another thread run: for waits whose end another thread brings about within microseconds.

@@ -1,6 +1,6 @@
 //! Counting requests, for metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use sync::Tally;
 
 /// What was served since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,14 +22,14 @@ pub struct Traffic {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    pub(crate) reads: Counter,
-    pub(crate) read_bytes: Counter,
-    pub(crate) writes: Counter,
-    pub(crate) written_bytes: Counter,
-    pub(crate) flushes: Counter,
-    pub(crate) zeroings: Counter,
-    pub(crate) others: Counter,
-    pub(crate) errors: Counter,
+    pub(crate) reads: Tally,
+    pub(crate) read_bytes: Tally,
+    pub(crate) writes: Tally,
+    pub(crate) written_bytes: Tally,
+    pub(crate) flushes: Tally,
+    pub(crate) zeroings: Tally,
+    pub(crate) others: Tally,
+    pub(crate) errors: Tally,
 }
 
 impl Counters {
@@ -42,21 +42,6 @@ impl Counters {
         sum.zeroings += self.zeroings.get();
         sum.others += self.others.get();
         sum.errors += self.errors.get();
-    }
-}
-
-/// A number that one thread raises and others look at.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        // Relaxed, and no atomic addition: only the owning worker writes.
-        self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sync::Tally;
+
 /// Requests and bytes since the start of a connection, or of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -34,32 +36,17 @@ impl AddAssign for Traffic {
     }
 }
 
-/// A count that one thread writes and others look at.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// For the one thread that counts: no locked instruction.
-    pub(crate) fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// The counts of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    pub(crate) reads: Count,
-    pub(crate) writes: Count,
-    pub(crate) flushes: Count,
-    pub(crate) discards: Count,
-    pub(crate) zeroes: Count,
-    pub(crate) read_bytes: Count,
-    pub(crate) written_bytes: Count,
-    pub(crate) doorbells: Count,
+    pub(crate) reads: Tally,
+    pub(crate) writes: Tally,
+    pub(crate) flushes: Tally,
+    pub(crate) discards: Tally,
+    pub(crate) zeroes: Tally,
+    pub(crate) read_bytes: Tally,
+    pub(crate) written_bytes: Tally,
+    pub(crate) doorbells: Tally,
     /// Counted by all threads of a connection.
     errors: AtomicU64,
 }

@@ -1,7 +1,8 @@
 //! What guests did, as counts for metrics.
 
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use sync::Tally;
 
 /// Requests and bytes since the start of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,30 +40,15 @@ impl AddAssign for Traffic {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    pub(crate) reads: Count,
-    pub(crate) writes: Count,
-    pub(crate) flushes: Count,
-    pub(crate) discards: Count,
-    pub(crate) zeroes: Count,
-    pub(crate) errors: Count,
-    pub(crate) repeated: Count,
-    pub(crate) bytes_read: Count,
-    pub(crate) bytes_written: Count,
-}
-
-/// A sum that one thread adds to.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    pub(crate) fn add(&self, amount: u64) {
-        // A load and a store: there is one writer. Relaxed: it is a statistic.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+    pub(crate) reads: Tally,
+    pub(crate) writes: Tally,
+    pub(crate) flushes: Tally,
+    pub(crate) discards: Tally,
+    pub(crate) zeroes: Tally,
+    pub(crate) errors: Tally,
+    pub(crate) repeated: Tally,
+    pub(crate) bytes_read: Tally,
+    pub(crate) bytes_written: Tally,
 }
 
 impl Counters {
