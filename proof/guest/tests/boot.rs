@@ -85,3 +85,13 @@ fn a_power_cut_takes_what_the_guest_did_not_flush_and_leaves_what_it_did() -> Re
     ensure!(blocks()? == expected, "the cut left {:?}", blocks()?);
     Ok(())
 }
+
+#[test]
+fn a_kernel_that_panics_while_it_starts_is_started_again_but_not_for_ever() -> Result<()> {
+    let image = Image::build(ImageContents { products: &[], programs: &[], modules: &[] })?;
+    let no_program = "rdinit=/none root=/dev/none";
+    let options = GuestOptions { kernel_words: no_program, ..GuestOptions::small(Vec::new()) };
+    let error = Guest::boot(&image, &options).err().context("it started without a program")?;
+    ensure!(format!("{error:#}").contains("ended before it was ready"), "{error:#}");
+    Ok(())
+}
