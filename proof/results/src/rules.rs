@@ -110,7 +110,7 @@ fn data_of(row: &Row) -> Option<&str> {
 
 fn reads(row: &Row) -> bool {
     let what = ["op", "rw"].iter().find_map(|name| row.params.get(*name)?.as_str());
-    what.is_some_and(|what| what.contains("read") || what.contains("rw"))
+    what.is_some_and(|what| what.contains("read") || ["rw", "randrw"].contains(&what))
 }
 
 fn percent(share: f64) -> String {
@@ -171,7 +171,9 @@ mod tests {
             let written = row(&[(name, json!(value)), ("preconditioned", json!(true))]);
             assert!(judged(written, 0.0).is_valid(), "{name} {value}");
         }
-        assert!(judged(row(&[("rw", json!("randwrite"))]), 0.0).is_valid());
+        for (name, value) in [("rw", "randwrite"), ("op", "overwrite")] {
+            assert!(judged(row(&[(name, json!(value))]), 0.0).is_valid(), "{name} {value}");
+        }
     }
 
     #[test]

@@ -173,6 +173,8 @@ impl Round {
         self.daemon.get_mut().launch()?;
         let first = self.wait_for_first_read(offset, &expected, begun)?;
         self.add(FIRST_READ, VOLUME, first, &[(FIRST_READ_NS, first.as_secs_f64() * 1e9)]);
+        // Volumes are served before the daemon can be asked.
+        self.daemon.get_mut().wait_until_ready()?;
         let rest = Rest::of(self.daemon.get());
         while to_fetch_bytes(&rest)? > 0 {
             wait_a_moment(begun, FETCH_POLL_INTERVAL, "contents are fetched")?;
