@@ -53,7 +53,10 @@ pub unsafe extern "C" fn memlane_open(
     };
     let options = match patience_ms {
         0 => ClientOptions::default(),
-        _ => ClientOptions { patience: Duration::from_millis(patience_ms) },
+        _ => ClientOptions {
+            patience: Duration::from_millis(patience_ms),
+            ..ClientOptions::default()
+        },
     };
     let opened = Client::connect_with(Path::new(&socket), options)
         .and_then(|client| client.open(&Target::Name(volume)));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -23,11 +24,14 @@ use crate::transfer::{self, Failure, Request};
 pub struct ClientOptions {
     /// How long a request waits for a daemon that has gone, before it fails with `EIO`.
     pub patience: Duration,
+    /// Called with each socket of the client before it is used: for programs with an opinion on
+    /// which numbers their descriptors have. Returns the socket to use.
+    pub place_socket: fn(OwnedFd) -> OwnedFd,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(60) }
+        Self { patience: Duration::from_secs(60), place_socket: |socket| socket }
     }
 }
 
@@ -53,7 +57,7 @@ impl Client {
 
     /// Opens a volume. Fails at once when the daemon is not there, or refuses: the error says why.
     pub fn open(&self, target: &Target) -> Result<Device, ClientError> {
-        let link = Link::open(&self.path, target, LANES_MAX)
+        let link = Link::open(&self.path, target, LANES_MAX, self.options.place_socket)
             .map_err(|error: LinkError| error.into_client_error(&self.path))?;
         let opened = &link.opened;
         let sector = match opened.sector_bytes {
@@ -64,7 +68,7 @@ impl Client {
             path: self.path.clone(),
             volume_id: opened.volume_id,
             name: opened.name.clone(),
-            patience: self.options.patience,
+            options: self.options,
         };
         let is_read_only = opened.is_read_only;
         let process = Box::new(Process::new(origin.clone(), Some(link)));
@@ -169,6 +173,11 @@ impl Device {
     /// Whether the device refuses every change, as a snapshot does.
     pub fn is_read_only(&self) -> bool {
         self.shared.is_read_only
+    }
+
+    /// The number of the volume, which no other volume of the pool ever has.
+    pub fn volume_id(&self) -> u64 {
+        self.shared.origin.volume_id
     }
 
     /// The volume's name when it was opened.

@@ -124,7 +124,7 @@ struct Piece {
 impl Lane {
     pub(crate) fn open(origin: Origin) -> Result<Self, ClientError> {
         let target = Target::VolumeId(origin.volume_id);
-        let link = Link::open(&origin.path, &target, 1)
+        let link = Link::open(&origin.path, &target, 1, origin.options.place_socket)
             .map_err(|error| error.into_client_error(&origin.path))?;
         let lane = ClientLane::new(Arc::clone(&link.ring), 0);
         Ok(Self {
@@ -387,14 +387,15 @@ impl Lane {
         }
         self.lost = Some((since, now.max(since + Duration::from_nanos(1))));
         let target = Target::VolumeId(self.origin.volume_id);
-        match Link::open(&self.origin.path, &target, 1) {
+        let place_socket = self.origin.options.place_socket;
+        match Link::open(&self.origin.path, &target, 1, place_socket) {
             Ok(link) => {
                 let lane = ClientLane::new(Arc::clone(&link.ring), 0);
                 self.connection = Some((link, lane));
                 self.lost = None;
             }
             Err(LinkError::Absent(_))
-                if now.saturating_duration_since(since) < self.origin.patience => {}
+                if now.saturating_duration_since(since) < self.origin.options.patience => {}
             Err(LinkError::Refused { errno, .. }) => self.give_up(errno),
             Err(LinkError::Absent(_) | LinkError::Host(_)) => self.give_up(libc::EIO),
         }

@@ -71,10 +71,11 @@ impl Link {
         path: &Path,
         target: &Target,
         lane_count: usize,
+        place_socket: fn(OwnedFd) -> OwnedFd,
     ) -> Result<Arc<Self>, LinkError> {
         fork::watch();
         let forks = fork::count();
-        let socket = connect_to(path)?;
+        let socket = place_socket(connect_to(path)?);
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, Some(ANSWER_TIME_MAX)).map_err(host)?;
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use shared_ring::{ClientLane, LANES_MAX, Target};
 use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
 
+use crate::device::ClientOptions;
 use crate::error::ClientError;
 use crate::fork;
 use crate::link::{Link, LinkError};
@@ -26,8 +27,7 @@ pub(crate) struct Origin {
     pub(crate) path: PathBuf,
     pub(crate) volume_id: u64,
     pub(crate) name: String,
-    /// How long a request waits for a daemon that has gone.
-    pub(crate) patience: Duration,
+    pub(crate) options: ClientOptions,
 }
 
 /// One process's connection to a device.
@@ -172,7 +172,7 @@ impl Process {
     /// A connection that is not the `lost` one, and its generation. One thread connects, the others
     /// wait for it; each for as long as it is patient.
     fn connect(&self, lost: Option<u64>) -> Result<(Arc<Link>, u64), ClientError> {
-        let mut patience = Patience::new(self.origin.patience);
+        let mut patience = Patience::new(self.origin.options.patience);
         let mut current = self.current();
         loop {
             let generation = self.generation.load(Ordering::Relaxed);
@@ -209,7 +209,8 @@ impl Process {
     fn try_to_connect(&self, patience: &mut Patience) -> Result<Arc<Link>, ClientError> {
         let target = Target::VolumeId(self.origin.volume_id);
         loop {
-            match Link::open(&self.origin.path, &target, LANES_MAX) {
+            let place_socket = self.origin.options.place_socket;
+            match Link::open(&self.origin.path, &target, LANES_MAX, place_socket) {
                 Ok(link) => return Ok(link),
                 Err(LinkError::Absent(_)) => {}
                 Err(error) => return Err(error.into_client_error(&self.origin.path)),
@@ -225,7 +226,7 @@ impl Process {
             "the daemon at {}, which serves volume {:?}, has not come back within {:?}",
             self.origin.path.display(),
             self.origin.name,
-            self.origin.patience
+            self.origin.options.patience
         );
         ClientError::new(libc::EIO, message)
     }

@@ -104,7 +104,7 @@ impl Running {
     }
 
     pub fn client(&self) -> Client {
-        let options = ClientOptions { patience: PATIENCE };
+        let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
         Client::connect_with(&self.socket(), options).expect("the server listens")
     }
 
