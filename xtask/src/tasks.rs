@@ -29,7 +29,11 @@ const SOAK_SUITES: &[&str] = &[
     "system/disk_kills",
     "system/ring_storm",
     "guest/power_cut",
+    "preload/programs",
 ];
+
+/// All programs, and the libraries that are loaded into others.
+const BUILD_PROGRAMS: &[&str] = &["build", "--workspace", "--bins", "--lib"];
 
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
@@ -72,7 +76,7 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     // A broken rule of the house is a failure like others, and no reason not to look for them.
     let mut outcome = counted(lint(&root, &mut progress));
     progress.step("build the programs");
-    let programs = cargo::build(&root, &["build", "--workspace", "--bins"], &[])?;
+    let programs = cargo::build(&root, BUILD_PROGRAMS, &[])?;
     progress.step("build the tests");
     let mut suites = cargo::build(&root, &["test", "--workspace", "--no-run"], &[])?;
     suites.retain(|suite| suite.kind != ExecutableKind::Program && !is_loom(suite));
@@ -88,8 +92,8 @@ pub(crate) fn test(filter: &str) -> Result<()> {
 
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
-    let programs = cargo::build(&root, &["build", "--workspace", "--bins"], &[])?;
-    let packages = ["test", "-p", "system", "-p", "guest", "--no-run"];
+    let programs = cargo::build(&root, BUILD_PROGRAMS, &[])?;
+    let packages = ["test", "-p", "system", "-p", "guest", "-p", "preload", "--no-run"];
     let mut suites = cargo::build(&root, &packages, &[])?;
     suites.retain(|suite| SOAK_SUITES.contains(&suite.name.as_str()));
     ensure!(suites.len() == SOAK_SUITES.len(), "only {} suites are there", suites.len());
@@ -105,7 +109,11 @@ pub(crate) fn soak() -> Result<()> {
 /// Every suite by the quick profile, and the page that shows it.
 pub(crate) fn bench() -> Result<()> {
     let root = house::root();
-    let program = built_program(&root, &["-p", "daemon", "-p", "cli", "-p", "bench"], BENCH)?;
+    let program = built_program(
+        &root,
+        &["-p", "daemon", "-p", "cli", "-p", "preload", "-p", "bench"],
+        BENCH,
+    )?;
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let folder = root.join("target/bench").join(seconds.as_secs().to_string());
     let folder = folder.to_str().context("the repository's path is no text")?;
@@ -187,7 +195,7 @@ fn run_release_program(
 
 /// Where the release build of a program is.
 fn built_program(root: &Path, packages: &[&str], program: &str) -> Result<PathBuf> {
-    let build = [&["build", "--release", "--bins"], packages].concat();
+    let build = [&["build", "--release", "--bins", "--lib"], packages].concat();
     let executables = cargo::build(root, &build, &[])?;
     executables
         .into_iter()

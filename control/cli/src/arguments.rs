@@ -99,6 +99,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Export(ExportCommand),
 
+    /// Run a program whose reads and writes of volumes go through memory, past the kernel
+    Run(Run),
+
     /// Show the daemon, its pool and its exports
     Status,
 
@@ -350,6 +353,29 @@ pub(crate) enum PoolCommand {
         #[arg(long)]
         background: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Only this volume, which must be there; may be given several times [default: all]
+    #[arg(long = "volume", value_name = "NAME")]
+    pub(crate) volumes: Vec<String>,
+
+    /// Only files and devices that are opened for direct I/O
+    #[arg(long)]
+    pub(crate) direct_only: bool,
+
+    /// Say nothing on standard error
+    #[arg(long)]
+    pub(crate) quiet: bool,
+
+    /// Add a line to this file for each descriptor that is taken past the kernel
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod exports;
 mod images;
 mod pool;
+mod run;
 mod snapshots;
 mod status;
 mod tasks;
@@ -53,6 +54,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             Ok(Report { text: String::new(), json: json!({"detached": name}) })
         }
         Command::Export(command) => exports::run(&client, command),
+        Command::Run(arguments) => Err(run::run(&client, arguments)),
         Command::Status => {
             let status: Status = client.get(api::STATUS_PATH)?;
             Ok(Report { text: status::text(&status), json: to_json(&status) })

@@ -1,0 +1,114 @@
+//! Looking at a descriptor that nothing is known of: is it a volume that may be bypassed?
+//!
+//! A volume is bypassed when the kernel keeps no copy of its bytes for this descriptor: a block
+//! device that is opened for direct I/O and that nobody has mounted, or the file of a volume, which
+//! its file system serves without a page cache. Everything else is the kernel's, and so is a block
+//! device that this process also uses through the page cache.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::devices::{self, Joined};
+use crate::fork;
+use crate::inside::Inside;
+use crate::link::Target;
+use crate::notice;
+use crate::settings::Settings;
+use crate::sys::{self, OpenedFor, Status, StatusKind};
+use crate::table::{self, Bypass, Entry};
+
+/// File systems that are known not to be served by a process.
+const KNOWN_MAX: usize = 32;
+static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
+
+/// How `fd` is bypassed; `None` for the kernel's way. What is found out is remembered.
+#[cold]
+pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
+    if devices::is_off() {
+        return None;
+    }
+    let _inside = Inside::enter()?;
+    // What is not open is the kernel's to refuse, and may be opened next.
+    let target = candidate(fd, sys::status(fd)?);
+    let opened = target.and_then(|_| sys::opened_for(fd));
+    let found = match target.zip(opened) {
+        Some((target, opened)) if may_be_bypassed(fd, target, opened) => join(fd, target, opened),
+        _ => Some(Entry::Foreign),
+    };
+    // Nothing is remembered yet of what somebody else is looking at.
+    let entry = found?;
+    table::set(fd, entry);
+    match entry {
+        Entry::Bypassed(bypass) => Some(bypass),
+        _ => None,
+    }
+}
+
+/// What may be a volume: a block device, or a file on a file system that a process serves.
+pub(crate) fn candidate(fd: RawFd, status: Status) -> Option<Target> {
+    match status.kind {
+        StatusKind::BlockDevice => Some(Target::BlockDevice { number: status.device }),
+        StatusKind::File if is_served(fd, status.file_system) => {
+            Some(Target::File { file_system: status.file_system, inode: status.inode })
+        }
+        _ => None,
+    }
+}
+
+fn is_served(fd: RawFd, file_system: u64) -> bool {
+    // File systems on devices have a number that is not zero.
+    if rustix::fs::major(file_system) != 0 {
+        return false;
+    }
+    let is_known = |place: &AtomicU64| place.load(Ordering::Relaxed) == file_system;
+    if KNOWN.iter().any(is_known) {
+        return false;
+    }
+    let is_served = sys::is_on_fuse(fd) == Some(true);
+    if !is_served {
+        let free = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
+        // Where there is no room, it is asked again the next time.
+        if let Some(place) = KNOWN.iter().find(free) {
+            place.store(file_system, Ordering::Relaxed);
+        }
+    }
+    is_served
+}
+
+fn may_be_bypassed(fd: RawFd, target: Target, opened: OpenedFor) -> bool {
+    match target {
+        Target::BlockDevice { .. } if !opened.is_direct => {
+            devices::leave(target, fd);
+            false
+        }
+        _ if opened.is_peculiar => false,
+        Target::BlockDevice { .. } => sys::is_unclaimed(fd),
+        Target::File { .. } => {
+            (opened.is_direct || !Settings::get().direct_only) && sys::files_have_no_limit()
+        }
+    }
+}
+
+fn join(fd: RawFd, target: Target, opened: OpenedFor) -> Option<Entry> {
+    // A child must not use what its parent has.
+    if !fork::is_watched() {
+        return Some(Entry::Foreign);
+    }
+    let device = match devices::join(target) {
+        Joined::Device(device) => device,
+        Joined::Foreign => return Some(Entry::Foreign),
+        Joined::Later => return None,
+    };
+    if matches!(target, Target::BlockDevice { .. }) {
+        // What others wrote through the cache is on the volume from now on.
+        sys::drop_page_cache(fd);
+    }
+    let name = devices::find(device).map_or("", |device| device.disk.name());
+    notice::report_descriptor(fd, format_args!("volume {name}, through the ring"));
+    Some(Entry::Bypassed(Bypass {
+        device,
+        may_read: opened.may_read,
+        may_write: opened.may_write,
+        is_synchronous: opened.is_synchronous,
+    }))
+}

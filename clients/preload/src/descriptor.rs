@@ -1,0 +1,149 @@
+//! What becomes of what is known when descriptors are closed or changed.
+
+use std::ffi::{c_int, c_uint};
+use std::os::fd::RawFd;
+
+use crate::devices;
+use crate::inside::Inside;
+use crate::notice;
+use crate::table::{self, Entry};
+
+/// The flag by which `close_range` only marks descriptors to be closed by `exec`.
+pub(crate) const ONLY_MARK: c_int = 1 << 2;
+
+/// When a range of descriptors is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Now,
+    AtExec,
+}
+
+/// Gets ready for `fd` to be closed. Returns whether it may be: this library's own stay, as far as
+/// the program is concerned.
+pub(crate) fn will_be_closed(fd: RawFd) -> bool {
+    match table::get(fd) {
+        Entry::Unknown | Entry::Foreign => {}
+        Entry::Bypassed(bypass) => {
+            if let Some(device) = devices::find(bypass.device)
+                && let Some(_inside) = Inside::enter()
+            {
+                device.refresh_page_cache(fd);
+            }
+        }
+        Entry::Own => {
+            // Those who are inside close their own.
+            let Some(_inside) = Inside::enter() else {
+                table::renew(fd);
+                return true;
+            };
+            return false;
+        }
+    }
+    table::forget(fd);
+    true
+}
+
+/// The flags of what `fd` leads to have changed, perhaps also by way of another number.
+pub(crate) fn flags_changed(fd: RawFd) {
+    let before = table::get(fd);
+    will_be_closed(fd);
+    let Entry::Bypassed(before) = before else { return };
+    for other in 0..table::count() {
+        let is_same = |bypass: &table::Bypass| bypass.device == before.device;
+        if matches!(table::get(other), Entry::Bypassed(bypass) if is_same(&bypass)) {
+            will_be_closed(other);
+        }
+    }
+}
+
+/// `fd` is mapped into memory: what it leads to is left to the kernel.
+pub(crate) fn will_be_mapped(fd: RawFd) {
+    if devices::is_off() {
+        return;
+    }
+    let before = table::get(fd);
+    let target = match before {
+        Entry::Own => None,
+        Entry::Bypassed(bypass) => devices::find(bypass.device).map(devices::Device::target),
+        // One that is foreign now may be opened in another way later.
+        Entry::Unknown | Entry::Foreign => {
+            let Some(_inside) = Inside::enter() else { return };
+            crate::sys::status(fd).and_then(|status| crate::classify::candidate(fd, status))
+        }
+    };
+    let Some(target) = target else { return };
+    will_be_closed(fd);
+    let Some(_inside) = Inside::enter() else { return };
+    if !devices::leave(target, fd) {
+        return;
+    }
+    notice::report_descriptor(fd, format_args!("mapped into memory, through the kernel"));
+    if matches!(before, Entry::Bypassed(_)) {
+        notice::say(
+            notice::Reason::Mapped,
+            format_args!(
+                "a volume is mapped into memory (mmap): this program reaches it through the kernel \
+                 from here on"
+            ),
+        );
+    }
+}
+
+/// Closes the range by `call`, without this library's own.
+pub(crate) fn close_range(
+    first: c_uint,
+    last: c_uint,
+    closing: Closing,
+    call: impl Fn(c_uint, c_uint) -> c_int,
+) -> c_int {
+    let Ok(begin) = RawFd::try_from(first) else { return call(first, last) };
+    if first > last || closing == Closing::AtExec {
+        return call(first, last);
+    }
+    let end = last.checked_add(1).and_then(|end| RawFd::try_from(end).ok());
+    let end = end.unwrap_or(RawFd::MAX).min(table::count());
+    let mut first = first;
+    for fd in begin..end.max(begin) {
+        if table::get(fd) != Entry::Own {
+            will_be_closed(fd);
+            continue;
+        }
+        let own = fd.unsigned_abs();
+        if own > first {
+            let result = call(first, own - 1);
+            if result != 0 {
+                return result;
+            }
+        }
+        first = own + 1;
+    }
+    if first <= last { call(first, last) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn ranges_are_closed_around_what_is_our_own() {
+        for fd in [50_010, 50_011, 50_020] {
+            assert!(table::set(fd, Entry::Own));
+        }
+        assert!(table::set(50_015, Entry::Foreign));
+        let calls = RefCell::new(Vec::new());
+        let call = |first, last| {
+            calls.borrow_mut().push((first, last));
+            0
+        };
+        assert_eq!(close_range(50_000, c_uint::MAX, Closing::Now, call), 0);
+        let expected = [(50_000, 50_009), (50_012, 50_019), (50_021, c_uint::MAX)];
+        assert_eq!(*calls.borrow(), expected);
+        assert_eq!(table::get(50_015), Entry::Unknown);
+        calls.borrow_mut().clear();
+        assert_eq!(close_range(50_011, 50_011, Closing::Now, call), 0);
+        assert_eq!(*calls.borrow(), []);
+        assert_eq!(close_range(50_000, 50_020, Closing::AtExec, call), 0);
+        assert_eq!(*calls.borrow(), [(50_000, 50_020)]);
+    }
+}

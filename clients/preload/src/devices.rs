@@ -1,0 +1,219 @@
+//! The devices that this process reaches through the ring, and those that it must not.
+//!
+//! Devices are added under a lock that nobody waits for and are never taken away, except all at
+//! once in a forked child, which must not touch what belongs to its parent. Finding one takes no
+//! lock. What a device is bound to can change while nobody has it open, so each descriptor is
+//! asked for anew; a device is only shared by descriptors of the same volume.
+
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::link::{self, Disk, Refusal, Target};
+use crate::lock::TryLock;
+use crate::notice::{self, Reason};
+use crate::settings::Settings;
+use crate::sys;
+
+const DEVICES_MAX: usize = 64;
+const KERNEL_ONLY_MAX: usize = 64;
+
+/// Memory that programs hand in for direct I/O begins at such a multiple.
+const DIRECT_MEMORY_MASK: u64 = 511;
+
+/// A volume that descriptors of this process are open on.
+pub(crate) struct Device {
+    target: Target,
+    pub(crate) disk: Disk,
+    /// Offsets, lengths and memory addresses of the requests that are served have none of these
+    /// bits; all others are the kernel's, which refuses them or not.
+    pub(crate) length_mask: u64,
+    pub(crate) memory_mask: u64,
+    /// Everything is left to the kernel from now on.
+    is_left: AtomicBool,
+    /// Others' pages in the cache may be older than the device.
+    is_written: AtomicBool,
+}
+
+static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES_MAX];
+static DEVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// What is mapped into memory, or used through the page cache, by this process or one that it
+/// descends from.
+static KERNEL_ONLY: [[AtomicU64; 2]; KERNEL_ONLY_MAX] =
+    [const { [const { AtomicU64::new(0) }; 2] }; KERNEL_ONLY_MAX];
+static KERNEL_ONLY_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+static LOCK: TryLock = TryLock::new();
+
+/// No ring can be had: the kernel does everything, for good.
+static IS_OFF: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_off() -> bool {
+    IS_OFF.load(Ordering::Relaxed)
+}
+
+/// What came of a descriptor that may be a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// It is reached through this device.
+    Device(u8),
+    /// It is none, or none that may be reached so.
+    Foreign,
+    /// Somebody else is at it: it will be known later.
+    Later,
+}
+
+/// Finds or makes the device that `target` is.
+pub(crate) fn join(target: Target) -> Joined {
+    let Some(_locked) = LOCK.try_lock() else { return Joined::Later };
+    if is_kernel_only(target) {
+        return Joined::Foreign;
+    }
+    let disk = match link::open(target) {
+        Ok(disk) => disk,
+        Err(refusal) => return refused(&refusal),
+    };
+    if !Settings::get().wants(disk.name()) {
+        return Joined::Foreign;
+    }
+    let count = DEVICE_COUNT.load(Ordering::Relaxed);
+    let is_same = |device: &Device| device.target == target && device.disk.is_same(&disk);
+    let known = (0..count).find(|&index| find_at(index).is_some_and(is_same));
+    match known {
+        Some(index) => Joined::Device(u8::try_from(index).unwrap_or(u8::MAX)),
+        None => add(target, disk),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Joined {
+    match refusal {
+        Refusal::NoVolume => Joined::Foreign,
+        Refusal::Away => Joined::Later,
+        Refusal::Refused(error) => {
+            let detail = format_args!("{error}; it is reached through the kernel");
+            notice::say(Reason::Refused, detail);
+            Joined::Foreign
+        }
+        Refusal::NoRing(error) => {
+            IS_OFF.store(true, Ordering::Relaxed);
+            let detail = format_args!("{error}; volumes are reached through the kernel");
+            notice::say(Reason::NoRing, detail);
+            Joined::Foreign
+        }
+    }
+}
+
+fn add(target: Target, disk: Disk) -> Joined {
+    let index = DEVICE_COUNT.load(Ordering::Relaxed);
+    let Some(place) = DEVICES.get(index) else {
+        let detail = format_args!(
+            "more than {DEVICES_MAX} volumes were opened: others are reached through the kernel"
+        );
+        notice::say(Reason::TooMany, detail);
+        return Joined::Foreign;
+    };
+    let (length_mask, memory_mask) = match target {
+        Target::BlockDevice { .. } => (disk.sector_bytes - 1, DIRECT_MEMORY_MASK),
+        Target::File { .. } => (0, 0),
+    };
+    let device = Box::new(Device {
+        target,
+        disk,
+        length_mask,
+        memory_mask,
+        is_left: AtomicBool::new(false),
+        is_written: AtomicBool::new(false),
+    });
+    // PAIRS-WITH: find_at, "the device is complete"
+    place.store(Box::leak(device), Ordering::Release);
+    DEVICE_COUNT.store(index + 1, Ordering::Relaxed);
+    Joined::Device(u8::try_from(index).unwrap_or(u8::MAX))
+}
+
+/// The device of this index, unless it was left to the kernel.
+pub(crate) fn find(index: u8) -> Option<&'static Device> {
+    find_at(usize::from(index)).filter(|device| !device.is_left.load(Ordering::Relaxed))
+}
+
+fn find_at(index: usize) -> Option<&'static Device> {
+    // PAIRS-WITH: add, "the device is complete"
+    let device = DEVICES.get(index)?.load(Ordering::Acquire);
+    // SAFETY:
+    // - alive, initialised, aligned: only leaked boxes are stored there.
+    // - exclusive: nobody has it mutably.
+    unsafe { device.as_ref() }
+}
+
+/// Leaves everything that is `target`, which `fd` is open on, to the kernel from now on. Returns
+/// whether that is new.
+pub(crate) fn leave(target: Target, fd: RawFd) -> bool {
+    // Who cannot remember it must not begin again.
+    let Some(_locked) = LOCK.lock_for_a_while() else {
+        IS_OFF.store(true, Ordering::Relaxed);
+        return true;
+    };
+    let count = DEVICE_COUNT.load(Ordering::Relaxed);
+    let devices = (0..count).filter_map(find_at).filter(|device| device.target == target);
+    devices.for_each(|device| {
+        device.is_left.store(true, Ordering::Relaxed);
+        device.refresh_page_cache(fd);
+    });
+    if is_kernel_only(target) {
+        return false;
+    }
+    let count = KERNEL_ONLY_COUNT.load(Ordering::Relaxed);
+    let Some(place) = KERNEL_ONLY.get(count) else {
+        IS_OFF.store(true, Ordering::Relaxed);
+        return true;
+    };
+    let words = target.words();
+    place[0].store(words[0], Ordering::Relaxed);
+    place[1].store(words[1], Ordering::Relaxed);
+    KERNEL_ONLY_COUNT.store(count + 1, Ordering::Relaxed);
+    true
+}
+
+/// Only with the lock.
+fn is_kernel_only(target: Target) -> bool {
+    let count = KERNEL_ONLY_COUNT.load(Ordering::Relaxed);
+    let words = target.words();
+    KERNEL_ONLY[..count]
+        .iter()
+        .any(|place| [0, 1].iter().all(|&i| place[i].load(Ordering::Relaxed) == words[i]))
+}
+
+/// Forgets all devices in a forked child: what they are made of belongs to the parent.
+pub(crate) fn forget_all() {
+    for place in &DEVICES {
+        place.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+    DEVICE_COUNT.store(0, Ordering::Relaxed);
+    LOCK.force_open();
+}
+
+impl Device {
+    pub(crate) fn is_block_device(&self) -> bool {
+        matches!(self.target, Target::BlockDevice { .. })
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Called before each write.
+    pub(crate) fn will_be_written(&self) {
+        // Looked at first: a line that all threads write would be dear.
+        if !self.is_written.load(Ordering::Relaxed) {
+            self.is_written.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What others read through the page cache next is what was written.
+    pub(crate) fn refresh_page_cache(&self, fd: RawFd) {
+        if self.is_block_device() && self.is_written.swap(false, Ordering::Relaxed) {
+            sys::drop_page_cache(fd);
+        }
+    }
+}

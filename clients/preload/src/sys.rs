@@ -1,0 +1,168 @@
+//! What the hooks ask the kernel for themselves, straight, without passing through a hook again.
+
+use std::ffi::{CStr, c_int};
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
+
+use crate::text::Text;
+
+/// In how many parts a message may be written.
+const WRITES_MAX: usize = 16;
+
+/// The magic of the file system that daemons serve (FUSE_SUPER_MAGIC).
+const FUSE_MAGIC: u64 = 0x6573_5546;
+
+/// What a descriptor leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) kind: StatusKind,
+    /// The file system that holds the file.
+    pub(crate) file_system: u64,
+    pub(crate) inode: u64,
+    /// The number of the device that the file stands for.
+    pub(crate) device: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusKind {
+    BlockDevice,
+    File,
+    Other,
+}
+
+/// How a descriptor was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenedFor {
+    pub(crate) may_read: bool,
+    pub(crate) may_write: bool,
+    pub(crate) is_direct: bool,
+    /// Every write is to be as durable as a flush makes it.
+    pub(crate) is_synchronous: bool,
+    /// Writes go to the end, or nothing can be read or written at all.
+    pub(crate) is_peculiar: bool,
+}
+
+/// A descriptor for the length of one call: the program may close it at any time, which the kernel
+/// then says.
+fn borrow(fd: RawFd) -> Option<BorrowedFd<'static>> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY:
+    // - alive: nothing is kept of it behind the one system call that it is borrowed for, and a
+    //   number that is no longer open is refused by the kernel.
+    // - in bounds: it is not negative.
+    Some(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+pub(crate) fn status(fd: RawFd) -> Option<Status> {
+    let stat = rustix::fs::fstat(borrow(fd)?).ok()?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => StatusKind::BlockDevice,
+        FileType::RegularFile => StatusKind::File,
+        _ => StatusKind::Other,
+    };
+    Some(Status { kind, file_system: stat.st_dev, inode: stat.st_ino, device: stat.st_rdev })
+}
+
+pub(crate) fn opened_for(fd: RawFd) -> Option<OpenedFor> {
+    let flags = rustix::fs::fcntl_getfl(borrow(fd)?).ok()?;
+    let access = flags & OFlags::RWMODE;
+    Some(OpenedFor {
+        may_read: access == OFlags::RDONLY || access == OFlags::RDWR,
+        may_write: access == OFlags::WRONLY || access == OFlags::RDWR,
+        is_direct: flags.contains(OFlags::DIRECT),
+        is_synchronous: flags.contains(OFlags::DSYNC),
+        is_peculiar: flags.intersects(OFlags::APPEND | OFlags::PATH),
+    })
+}
+
+/// Whether the file lies on a file system that a process serves.
+pub(crate) fn is_on_fuse(fd: RawFd) -> Option<bool> {
+    let status = rustix::fs::fstatfs(borrow(fd)?).ok()?;
+    Some(u64::try_from(status.f_type) == Ok(FUSE_MAGIC))
+}
+
+/// Whether the kernel would let this process grow files for as long as there is room.
+pub(crate) fn files_have_no_limit() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none()
+}
+
+/// The highest number that a new descriptor may have, and one.
+pub(crate) fn descriptor_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Whether nobody has claimed the device: no mounted file system, no other device on top of it.
+pub(crate) fn is_unclaimed(fd: RawFd) -> bool {
+    let mut path = Text::<32>::new();
+    // It has room for every number.
+    let _ = std::fmt::Write::write_fmt(&mut path, format_args!("/proc/self/fd/{fd}\0"));
+    let Ok(path) = CStr::from_bytes_until_nul(path.bytes()) else { return false };
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Dropping it closes it by a system call of its own.
+    rustix::fs::open(path, flags, Mode::empty()).is_ok()
+}
+
+/// Moves the descriptor's offset and returns where it then is.
+pub(crate) fn move_offset(fd: RawFd, by: i64) -> Option<u64> {
+    rustix::fs::seek(borrow(fd)?, SeekFrom::Current(by)).ok()
+}
+
+/// Writes what others left in the page cache of a device, and drops the cache.
+pub(crate) fn drop_page_cache(fd: RawFd) {
+    write_page_cache(fd);
+    if let Some(fd) = borrow(fd) {
+        // It is advice: pages that are in use stay.
+        let _ = rustix::fs::fadvise(fd, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Writes what others left in the page cache of a device. Says whether that went well.
+pub(crate) fn write_page_cache(fd: RawFd) -> bool {
+    const WAIT_BEFORE_WRITE_WAIT_AFTER: u32 = 1 | 2 | 4;
+    let flags = WAIT_BEFORE_WRITE_WAIT_AFTER;
+    let kept = crate::errno::Kept::now();
+    let number = libc::SYS_sync_file_range;
+    let words = [usize::try_from(fd).unwrap_or(usize::MAX), 0, 0, flags as usize, 0, 0];
+    let result = kernel_call(number, words);
+    drop(kept);
+    result.is_ok()
+}
+
+/// A system call that libraries do not offer; the error is its number.
+pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int> {
+    let [a, b, c, d, e, f] = words;
+    // SAFETY:
+    // - The one who calls hands in what the kernel documents for this number.
+    let result = unsafe { crate::real::syscall(number, a, b, c, d, e, f) };
+    usize::try_from(result).map_err(|_| crate::errno::get())
+}
+
+/// Closes a descriptor of this library's own.
+pub(crate) fn close_own(fd: RawFd) {
+    // SAFETY:
+    // - exclusive: the table says that this library made it, and it is taken out of the table by
+    //   those who call; programs are kept from closing it.
+    unsafe { rustix::io::close(fd) };
+}
+
+/// Writes to a descriptor of the program's, without passing through a hook.
+pub(crate) fn write_now(fd: RawFd, bytes: &[u8]) {
+    if let Some(fd) = borrow(fd) {
+        // The kernel does not tell programs either when it cannot.
+        let _ = rustix::io::write(fd, bytes);
+    }
+}
+
+/// Writes to standard error, as far as that is possible.
+pub(crate) fn complain(mut message: &[u8]) {
+    for _ in 0..WRITES_MAX {
+        match borrow(2).map(|fd| rustix::io::write(fd, message)) {
+            Some(Ok(count)) if count > 0 && count < message.len() => message = &message[count..],
+            Some(Err(rustix::io::Errno::INTR)) => {}
+            _ => return,
+        }
+    }
+}

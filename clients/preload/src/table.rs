@@ -1,0 +1,165 @@
+//! What is known of each descriptor: one word for each number.
+//!
+//! ```text
+//! unknown ──first use──▶ foreign   the kernel does everything
+//!    ▲  │                bypassed  reads, writes and flushes go through the ring
+//!    │  └──made by us──▶ own       this library's: programs do not see it
+//!    └── closed, duplicated onto, flags changed; in a forked child
+//! ```
+//!
+//! Words are only ever derived from what the kernel says of the descriptor, so any of them may be
+//! forgotten at any time, also by a child that still shares memory with its parent. Nothing is
+//! copied from one descriptor to another. Numbers beyond the table are foreign.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Descriptors with higher numbers are left to the kernel.
+const DESCRIPTORS_MAX: usize = 65_536;
+
+/// All of it is zero at first and takes no memory until it is used.
+static WORDS: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(0) }; DESCRIPTORS_MAX];
+
+/// One more than the highest number with a word.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+const STATE_MASK: u64 = 0b11;
+const UNKNOWN: u64 = 0;
+const FOREIGN: u64 = 1;
+const OWN: u64 = 2;
+const BYPASSED: u64 = 3;
+
+const MAY_READ: u64 = 1 << 2;
+const MAY_WRITE: u64 = 1 << 3;
+const IS_SYNCHRONOUS: u64 = 1 << 4;
+const DEVICE_SHIFT: u32 = 8;
+const DEVICE_MASK: u64 = 0xFF;
+
+/// What is known of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Unknown,
+    Foreign,
+    Own,
+    Bypassed(Bypass),
+}
+
+/// How a descriptor is served without the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bypass {
+    /// Which of the devices that were opened.
+    pub(crate) device: u8,
+    pub(crate) may_read: bool,
+    pub(crate) may_write: bool,
+    /// Every write is followed by a flush.
+    pub(crate) is_synchronous: bool,
+}
+
+impl Entry {
+    fn of_word(word: u64) -> Self {
+        match word & STATE_MASK {
+            UNKNOWN => Self::Unknown,
+            FOREIGN => Self::Foreign,
+            OWN => Self::Own,
+            _ => Self::Bypassed(Bypass {
+                device: u8::try_from(word >> DEVICE_SHIFT & DEVICE_MASK).unwrap_or(u8::MAX),
+                may_read: word & MAY_READ != 0,
+                may_write: word & MAY_WRITE != 0,
+                is_synchronous: word & IS_SYNCHRONOUS != 0,
+            }),
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Unknown => UNKNOWN,
+            Self::Foreign => FOREIGN,
+            Self::Own => OWN,
+            Self::Bypassed(bypass) => {
+                let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+                BYPASSED
+                    | u64::from(bypass.device) << DEVICE_SHIFT
+                    | flag(bypass.may_read, MAY_READ)
+                    | flag(bypass.may_write, MAY_WRITE)
+                    | flag(bypass.is_synchronous, IS_SYNCHRONOUS)
+            }
+        }
+    }
+}
+
+/// What is known of `fd`.
+pub(crate) fn get(fd: RawFd) -> Entry {
+    let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
+    // Relaxed: whatever the word leads to is looked up by those who use it.
+    word.map_or(Entry::Foreign, |word| Entry::of_word(word.load(Ordering::Relaxed)))
+}
+
+/// Remembers something of `fd`, if the table reaches so far. Returns whether it does.
+pub(crate) fn set(fd: RawFd, entry: Entry) -> bool {
+    let Ok(index) = usize::try_from(fd) else { return false };
+    let Some(word) = WORDS.get(index) else { return false };
+    COUNT.fetch_max(index + 1, Ordering::Relaxed);
+    word.store(entry.word(), Ordering::Relaxed);
+    true
+}
+
+/// Forgets what was known of `fd`, unless it is this library's own.
+pub(crate) fn forget(fd: RawFd) {
+    let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
+    let Some(word) = word else { return };
+    let known = word.load(Ordering::Relaxed);
+    if known != UNKNOWN && known & STATE_MASK != OWN {
+        word.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// Forgets what was known of `fd`, which the kernel has just given to the program.
+pub(crate) fn renew(fd: RawFd) {
+    let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
+    let Some(word) = word else { return };
+    if word.load(Ordering::Relaxed) != UNKNOWN {
+        word.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// One more than the highest number of which anything is known.
+pub(crate) fn count() -> RawFd {
+    RawFd::try_from(COUNT.load(Ordering::Relaxed)).unwrap_or(RawFd::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYPASS: Bypass =
+        Bypass { device: 63, may_read: true, may_write: false, is_synchronous: true };
+
+    #[test]
+    fn a_word_holds_all_that_is_known() {
+        for entry in [Entry::Unknown, Entry::Foreign, Entry::Own, Entry::Bypassed(BYPASS)] {
+            assert_eq!(Entry::of_word(entry.word()), entry);
+        }
+    }
+
+    #[test]
+    fn what_was_known_is_forgotten_but_not_who_made_it() {
+        assert!(set(60_001, Entry::Bypassed(BYPASS)));
+        forget(60_001);
+        assert_eq!(get(60_001), Entry::Unknown);
+        assert!(set(60_002, Entry::Own));
+        forget(60_002);
+        assert_eq!(get(60_002), Entry::Own);
+        renew(60_002);
+        assert_eq!(get(60_002), Entry::Unknown);
+        assert!(count() > 60_002);
+    }
+
+    #[test]
+    fn numbers_beyond_the_table_are_foreign() {
+        for fd in [-1, i32::MAX] {
+            assert!(!set(fd, Entry::Bypassed(BYPASS)));
+            assert_eq!(get(fd), Entry::Foreign);
+            forget(fd);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Programs that nobody changed, on volumes that they reach through the ring.
+//!
+//! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did.
+
+mod site;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use site::{SIZE_MIB, Site, VOLUME, program};
+use system::{Ability, Background, Mounted, Tool, seed, wait_for};
+
+const KILLS: usize = 20;
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// What must go through the ring between two kills.
+const REQUESTS_BETWEEN_KILLS: u64 = 2000;
+
+const FIO: &str = "fio --name=v --rw=randrw --bs=4k --verify=crc32c --verify_fatal=1 \
+                   --verify_state_save=0 --refill_buffers --output-format=terse";
+
+fn fio(path: &Path, size_mib: u64) -> Vec<String> {
+    let words = FIO.split_whitespace().map(str::to_owned);
+    words.chain([format!("--filename={}", path.display()), format!("--size={size_mib}M")]).collect()
+}
+
+#[track_caller]
+fn check_fio(site: &Site, path: &Path, words: &str) -> Result<()> {
+    site.through_the_ring(1500, || {
+        let tool = site.run().args(fio(path, 6)).args(words.split_whitespace());
+        tool.check().with_context(|| format!("fio {words} on {}", path.display()))
+    })?;
+    Ok(())
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_by_every_engine() -> Result<()> {
+    let Some(site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
+    for words in [
+        "--ioengine=psync",
+        "--ioengine=sync",
+        "--ioengine=pvsync2",
+        "--ioengine=libaio --iodepth=1",
+        "--ioengine=libaio --iodepth=32 --iodepth_batch=8",
+    ] {
+        check_fio(&site, &site.file, words)?;
+        check_fio(&site, &site.device, &format!("{words} --direct=1"))?;
+    }
+    site.daemon.finish()
+}
+
+#[test]
+fn several_processes_and_threads_verify_what_they_wrote() -> Result<()> {
+    let Some(site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
+    let apart = "--numjobs=2 --offset_increment=12M";
+    for words in ["--ioengine=psync", "--ioengine=libaio --iodepth=8 --thread"] {
+        check_fio(&site, &site.file, &format!("{apart} {words}"))?;
+        check_fio(&site, &site.device, &format!("{apart} {words} --direct=1"))?;
+    }
+    site.daemon.finish()
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_while_the_daemon_was_killed() -> Result<()> {
+    let Some(mut site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
+    let kill_count = match std::env::var("MEMLANE_KILLS") {
+        Ok(text) => text.parse().context("MEMLANE_KILLS is a number")?,
+        Err(_) => KILLS,
+    };
+    let start =
+        |site: &Site| Background::start(site.run().args(fio(&site.file, SIZE_MIB - 4)).own_group());
+    let mut fio = start(&site)?;
+    for _ in 0..kill_count {
+        wait_for("fio to use the ring", TIME_LIMIT, || {
+            if let Some(status) = fio.has_ended()? {
+                ensure!(status.success(), "fio failed: {status}");
+                fio = start(&site)?;
+            }
+            Ok(site.requests()? > REQUESTS_BETWEEN_KILLS)
+        })?;
+        site.daemon.kill()?;
+        site.daemon.start_again()?;
+    }
+    fio.finish(TIME_LIMIT)?;
+    site.daemon.finish()
+}
+
+/// The same calls on two volumes, once with the kernel alone.
+fn check_calls(on_device: bool) -> Result<()> {
+    let Some(site) = Site::new(&[Ability::Program("python3")])? else { return Ok(()) };
+    site.daemon.memlane(&format!("volume create other --size {SIZE_MIB}MiB"))?;
+    let other_device = system::attach(&site.daemon, "other")?;
+    let other_file = site.daemon.run_dir().join("volumes/other");
+    let seed = seed()?;
+    eprintln!("replay: MEMLANE_SEED={seed}");
+    let (own, other) = match on_device {
+        true => (site.device.clone(), other_device),
+        false => (site.file.clone(), other_file.clone()),
+    };
+    let calls = |tool: Tool, path: &Path| {
+        let tool = tool.arg("python3").arg(program("calls.py")).arg(path);
+        tool.args([seed.to_string(), "3000".to_owned()]).check()
+    };
+    let by_kernel = calls(Tool::new("env"), &other)?;
+    let by_ring = site.through_the_ring(300, || calls(site.run(), &own))?;
+    let difference = by_kernel.lines().zip(by_ring.lines()).find(|(kernel, ring)| kernel != ring);
+    ensure!(difference.is_none(), "the kernel and the ring: {difference:?}");
+    ensure!(by_kernel == by_ring, "one made more calls");
+    Tool::new("cmp").arg(&site.file).arg(&other_file).check()?;
+    site.daemon.finish()
+}
+
+#[test]
+fn calls_on_a_file_have_the_results_that_the_kernel_gives() -> Result<()> {
+    check_calls(false)
+}
+
+#[test]
+fn calls_on_a_device_have_the_results_that_the_kernel_gives() -> Result<()> {
+    check_calls(true)
+}
+
+#[test]
+fn dd_copies_what_it_was_given() -> Result<()> {
+    let Some(site) = Site::new(&[])? else { return Ok(()) };
+    let noise = site.daemon.folder().join("noise");
+    let back = site.daemon.folder().join("back");
+    let (noise, back, device) = (noise.display(), back.display(), site.device.display());
+    Tool::new(&format!("dd if=/dev/urandom of={noise} bs=1M count=8 status=none")).check()?;
+    site.through_the_ring(16, || {
+        site.check(&format!(
+            "dd if={noise} of={device} bs=512k oflag=direct conv=fsync status=none"
+        ))?;
+        site.check(&format!("dd if={device} of={back} bs=512k count=16 iflag=direct status=none"))
+    })?;
+    Tool::new(&format!("cmp {noise} {back}")).check()?;
+    // The last part is shorter than a sector: dd turns direct I/O off for it.
+    Tool::new(&format!("truncate -s 1000001 {noise}")).check()?;
+    site.check(&format!("dd if={noise} of={device} bs=128k oflag=direct conv=fsync status=none"))?;
+    Tool::new(&format!("cmp -n 1000001 {noise} {device}")).check()?;
+    site.daemon.finish()
+}
+
+#[test]
+fn a_database_with_a_journal_works_on_a_volume_file() -> Result<()> {
+    let Some(site) = Site::new(&[Ability::Program("sqlite3")])? else { return Ok(()) };
+    let folder = site.daemon.folder().join("db");
+    std::fs::create_dir(&folder)?;
+    // The database is the volume's file under a name in a folder that has room for its journal.
+    let database = folder.join("data");
+    let first = folder.join("first");
+    sqlite(Tool::new("env"), &first, "create table t (n integer, x text)")?;
+    let copy = Tool::new("dd bs=1M conv=notrunc status=none");
+    copy.arg(format!("if={}", first.display()))
+        .arg(format!("of={}", site.file.display()))
+        .check()?;
+    std::fs::write(&database, "")?;
+    Tool::new("mount --bind").arg(&site.file).arg(&database).check()?;
+    let mounted = Mounted::existing(&database);
+    for mode in ["delete", "truncate", "persist", "memory"] {
+        let script = format!(
+            "pragma journal_mode={mode}; begin; \
+             with recursive c(n) as (values(1) union all select n+1 from c where n < 2000) \
+             insert into t select n, hex(randomblob(40)) from c; commit; \
+             begin; delete from t; rollback;"
+        );
+        site.through_the_ring(20, || sqlite(site.run(), &database, &script))?;
+    }
+    let count = sqlite(Tool::new("env"), &database, "select count(*), count(x) from t")?;
+    ensure!(count.trim() == "8000|8000", "there are {count}");
+    let verdict = sqlite(site.run(), &database, "pragma integrity_check")?;
+    ensure!(verdict.trim() == "ok", "the database is damaged: {verdict}");
+    mounted.unmount()?;
+    site.daemon.finish()
+}
+
+fn sqlite(tool: Tool, database: &Path, script: &str) -> Result<String> {
+    tool.args(["sqlite3", "-batch"]).arg(database).arg(script).check()
+}
+
+#[test]
+fn children_share_the_offset_of_what_they_inherit() -> Result<()> {
+    let Some(site) = Site::new(&[])? else { return Ok(()) };
+    let file = site.file.display();
+    // Three programs, one after the other and one below the other, on one open file.
+    let script = format!(
+        "exec 3<>{file}
+         yes a | head -c 4096 | dd bs=4096 iflag=fullblock status=none >&3
+         bash -c 'yes b | head -c 4096 | dd bs=4096 iflag=fullblock status=none 1<>/dev/fd/3 >&3'
+         exec 4>&3 3>&-
+         sh -c 'yes c | head -c 4096 | python3 -c \"
+import os, sys
+os.dup2(4, 9)
+os.write(9, sys.stdin.buffer.read())
+\"'"
+    );
+    let output = site.through_the_ring(3, || site.shell(&script))?;
+    ensure!(output.exit_code == Some(0), "{output:?}");
+    let bytes = std::fs::read(&site.file)?;
+    for (letter, part) in [b'a', b'b', b'c'].into_iter().zip(bytes.chunks(4096)) {
+        let is_as_written = part.chunks(2).all(|pair| pair == [letter, b'\n']);
+        ensure!(is_as_written, "{:?} where {letter} was written", &part[..4]);
+    }
+    site.daemon.finish()
+}
+
+#[test]
+fn a_volume_that_is_mapped_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
+    let Some(site) = Site::new(&[Ability::Program("python3")])? else { return Ok(()) };
+    let script = "
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+room = mmap.mmap(-1, 4096)
+room[:] = b'x' * 4096
+os.pwritev(fd, [room], 8192)
+view = mmap.mmap(fd, 1 << 20)
+again = mmap.mmap(fd, 1 << 20)
+assert view[8192:12288] == room[:], 'the map is not what was written'
+room[:] = b'y' * 4096
+os.pwritev(fd, [room], 8192)
+assert view[8192:12288] == room[:], 'the map is not what was written then'
+view[0:4096] = b'z' * 4096
+view.flush()
+os.preadv(fd, [room], 0)
+assert room[:] == b'z' * 4096, 'what was mapped is not read'
+";
+    let tool = site.run().args(["python3", "-c", script]).arg(&site.device);
+    let output = site.through_the_ring(1, || tool.run())?;
+    ensure!(output.exit_code == Some(0), "{output:?}");
+    let said = output.stderr.lines().filter(|line| line.contains("mapped")).count();
+    ensure!(said == 1, "said {said} times: {}", output.stderr);
+    site.daemon.finish()
+}
+
+#[test]
+fn without_a_daemon_the_kernel_does_everything_which_is_said_once() -> Result<()> {
+    let Some(site) = Site::new(&[])? else { return Ok(()) };
+    let nowhere = site.daemon.folder().join("nowhere.sock");
+    let copy = "dd if=/dev/zero bs=4k count=4 conv=notrunc status=none of=";
+    let output = site
+        .daemon
+        .command_line(&format!("run -- {copy}{}", site.file.display()))
+        .env("MEMLANE_RING", &nowhere.to_string_lossy())
+        .run()?;
+    ensure!(output.exit_code == Some(0), "{output:?}");
+    let said = output.stderr.matches("through the kernel").count();
+    ensure!(said == 1, "said {said} times: {}", output.stderr);
+    ensure!(site.requests()? == 0, "a ring was used all the same");
+    site.daemon.finish()
+}
+
+#[test]
+fn exit_codes_signals_and_refusals_are_clear() -> Result<()> {
+    let Some(site) = Site::new(&[])? else { return Ok(()) };
+    ensure!(site.shell("exit 42")?.exit_code == Some(42));
+    ensure!(site.shell("kill -TERM $$")?.exit_code.is_none());
+    let run = |words: &str| site.daemon.try_memlane(&format!("run {words}"));
+    ensure!(run("--volume nosuch -- true")?.exit_code == Some(3));
+    ensure!(run("-- /nosuch/program")?.exit_code == Some(1));
+    ensure!(run("--volume v")?.exit_code == Some(2));
+    let said = run("--volume v -- true")?.stderr;
+    ensure!(said.contains(&*site.device.to_string_lossy()), "it says {said:?}");
+    ensure!(run("--quiet --volume v -- true")?.stderr.is_empty());
+    site.daemon.memlane("volume create other --size 4MiB")?;
+    let link = site.daemon.folder().join("link");
+    symlink(&site.file, &link)?;
+    let only_other = format!("--volume other -- dd if={} of=/dev/null bs=4k", link.display());
+    ensure!(run(&only_other)?.exit_code == Some(0));
+    ensure!(site.requests()? == 0, "volume {VOLUME} was not named, and used");
+    site.daemon.finish()
+}

@@ -1,0 +1,169 @@
+//! `memlane run`: becomes another program, with the library before the C library that takes its
+//! requests to volumes past the kernel.
+//!
+//! The program replaces this one, so that its exit code, its signals and its terminal are its own.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use api::Volume;
+
+use crate::arguments::Run;
+use crate::client::{Address, Client};
+use crate::failure::Failure;
+
+const LIBRARY: &str = "libmemlane_preload.so";
+
+/// Where the library is, when it is not where programs are installed.
+const LIBRARY_VARIABLE: &str = "MEMLANE_PRELOAD";
+
+const RING_VARIABLE: &str = "MEMLANE_RING";
+
+/// Becomes the program. Returns only when that cannot be.
+pub(crate) fn run(client: &Client, arguments: Run) -> Failure {
+    match prepare(client, &arguments) {
+        Ok(plan) => plan.become_program(&arguments),
+        Err(failure) => failure,
+    }
+}
+
+/// What the program is to find in its environment.
+struct Plan {
+    library: PathBuf,
+    ring: PathBuf,
+    /// Each volume that was named, and where it is.
+    places: Vec<(String, Vec<PathBuf>)>,
+}
+
+fn prepare(client: &Client, arguments: &Run) -> Result<Plan, Failure> {
+    let library = library()?;
+    let ring = ring(client)?;
+    let places = arguments.volumes.iter().map(|name| {
+        let places = places_of(client, &ring, name)?;
+        Ok((name.clone(), places))
+    });
+    let places: Vec<_> = places.collect::<Result<_, Failure>>()?;
+    if !places.is_empty() {
+        check_ring(&ring)?;
+    }
+    Ok(Plan { library, ring, places })
+}
+
+/// The library: as the environment says, beside this program, or where libraries lie beside it.
+fn library() -> Result<PathBuf, Failure> {
+    let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    let own = std::env::current_exe().unwrap_or_default();
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let candidates = match named {
+        Some(path) => vec![path],
+        None => vec![folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)],
+    };
+    let found = candidates.iter().find_map(|path| path.canonicalize().ok());
+    let Some(path) = found else {
+        let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        return Err(Failure::other(format!(
+            "there is no library at {}; name it in {LIBRARY_VARIABLE}",
+            places.join(", nor at ")
+        )));
+    };
+    // The dynamic linker takes both for the end of a name.
+    if path.to_string_lossy().contains([' ', ':']) {
+        return Err(Failure::other(format!(
+            "the library cannot be loaded from {}: no blank and no colon may be in its path",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// The socket of the daemon's rings: as the environment says, or beside the one of the interface.
+fn ring(client: &Client) -> Result<PathBuf, Failure> {
+    if let Some(path) = std::env::var_os(RING_VARIABLE) {
+        return Ok(path.into());
+    }
+    match &client.address {
+        Address::Socket(socket) => Ok(socket.with_file_name("ring.sock")),
+        Address::Tcp(_) => Err(Failure::usage(format!(
+            "volumes are reached through memory: name the daemon's socket with --socket, or its \
+             ring in {RING_VARIABLE}"
+        ))),
+    }
+}
+
+/// Where programs can open the volume.
+fn places_of(client: &Client, ring: &Path, name: &str) -> Result<Vec<PathBuf>, Failure> {
+    let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, name))?;
+    let file = ring.with_file_name("volumes").join(name);
+    let places = volume.device.map(PathBuf::from).into_iter();
+    let places: Vec<_> = places.chain(file.exists().then_some(file)).collect();
+    if places.is_empty() {
+        return Err(Failure::other(format!(
+            "volume {name:?} can be opened nowhere on this host; try: memlane attach {name}"
+        )));
+    }
+    Ok(places)
+}
+
+fn check_ring(ring: &Path) -> Result<(), Failure> {
+    let unreachable = |why: String| {
+        let ring = ring.display();
+        Failure::unreachable(format!("no rings are served at {ring}: {why}"))
+    };
+    let status = std::fs::metadata(ring).map_err(|error| unreachable(error.to_string()))?;
+    match status.file_type().is_socket() {
+        true => Ok(()),
+        false => Err(unreachable("it is no socket".to_owned())),
+    }
+}
+
+impl Plan {
+    fn become_program(&self, arguments: &Run) -> Failure {
+        let Some((program, words)) = arguments.command.split_first() else {
+            return Failure::usage("name the program to run");
+        };
+        if !arguments.quiet {
+            self.say();
+        }
+        let mut command = std::process::Command::new(program);
+        command.args(words).env("LD_PRELOAD", preloaded(&self.library));
+        command.env(RING_VARIABLE, absolute(&self.ring));
+        if !self.places.is_empty() {
+            let names: Vec<_> = self.places.iter().map(|(name, _)| name.as_str()).collect();
+            command.env("MEMLANE_VOLUMES", names.join(","));
+        }
+        if arguments.direct_only {
+            command.env("MEMLANE_DIRECT_ONLY", "1");
+        }
+        if arguments.quiet {
+            command.env("MEMLANE_QUIET", "1");
+        }
+        if let Some(report) = &arguments.report {
+            command.env("MEMLANE_REPORT", absolute(report));
+        }
+        let error = command.exec();
+        Failure::other(format!("cannot run {}: {error}", Path::new(program).display()))
+    }
+
+    fn say(&self) {
+        for (name, places) in &self.places {
+            let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+            eprintln!("memlane: volume {name} is {}", places.join(" and "));
+        }
+    }
+}
+
+/// The library before those that are to be loaded anyhow.
+fn preloaded(library: &Path) -> OsString {
+    let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
+    match others {
+        None => library.as_os_str().to_owned(),
+        Some(others) => [library.as_os_str(), OsStr::new(":"), &others].into_iter().collect(),
+    }
+}
+
+/// The program may change its folder before it looks.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
