@@ -14,7 +14,6 @@ mod crash;
 mod error;
 mod file;
 mod mapping;
-mod memory;
 mod sys;
 
 #[cfg(feature = "crash-points")]

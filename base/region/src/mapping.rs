@@ -10,7 +10,7 @@ use sync::atomic::AtomicU64;
 
 use crate::error::{RegionError, RegionErrorKind};
 use crate::file::{self, RegionSpec};
-use crate::{memory, sys};
+use crate::sys;
 
 /// Made ready at once: other threads of the process that map memory wait for so long.
 const POPULATED_BYTES: u64 = 16 << 20;
@@ -206,7 +206,7 @@ impl Region {
             // - in bounds: `pointer` checked the length against the mapping.
             // - aligned: checked above; mappings begin on a page, and pieces on a multiple of 16.
             // - exclusive: the caller keeps everybody away, so `from` is not this memory either.
-            unsafe { memory::stream(to, &from[piece]) };
+            unsafe { copies::stream(to, &from[piece]) };
         }
     }
 
@@ -229,14 +229,14 @@ impl Region {
     /// Makes streamed bytes visible before anything stored after this.
     #[inline]
     pub fn store_fence(&self) {
-        memory::fence();
+        copies::fence();
     }
 
     /// Tells the processor that the line at `offset` will be read soon. Any offset may be given.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         if offset < self.capacity_bytes() {
-            memory::prefetch(self.pointer(offset, 1));
+            copies::prefetch(self.pointer(offset, 1));
         }
     }
 

@@ -13,6 +13,9 @@ use crate::layout;
 use crate::lines::{CompletionLine, SleepLine, SubmissionLine};
 use crate::sys;
 
+/// What a place must be aligned to for bytes to go there past the cache.
+const STREAM_ALIGNMENT: usize = 16;
+
 /// One side's mapping of the memory of a connection.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -89,6 +92,31 @@ impl Memory {
         // - exclusive: `from` is ordinary memory, which no mapping of this crate is given out as.
         //   The other process may store to the same bytes; nothing here relies on what they hold.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+    }
+
+    /// As [`Memory::copy_in`], past the cache, and meanwhile brings `next` near, which is copied
+    /// after this. In order with later stores to lines.
+    ///
+    /// # Panics
+    /// When that is longer than the buffer.
+    #[inline]
+    pub(crate) fn stream_in(
+        &self,
+        (lane, slot): (usize, usize),
+        start: usize,
+        (from, next): (&[u8], &[u8]),
+    ) {
+        if !start.is_multiple_of(STREAM_ALIGNMENT) {
+            return self.copy_in((lane, slot), start, from);
+        }
+        let to = self.buffer(lane, slot, start, from.len());
+        // SAFETY:
+        // - in bounds: `buffer` checked the length against the mapping.
+        // - aligned: buffers begin on a page, and `start` was checked.
+        // - exclusive: `from` is ordinary memory, which no mapping of this crate is given out as.
+        //   The other process may store to the same bytes; nothing here relies on what they hold.
+        unsafe { copies::stream_before(to, from, next) };
+        copies::fence();
     }
 
     /// Copies out of a slot's buffer, from byte `start` on. What the other side stores to it

@@ -93,6 +93,16 @@ impl ServerRing {
         self.memory.copy_in((ticket.lane, ticket.slot), start, from);
     }
 
+    /// As [`ServerRing::copy_in`], past the cache: for long answers, whose lines both cores would
+    /// otherwise take from each other. Brings `next` near, which is copied after this.
+    ///
+    /// # Panics
+    /// When that is longer than the buffer.
+    #[inline]
+    pub fn stream_in(&self, ticket: &Ticket, start: usize, from: &[u8], next: &[u8]) {
+        self.memory.stream_in((ticket.lane, ticket.slot), start, (from, next));
+    }
+
     /// Answers an entry and gives its slot back. Returns its lane, for [`ServerRing::wake`].
     #[inline]
     pub fn complete(&self, ticket: Ticket, status: u32) -> usize {

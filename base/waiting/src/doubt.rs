@@ -23,9 +23,14 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
+    /// Whether waits go by without spinning now.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.pause_waits_left > 0
+    }
+
     /// Whether to spin this time.
     pub(crate) fn allows_spell(&mut self) -> bool {
-        let is_pause = self.pause_waits_left > 0;
+        let is_pause = self.is_pausing();
         self.pause_waits_left = self.pause_waits_left.saturating_sub(1);
         !is_pause
     }

@@ -20,6 +20,10 @@ pub const SPIN_MAX_DEFAULT: Duration = Duration::from_micros(100);
 /// hundred nanoseconds in most loops.
 const LOOKS_PER_GLANCE: u32 = 8;
 
+/// Looks of a wait in lively traffic before it asks for the time and for a permit: most answers
+/// come within these.
+const LOOKS_BEFORE_GLANCE: u32 = 4;
+
 /// Processor pauses between two glances at the clock while nobody looks.
 const SPINS_PER_GLANCE_IN_PAUSE: u32 = 8;
 
@@ -36,11 +40,11 @@ const SPIN_PER_TYPICAL_WAIT: u32 = 3;
 const SPIN_MIN_PER_SPIN_MAX: u32 = 8;
 
 /// The share of one wait in the typical wait is one in this many.
-const WAITS_REMEMBERED: u32 = 8;
+const WAITS_REMEMBERED: u64 = 8;
 
 /// Waits count as at most this many times the longest spin, so that a few quick ones suffice to
 /// forget a night of silence.
-const WAIT_COUNTED_MAX_PER_SPIN_MAX: u32 = 4;
+const WAIT_COUNTED_MAX_PER_SPIN_MAX: u64 = 4;
 
 /// How one queue loop waits. Every loop has its own and calls [`Waiter::wait`] for each request.
 #[derive(Debug)]
@@ -48,8 +52,9 @@ pub struct Waiter<M: Machine = ThisMachine> {
     permits: Arc<SpinPermits>,
     machine: M,
     spin_max: Duration,
-    /// A decaying average of recent waits.
-    typical_wait: Duration,
+    /// A decaying average of recent waits, in nanoseconds.
+    typical_wait: u64,
+    expects_traffic: bool,
     doubt: Doubt,
     crowd: Crowd,
     /// Somebody used the core while it was offered during this wait.
@@ -67,12 +72,13 @@ impl Waiter {
 impl<M: Machine> Waiter<M> {
     /// As [`Waiter::new`], with time and scheduler handed in.
     pub fn on_machine(machine: M, permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
-        let typical_wait = spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX;
+        let typical_wait = nanoseconds(spin_max) * WAIT_COUNTED_MAX_PER_SPIN_MAX;
         Self {
             permits,
             machine,
             spin_max,
             typical_wait,
+            expects_traffic: false,
             doubt: Doubt::default(),
             crowd: Crowd::new(),
             was_core_used: false,
@@ -84,7 +90,10 @@ impl<M: Machine> Waiter<M> {
     /// returns, which is called at most once and may sleep for as long as it likes.
     pub fn wait<T>(&mut self, mut poll: impl FnMut() -> Poll<T>, block: impl FnOnce() -> T) -> T {
         if let Poll::Ready(found) = poll() {
-            self.learn(Duration::ZERO);
+            self.learn(0);
+            return found;
+        }
+        if let Some(found) = self.look_before_glance(&mut poll) {
             return found;
         }
         let start = self.machine.now();
@@ -100,7 +109,7 @@ impl<M: Machine> Waiter<M> {
             }
             Spun::NotAtAll => (block(), self.machine.now()),
         };
-        self.learn(now.saturating_sub(start));
+        self.learn(nanoseconds(now.saturating_sub(start)));
         self.crowd.saw_wait(std::mem::take(&mut self.was_core_used));
         self.leave_crowd(now);
         found
@@ -110,7 +119,7 @@ impl<M: Machine> Waiter<M> {
     /// number of those that were begun since the last call: lets more of them come before anybody
     /// looks, if that has proved to bring more requests in the same time. Takes 20 µs at most.
     pub fn gather(&mut self, request_count: u32) {
-        if !self.expects_traffic() {
+        if !self.expects_traffic {
             return;
         }
         let start = self.machine.now();
@@ -128,7 +137,24 @@ impl<M: Machine> Waiter<M> {
 
     /// Whether recent waits were short enough to spin.
     pub fn expects_traffic(&self) -> bool {
-        !self.spin_budget().is_zero()
+        self.expects_traffic
+    }
+
+    /// Looks again where that has paid, for a microsecond or two: too short to be measured.
+    #[inline]
+    fn look_before_glance<T>(&mut self, poll: &mut impl FnMut() -> Poll<T>) -> Option<T> {
+        if !self.expects_traffic || self.doubt.is_pausing() {
+            return None;
+        }
+        for _ in 0..LOOKS_BEFORE_GLANCE {
+            if let Poll::Ready(found) = poll() {
+                self.doubt.found();
+                self.crowd.saw_wait(false);
+                self.learn(0);
+                return Some(found);
+            }
+        }
+        None
     }
 
     fn spin<T>(&mut self, start: Duration, mut poll: impl FnMut() -> Poll<T>) -> Spun<T> {
@@ -160,7 +186,7 @@ impl<M: Machine> Waiter<M> {
 
     /// Goes to another core if those who bring the requests want this one.
     fn leave_crowd(&mut self, now: Duration) {
-        if self.expects_traffic() && self.crowd.advises_to_leave(now) {
+        if self.expects_traffic && self.crowd.advises_to_leave(now) {
             self.machine.change_core();
             // What was learnt about spinning was learnt on the other core.
             self.doubt = Doubt::default();
@@ -168,21 +194,29 @@ impl<M: Machine> Waiter<M> {
     }
 
     fn spin_budget(&self) -> Duration {
-        if self.typical_wait > self.spin_max {
+        if !self.expects_traffic {
             return Duration::ZERO;
         }
         let spin_min = self.spin_max / SPIN_MIN_PER_SPIN_MAX;
-        (self.typical_wait * SPIN_PER_TYPICAL_WAIT).clamp(spin_min, self.spin_max)
+        let typical_wait = Duration::from_nanos(self.typical_wait);
+        (typical_wait * SPIN_PER_TYPICAL_WAIT).clamp(spin_min, self.spin_max)
     }
 
-    fn learn(&mut self, wait: Duration) {
-        let counted = wait.min(self.spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX);
-        let remembered = self.typical_wait * (WAITS_REMEMBERED - 1);
-        self.typical_wait = (remembered + counted) / WAITS_REMEMBERED;
-        if self.expects_traffic() {
+    #[inline]
+    fn learn(&mut self, wait: u64) {
+        let spin_max = nanoseconds(self.spin_max);
+        let counted = wait.min(spin_max * WAIT_COUNTED_MAX_PER_SPIN_MAX);
+        self.typical_wait =
+            (self.typical_wait * (WAITS_REMEMBERED - 1) + counted) / WAITS_REMEMBERED;
+        self.expects_traffic = self.typical_wait <= spin_max;
+        if self.expects_traffic {
             self.permits.saw_traffic();
         }
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How a spell of spinning ended.
@@ -461,6 +495,7 @@ mod tests {
         let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
         a_loop.wait_often(Duration::from_micros(20));
         machine.offer_takes.set(CORE_TAKEN_AFTER * 2);
-        assert_eq!(a_loop.wait(LOOK * (LOOKS_PER_GLANCE + 2)), How::Blocked);
+        let looks = 1 + LOOKS_BEFORE_GLANCE + LOOKS_PER_GLANCE;
+        assert_eq!(a_loop.wait(LOOK * (looks + 1)), How::Blocked);
     }
 }

@@ -88,10 +88,10 @@ macro_rules! real {
                 });
                 let Some(address) = REAL.address() else { return Failed::failed() };
                 type Function = unsafe extern "C" fn($($kind),*) -> $result;
+                let pointer = address.as_ptr();
                 // SAFETY:
                 // - same type: the C library documents the function of this name so.
-                let function =
-                    unsafe { std::mem::transmute::<*mut c_void, Function>(address.as_ptr()) };
+                let function = unsafe { std::mem::transmute::<*mut c_void, Function>(pointer) };
                 // SAFETY:
                 // - The one who calls keeps what the C library asks of its callers.
                 unsafe { function($($argument),*) }

@@ -18,6 +18,10 @@ const PINNED_BYTES_MAX: usize = 256 << 10;
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
 const SLICES_MAX: usize = 258;
 
+/// Ranges as long as this lie in so many blocks at most.
+const SHORT_BYTES_MAX: u64 = 16 << 10;
+const SHORT_SLICES_MAX: usize = 5;
+
 static ZEROS: Block = [0; BLOCK_BYTES];
 
 impl Volume {
@@ -113,7 +117,13 @@ impl Volume {
         }
         let pinned = self.shared.store.pin();
         self.admit(&pinned, Action::Read, range)?;
-        if self.show_pages(&pinned, range, scratch, visit).is_ok() {
+        // Making a long list takes longer than looking a block up.
+        let is_short = range.length <= SHORT_BYTES_MAX;
+        let shown = match is_short {
+            true => self.show_pages::<SHORT_SLICES_MAX>(&pinned, range, scratch, visit),
+            false => self.show_pages::<SLICES_MAX>(&pinned, range, scratch, visit),
+        };
+        if shown.is_ok() {
             return Ok(());
         }
         // Damaged, or absent: not to be waited for while pinned.
@@ -124,20 +134,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Nothing is visited when a page cannot be had.
-    fn show_pages(
+    /// Nothing is visited when a page cannot be had. The range lies in `SLICES` blocks at most.
+    fn show_pages<const SLICES: usize>(
         &self,
         pinned: &Pinned<'_>,
         range: ByteRange,
         scratch: &mut [u8],
         visit: &mut dyn FnMut(&[IoSlice<'_>]),
     ) -> Result<(), DecodeError> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut slices = [IoSlice::new(&[]); SLICES];
         let mut count = 0;
         let mut cursor = EntryCursor::new(self);
         let mut blocks = scratch.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
         for piece in pieces(range) {
             let entry = cursor.entry(pinned, piece.block);
+            self.shared.store.prefetch_page(entry);
             let spare = blocks.next().expect("the scratch is as long as the range");
             let bytes = self.show_page(pinned, entry, spare)?;
             slices[count] = IoSlice::new(&bytes[piece.start..piece.start + piece.length]);

@@ -1,16 +1,16 @@
-//! Copies that know where they go.
+//! Copies that go past the cache: for bytes that this core does not look at again soon.
 
 use std::ptr::NonNull;
 
-/// Copies `from` to `to` with stores that go past the cache: a page that is stored is not read
-/// again soon, and its old lines need not be fetched.
+/// Copies `from` to `to` with stores that go past the cache, so that the old lines of `to` need not
+/// be fetched. They are ordered by [`fence`] alone.
 ///
 /// # Safety
 /// `to` is valid for `from.len()` bytes, aligned to 16, nobody else looks at it or stores to it,
 /// and it does not overlap `from`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(crate) unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
+pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
     let (units, rest) = from.as_chunks::<16>();
@@ -43,15 +43,37 @@ pub(crate) unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
 /// overlap `from`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-pub(crate) unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
+pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
     // SAFETY:
     // - in bounds, exclusive: the caller's `to`; `from` does not overlap.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
 }
 
+/// Bytes of `next` that are brought near with each step of [`stream_before`].
+const STEP_BYTES: usize = 64;
+
+/// As [`stream`], and meanwhile brings `next` near, which is copied after this.
+///
+/// # Safety
+/// As for [`stream`].
+#[inline]
+pub unsafe fn stream_before(to: NonNull<u8>, from: &[u8], next: &[u8]) {
+    for (index, step) in from.chunks(STEP_BYTES).enumerate() {
+        if let Some(byte) = next.get(index * STEP_BYTES) {
+            prefetch(NonNull::from(byte));
+        }
+        // SAFETY:
+        // - in bounds: the caller's `to` is as long as `from`, of which this is a part.
+        let at = unsafe { to.add(index * STEP_BYTES) };
+        // SAFETY:
+        // - in bounds, aligned, exclusive: a part of the caller's `to`, a multiple of 16 into it.
+        unsafe { stream(at, step) };
+    }
+}
+
 /// Orders streamed stores before later stores.
 #[inline]
-pub(crate) fn fence() {
+pub fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY:
     // - same type: every x86-64 processor has the instruction; it touches no memory.
@@ -62,7 +84,7 @@ pub(crate) fn fence() {
 
 /// Asks for the line at `at` to be brought near.
 #[inline]
-pub(crate) fn prefetch(at: NonNull<u8>) {
+pub fn prefetch(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -72,4 +94,35 @@ pub(crate) fn prefetch(at: NonNull<u8>) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at; // Other processors are left to their own prefetching.
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[repr(align(64))]
+    struct Aligned([u8; 8192]);
+
+    proptest! {
+        #[test]
+        fn what_is_streamed_arrives_and_nothing_else_changes(
+            from in prop::collection::vec(any::<u8>(), 0..5000),
+            unit in 0_usize..100,
+            next_length in 0_usize..5000,
+        ) {
+            let start = unit * 16;
+            let mut memory = Box::new(Aligned([0xA5; 8192]));
+            let next = vec![0; next_length];
+            let to = NonNull::from(&mut memory.0[start]);
+            // SAFETY:
+            // - in bounds: 1,600 and 5,000 are less than 8,192.
+            // - aligned, exclusive: a multiple of 16 into memory of this test's own.
+            unsafe { stream_before(to, &from, &next) };
+            fence();
+            prop_assert_eq!(&memory.0[start..start + from.len()], &from[..]);
+            prop_assert!(memory.0[..start].iter().all(|&byte| byte == 0xA5));
+            prop_assert!(memory.0[start + from.len()..].iter().all(|&byte| byte == 0xA5));
+        }
+    }
 }
