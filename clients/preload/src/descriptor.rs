@@ -45,12 +45,16 @@ pub(crate) fn will_be_closed(fd: RawFd) -> bool {
 
 /// The flags of what `fd` leads to have changed, perhaps also by way of another number.
 pub(crate) fn flags_changed(fd: RawFd) {
-    let before = table::get(fd);
+    let may_be_same: &dyn Fn(u8) -> bool = match table::get(fd) {
+        Entry::Bypassed(before) => &move |device| device == before.device,
+        // One that was never used may have been duplicated from any.
+        Entry::Unknown => &|_| true,
+        // Whatever leads to the same is foreign too.
+        Entry::Foreign | Entry::Own => &|_| false,
+    };
     will_be_closed(fd);
-    let Entry::Bypassed(before) = before else { return };
     for other in 0..table::count() {
-        let is_same = |bypass: &table::Bypass| bypass.device == before.device;
-        if matches!(table::get(other), Entry::Bypassed(bypass) if is_same(&bypass)) {
+        if matches!(table::get(other), Entry::Bypassed(bypass) if may_be_same(bypass.device)) {
             will_be_closed(other);
         }
     }
@@ -124,6 +128,27 @@ pub(crate) fn close_range(
 mod tests {
     use super::*;
     use std::cell::RefCell;
+
+    fn bypassed(device: u8) -> Entry {
+        Entry::Bypassed(table::Bypass {
+            device,
+            may_read: true,
+            may_write: true,
+            is_synchronous: false,
+        })
+    }
+
+    #[test]
+    fn flags_changed_by_a_number_that_was_never_used_make_all_be_looked_at_again() {
+        let [first, second, unused] = [49_000, 49_001, 49_002];
+        table::set(first, bypassed(100));
+        table::set(second, bypassed(101));
+        flags_changed(first);
+        assert_eq!(table::get(first), Entry::Unknown);
+        assert_eq!(table::get(second), bypassed(101));
+        flags_changed(unused);
+        assert_eq!(table::get(second), Entry::Unknown);
+    }
 
     #[test]
     fn ranges_are_closed_around_what_is_our_own() {

@@ -25,6 +25,10 @@ room = memoryview(memory)
 descriptors = []
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+libc.pread64.argtypes = [*libc.read.argtypes, ctypes.c_int64]
+libc.read.restype = libc.pread64.restype = ctypes.c_ssize_t
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 size = os.lseek(opened := os.open(PATH, os.O_RDONLY), 0, os.SEEK_END)
 os.close(opened)
 
@@ -68,6 +72,18 @@ def read(name, call, parts):
         part[:] = b"\x55" * len(part)
     count = call()
     return f"{name} {count} {digest(parts, count)}"
+
+
+def read_flat(name, length, call):
+    """Python's own functions read to wherever it has memory, which is aligned by chance."""
+
+    def checked():
+        count = call()
+        if count < 0:
+            raise OSError(ctypes.get_errno(), name)
+        return count
+
+    return read(name, checked, [room[:length]])
 
 
 def open_one():
@@ -142,8 +158,8 @@ def step():
         (2, lambda: f"pwritev2 {os.pwritev(fd, [fill(part) for part in parts], offset, wish)}"),
         (3, lambda: read("readv", lambda: os.readv(fd, parts), parts)),
         (3, lambda: f"writev {os.writev(fd, [fill(part) for part in parts])}"),
-        (2, lambda: f"pread {hashlib.sha1(os.pread(fd, flat, offset)).hexdigest()[:12]}"),
-        (2, lambda: f"read {hashlib.sha1(os.read(fd, flat)).hexdigest()[:12]}"),
+        (2, lambda: read_flat("pread", flat, lambda: libc.pread64(fd, start, flat, offset))),
+        (2, lambda: read_flat("read", flat, lambda: libc.read(fd, start, flat))),
         (2, lambda: f"pwrite {os.pwrite(fd, fill(room[:flat]), offset)}"),
         (2, lambda: f"write {os.write(fd, fill(room[:flat]))}"),
         (3, lambda: f"lseek {os.lseek(fd, min(offset, size), os.SEEK_SET)}"),
