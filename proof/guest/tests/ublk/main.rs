@@ -1,6 +1,9 @@
 //! Volumes as devices of the kernel's ublk driver, under Debian's kernel: file systems, discards,
-//! refusals, and what is found at a start after a kill.
+//! refusals, kills of the daemon under load, and what is found at its start.
+//!
+//! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` draws their moments again.
 
+mod kills;
 mod site;
 
 use anyhow::{Context, Result, ensure};
