@@ -43,6 +43,23 @@ done </lib/modules/order
 ln -sf /proc/mounts /etc/mtab
 ";
 
+/// What a guest does first whose root is its first disk: `rdinit=/etc/from-disk` on the kernel's
+/// command line. The disk holds a copy of the archive.
+const FROM_DISK: &str = "#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mkdir -p /proc /sys /dev /new
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+while read -r module; do
+    insmod /lib/modules/$module
+done </lib/modules/order
+until [ -b /dev/vda ]; do usleep 10000; done
+mount -t ext4 /dev/vda /new
+umount /dev /sys /proc
+exec switch_root /new /init
+";
+
 /// Programs and modules beside those of every guest.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageContents {
@@ -101,6 +118,7 @@ fn add_base(archive: &mut Archive) -> Result<()> {
     archive.add_link("/init", BUSYBOX);
     archive.add_file("/etc/inittab", INITTAB.as_bytes());
     archive.add_file("/etc/prepare", PREPARE.as_bytes());
+    archive.add_file("/etc/from-disk", FROM_DISK.as_bytes());
     archive.add_file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n");
     archive.add_file("/etc/group", b"root:x:0:\n");
     for folder in ["/proc", "/sys", "/dev", "/tmp", "/run", "/mnt"] {
