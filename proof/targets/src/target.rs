@@ -65,6 +65,11 @@ pub(crate) trait Backing {
     fn server_ids(&self) -> Vec<u32> {
         Vec::new()
     }
+
+    /// The words of the command that generators of load are started by, if there is one.
+    fn starter(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// What describes a target, beside what was made for it.
@@ -142,6 +147,10 @@ impl Target {
 
     pub fn server_ids(&self) -> Vec<u32> {
         self.backing.server_ids()
+    }
+
+    pub(crate) fn starter(&self) -> &[String] {
+        self.backing.starter()
     }
 
     pub(crate) fn is_filled_with(&self, block_bytes: u32) -> bool {

@@ -126,6 +126,11 @@ fn the_file_of_a_volume_is_measured_and_goes() -> Result<()> {
     check(Kind::VolumeFile.into())
 }
 
+#[test]
+fn a_volume_past_the_kernel_is_measured_and_detached() -> Result<()> {
+    check(Kind::VolumeRun.into())
+}
+
 /// Smaller sectors let smaller requests through.
 #[track_caller]
 fn check_requests_of_2_kib(kind: Kind) -> Result<()> {

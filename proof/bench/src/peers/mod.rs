@@ -38,6 +38,7 @@ fn repeats(profile: Profile) -> u32 {
 const TARGETS: &[Kind] = &[
     Kind::Volume,
     Kind::VolumeFile,
+    Kind::VolumeRun,
     Kind::VolumeNbd,
     Kind::Zram,
     Kind::Tmpfs,

@@ -28,6 +28,7 @@ const IOPS: &str = "iops";
 const PAIRS: &[(&str, &[&str])] = &[
     ("volume attached", &["zram lz4", "loop over tmpfs", "brd", "null_blk in memory", "disk file"]),
     ("volume FUSE file", &["QEMU FUSE export over tmpfs", "tmpfs file"]),
+    ("volume, memlane run", &["tmpfs file", "zram lz4"]),
     ("volume NBD", &["nbdkit memory", "qemu-nbd over tmpfs", "QEMU NBD export over tmpfs"]),
 ];
 

@@ -21,7 +21,8 @@ const REPORT: &[&str] =
 pub fn command_line(job: &Job, target: &Target) -> String {
     let arguments = job.arguments(target);
     let report = REPORT.iter().map(|argument| (*argument).to_owned());
-    ["fio".to_owned()].into_iter().chain(arguments).chain(report).collect::<Vec<_>>().join(" ")
+    let program = program(target).into_iter();
+    program.chain(arguments).chain(report).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs the job on the target to its end. Returns what it found and its report as it was.
@@ -30,7 +31,7 @@ pub fn run(job: &Job, target: &Target) -> Result<(Outcome, String)> {
         Amount::Seconds(seconds) => Duration::from_secs_f64(seconds),
         Amount::Once => Duration::ZERO,
     };
-    let text = run_with(&job.arguments(target), REPORT, seconds)?;
+    let text = run_with(target, &job.arguments(target), REPORT, seconds)?;
     let outcome = parse(&text).with_context(|| format!("cannot measure {}", target.name()))?;
     Ok((outcome, text))
 }
@@ -41,13 +42,24 @@ pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
     arguments.retain(|argument| !argument.starts_with("--size="));
     arguments.push(format!("--size={bytes}"));
     let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"];
-    run_with(&arguments, &verify, Duration::ZERO)
+    run_with(target, &arguments, &verify, Duration::ZERO)
         .with_context(|| format!("{} does not hold what was written to it", target.name()))?;
     Ok(())
 }
 
-fn run_with(arguments: &[String], more: &[&str], seconds: Duration) -> Result<String> {
-    let tool = Tool::new("fio").args(arguments).args(more).time_limit(seconds + EXTRA_TIME_LIMIT);
+/// fio, by way of what it has to be started by.
+fn program(target: &Target) -> Vec<String> {
+    target.starter().iter().cloned().chain(["fio".to_owned()]).collect()
+}
+
+fn run_with(
+    target: &Target,
+    arguments: &[String],
+    more: &[&str],
+    seconds: Duration,
+) -> Result<String> {
+    let tool = Tool::new("env").args(program(target)).args(arguments).args(more);
+    let tool = tool.time_limit(seconds + EXTRA_TIME_LIMIT);
     // Its jobs are in sessions of their own and would go on without it, if they were not told.
     let tool = tool.own_group().ended_by(Signal::INT);
     let output = tool.run()?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use system::{Ability, Daemon, Interruption, attach, missing, product};
+use system::{Ability, Daemon, Interruption, attach, missing, product, product_path};
 
 use super::Place;
 use crate::device::kernel_name;
@@ -31,6 +31,7 @@ pub fn missing_programs() -> Option<String> {
 
 struct Volume {
     daemon: Option<Daemon>,
+    starter: Vec<String>,
 }
 
 impl Volume {
@@ -41,7 +42,7 @@ impl Volume {
         };
         let pool_size = format!("{}MiB", pool_bytes(place.size_bytes) >> 20);
         let daemon = Daemon::start_sized(pool_size, flags)?;
-        let own = Self { daemon: Some(daemon) };
+        let own = Self { daemon: Some(daemon), starter: Vec::new() };
         let Place { size_bytes, sector_bytes, .. } = place;
         own.daemon().memlane(&format!(
             "volume create {VOLUME} --size {size_bytes} --sector {sector_bytes}"
@@ -66,6 +67,10 @@ impl Backing for Volume {
     fn server_ids(&self) -> Vec<u32> {
         self.daemon().id().into_iter().collect()
     }
+
+    fn starter(&self) -> &[String] {
+        &self.starter
+    }
 }
 
 impl Drop for Volume {
@@ -85,6 +90,19 @@ pub(super) fn attached(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
     let device = Some(kernel_name(&path)?);
     let access = Access::File { path, direct: true };
     Ok((Traits { access, durability: DURABILITY, reduces: true, device }, Box::new(own)))
+}
+
+/// As [`attached`], for programs whose requests go past the kernel.
+pub(super) fn run(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let (mut own, volume) = Volume::create(place)?;
+    let path = attach(own.daemon(), volume)?;
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let (program, socket) = (text(product_path("memlane")), text(own.daemon().api_socket()));
+    let words = [&program, "--socket", &socket, "run", "--quiet", "--volume", volume, "--"];
+    own.starter = words.map(str::to_owned).to_vec();
+    let access = Access::File { path, direct: true };
+    // Requests do not pass the device: there is nothing to count there.
+    Ok((Traits { access, durability: DURABILITY, reduces: true, device: None }, Box::new(own)))
 }
 
 pub(super) fn file(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {

@@ -27,6 +27,8 @@ pub enum Kind {
     Volume,
     /// The file below it, which the daemon serves itself.
     VolumeFile,
+    /// The device, for programs that `memlane run` starts.
+    VolumeRun,
     VolumeNbd,
     Zram,
     Tmpfs,
@@ -49,6 +51,7 @@ pub enum Kind {
 const NAMES: &[(Kind, &str, &str)] = &[
     (Kind::Volume, "volume", "volume attached"),
     (Kind::VolumeFile, "fuse", "volume FUSE file"),
+    (Kind::VolumeRun, "run", "volume, memlane run"),
     (Kind::VolumeNbd, "nbd", "volume NBD"),
     (Kind::Zram, "zram", "zram lz4"),
     (Kind::Tmpfs, "tmpfs", "tmpfs file"),
@@ -77,7 +80,9 @@ impl Kind {
     /// What must be there, beside fio.
     fn needs(&self) -> &'static [Ability] {
         match self {
-            Self::Volume | Self::VolumeFile | Self::Loop => &[Ability::BlockDevices],
+            Self::Volume | Self::VolumeFile | Self::VolumeRun | Self::Loop => {
+                &[Ability::BlockDevices]
+            }
             Self::Zram => &[Ability::Zram],
             Self::Nbdkit => &[Ability::Program("nbdkit")],
             Self::QemuNbd => &[Ability::Program("qemu-nbd")],
@@ -91,6 +96,10 @@ impl Kind {
             Self::VolumeNbd | Self::Tmpfs | Self::Disk | Self::Null => &[],
             Self::Brd | Self::NullBlk => &[],
         }
+    }
+
+    fn is_volume(&self) -> bool {
+        matches!(self, Self::Volume | Self::VolumeFile | Self::VolumeRun | Self::VolumeNbd)
     }
 
     fn is_nbd(&self) -> bool {
@@ -190,7 +199,7 @@ impl Spec {
                 return Some(format!("{} carries no file system", self.kind));
             }
         }
-        if matches!(self.kind, Kind::Volume | Kind::VolumeFile | Kind::VolumeNbd)
+        if self.kind.is_volume()
             && let Some(reason) = memlane::missing_programs()
         {
             return Some(reason);
@@ -209,9 +218,7 @@ impl Spec {
     /// Memory that it takes when it is full of what cannot be made smaller.
     pub fn memory_bytes(&self, place: &Place) -> u64 {
         match self.kind {
-            Kind::Volume | Kind::VolumeFile | Kind::VolumeNbd => {
-                memlane::pool_bytes(place.size_bytes)
-            }
+            ref kind if kind.is_volume() => memlane::pool_bytes(place.size_bytes),
             Kind::Disk | Kind::Null | Kind::Path(_) => 0,
             // Maps and partly filled units.
             _ => place.size_bytes + place.size_bytes / 16,
@@ -235,6 +242,7 @@ fn open_kind(kind: &Kind, place: &Place) -> Result<Target> {
     let (traits, backing) = match kind {
         Kind::Volume => memlane::attached(place)?,
         Kind::VolumeFile => memlane::file(place)?,
+        Kind::VolumeRun => memlane::run(place)?,
         Kind::VolumeNbd => memlane::nbd(place)?,
         Kind::Zram => kernel::zram(size_bytes)?,
         Kind::Brd => kernel::brd(size_bytes)?,
