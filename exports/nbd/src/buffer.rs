@@ -1,4 +1,9 @@
-//! The two buffers of a connection. Both are allocated once and never grow.
+//! The two buffers of a connection, which never grow.
+//!
+//! Their memory is that of the largest request that they met. A connection among many works in
+//! smaller pieces, so that no request takes more of it, and gives back what it took before.
+
+use std::mem;
 
 /// Bytes that were received and not understood yet, at most. Holds several hundred requests, or
 /// many small writes with their payload, so that one system call brings them all.
@@ -9,10 +14,79 @@ pub(crate) const OUTPUT_BYTES_DUE: usize = 128 << 10;
 
 /// Bytes that one step of a session adds to its output, at most: the longest piece of a read, with
 /// its headers.
-pub(crate) const OUTPUT_STEP_BYTES_MAX: usize = (1 << 20) + 4096;
+pub(crate) const OUTPUT_STEP_BYTES_MAX: usize = (1 << 20) + HEADERS_BYTES_MAX;
 
 /// Bytes of replies that wait to be sent, at most. An output that is not due has room for a step.
 const OUTPUT_BYTES_MAX: usize = OUTPUT_BYTES_DUE + OUTPUT_STEP_BYTES_MAX;
+
+/// Room for what comes with data: the header of a write or of an option, and those of a read.
+const HEADERS_BYTES_MAX: usize = 4096;
+
+/// How many connections share the memory for buffers, in what it means for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowd {
+    /// The buffers may take what the largest request wants.
+    Few,
+    /// Long requests are done in pieces.
+    Several,
+    /// In small ones.
+    Many,
+}
+
+/// What a connection may use of its buffers.
+pub(crate) struct Limits {
+    /// Of the input; room for the longest option, and for the piece of a write that is waited for.
+    input_bytes: usize,
+    /// As [`OUTPUT_BYTES_DUE`].
+    output_bytes_due: usize,
+    /// What is kept of the output when it is empty.
+    output_bytes_kept: usize,
+    /// A write that has not arrived as a whole is started when so much of its payload has.
+    pub(crate) write_piece_bytes_min: usize,
+    /// Data in one chunk, and in one step of a long read, at most.
+    pub(crate) read_piece_bytes: usize,
+    /// Data in the first step of a reply that is one message, at most.
+    pub(crate) read_staged_bytes: usize,
+}
+
+const FEW: Limits = Limits {
+    input_bytes: INPUT_BYTES,
+    output_bytes_due: OUTPUT_BYTES_DUE,
+    output_bytes_kept: OUTPUT_BYTES_MAX,
+    write_piece_bytes_min: 64 << 10,
+    read_piece_bytes: 128 << 10,
+    read_staged_bytes: 1 << 20,
+};
+
+const SEVERAL: Limits = Limits {
+    input_bytes: (128 << 10) + HEADERS_BYTES_MAX,
+    output_bytes_kept: (256 << 10) + HEADERS_BYTES_MAX,
+    read_staged_bytes: 128 << 10,
+    ..FEW
+};
+
+const MANY: Limits = Limits {
+    input_bytes: (64 << 10) + HEADERS_BYTES_MAX,
+    output_bytes_due: 32 << 10,
+    output_bytes_kept: (64 << 10) + HEADERS_BYTES_MAX,
+    write_piece_bytes_min: 32 << 10,
+    read_piece_bytes: 32 << 10,
+    read_staged_bytes: 32 << 10,
+};
+
+// Less than a piece never fills the input.
+const _: () = assert!(SEVERAL.write_piece_bytes_min < SEVERAL.input_bytes);
+const _: () = assert!(MANY.write_piece_bytes_min < MANY.input_bytes);
+
+impl Crowd {
+    fn limits(self) -> &'static Limits {
+        match self {
+            Self::Few => &FEW,
+            Self::Several => &SEVERAL,
+            Self::Many => &MANY,
+        }
+    }
+}
 
 /// What a client sent: filled at the back by a connection, taken from the front by a
 /// [`crate::Session`].
@@ -20,29 +94,51 @@ pub struct Input {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
+    /// How much of `bytes` has memory.
+    touched: usize,
+    crowd: Crowd,
 }
 
 impl Input {
     pub fn new() -> Self {
-        Self { bytes: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+        let bytes = zeros(INPUT_BYTES);
+        Self { bytes, start: 0, end: 0, touched: 0, crowd: Crowd::Few }
+    }
+
+    /// Told between two calls of [`crate::Session::advance`], the same for both buffers.
+    pub fn set_crowd(&mut self, crowd: Crowd) {
+        self.crowd = crowd;
     }
 
     /// Free space for received bytes. Empty only when `len` is the whole buffer, which a session
     /// never leaves behind.
     pub fn space(&mut self) -> &mut [u8] {
+        let limit = self.limits().input_bytes;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && self.bytes.len() - self.end < self.bytes.len() / 2 {
+        } else if self.start > 0 && self.end > limit / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        &mut self.bytes[self.end..]
+        if self.touched > limit && self.end <= limit {
+            let used = mem::replace(&mut self.bytes, zeros(INPUT_BYTES));
+            self.bytes[..self.end].copy_from_slice(&used[..self.end]);
+            self.touched = self.end;
+        }
+        // Somebody who left more behind than the limit still gets on.
+        let limit = if self.end < limit { limit } else { self.bytes.len() };
+        &mut self.bytes[self.end..limit]
     }
 
     /// Adds the first `count` bytes of the last [`Input::space`].
     pub fn filled(&mut self, count: usize) {
         assert!(count <= self.bytes.len() - self.end, "no more was received than there is space");
         self.end += count;
+        self.touched = self.touched.max(self.end);
+    }
+
+    pub(crate) fn limits(&self) -> &'static Limits {
+        self.crowd.limits()
     }
 
     pub fn len(&self) -> usize {
@@ -73,11 +169,23 @@ impl Default for Input {
 pub struct Output {
     bytes: Box<[u8]>,
     end: usize,
+    /// How much of `bytes` has memory.
+    touched: usize,
+    crowd: Crowd,
 }
 
 impl Output {
     pub fn new() -> Self {
-        Self { bytes: vec![0; OUTPUT_BYTES_MAX].into_boxed_slice(), end: 0 }
+        Self { bytes: zeros(OUTPUT_BYTES_MAX), end: 0, touched: 0, crowd: Crowd::Few }
+    }
+
+    /// Told between two calls of [`crate::Session::advance`], the same for both buffers.
+    pub fn set_crowd(&mut self, crowd: Crowd) {
+        self.crowd = crowd;
+    }
+
+    pub(crate) fn limits(&self) -> &'static Limits {
+        self.crowd.limits()
     }
 
     /// Everything that waits to be sent.
@@ -92,11 +200,15 @@ impl Output {
     /// Forgets the data, after it was sent.
     pub fn clear(&mut self) {
         self.end = 0;
+        if self.touched > self.limits().output_bytes_kept {
+            self.bytes = zeros(OUTPUT_BYTES_MAX);
+            self.touched = 0;
+        }
     }
 
     /// Whether the data must be sent before the next step.
     pub(crate) fn is_due(&self) -> bool {
-        self.end >= OUTPUT_BYTES_DUE
+        self.end >= self.limits().output_bytes_due
     }
 
     fn room(&self) -> usize {
@@ -112,6 +224,7 @@ impl Output {
         assert!(count <= self.room(), "replies are sized before they are written");
         let start = self.end;
         self.end += count;
+        self.touched = self.touched.max(self.end);
         &mut self.bytes[start..self.end]
     }
 
@@ -133,9 +246,51 @@ impl Default for Output {
     }
 }
 
+/// Bytes that take no memory before they are touched.
+fn zeros(length: usize) -> Box<[u8]> {
+    vec![0; length].into_boxed_slice()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_input_among_many_takes_less_and_loses_nothing() {
+        let mut input = Input::new();
+        receive(&mut input, &[7; 200 << 10]);
+        input.consume((200 << 10) - 1000);
+        input.set_crowd(Crowd::Many);
+        assert_eq!(input.space().len(), MANY.input_bytes - 1000);
+        assert_eq!((input.data(), input.touched), (&[7; 1000][..], 1000));
+        receive(&mut input, &[8; 500]);
+        assert_eq!(input.data(), [[7; 1000].as_slice(), &[8; 500]].concat());
+        input.set_crowd(Crowd::Few);
+        assert_eq!(input.space().len(), INPUT_BYTES - 1500);
+    }
+
+    #[test]
+    fn an_input_that_holds_more_than_many_may_take_still_gets_more() {
+        let mut input = Input::new();
+        receive(&mut input, &[7; MANY.input_bytes + 10]);
+        input.set_crowd(Crowd::Many);
+        assert_eq!(input.space().len(), INPUT_BYTES - MANY.input_bytes - 10);
+    }
+
+    #[test]
+    fn an_output_among_many_is_due_sooner_and_keeps_less() {
+        let mut output = Output::new();
+        output.reserve(1 << 20);
+        output.clear();
+        assert_eq!(output.touched, 1 << 20);
+        output.set_crowd(Crowd::Many);
+        output.reserve(MANY.output_bytes_due);
+        assert!(output.is_due());
+        output.clear();
+        assert_eq!(output.touched, 0);
+        output.reserve(1 << 20);
+        assert_eq!(output.data().len(), 1 << 20, "the longest step still fits");
+    }
 
     fn receive(input: &mut Input, bytes: &[u8]) {
         input.space()[..bytes.len()].copy_from_slice(bytes);

@@ -80,6 +80,9 @@ struct Line {
 impl Line {
     fn run(&mut self, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
         loop {
+            let crowd = self.registration.crowd();
+            self.input.set_crowd(crowd);
+            self.output.set_crowd(crowd);
             let progress = self.session.advance(&mut self.input, &mut self.output);
             if !self.has_flush_thread {
                 self.start_flusher_if_needed()?;

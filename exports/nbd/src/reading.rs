@@ -2,26 +2,27 @@
 //!
 //! A short read is one call of the device and one reply. A long one looks for holes first, which
 //! structured replies describe instead of sending zeros, and goes on piece by piece whenever there
-//! is room for more.
+//! is room for more. Pieces end where a block ends, so that none is read in two halves.
+//!
+//! A reply in one message promises success with its header. So a good part of it is read before the
+//! first byte is sent: into the output, or, among many connections, for nothing but errors.
 
-use block_device::{BlockDevice, ByteRange, Extent, ExtentKind};
+use block_device::{BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, Extent, ExtentKind};
 
 use crate::agreement::Replies;
 use crate::buffer::{OUTPUT_STEP_BYTES_MAX, Output};
 use crate::failure::Failure;
 use crate::replies::{self, Place};
+use crate::transport::MessageEnd;
 use crate::wire::{self, CHUNK_HEADER_BYTES, Request, command_flag};
 
-/// Reads up to this length are in the output as a whole before the first byte of the reply is
-/// sent. That is the limit of a reply that must not be fragmented.
+/// Reads up to this length have been done as a whole before the first byte of the reply is sent.
+/// That is the limit of a reply that must not be fragmented.
 pub(crate) const READ_STAGED_BYTES_MAX: u32 = 1 << 20;
 
 // The data of one step and its headers fit into the output.
 const _: () =
     assert!(READ_STAGED_BYTES_MAX as usize + 2 * CHUNK_HEADER_BYTES <= OUTPUT_STEP_BYTES_MAX);
-
-/// Data in one chunk, and in one step of a long read, at most.
-const READ_PIECE_BYTES: u64 = 128 << 10;
 
 /// Shorter reads do not look for holes: that would cost more than sending the zeros.
 const HOLE_SEARCH_BYTES_MIN: u64 = 64 << 10;
@@ -94,34 +95,80 @@ impl LongRead {
     /// Adds a piece of the reply to `output`, which has room for [`OUTPUT_STEP_BYTES_MAX`].
     pub(crate) fn step(self, device: &dyn BlockDevice, output: &mut Output) -> Step {
         match self.style {
-            Style::Simple => self.simple_step(device, output),
-            Style::Unfragmented => self.put_data(device, output, u64::MAX),
+            Style::Unfragmented if self.next == self.end => {
+                replies::put_success_chunk(self.request.cookie, output);
+                Step::Done
+            }
+            Style::Simple | Style::Unfragmented => self.whole_step(device, output),
             Style::Chunks if self.next == self.data_end && self.next < self.end => {
                 self.skip_holes(device, output)
             }
-            Style::Chunks => self.put_data(device, output, READ_PIECE_BYTES),
+            Style::Chunks => self.put_data(device, output),
         }
     }
 
-    fn simple_step(mut self, device: &dyn BlockDevice, output: &mut Output) -> Step {
-        let first = self.next == self.request.offset;
-        let staged_bytes = u64::from(READ_STAGED_BYTES_MAX);
-        let count = (self.end - self.next).min(if first { staged_bytes } else { READ_PIECE_BYTES });
-        let mark = output.mark();
-        if first {
-            output.put(&wire::simple_reply(self.request.cookie, 0));
+    /// Where in the stream of replies the last step has ended, if there is another one.
+    pub(crate) fn message_end(&self) -> MessageEnd {
+        match self.style {
+            Style::Simple | Style::Unfragmented => MessageEnd::InsideReply,
+            Style::Chunks => MessageEnd::BetweenReplies,
         }
+    }
+
+    /// A piece of a reply that is one message.
+    fn whole_step(mut self, device: &dyn BlockDevice, output: &mut Output) -> Step {
+        let is_first = self.next == self.request.offset;
+        let mut bytes_max = output.limits().read_piece_bytes;
+        let mark = output.mark();
+        if is_first {
+            bytes_max = output.limits().read_staged_bytes;
+            if let Err(error) = self.try_out(device, output) {
+                return Step::Failed(error.into());
+            }
+            self.put_header(output);
+        }
+        let count = piece_bytes(self.next, self.end, bytes_max);
         if let Err(error) = device.read(self.next, output.reserve(bytes_in_memory(count))) {
             output.take_back(mark);
-            return if first { Step::Failed(error.into()) } else { Step::Broken };
+            return if is_first { Step::Failed(error.into()) } else { Step::Broken };
         }
         self.next += count;
         if self.next == self.end { Step::Done } else { Step::More(self) }
     }
 
-    /// One chunk with at most `bytes_max` of the run of data that begins at `next`.
-    fn put_data(mut self, device: &dyn BlockDevice, output: &mut Output, bytes_max: u64) -> Step {
-        let count = (self.data_end - self.next).min(bytes_max);
+    /// Reads what shall be known to be good and does not fit the first step, and leaves nothing of
+    /// it in the output.
+    fn try_out(&self, device: &dyn BlockDevice, output: &mut Output) -> Result<(), DeviceError> {
+        let bytes_max = output.limits().read_staged_bytes;
+        let end = self.end.min(self.next + u64::from(READ_STAGED_BYTES_MAX));
+        let mut next = self.next;
+        if end - next <= bytes_max as u64 {
+            return Ok(());
+        }
+        while next < end {
+            let count = piece_bytes(next, end, bytes_max);
+            let mark = output.mark();
+            let outcome = device.read(next, output.reserve(bytes_in_memory(count)));
+            output.take_back(mark);
+            outcome?;
+            next += count;
+        }
+        Ok(())
+    }
+
+    fn put_header(&self, output: &mut Output) {
+        let cookie = self.request.cookie;
+        if self.style == Style::Simple {
+            output.put(&wire::simple_reply(cookie, 0));
+        } else {
+            let range = ByteRange::new(self.next, self.end - self.next);
+            replies::put_data_chunk_header(cookie, Place::Last, range, output);
+        }
+    }
+
+    /// One chunk with a piece of the run of data that begins at `next`.
+    fn put_data(mut self, device: &dyn BlockDevice, output: &mut Output) -> Step {
+        let count = piece_bytes(self.next, self.data_end, output.limits().read_piece_bytes);
         let cookie = self.request.cookie;
         if count == 0 {
             replies::put_success_chunk(cookie, output);
@@ -179,6 +226,16 @@ impl LongRead {
             Place::Last => Step::Done,
         }
     }
+}
+
+/// How much of what lies from `next` to `end` a piece of `bytes_max` takes.
+fn piece_bytes(next: u64, end: u64, bytes_max: usize) -> u64 {
+    let left = end - next;
+    let bytes_max = bytes_max as u64;
+    if left <= bytes_max {
+        return left;
+    }
+    bytes_max - (next + bytes_max) % BLOCK_BYTES as u64
 }
 
 /// The length of a piece as a number of bytes in memory.

@@ -4,16 +4,26 @@
 //! or goes. While it serves requests, a connection touches its own meter only.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+use crate::buffer::Crowd;
 use crate::listener::ListenerKind;
 use crate::socket::{End, Socket};
 use crate::traffic::Traffic;
 
+/// As many connections have buffers that are large enough for any request, at most.
+const CONNECTION_COUNT_FEW: usize = 8;
+
+/// From more connections on, each has buffers for small pieces.
+const CONNECTION_COUNT_SEVERAL: usize = 24;
+
 pub(crate) struct Registry {
     /// For each kind of listener.
     connection_count_max: usize,
+    /// As many as the book lists, for those who may not wait for it.
+    open_count: AtomicUsize,
     book: Mutex<Book>,
     all_gone: Condvar,
 }
@@ -74,7 +84,8 @@ pub(crate) struct Registration {
 
 impl Registry {
     pub(crate) fn new(connection_count_max: usize) -> Self {
-        Self { connection_count_max, book: Mutex::default(), all_gone: Condvar::new() }
+        let (open_count, book) = (AtomicUsize::new(0), Mutex::default());
+        Self { connection_count_max, open_count, book, all_gone: Condvar::new() }
     }
 
     /// Enters a connection, or counts it as refused when too many are open.
@@ -95,6 +106,7 @@ impl Registry {
         let meter = Arc::new(Mutex::default());
         let entry = Entry { listener, socket, export_name: None, meter: Arc::clone(&meter) };
         book.open.insert(id, entry);
+        self.note_open_count(&book);
         Some(Registration { registry: Arc::clone(self), id, meter })
     }
 
@@ -143,6 +155,11 @@ impl Registry {
     fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.book)
     }
+
+    fn note_open_count(&self, book: &Book) {
+        // Relaxed: the count carries no data.
+        self.open_count.store(book.open.len(), Ordering::Relaxed);
+    }
 }
 
 impl Registration {
@@ -156,6 +173,19 @@ impl Registration {
         lock(&self.meter).served = traffic;
     }
 
+    /// Whether memory has to be shared with many connections. Asked before each batch of requests.
+    pub(crate) fn crowd(&self) -> Crowd {
+        // Relaxed: the count carries no data.
+        let count = self.registry.open_count.load(Ordering::Relaxed);
+        if count <= CONNECTION_COUNT_FEW {
+            Crowd::Few
+        } else if count <= CONNECTION_COUNT_SEVERAL {
+            Crowd::Several
+        } else {
+            Crowd::Many
+        }
+    }
+
     /// Errors that are not in what [`Registration::report`] tells.
     pub(crate) fn count_late_errors(&self, count: u64) {
         lock(&self.meter).late_errors += count;
@@ -166,6 +196,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut book = self.registry.book();
         book.open.remove(&self.id);
+        self.registry.note_open_count(&book);
         let traffic = lock(&self.meter).traffic();
         book.traffic += traffic;
         if book.open.is_empty() {

@@ -28,9 +28,6 @@ use crate::wire::{Errno, REQUEST_BYTES, Request, command, command_flag};
 const _: () = assert!(CONTEXT_COUNT_MAX * replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 const _: () = assert!(replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
-/// A write that has not arrived as a whole is started when so much of its payload has.
-const WRITE_PIECE_BYTES_MIN: usize = 64 << 10;
-
 pub(crate) struct Transmission {
     export_name: String,
     device: Arc<dyn BlockDevice>,
@@ -91,9 +88,9 @@ impl Transmission {
 
     /// Only chunks of different replies may mingle.
     pub(crate) fn message_end(&self) -> MessageEnd {
-        match (&self.work, self.agreement.replies) {
+        match &self.work {
             _ if self.is_broken => MessageEnd::InsideReply,
-            (Work::Read(_), Replies::Simple) => MessageEnd::InsideReply,
+            Work::Read(read) => read.message_end(),
             _ => MessageEnd::BetweenReplies,
         }
     }
@@ -247,7 +244,7 @@ impl Transmission {
         input: &mut Input,
         output: &mut Output,
     ) -> Next {
-        let count = write.piece_bytes(input.len());
+        let count = write.piece_bytes(input);
         if count > 0 && write.outcome.is_ok() {
             let piece = &input.data()[..count];
             write.outcome = self.device.write(write.next, piece).map_err(Failure::from);
@@ -378,14 +375,15 @@ impl Transmission {
 }
 
 impl LongWrite {
-    /// How much of the payload to take now, when so many bytes have arrived. Pieces end where a
-    /// block ends, so that none is written in two halves.
-    fn piece_bytes(&self, arrived: usize) -> usize {
+    /// How much of the payload to take now from what has arrived. Pieces end where a block ends, so
+    /// that none is written in two halves.
+    fn piece_bytes(&self, input: &Input) -> usize {
+        let arrived = input.len();
         let left = bytes_in_memory(self.left);
         if arrived >= left {
             return left;
         }
-        if arrived < WRITE_PIECE_BYTES_MIN {
+        if arrived < input.limits().write_piece_bytes_min {
             return 0;
         }
         let cut_bytes = self.next.wrapping_add(arrived as u64) % BLOCK_BYTES as u64;

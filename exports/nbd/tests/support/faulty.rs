@@ -26,6 +26,7 @@ pub(crate) struct FaultyDevice {
     /// Whether flushes wait.
     is_held: Mutex<bool>,
     released: Condvar,
+    reads: Mutex<Vec<ByteRange>>,
     writes: Mutex<Vec<ByteRange>>,
 }
 
@@ -37,6 +38,7 @@ impl FaultyDevice {
             flush_count: AtomicUsize::new(0),
             is_held: Mutex::new(false),
             released: Condvar::new(),
+            reads: Mutex::default(),
             writes: Mutex::default(),
         }
     }
@@ -64,6 +66,17 @@ impl FaultyDevice {
         self.flush_count.load(Ordering::Relaxed)
     }
 
+    /// The ranges that were read, in order.
+    pub(crate) fn reads(&self) -> Vec<ByteRange> {
+        self.reads.lock().expect("nothing panics").clone()
+    }
+
+    /// Forgets what was read and written.
+    pub(crate) fn forget(&self) {
+        self.reads.lock().expect("nothing panics").clear();
+        self.writes.lock().expect("nothing panics").clear();
+    }
+
     /// The ranges that were written, in order.
     pub(crate) fn writes(&self) -> Vec<ByteRange> {
         self.writes.lock().expect("nothing panics").clone()
@@ -88,7 +101,9 @@ impl BlockDevice for FaultyDevice {
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        self.check(Action::Read, ByteRange::new(offset_bytes, into.len() as u64))?;
+        let range = ByteRange::new(offset_bytes, into.len() as u64);
+        self.check(Action::Read, range)?;
+        self.reads.lock().expect("nothing panics").push(range);
         self.inner.read(offset_bytes, into)
     }
 

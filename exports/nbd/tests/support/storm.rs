@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use nbd::{Progress, TlsPolicy};
+use nbd::{Crowd, Progress, TlsPolicy};
 
 use crate::support::{ExportTable, SparseDevice};
 use crate::talk::{
@@ -129,10 +129,11 @@ enum Answer {
 pub(crate) fn requests(bytes: &[u8]) {
     let mut choices = Choices { rest: bytes };
     let structured = choices.byte().is_multiple_of(2);
-    let talk = match structured {
+    let mut talk = match structured {
         true => Talk::structured(exports(), "a"),
         false => Talk::simple(exports(), "a"),
     };
+    talk.set_crowd(Crowd::Many);
     let mut storm =
         Storm { talk, structured, model: vec![0; SIZE], unsent: Vec::new(), expected: Vec::new() };
     let mut cookie = 0;
@@ -141,7 +142,10 @@ pub(crate) fn requests(bytes: &[u8]) {
         storm.add_request(cookie, &mut choices);
         match choices.byte() {
             0..160 => storm.send_all(),
-            160..250 => {}
+            160..235 => {}
+            235..240 => storm.talk.set_crowd(Crowd::Few),
+            240..245 => storm.talk.set_crowd(Crowd::Several),
+            245..250 => storm.talk.set_crowd(Crowd::Many),
             250.. => {
                 storm.send_all();
                 return storm.send_garbage(&mut choices);

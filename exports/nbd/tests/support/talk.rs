@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nbd::{Exports, Input, Output, Progress, Session, TlsPolicy};
+use nbd::{Crowd, Exports, Input, Output, Progress, Session, TlsPolicy};
 
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
@@ -332,6 +332,12 @@ impl Talk {
             left = &left[count..];
             self.run();
         }
+    }
+
+    /// As if so many others were connected from now on.
+    pub(crate) fn set_crowd(&mut self, crowd: Crowd) {
+        self.input.set_crowd(crowd);
+        self.output.set_crowd(crowd);
     }
 
     pub(crate) fn tls_started(&mut self) {

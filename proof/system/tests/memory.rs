@@ -1,0 +1,101 @@
+//! What the daemon takes of the host's memory beside the pool that it was given.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use system::{Daemon, DaemonOptions, NbdClient, Random, Request};
+
+const MIB: u64 = 1 << 20;
+const POOL_BYTES: u64 = 64 * MIB;
+const CLIENT_COUNT: usize = 120;
+
+/// What a daemon may take beyond its configuration.
+const EXCESS_BYTES_MAX: u64 = 64 * MIB;
+
+/// Clients of one volume each, with what they write and read.
+struct House {
+    daemon: Daemon,
+    clients: Vec<NbdClient>,
+    contents: Vec<u8>,
+    excess_bytes_max: u64,
+}
+
+impl House {
+    fn new() -> Result<Self> {
+        let daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
+        let mut contents = vec![0; 1 << 20];
+        Random::new(1).fill(&mut contents);
+        Ok(Self { daemon, clients: Vec::new(), contents, excess_bytes_max: 0 })
+    }
+
+    /// One client more, with a volume of its own. It stays connected.
+    fn connect_another(&mut self) -> Result<()> {
+        let volume = format!("v{}", self.clients.len());
+        self.daemon.memlane(&format!("volume create {volume} --size 4MiB"))?;
+        self.clients.push(NbdClient::connect(&self.daemon.nbd_socket(), &volume)?);
+        Ok(())
+    }
+
+    /// Takes down how much memory the daemon has beside the pool's, as the kernel counts it.
+    fn measure(&mut self) -> Result<()> {
+        let id = self.daemon.id().context("the daemon does not run")?;
+        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+        let bytes = |name: &str| -> Result<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|it| it.trim().strip_suffix("kB")).context("no such line")?;
+            Ok(kib.trim().parse::<u64>()? << 10)
+        };
+        let shared = bytes("RssShmem:")?.saturating_sub(POOL_BYTES);
+        let excess = bytes("RssAnon:")? + bytes("RssFile:")? + shared;
+        self.excess_bytes_max = self.excess_bytes_max.max(excess);
+        Ok(())
+    }
+
+    /// A client alone: a write, and a read of the same.
+    fn ask(&mut self, index: usize, length: u32) -> Result<()> {
+        let data = self.contents[..length as usize].to_vec();
+        let client = &mut self.clients[index];
+        client.ask(&Request::Write { offset: 4096, data })?;
+        let found = client.ask(&Request::Read { offset: 4096, length })?;
+        ensure!(found == self.contents[..length as usize], "client {index} reads other data");
+        self.measure()
+    }
+
+    /// All clients ask before any of them takes its answer.
+    fn read_at_once(&mut self, length: u32) -> Result<()> {
+        for client in &mut self.clients {
+            client.send(&Request::Read { offset: 4096, length })?;
+        }
+        for index in 0..self.clients.len() {
+            self.measure()?;
+            let reply = self.clients[index].receive()?;
+            ensure!(reply.error == 0, "client {index} is told {}", reply.error);
+            ensure!(reply.data == self.contents[..length as usize], "client {index}: other data");
+        }
+        Ok(())
+    }
+}
+
+/// Goal: clients do not make the daemon take more memory than it may, however long their requests.
+/// Method: clients come one after the other, do a long request at once and stay. Then all of them
+/// use requests of two lengths, in turn and all together. The most that the kernel ever counted is
+/// compared with the bound.
+#[test]
+fn many_clients_with_long_requests_take_little_memory_beside_the_pool() -> Result<()> {
+    let mut house = House::new()?;
+    for index in 0..CLIENT_COUNT {
+        house.connect_another()?;
+        house.ask(index, 1 << 20)?;
+    }
+    for length in [128 << 10, 1 << 20] {
+        for index in 0..CLIENT_COUNT {
+            house.ask(index, length)?;
+        }
+        house.read_at_once(length)?;
+    }
+    let excess_mib = house.excess_bytes_max / MIB;
+    ensure!(house.excess_bytes_max <= EXCESS_BYTES_MAX, "{excess_mib} MiB beside the pool");
+    eprintln!("{CLIENT_COUNT} clients: {excess_mib} MiB beside the pool");
+    drop(house.clients);
+    house.daemon.finish()
+}
