@@ -93,10 +93,62 @@ pub(crate) struct Bench {
     may_go_on: Condvar,
     /// Ends the worker's sleep.
     wake: Event,
-    inbox: Mutex<Vec<Done>>,
-    has_done: AtomicBool,
-    one_is_done: Condvar,
+    inbox: Inbox,
     is_over: AtomicBool,
+}
+
+/// Answers that wait for whoever has the rings.
+#[derive(Default)]
+struct Inbox {
+    letters: Mutex<Letters>,
+    /// Whether there may be some, for those who look often. Set under the lock.
+    has_some: AtomicBool,
+    one_came: Condvar,
+}
+
+#[derive(Default)]
+struct Letters {
+    waiting: Vec<Done>,
+    /// Answers that ever came. Tells of those too that somebody else has taken.
+    count: u64,
+}
+
+impl Inbox {
+    fn put(&self, done: Done) {
+        let mut letters = self.lock();
+        letters.waiting.push(done);
+        letters.count += 1;
+        self.has_some.store(true, Ordering::SeqCst);
+        drop(letters);
+        self.one_came.notify_all();
+    }
+
+    fn has_some(&self) -> bool {
+        self.has_some.load(Ordering::SeqCst)
+    }
+
+    fn take(&self) -> Vec<Done> {
+        match self.has_some.swap(false, Ordering::SeqCst) {
+            true => mem::take(&mut self.lock().waiting),
+            false => Vec::new(),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.lock().count
+    }
+
+    /// Waits until more than `seen` answers came, whoever has taken them. Says whether they did
+    /// within `time_max`.
+    fn wait_for_more(&self, seen: u64, time_max: Duration) -> bool {
+        let is_same = |letters: &mut Letters| letters.count == seen;
+        let waited = self.one_came.wait_timeout_while(self.lock(), time_max, is_same);
+        !waited.expect(NOT_POISONED).1.timed_out()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().expect(NOT_POISONED)
+    }
 }
 
 impl Bench {
@@ -107,9 +159,7 @@ impl Bench {
             visitor_count: AtomicUsize::new(0),
             may_go_on: Condvar::new(),
             wake: Event::new()?,
-            inbox: Mutex::default(),
-            has_done: AtomicBool::new(false),
-            one_is_done: Condvar::new(),
+            inbox: Inbox::default(),
             is_over: AtomicBool::new(false),
         })
     }
@@ -128,18 +178,13 @@ impl Bench {
 
     /// Leaves an answer for the worker.
     pub(crate) fn hand_in(&self, done: Done) {
-        self.inbox.lock().expect(NOT_POISONED).push(done);
-        self.has_done.store(true, Ordering::SeqCst);
-        self.one_is_done.notify_all();
+        self.inbox.put(done);
         self.wake.signal();
     }
 
     /// Answers what was handed in. For whoever has the rings.
     pub(crate) fn give_answers(&self, rings: &mut Rings) {
-        if self.has_done.swap(false, Ordering::SeqCst) {
-            let done = mem::take(&mut *self.inbox.lock().expect(NOT_POISONED));
-            rings.give(&done);
-        }
+        rings.give(&self.inbox.take());
     }
 
     /// Takes nothing more from the ring of a slot and waits until everything that was taken is
@@ -147,6 +192,8 @@ impl Bench {
     pub(crate) fn end_ring(&self, slot: usize, patience: Duration) -> Option<Ring> {
         let deadline = Instant::now() + patience;
         loop {
+            // Before the visit: the worker may give what comes right behind it.
+            let seen = self.inbox.count();
             let (ended, is_open) = self.visit(|rings| {
                 self.give_answers(rings);
                 let is_late = Instant::now() >= deadline;
@@ -169,10 +216,7 @@ impl Bench {
                 return ended;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let inbox = self.inbox.lock().expect(NOT_POISONED);
-            // Who handed in before the lock was taken has set the mark.
-            let is_empty = |_: &mut Vec<Done>| !self.has_done.load(Ordering::SeqCst);
-            drop(self.one_is_done.wait_timeout_while(inbox, left, is_empty).expect(NOT_POISONED));
+            self.inbox.wait_for_more(seen, left);
         }
     }
 
@@ -188,9 +232,7 @@ impl Bench {
 
     /// Whether somebody waits for the worker to look up.
     pub(crate) fn has_news(&self) -> bool {
-        self.visitor_count.load(Ordering::SeqCst) > 0
-            || self.has_done.load(Ordering::SeqCst)
-            || self.is_over()
+        self.visitor_count.load(Ordering::SeqCst) > 0 || self.inbox.has_some() || self.is_over()
     }
 
     /// The rings, for the worker.
@@ -232,3 +274,31 @@ impl Slot {
 
 /// The worker's end of the bench, by which others know of it.
 pub(crate) type SharedBench = Arc<Bench>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Status;
+
+    fn done() -> Done {
+        let outcome = Outcome { status: Status::Done, bytes: 0 };
+        Done { ticket: Ticket { slot: 0, run: 0, head: 0 }, outcome }
+    }
+
+    #[test]
+    fn an_answer_that_somebody_else_has_taken_is_waited_for_no_longer() {
+        let inbox = Inbox::default();
+        let seen = inbox.count();
+        inbox.put(done());
+        assert_eq!(inbox.take().len(), 1);
+        assert!(inbox.wait_for_more(seen, Duration::ZERO));
+    }
+
+    #[test]
+    fn answers_that_were_seen_are_not_taken_for_new_ones() {
+        let inbox = Inbox::default();
+        inbox.put(done());
+        assert!(!inbox.wait_for_more(inbox.count(), Duration::ZERO));
+        assert!(inbox.has_some());
+    }
+}
