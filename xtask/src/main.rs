@@ -5,6 +5,7 @@
 
 mod cargo;
 mod failures;
+mod fuzz;
 mod house;
 mod progress;
 mod stuck;
@@ -24,6 +25,8 @@ usage: cargo xtask TASK
   test [FILTER]   everything; with FILTER only the suites whose name contains it
   bench           measure everything quickly and leave a report in target/bench
   soak            the long runs: 10,000 kills, 20 power cuts
+  fuzz TARGET SECONDS
+                  one target of proof/fuzz, with the compiler that is there
   demo            PostgreSQL on a volume whose daemon is killed";
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["test", filter] => tasks::test(filter),
         ["bench"] => tasks::bench(),
         ["soak"] => tasks::soak(),
+        ["fuzz", target, seconds] => fuzz::fuzz(target, seconds),
         ["demo"] => tasks::demo(),
         _ => bail!("{USAGE}"),
     }
