@@ -348,7 +348,8 @@ impl Driver {
         self.ram.write_slice(bytes, GuestAddress(address)).context("outside the memory")
     }
 
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<()> {
+    /// Reads any of the shared memory.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<()> {
         self.ram.read_slice(into, GuestAddress(address)).context("outside the memory")
     }
 }

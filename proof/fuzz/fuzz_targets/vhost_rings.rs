@@ -10,6 +10,17 @@ use std::sync::{LazyLock, Mutex};
 
 use libfuzzer_sys::fuzz_target;
 
-static GROUND: LazyLock<Mutex<storm::Ground>> = LazyLock::new(|| Mutex::new(storm::Ground::new()));
+/// Runs after which the next front end is served once. Every run finds out whether one can connect.
+const RUNS_PER_CHECK: u32 = 8;
 
-fuzz_target!(|bytes: &[u8]| GROUND.lock().expect("no run panics").run(bytes));
+static GROUND: LazyLock<Mutex<(storm::Ground, u32)>> =
+    LazyLock::new(|| Mutex::new((storm::Ground::new(), 0)));
+
+fuzz_target!(|bytes: &[u8]| {
+    let (ground, run_count) = &mut *GROUND.lock().expect("no run panics");
+    ground.run(bytes);
+    *run_count += 1;
+    if run_count.is_multiple_of(RUNS_PER_CHECK) {
+        ground.check();
+    }
+});

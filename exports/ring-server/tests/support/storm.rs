@@ -8,7 +8,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use block_device::{
@@ -16,14 +18,16 @@ use block_device::{
     Zeroes,
 };
 use model::ModelVolume;
-use ring_server::{Config, OpenVolume, Peer, Refusal, Server, Volumes};
+use ring_server::{Config, OpenVolume, Peer, Refusal, Server, Traffic, Volumes};
+use rustix::fs::{SeekFrom, seek};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
 };
 use shared_ring::{
-    Answer, ClientLane, ClientRing, Entry, Target, operation, receive_answer, send_request,
+    Answer, ClientLane, ClientRing, Entry, SLOT_BYTES, SLOTS, Target, operation, receive_answer,
+    send_request,
 };
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
@@ -35,8 +39,13 @@ const SIZE: u64 = 1 << 20;
 pub(crate) const LANE_BYTES: u64 = 1_060_864;
 pub(crate) const LANES_IN_USE: u64 = 256;
 const SUBMISSIONS: u64 = 4096 + 4096;
+const BUFFERS: u64 = SUBMISSIONS + 2 * 64 * LINE_BYTES;
 const LINE_BYTES: u64 = 64;
+const PAGE_BYTES: u64 = 4096;
 const MEMORY_BYTES: u64 = 4096 + LANE_BYTES;
+
+/// Bytes that decide one thing that a hostile client does.
+pub(crate) const STEP_BYTES: usize = 20;
 
 /// Two volumes: `good` and `hostile`.
 struct TwoVolumes {
@@ -55,16 +64,20 @@ impl Volumes for TwoVolumes {
     }
 }
 
-/// A volume with a write cache, so that flushes go to the thread for them.
-struct Flushing(ModelVolume);
+/// A volume with a write cache, so that flushes go to the thread for them; while its data count as
+/// being away, so do reads and writes.
+struct Flushing {
+    volume: ModelVolume,
+    is_away: AtomicBool,
+}
 
 impl BlockDevice for Flushing {
     fn geometry(&self) -> Geometry {
-        self.0.geometry()
+        self.volume.geometry()
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(offset_bytes, into)
+        self.volume.read(offset_bytes, into)
     }
 
     fn read_in_place(
@@ -73,37 +86,42 @@ impl BlockDevice for Flushing {
         scratch: &mut [u8],
         visit: &mut dyn FnMut(&[std::io::IoSlice<'_>]),
     ) -> Result<(), DeviceError> {
-        self.0.read_in_place(range, scratch, visit)
+        self.volume.read_in_place(range, scratch, visit)
     }
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
-        self.0.write(offset_bytes, from)
+        self.volume.write(offset_bytes, from)
     }
 
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
-        self.0.write_zeroes(range, zeroes)
+        self.volume.write_zeroes(range, zeroes)
     }
 
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
-        self.0.discard(range)
+        self.volume.discard(range)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
+        self.volume.flush()
     }
 
     fn write_cache(&self) -> WriteCache {
         WriteCache::Volatile
     }
 
+    fn data_may_be_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.0.extents(range, count_max)
+        self.volume.extents(range, count_max)
     }
 }
 
 /// A server of both volumes.
 pub(crate) struct Ground {
     pub(crate) server: Server,
+    hostile: Arc<Flushing>,
     folder: tempfile::TempDir,
 }
 
@@ -117,12 +135,16 @@ impl Ground {
             spin_permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
         };
+        let hostile = Arc::new(Flushing {
+            volume: ModelVolume::new(SIZE, SectorSize::Bytes512),
+            is_away: AtomicBool::new(false),
+        });
         let volumes = TwoVolumes {
             good: Arc::new(ModelVolume::new(SIZE, SectorSize::Bytes4096)),
-            hostile: Arc::new(Flushing(ModelVolume::new(SIZE, SectorSize::Bytes512))),
+            hostile: Arc::clone(&hostile),
         };
         let server = Server::start(config, Arc::new(volumes)).expect("the server starts");
-        Self { server, folder }
+        Self { server, hostile, folder }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -148,6 +170,15 @@ impl Ground {
         match receive_answer(socket.as_fd()).expect("an answer") {
             Answer::Opened(_, memory) => Raw { socket, memory: File::from(memory) },
             Answer::Refused { message, .. } => panic!("refused: {message}"),
+        }
+    }
+
+    /// Waits until the server has served all entries of clients that have gone, and forgot them.
+    fn wait_for_nobody(&self) {
+        let start = Instant::now();
+        while !self.server.status().clients.is_empty() {
+            assert!(start.elapsed() < PATIENCE, "clients that have gone are forgotten");
+            thread::yield_now();
         }
     }
 
@@ -196,13 +227,19 @@ impl Raw {
 
     /// Stores an entry at a position, as a client does that lies.
     pub(crate) fn store_entry(&self, position: u64, operation: u32, slot: u64, rest: [u64; 2]) {
-        let mut line = [0; 40];
-        line[8..12].copy_from_slice(&operation.to_ne_bytes());
-        line[16..24].copy_from_slice(&slot.to_ne_bytes());
-        line[24..32].copy_from_slice(&rest[0].to_ne_bytes());
-        line[32..40].copy_from_slice(&rest[1].to_ne_bytes());
+        let line = Line { operation, flags: 0, slot, offset: rest[0], length: rest[1] };
+        self.store_line(position, &line);
+    }
+
+    fn store_line(&self, position: u64, line: &Line) {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&line.operation.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&line.flags.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&line.slot.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&line.offset.to_ne_bytes());
+        bytes[24..].copy_from_slice(&line.length.to_ne_bytes());
         let at = SUBMISSIONS + position % 64 * LINE_BYTES;
-        self.store(at + 8, &line[8..]);
+        self.store(at + 8, &bytes);
         self.store(at, &(position + 1).to_ne_bytes());
         self.store(LANES_IN_USE, &u64::MAX.to_ne_bytes());
     }
@@ -218,32 +255,117 @@ impl Raw {
     }
 }
 
-/// One hostile client does what `bytes` say: entries, stores anywhere, doorbells.
+/// What hostile clients play on.
+static GROUND: OnceLock<Ground> = OnceLock::new();
+
+/// What came of all that was played.
+pub(crate) fn traffic_played() -> Traffic {
+    GROUND.get().map(|ground| ground.server.status().traffic).unwrap_or_default()
+}
+
+/// What an entry says.
+struct Line {
+    operation: u32,
+    flags: u32,
+    slot: u64,
+    offset: u64,
+    length: u64,
+}
+
+/// One hostile client does what `bytes` say: entries, stores anywhere, doorbells. Most entries are
+/// near to what makes sense.
 pub(crate) fn play(bytes: &[u8]) {
-    static GROUND: OnceLock<Ground> = OnceLock::new();
     let ground = GROUND.get_or_init(Ground::new);
     let raw = ground.open("hostile");
     let mut position = 0;
-    for step in bytes.chunks(18) {
-        let mut fields = [0; 18];
+    let mut named = Some(0);
+    for step in bytes.chunks(STEP_BYTES) {
+        let mut fields = [0; STEP_BYTES];
         fields[..step.len()].copy_from_slice(step);
-        let first = u64::from_le_bytes(fields[2..10].try_into().expect("eight bytes"));
-        let second = u64::from_le_bytes(fields[10..18].try_into().expect("eight bytes"));
+        let first = u64::from_le_bytes(fields[4..12].try_into().expect("eight bytes"));
+        let value = &fields[12..];
         match fields[0] % 8 {
             0..5 => {
-                let slot = u64::from(fields[1] % 65);
-                raw.store_entry(position, u32::from(fields[0] / 8 % 8), slot, [first, second]);
+                let line = line(&fields);
+                named = named.map(|named| named | 1 << (line.slot % SLOTS as u64));
+                raw.store_line(position, &line);
                 position += 1;
             }
-            5 => raw.store(first % MEMORY_BYTES, &fields[10..18]),
-            6 => raw.store(first % 16384, &fields[10..18]),
-            _ => {}
+            5 => {
+                let place = first % MEMORY_BYTES;
+                raw.store(place, value);
+                // The last byte may belong to the next slot.
+                let slots = [place, place + 7].map(slot_at);
+                named = named.and_then(|named| Some(named | 1 << slots[0]? | 1 << slots[1]?));
+            }
+            6 => {
+                raw.store(first % BUFFERS, value);
+                named = None;
+            }
+            _ => ground.hostile.is_away.store(fields[1] & 1 == 1, Ordering::Relaxed),
         }
         raw.ring();
     }
-    let status = ground.server.status();
-    assert!(status.clients.len() <= 2, "{status:?}");
+    end(ground, raw, named);
+    ground.hostile.is_away.store(false, Ordering::Relaxed);
     if bytes.first().is_some_and(|byte| byte % 16 == 0) {
         ground.check_good_client(bytes[0]);
+        ground.wait_for_nobody();
     }
+}
+
+/// The entry that a step's bytes ask for.
+fn line(fields: &[u8; STEP_BYTES]) -> Line {
+    let [kind, operation, flags, slot, rest @ ..] = fields;
+    let (first, second) = rest.split_at(8);
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let (first, second) = (number(first), number(second));
+    Line {
+        operation: u32::from(operation % 8),
+        flags: u32::from(*flags),
+        slot: if *slot == u8::MAX { first } else { u64::from(slot % 64) },
+        offset: match kind >> 3 & 3 {
+            0 | 1 => first % (SIZE / 512 + 2) * 512,
+            2 => first % (SIZE + 4096),
+            _ => first,
+        },
+        length: match kind >> 5 & 3 {
+            0 => second % 33 * 512,
+            1 => SLOT_BYTES as u64 - second % 3,
+            2 => second % (SLOT_BYTES as u64 + 2),
+            _ => second,
+        },
+    }
+}
+
+/// The slot whose buffer has this place; none has those before the buffers or behind them.
+fn slot_at(place: u64) -> Option<u64> {
+    let slot = place.checked_sub(BUFFERS)? / SLOT_BYTES as u64;
+    (slot < SLOTS as u64).then_some(slot)
+}
+
+/// Ends the client once everything was served, and looks at what it leaves: nobody has touched the
+/// buffers of slots that neither it nor an entry named. `named` has a bit for each slot that was.
+fn end(ground: &Ground, raw: Raw, named: Option<u64>) {
+    let Raw { socket, memory } = raw;
+    drop(socket);
+    ground.wait_for_nobody();
+    let Some(named) = named.filter(|_| pages_come_one_by_one()) else { return };
+    let mut place = BUFFERS;
+    // Whoever reads or writes a page gives the file one; the others are holes.
+    while let Ok(found) = seek(&memory, SeekFrom::Data(place)) {
+        let is_named = slot_at(found).is_some_and(|slot| named & 1 << slot != 0);
+        assert!(is_named, "somebody was at {found}, in a buffer that nobody named");
+        place = found + PAGE_BYTES;
+    }
+}
+
+/// Whether a page of shared memory brings no neighbours along.
+fn pages_come_one_by_one() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let setting = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        let setting = std::fs::read_to_string(setting).unwrap_or_default();
+        !["[always]", "[force]"].iter().any(|brings| setting.contains(brings))
+    })
 }

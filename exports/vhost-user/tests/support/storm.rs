@@ -2,13 +2,22 @@
 //!
 //! Bytes decide what a driver does with its ring: most of it is near to what makes sense, some is
 //! garbage. Whatever it is, the export must serve the next front end.
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
+
+use std::sync::atomic::Ordering;
 
 use front_end::{Ask, Descriptor, Driver, FrontEnd, Options, Status};
+use vhost_user::Traffic;
 
 use crate::support::{Exported, MemoryDevice, PATIENCE, SERIAL};
 
 const DISK_BYTES: usize = 1 << 20;
 const STEP_COUNT_MAX: usize = 256;
+
+const RING_SIZE: u16 = 64;
+
+/// Looks for the last answer before a ring is taken for one that gets none.
+const LOOK_COUNT_MAX: u32 = 100;
 
 /// Arbitrary bytes that decide what happens next; zeros when they are used up.
 struct Choices<'bytes> {
@@ -52,6 +61,22 @@ impl Choices<'_> {
             _ => u32::from(self.short()),
         }
     }
+
+    /// A sector of the disk, or right behind it, or anywhere.
+    fn sector(&mut self) -> u64 {
+        match self.byte() {
+            0..=199 => u64::from(self.short()) % (DISK_BYTES as u64 / 512 + 2),
+            shift => self.long() >> (shift % 64),
+        }
+    }
+
+    /// Whole sectors, mostly.
+    fn data_length(&mut self) -> u32 {
+        match self.byte() {
+            byte @ 0..=199 => 512 * u32::from(byte % 16),
+            _ => self.length(),
+        }
+    }
 }
 
 /// An export and what came of the runs on it.
@@ -66,27 +91,39 @@ impl Ground {
         Self { exported: Exported::new(MemoryDevice::new(DISK_BYTES), 1), chain_count: 0 }
     }
 
-    /// Requests that the export answered with an error, or dropped.
-    pub(crate) fn error_count(&self) -> u64 {
-        self.exported.export().traffic().errors
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.exported.export().traffic()
     }
 
-    /// Does what `bytes` say, and looks whether the export is well.
+    /// Does what `bytes` say.
     pub(crate) fn run(&mut self, bytes: &[u8]) {
         let mut choices = Choices { rest: bytes };
-        let has_event_index = choices.byte() & 1 == 0;
-        let options = Options { has_event_index, ring_size: 64, ..Options::default() };
+        let kind = choices.byte();
+        let options = Options {
+            has_event_index: kind & 1 == 0,
+            can_flush: kind & 2 == 0,
+            keeps_in_flight: kind & 4 == 0,
+            ring_size: RING_SIZE,
+            ..Options::default()
+        };
+        self.set_away(false);
         let mut hostile = self.connect(options);
         for _ in 0..STEP_COUNT_MAX {
             if choices.rest.is_empty() {
                 break;
             }
-            self.chain_count += u64::from(step(&mut choices, hostile.driver()));
+            self.step(&mut choices, &mut hostile);
         }
         hostile.driver().kick().expect("an event");
+        wait_for_answers(hostile.driver());
         // The control thread answers, whatever the ring holds.
         hostile.stop_queue(0).expect("it stops");
         hostile.disconnect();
+        self.set_away(false);
+    }
+
+    /// Looks whether the export serves the next front end.
+    pub(crate) fn check(&self) {
         let mut next = self.connect(Options::default());
         next.driver().submit(Ask::Identify).expect("there is room");
         let answer = next.driver().wait(PATIENCE).expect("an answer");
@@ -96,13 +133,47 @@ impl Ground {
     fn connect(&self, options: Options) -> FrontEnd {
         FrontEnd::connected(options, &self.exported.socket()).expect("the export is there")
     }
+
+    fn set_away(&self, is_away: bool) {
+        self.exported.device.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    /// One thing that a front end or its driver does.
+    fn step(&mut self, choices: &mut Choices<'_>, hostile: &mut FrontEnd) {
+        match choices.byte() {
+            240..=241 => self.set_away(choices.byte() & 1 == 0),
+            242 => {
+                hostile.stop_queue(0).expect("it stops");
+                let base = choices.short();
+                hostile.start_queue(0, base).expect("it starts");
+            }
+            243 => hostile.share_memory_again().expect("it is the same"),
+            kind => self.chain_count += u64::from(step(kind, choices, hostile.driver())),
+        }
+    }
+}
+
+/// Until everything that was offered is answered, or it seems that it never will be.
+fn wait_for_answers(driver: &Driver) {
+    let layout = driver.layout();
+    let index_at = |address| {
+        let mut raw = [0; 2];
+        driver.read(address, &mut raw).expect("inside");
+        u16::from_le_bytes(raw)
+    };
+    for _ in 0..LOOK_COUNT_MAX {
+        if index_at(layout.used() + 2) == index_at(layout.available() + 2) {
+            return;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// One thing that a driver does; says whether it offered a chain.
-fn step(choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
-    match choices.byte() {
-        0..=119 => {
-            let index = choices.short() % 64;
+fn step(kind: u8, choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
+    match kind {
+        0..=59 => {
+            let index = choices.short() % RING_SIZE;
             let descriptor = Descriptor {
                 address: choices.address(),
                 bytes: choices.length(),
@@ -112,26 +183,27 @@ fn step(choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
             driver.put_descriptor(index, descriptor).expect("inside");
             false
         }
-        120..=149 => {
-            // A header: what is asked for, and where.
+        60..=89 => {
             let place = u64::from(choices.short()) * 16;
-            let kind = u32::from(choices.byte() % 16);
-            let sector = choices.long() >> (choices.byte() % 64);
-            let raw = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
-            driver.write(place, &raw).expect("inside");
+            put_header(place, choices, driver);
             false
         }
-        150..=239 => {
+        90..=179 => {
+            offer_request(choices, driver);
+            true
+        }
+        180..=229 => {
             let head = choices.short();
-            let head = if choices.byte() < 240 { head % 64 } else { head };
+            let head = if choices.byte() < 240 { head % RING_SIZE } else { head };
             driver.offer(head).expect("inside");
             true
         }
-        240..=249 => {
+        230..=239 => {
             driver.kick().expect("an event");
+            wait_for_answers(driver);
             false
         }
-        250..=252 => {
+        244..=252 => {
             let place = choices.short();
             driver.write(place.into(), &choices.long().to_le_bytes()).expect("inside");
             false
@@ -141,4 +213,50 @@ fn step(choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
             true
         }
     }
+}
+
+/// What is asked for, and where; behind it a range, for those that ask with one.
+fn put_header(place: u64, choices: &mut Choices<'_>, driver: &Driver) {
+    let kind = u32::from(choices.byte() % 16);
+    let sector = choices.sector();
+    let mut raw = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
+    raw.extend(choices.sector().to_le_bytes());
+    raw.extend(u32::from(choices.byte()).to_le_bytes());
+    raw.extend(u32::from(choices.byte() % 4).to_le_bytes());
+    driver.write(place, &raw).expect("inside");
+}
+
+/// Offers what is nearly a proper request: a header, data in pieces, a status; in the ring's table,
+/// or as if that were a table of indirect descriptors.
+fn offer_request(choices: &mut Choices<'_>, driver: &mut Driver) {
+    let (head, shape) = (u16::from(choices.byte()) % RING_SIZE, choices.byte());
+    let piece_count = u16::from(shape % 4);
+    let is_indirect = shape & 16 != 0;
+    let is_read = shape & 32 != 0;
+    let header_bytes = if shape & 64 != 0 { 32 } else { 16 };
+    let header = driver.layout().header(0) + u64::from(choices.byte()) * 64;
+    put_header(header, choices, driver);
+    // Those behind an indirect descriptor count from the beginning of their table.
+    let first = if is_indirect { head + 1 } else { head };
+    let last = 1 + piece_count;
+    for index in 0..=last {
+        let kind_of = |is_write| if is_write { Descriptor::WRITE } else { 0 };
+        let (address, bytes, own) = match index {
+            0 => (header, header_bytes, 0),
+            _ if index == last => (choices.address(), 1, Descriptor::WRITE),
+            _ => (choices.address(), choices.data_length(), kind_of(is_read)),
+        };
+        let goes_on = if index < last { Descriptor::NEXT } else { 0 };
+        let next = if is_indirect { index + 1 } else { (first + index + 1) % RING_SIZE };
+        let descriptor = Descriptor { address, bytes, flags: own | goes_on, next };
+        driver.put_descriptor((first + index) % RING_SIZE, descriptor).expect("inside");
+    }
+    if is_indirect {
+        let address = driver.layout().descriptors() + u64::from(first) * 16;
+        let bytes = u32::from(last + 1) * 16;
+        let flags = Descriptor::INDIRECT;
+        let table = Descriptor { address, bytes, flags, next: 0 };
+        driver.put_descriptor(head, table).expect("inside");
+    }
+    driver.offer(head).expect("inside");
 }
