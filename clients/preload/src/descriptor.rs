@@ -3,9 +3,11 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;
 
+use crate::classify;
 use crate::devices;
 use crate::inside::Inside;
 use crate::notice;
+use crate::sys;
 use crate::table::{self, Entry};
 
 /// The flag by which `close_range` only marks descriptors to be closed by `exec`.
@@ -45,19 +47,33 @@ pub(crate) fn will_be_closed(fd: RawFd) -> bool {
 
 /// The flags of what `fd` leads to have changed, perhaps also by way of another number.
 pub(crate) fn flags_changed(fd: RawFd) {
-    let may_be_same: &dyn Fn(u8) -> bool = match table::get(fd) {
-        Entry::Bypassed(before) => &move |device| device == before.device,
-        // One that was never used may have been duplicated from any.
-        Entry::Unknown => &|_| true,
+    let before = table::get(fd);
+    let is_elsewhere = match before {
+        Entry::Bypassed(_) => false,
+        // One that was never used may have been duplicated from any that is bypassed.
+        Entry::Unknown => leads_elsewhere(fd),
         // Whatever leads to the same is foreign too.
-        Entry::Foreign | Entry::Own => &|_| false,
+        Entry::Foreign | Entry::Own => true,
     };
     will_be_closed(fd);
+    if is_elsewhere {
+        return;
+    }
+    let is_same = |bypass: table::Bypass| match before {
+        Entry::Bypassed(before) => bypass.device == before.device,
+        _ => true,
+    };
     for other in 0..table::count() {
-        if matches!(table::get(other), Entry::Bypassed(bypass) if may_be_same(bypass.device)) {
+        if matches!(table::get(other), Entry::Bypassed(bypass) if is_same(bypass)) {
             will_be_closed(other);
         }
     }
+}
+
+/// Whether `fd` is open and leads to no volume: a socket, a pipe, a file of a disk.
+fn leads_elsewhere(fd: RawFd) -> bool {
+    let Some(_inside) = Inside::enter() else { return true };
+    sys::status(fd).is_some_and(|status| classify::candidate(fd, status).is_none())
 }
 
 /// `fd` is mapped into memory: what it leads to is left to the kernel.
@@ -72,7 +88,7 @@ pub(crate) fn will_be_mapped(fd: RawFd) {
         // One that is foreign now may be opened in another way later.
         Entry::Unknown | Entry::Foreign => {
             let Some(_inside) = Inside::enter() else { return };
-            crate::sys::status(fd).and_then(|status| crate::classify::candidate(fd, status))
+            sys::status(fd).and_then(|status| classify::candidate(fd, status))
         }
     };
     let Some(target) = target else { return };

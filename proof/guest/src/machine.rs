@@ -35,8 +35,8 @@ const KERNEL_WORDS: &str =
 /// What the kernel says last when it cannot go on.
 const PANIC_WORDS: &str = "Kernel panic";
 
-/// Two emulated processors now and then trip over code that the starting kernel patches, about once
-/// in some hundred starts (QEMU 7.2). No program of ours runs by then and no disk was written.
+/// A kernel on two emulated processors (QEMU 7.2) was seen to panic in an interrupt two seconds
+/// into its start; why is not known. No program of ours runs by then and no disk was written.
 const BOOT_ATTEMPTS_MAX: u32 = 3;
 
 /// A disk of a guest; they are called `/dev/vda`, `/dev/vdb` and so on.
