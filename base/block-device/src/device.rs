@@ -138,6 +138,11 @@ pub trait BlockDevice: Send + Sync {
     /// Makes everything acknowledged so far as durable as the volume's class promises.
     fn flush(&self) -> Result<(), DeviceError>;
 
+    /// Does what a flush would have to do now, without its promise. For exports that expect a flush
+    /// and have nothing else to do; it may wait for a disk as a flush does. What fails, the next
+    /// flush tries again and tells of.
+    fn write_back(&self) {}
+
     /// Whether a flush promises more than the acknowledgement of a write does. May change while
     /// the device is in use.
     fn write_cache(&self) -> WriteCache {

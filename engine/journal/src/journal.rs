@@ -158,6 +158,15 @@ impl Journal {
         }
     }
 
+    /// Does for a volume what a flush would, without its promise and without what a flush waits for
+    /// besides the disk. While the journal fails, it is left to flushes to try again.
+    pub fn write_back(&self, volume: &Volume) {
+        if needs_no_image(volume) && !self.meter.is_failing() {
+            // The blocks stay marked: the next flush meets the failure itself.
+            let _ = self.commit(Some(volume.id()));
+        }
+    }
+
     /// Returns when the journal says what volumes of class `journal` and `image` there are now. For
     /// operations that make, change or delete one.
     pub fn commit_table(&self) -> Result<(), FlushError> {
@@ -398,6 +407,10 @@ impl Journal {
 impl FlushTarget for Journal {
     fn flush(&self, volume: &Volume) -> Result<(), HookError> {
         Ok(Journal::flush(self, volume)?)
+    }
+
+    fn write_back(&self, volume: &Volume) {
+        Journal::write_back(self, volume);
     }
 }
 

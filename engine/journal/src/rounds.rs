@@ -100,12 +100,15 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
 
     /// Ends a round: all that joined it are told, and the next one may begin.
     pub(crate) fn end(&self, lead: Lead<Tool, Wish, Outcome>, outcome: Outcome) -> Outcome {
-        let Lead { tool, round, .. } = lead;
+        let Lead { tool, wishes, round } = lead;
         round.outcome.get_or_init(|| outcome.clone());
         let mut state = self.lock();
         state.has_leader = false;
         self.put_back(state, tool);
-        round.changed.notify_all();
+        // A call to the kernel, for nothing where the leader is the only one.
+        if wishes.len() > 1 {
+            round.changed.notify_all();
+        }
         outcome
     }
 
@@ -171,10 +174,12 @@ impl<Tool, Wish, Outcome: Clone> Rounds<Tool, Wish, Outcome> {
     /// rests as short as possible.
     fn put_back(&self, mut state: Guard<'_, Tool, Wish, Outcome>, tool: Tool) {
         state.tool = Some(tool);
-        let next = Arc::clone(&state.gathering);
+        let next = (!state.wishes.is_empty()).then(|| Arc::clone(&state.gathering));
         let others_wait = state.borrower_count > 0 || state.has_leader;
         drop(state);
-        next.changed.notify_one();
+        if let Some(next) = next {
+            next.changed.notify_one();
+        }
         if others_wait {
             self.changed.notify_all();
         }

@@ -216,6 +216,24 @@ fn a_flush_that_may_not_wait_fails_and_the_journal_resumes_when_the_disk_does() 
 }
 
 #[test]
+fn a_flush_meets_the_failure_that_a_write_back_met() {
+    let bed = Bed::new(read_only());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    bed.disk.inject(Fault::always(&[WriteDurably], Effect::Io));
+    volume.write_back();
+    assert!(is_failing(&bed));
+    assert_eq!(bed.journal.status().unjournaled_blocks, 1);
+    let error = volume.flush().expect_err("the disk fails");
+    assert_eq!(error.kind, DeviceErrorKind::NotDurable);
+    bed.disk.heal();
+    volume.write_back();
+    assert_eq!(bed.journal.status().unjournaled_blocks, 1, "it is left to flushes while it fails");
+    volume.flush().expect("the disk works");
+    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)));
+}
+
+#[test]
 fn a_failing_disk_does_not_fill_up_with_attempts() {
     let bed = Bed::new(roomy());
     let volume = bed.create("one");

@@ -69,6 +69,19 @@ fn a_flush_without_changes_writes_nothing() {
 }
 
 #[test]
+fn what_was_written_back_leaves_the_flush_nothing_to_write() {
+    let bed = Bed::new(small());
+    let volume = bed.create("one");
+    write(&volume, 0, &noise(1));
+    volume.write_back();
+    let before = bed.journal.status();
+    assert_eq!((before.unjournaled_blocks, before.transactions, before.flushes), (0, 1, 0));
+    volume.flush().expect("the disk works");
+    assert_eq!(bed.journal.status().transactions, 1);
+    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)));
+}
+
+#[test]
 fn the_status_says_how_many_blocks_a_loss_of_power_would_take() {
     let bed = Bed::new(small());
     let (one, other) = (bed.create("one"), bed.create_as("memory-only", Durability::Ram));

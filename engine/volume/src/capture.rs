@@ -85,7 +85,7 @@ impl Volume {
     /// Begins a walk over the blocks that are not in the journal; `None` if there are none. It
     /// finds everything that was acknowledged before.
     pub fn walk_unjournaled(&self) -> Option<CaptureWalk> {
-        let set = self.unjournaled_leaves.take()?;
+        let set = self.unjournaled_leaves.take(|| self.leaf_count())?;
         let (volume, next_leaf, next_index) = (self.handle(), 0, 0);
         Some(CaptureWalk { volume, set, next_leaf, next_index, is_settled: false })
     }

@@ -131,7 +131,7 @@ impl Compression {
         let volumes = self.volumes.lock().expect("nobody panics with the list locked");
         let take = |weak: &Weak<Volume>| {
             let volume = weak.upgrade()?;
-            let set = volume.untried_leaves.take();
+            let set = volume.untried_leaves.take(|| volume.leaf_count());
             if set.is_none() && volume.sharing.is_possible() {
                 // Leaves that volumes share are settled through one of them.
                 volume.counts.forget_untried();

@@ -16,6 +16,10 @@ pub trait FlushTarget: Debug + Send + Sync {
     /// Returns when everything that was acknowledged on the volume before the call is on stable
     /// storage. The caller holds nothing of the engine.
     fn flush(&self, volume: &Volume) -> Result<(), HookError>;
+
+    /// Brings to stable storage what was acknowledged on the volume so far, or leaves it to the
+    /// next flush. The caller holds nothing of the engine.
+    fn write_back(&self, volume: &Volume);
 }
 
 /// Has the contents of absent blocks.

@@ -23,7 +23,10 @@ pub(crate) struct LeafMarks {
 /// Leaves that were taken to be walked.
 #[derive(Debug)]
 pub(crate) struct LeafSet {
+    /// The first words; the others are zero.
     words: Box<[u64]>,
+    /// No leaf of the set has this number or a larger one.
+    end: u64,
 }
 
 impl LeafMarks {
@@ -41,7 +44,8 @@ impl LeafMarks {
         let word = &self.words[index];
         // Mostly set already: a load leaves the line with all who write.
         if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
+            // PAIRS-WITH: LeafMarks::take, "leaves that the volume has grown by".
+            word.fetch_or(bit, Ordering::Release);
         }
     }
 
@@ -53,18 +57,24 @@ impl LeafMarks {
         }
     }
 
-    /// Takes all marked leaves, if there are any.
-    pub(crate) fn take(&self) -> Option<LeafSet> {
-        if self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
+    /// Takes all marked leaves of a volume that has `leaf_count()` of them, if there are any.
+    pub(crate) fn take(&self, leaf_count: impl Fn() -> u64) -> Option<LeafSet> {
+        let word_count = leaf_count().div_ceil(WORD_BITS);
+        let used = usize::try_from(word_count).unwrap_or(WORD_COUNT).min(WORD_COUNT);
+        let used = &self.words[..used];
+        if used.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             return None;
         }
         let take = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
             // Left alone, it goes on to take no memory.
             0 => 0,
-            _ => word.swap(0, Ordering::Relaxed),
+            // PAIRS-WITH: LeafMarks::mark, "leaves that the volume has grown by".
+            _ => word.swap(0, Ordering::Acquire),
         };
-        let words = self.words.iter().map(take).collect();
-        Some(LeafSet { words })
+        let words = used.iter().map(take).collect();
+        // Asked again: the volume may have grown, and leaves have been marked that share the bits.
+        let end = if leaf_count() > BIT_COUNT { u64::MAX } else { word_count * WORD_BITS };
+        Some(LeafSet { words, end })
     }
 
     /// Marks leaves again that were taken.
@@ -80,18 +90,28 @@ impl LeafMarks {
 impl LeafSet {
     /// The first leaf from number `leaf` on that may be in the set.
     pub(crate) fn next_from(&self, leaf: u64) -> Option<u64> {
+        if leaf >= self.end {
+            return None;
+        }
         let (first, bit) = place(leaf);
         let mut base = leaf / WORD_BITS * WORD_BITS;
         // Bits below the leaf's own belong to leaves a whole turn later.
-        let mut bits = self.words[first] & !(bit - 1);
+        let mut bits = self.word(first) & !(bit - 1);
         for step in 1..=WORD_COUNT + 1 {
             if bits != 0 {
                 return Some(base + u64::from(bits.trailing_zeros()));
             }
-            bits = self.words[(first + step) % WORD_COUNT];
+            bits = self.word((first + step) % WORD_COUNT);
             base += WORD_BITS;
+            if base >= self.end {
+                return None;
+            }
         }
         None
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index).copied().unwrap_or(0)
     }
 }
 
@@ -106,13 +126,18 @@ fn place(leaf: u64) -> (usize, u64) {
 mod tests {
     use super::*;
 
+    /// As many leaves as share bits.
+    fn many() -> u64 {
+        BIT_COUNT * 4
+    }
+
     #[track_caller]
     fn check(marked: &[u64], from: u64, expected: Option<u64>) {
         let leaves = LeafMarks::new();
         marked.iter().for_each(|&leaf| leaves.mark(leaf));
-        let set = leaves.take();
+        let set = leaves.take(many);
         assert_eq!(set.and_then(|set| set.next_from(from)), expected);
-        assert!(leaves.take().is_none(), "what is taken is gone");
+        assert!(leaves.take(many).is_none(), "what is taken is gone");
     }
 
     #[test]
@@ -139,7 +164,7 @@ mod tests {
         {
             let leaves = LeafMarks::new();
             leaves.mark_first(count);
-            let found = leaves.take().and_then(|set| set.next_from(expected.unwrap_or(0)));
+            let found = leaves.take(many).and_then(|set| set.next_from(expected.unwrap_or(0)));
             assert_eq!(found, expected);
         }
     }
@@ -148,10 +173,30 @@ mod tests {
     fn what_is_put_back_is_taken_again() {
         let leaves = LeafMarks::new();
         leaves.mark(9);
-        let set = leaves.take().expect("a leaf is marked");
+        let set = leaves.take(many).expect("a leaf is marked");
         leaves.mark(10);
         leaves.put_back(&set);
-        let set = leaves.take().expect("leaves are marked");
+        let set = leaves.take(many).expect("leaves are marked");
         assert_eq!((set.next_from(0), set.next_from(10)), (Some(9), Some(10)));
+    }
+    #[test]
+    fn leaves_of_a_small_volume_are_looked_for_up_to_its_end() {
+        let leaves = LeafMarks::new();
+        [5, 130, 500].iter().for_each(|&leaf| leaves.mark(leaf));
+        let set = leaves.take(|| 131).expect("leaves are marked");
+        let found = [0, 6, 131].map(|from| set.next_from(from));
+        assert_eq!(found, [Some(5), Some(130), None]);
+        let rest = leaves.take(|| 501).expect("one is left");
+        assert_eq!(rest.next_from(0), Some(500), "what lies behind the end stays marked");
+    }
+
+    #[test]
+    fn a_volume_that_grows_while_its_leaves_are_taken_loses_none() {
+        let leaves = LeafMarks::new();
+        leaves.mark(5);
+        let counts = std::cell::Cell::new(64);
+        let set = leaves.take(|| counts.replace(BIT_COUNT + 64)).expect("a leaf is marked");
+        assert_eq!(set.next_from(6), Some(BIT_COUNT + 5));
+        assert_eq!(set.next_from(BIT_COUNT + 6), Some(2 * BIT_COUNT + 5));
     }
 }

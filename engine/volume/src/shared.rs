@@ -135,6 +135,13 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::flush_durably`], without its promise.
+    pub(crate) fn write_back(&self, volume: &Volume) {
+        if let Some(target) = self.flush_target.get() {
+            target.write_back(volume);
+        }
+    }
+
     /// Copies the contents that an entry names, read under this pin, and verifies them if that is
     /// the policy.
     #[inline]

@@ -435,6 +435,12 @@ impl BlockDevice for Volume {
         })
     }
 
+    fn write_back(&self) {
+        if self.is_journaled() {
+            self.shared.write_back(self);
+        }
+    }
+
     fn write_cache(&self) -> WriteCache {
         match self.is_journaled() {
             false => WriteCache::Absent,

@@ -206,6 +206,13 @@ impl FlushTarget for Flushes {
             _ => Ok(()),
         }
     }
+
+    fn write_back(&self, volume: &Volume) {
+        self.0
+            .lock()
+            .expect("nobody panics with it locked")
+            .push(format!("{} early", volume.name()));
+    }
 }
 
 #[test]
@@ -216,12 +223,14 @@ fn only_flushes_of_journaled_volumes_go_to_the_journal() {
     engine.set_flush_target(Arc::<Flushes>::clone(&flushes));
     for durability in Durability::ALL {
         let volume = engine.create_volume(spec(durability.name(), durability));
-        volume.expect("there is room").flush().expect("it is durable");
+        let volume = volume.expect("there is room");
+        volume.write_back();
+        volume.flush().expect("it is durable");
     }
     let bad = engine.create_volume(spec("bad", Durability::Journal)).expect("there is room");
     let error = bad.flush().expect_err("it cannot be durable");
     assert_eq!(error.kind, DeviceErrorKind::NotDurable);
-    assert_eq!(*flushes.0.lock().expect("nobody panics"), ["journal", "bad"]);
+    assert_eq!(*flushes.0.lock().expect("nobody panics"), ["journal early", "journal", "bad"]);
 }
 
 #[test]

@@ -57,10 +57,10 @@ impl Connection {
         }
     }
 
-    /// Sleeps until there may be a request, or `wake` becomes readable.
-    pub(crate) fn sleep(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
-        let mut fds =
-            [PollFd::new(&self.fd, PollFlags::IN), PollFd::from_borrowed_fd(wake, PollFlags::IN)];
+    /// Sleeps until there may be a request, or one of `wakes` is readable.
+    pub(crate) fn sleep(&self, wakes: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+        let [stop, relief] = wakes.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN));
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), stop, relief];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),

@@ -33,6 +33,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Requests whose answering has begun.
+    pub(crate) fn request_count(&self) -> u64 {
+        let all = [&self.reads, &self.writes, &self.flushes, &self.zeroings, &self.others];
+        all.into_iter().map(Tally::get).sum()
+    }
+
     pub(crate) fn add_to(&self, sum: &mut Traffic) {
         sum.reads += self.reads.get();
         sum.read_bytes += self.read_bytes.get();

@@ -6,7 +6,6 @@
 //! A worker whose flush does not end cannot be stopped. A crew that is dropped waits for it for a
 //! bounded time, and then leaves it alone: it answers its request if it ever can, and goes.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
@@ -22,12 +21,18 @@ use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
 use crate::connection::{Connection, Look};
 use crate::counters::{Counters, Traffic};
 use crate::files::Files;
-use crate::flush_desk::{BATCH_MAX, Flush, FlushDesk, Turn};
+use crate::flush_desk::{BATCH_MAX, Flush, FlushDesk};
+use crate::habits::Habits;
 use crate::pace::Pace;
 use crate::reply::Failure;
 use crate::request::{self, Malformed, Operation};
 use crate::roster::Roster;
 use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
+use crate::watch::Watch;
+
+mod seat;
+
+use seat::{Seat, SlowWork};
 
 /// What a leader serves in one go, without finding the queue empty, before it calls for help.
 /// About a hundred microseconds of work.
@@ -62,13 +67,17 @@ struct Shared {
     roster: Roster,
     pace: Pace,
     desk: FlushDesk,
-    /// Workers that have not ended.
+    habits: Habits,
+    watch: Watch,
+    /// Threads that have not ended.
     running: Mutex<usize>,
     one_ended: Condvar,
     core_count: usize,
     is_over: AtomicBool,
     /// Readable once the crew shall stop.
     stop: OwnedFd,
+    /// Readable while a leader that sleeps has been relieved.
+    relief: OwnedFd,
 }
 
 impl Crew {
@@ -84,31 +93,47 @@ impl Crew {
             roster: Roster::new(plan.worker_count),
             pace: Pace::new(),
             desk: FlushDesk::new(plan.worker_count),
+            habits: Habits::new(),
+            watch: Watch::new(),
             running: Mutex::new(0),
             one_ended: Condvar::new(),
             core_count: thread::available_parallelism().map_or(1, usize::from),
             is_over: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC)?,
+            relief: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         });
         let stop_patience = plan.stop_patience;
         let mut crew = Self { shared, threads: Vec::new(), stop_patience };
         for index in 0..plan.worker_count {
             let (plan, shared) = (plan.clone(), Arc::clone(&crew.shared));
-            let body = move || {
+            crew.spawn(format!("fuse-{index}"), move || {
                 Worker::new(index, &plan, &shared).run(&plan);
-                shared.count_running(|running| *running -= 1);
-                shared.one_ended.notify_all();
-            };
-            crew.shared.count_running(|running| *running += 1);
-            match thread::Builder::new().name(format!("fuse-{index}")).spawn(body) {
-                Ok(thread) => crew.threads.push(thread),
-                Err(error) => {
-                    crew.shared.count_running(|running| *running -= 1);
-                    return Err(error);
-                }
+            })?;
+        }
+        let shared = Arc::clone(&crew.shared);
+        crew.spawn("fuse-watch".to_owned(), move || {
+            shared.watch.run(|| shared.roster.replace_aside(), || shared.is_over());
+        })?;
+        Ok(crew)
+    }
+
+    fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.count_running(|running| *running += 1);
+        let body = move || {
+            let _bomb = AbortOnPanic;
+            work();
+            shared.count_running(|running| *running -= 1);
+            shared.one_ended.notify_all();
+        };
+        match thread::Builder::new().name(name).spawn(body) {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) => {
+                self.shared.count_running(|running| *running -= 1);
+                return Err(error);
             }
         }
-        Ok(crew)
+        Ok(())
     }
 
     /// False once the connection has ended.
@@ -128,6 +153,7 @@ impl Drop for Crew {
         self.shared.is_over.store(true, Ordering::SeqCst);
         rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes()).expect("it was zero before");
         self.shared.roster.call_all();
+        self.shared.watch.wake();
         let running = self.shared.running.lock().unwrap_or_else(PoisonError::into_inner);
         let waited =
             self.shared.one_ended.wait_timeout_while(running, self.stop_patience, |n| *n > 0);
@@ -155,6 +181,29 @@ impl Shared {
     fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.roster.call_all();
+        self.watch.wake();
+    }
+
+    /// Has a worker lead instead of one that sleeps.
+    fn relieve_leader(&self, worker: usize) -> bool {
+        let leads = self.roster.try_relieve(worker);
+        if leads && let Err(error) = rustix::io::write(&self.relief, &1_u64.to_ne_bytes()) {
+            // It wakes with the next request.
+            tracing::warn!(%error, "a worker that was relieved cannot be woken");
+        }
+        leads
+    }
+
+    /// One that slept knows that it was relieved.
+    fn note_relieved(&self) {
+        // Nothing to be read: another one that was relieved read for both.
+        let _ = rustix::io::read(&self.relief, &mut [0; 8]);
+    }
+
+    /// How many requests all workers but one have begun to answer.
+    fn begun_by_others(&self, than: usize) -> u64 {
+        let others = self.counters.iter().enumerate().filter(|&(index, _)| index != than);
+        others.map(|(_, counters)| counters.request_count()).sum()
     }
 }
 
@@ -170,6 +219,8 @@ struct Worker<'shared> {
     batch: Vec<Flush>,
     /// What was served as leader since the queue was last found empty.
     backlog_bytes: usize,
+    /// What the worker has just been aside for.
+    was_aside: Option<SlowWork>,
 }
 
 impl<'shared> Worker<'shared> {
@@ -186,11 +237,11 @@ impl<'shared> Worker<'shared> {
             scratch,
             batch: Vec::with_capacity(BATCH_MAX),
             backlog_bytes: 0,
+            was_aside: None,
         }
     }
 
     fn run(mut self, plan: &CrewPlan) {
-        let _bomb = AbortOnPanic;
         if let Err(error) = kernel::serve_block_io() {
             // The program's to warn of, once, when it marks itself before it starts threads.
             tracing::debug!(%error, "memory that serving needs may be written to a served device");
@@ -199,29 +250,38 @@ impl<'shared> Worker<'shared> {
         let shared = self.shared;
         shared.roster.sign_on(self.index);
         while !shared.is_over() {
-            if shared.roster.try_lead() {
+            if shared.roster.try_lead(self.index) || self.help() {
                 self.lead();
             } else {
-                self.help();
                 shared.roster.park(self.index, || shared.is_over());
             }
         }
     }
 
-    /// Waits for requests and serves them, until a slow one comes or the crew stops.
+    /// Waits for requests and serves them, until a slow one comes, another worker leads, or the
+    /// crew stops.
     fn lead(&mut self) {
         self.backlog_bytes = 0;
         while !self.shared.is_over() {
-            let Some(length) = self.wait_for_message() else { continue };
-            if !self.serve(length, Role::Leader) {
+            let awaited = match self.was_aside.take() {
+                Some(work) => self.look_behind(work),
+                None => self.wait_for_message(),
+            };
+            let still_leads = match awaited {
+                Awaited::Message(length) => self.serve(length, Role::Leader),
+                Awaited::Nothing => true,
+                Awaited::Relief => false,
+            };
+            if !still_leads {
                 return;
             }
         }
         self.shared.roster.resign();
     }
 
-    /// Serves requests as long as there are any and somebody else leads.
-    fn help(&mut self) {
+    /// Serves requests as long as there are any and somebody else leads. Returns whether this
+    /// worker leads from now on.
+    fn help(&mut self) -> bool {
         let mut usefulness = Usefulness::new();
         while usefulness.is_left() && self.shared.roster.has_leader() && !self.shared.is_over() {
             let look = self.shared.connection.look(self.buffer.bytes());
@@ -229,6 +289,10 @@ impl<'shared> Worker<'shared> {
                 Some(length) => {
                     usefulness.found_request();
                     self.serve(length, Role::Called);
+                    // A leader that sleeps here is woken by each request, and finds it gone.
+                    if self.shared.watch.is_alone() && self.shared.relieve_leader(self.index) {
+                        return true;
+                    }
                 }
                 None => {
                     usefulness.found_nothing();
@@ -236,11 +300,24 @@ impl<'shared> Worker<'shared> {
                 }
             }
         }
+        false
     }
 
-    fn wait_for_message(&mut self) -> Option<usize> {
-        let (shared, bytes) = (self.shared, self.buffer.bytes());
-        let mut look_count = 0_u32;
+    /// Looks whether somebody had to wait for a leader that was aside, apart from who was expected.
+    fn look_behind(&mut self, work: SlowWork) -> Awaited {
+        let look = self.shared.connection.look(self.buffer.bytes());
+        let found = self.message_length(look);
+        let has_company = found.is_some_and(|length| {
+            let message = request::parse(self.buffer.message(length));
+            work != SlowWork::WriteBack || !matches!(message, Ok((_, Operation::Sync)))
+        });
+        self.shared.watch.saw_company(has_company);
+        found.map_or(Awaited::Nothing, Awaited::Message)
+    }
+
+    fn wait_for_message(&mut self) -> Awaited {
+        let (shared, index, bytes) = (self.shared, self.index, self.buffer.bytes());
+        let (mut look_count, mut still_leads) = (0_u32, true);
         let poll = || {
             look_count += 1;
             match shared.connection.look(bytes) {
@@ -248,16 +325,27 @@ impl<'shared> Worker<'shared> {
                 found => Poll::Ready(found),
             }
         };
-        let sleep = || shared.connection.sleep(shared.stop.as_fd()).map(|()| Look::Nothing);
+        let sleep = || {
+            shared.roster.fall_asleep(index);
+            let slept = shared.connection.sleep([shared.stop.as_fd(), shared.relief.as_fd()]);
+            still_leads = shared.roster.wake_up(index);
+            if !still_leads {
+                shared.note_relieved();
+            }
+            slept.map(|()| Look::Nothing)
+        };
         let mut look = self.waiter.wait(poll, sleep);
         if look_count > 1 {
             self.backlog_bytes = 0;
         }
         if matches!(look, Ok(Look::Nothing)) {
+            if !still_leads {
+                return Awaited::Relief;
+            }
             self.backlog_bytes = 0;
             look = shared.connection.look(self.buffer.bytes());
         }
-        self.message_length(look)
+        self.message_length(look).map_or(Awaited::Nothing, Awaited::Message)
     }
 
     fn message_length(&self, look: io::Result<Look>) -> Option<usize> {
@@ -274,7 +362,7 @@ impl<'shared> Worker<'shared> {
     /// Serves the message in the buffer. Says whether a leader still leads.
     fn serve(&mut self, length: usize, role: Role) -> bool {
         let shared = self.shared;
-        let seat = Seat { shared, role, is_taken: Cell::new(false) };
+        let seat = Seat::new(shared, self.index, role);
         let server = Server {
             files: shared.files.as_ref(),
             counters: &shared.counters[self.index],
@@ -305,7 +393,12 @@ impl<'shared> Worker<'shared> {
         match server.begin_flush(header, &operation) {
             Ok(Some(flush)) => seat.serve_flush(&server, flush),
             Ok(None) => match shared.pace.of(header.node, &operation) {
-                None => report(server.serve(header, &operation, &mut self.scratch)),
+                None => {
+                    report(server.serve(header, &operation, &mut self.scratch));
+                    if matches!(operation, Operation::Write { .. }) {
+                        seat.write_back_early(&server, header.node);
+                    }
+                }
                 Some(pace) => {
                     if pace.is_slow() {
                         seat.take();
@@ -317,49 +410,12 @@ impl<'shared> Worker<'shared> {
             },
             Err(failure) => report(server.refuse(header, failure)),
         }
-        if seat.is_taken.get() {
+        if seat.is_taken() {
             serve_waiting(shared, &server, &mut self.batch);
         }
-        seat.leader_still_leads()
-    }
-}
-
-/// A worker's seat for slow work, which it takes when it comes to such.
-struct Seat<'shared> {
-    shared: &'shared Shared,
-    role: Role,
-    is_taken: Cell<bool>,
-}
-
-impl Seat<'_> {
-    /// Takes the seat, if one is free: somebody else leads from now on.
-    fn take(&self) {
-        if !self.is_taken.get() && self.shared.desk.try_sit() {
-            self.sit();
-        }
-    }
-
-    fn sit(&self) {
-        self.is_taken.set(true);
-        if self.role == Role::Leader {
-            self.shared.roster.resign();
-        }
-    }
-
-    fn leader_still_leads(&self) -> bool {
-        self.role != Role::Leader || !self.is_taken.get()
-    }
-
-    /// Does a flush, or leaves it to others.
-    fn serve_flush(&self, server: &Server<'_>, flush: Flush) {
-        if !self.is_taken.get() {
-            match self.shared.desk.begin(flush) {
-                Turn::Seated => self.sit(),
-                Turn::NoRoom => {}
-                Turn::Waits => return,
-            }
-        }
-        report(server.serve_flushes(&[flush]));
+        let (still_leads, was_aside) = seat.leave();
+        self.was_aside = was_aside;
+        still_leads
     }
 }
 
@@ -370,7 +426,7 @@ fn serve_waiting(shared: &Shared, server: &Server<'_>, batch: &mut Vec<Flush>) {
         if batch.is_empty() {
             return;
         }
-        report(server.serve_flushes(batch));
+        report(server.serve_flushes(batch, &shared.habits));
     }
 }
 
@@ -403,6 +459,15 @@ impl Usefulness {
     fn found_nothing(&mut self) {
         self.left = self.left.saturating_sub(Self::REQUESTS_PER_EMPTY_LOOK);
     }
+}
+
+/// What a leader waited for.
+enum Awaited {
+    /// A message of this length, in the buffer.
+    Message(usize),
+    Nothing,
+    /// Another worker leads by now.
+    Relief,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,8 @@
 //! - Nothing needs memory, or waits for another process, between a request and its reply.
 //! - The serving process never opens, closes or examines a file that it serves. It would wait for
 //!   itself, beyond killing; see [`ErrandRunner`].
-//! - One worker waits for requests; the others sleep unless there is work for them.
+//! - One worker waits for requests; the others sleep unless there is work for them. It may do a
+//!   flush without calling another one, if nobody has to wait for that for more than milliseconds.
 //! - However many flushes wait for a disk, a worker is left for reads and writes.
 //!
 //! Locks: `Export::devices`, held while an errand runs, because it is what keeps two errands apart;
@@ -35,6 +36,7 @@ mod error;
 mod export;
 mod files;
 mod flush_desk;
+mod habits;
 mod holder;
 mod mount;
 mod pace;
@@ -42,6 +44,7 @@ mod reply;
 mod request;
 mod roster;
 mod server;
+mod watch;
 
 pub use counters::Traffic;
 pub use errand_process::run_errand;

@@ -6,17 +6,38 @@
 //!
 //! The leadership is free only while no worker is parked with nobody to call it: whoever resigns
 //! calls a parked worker afterwards, and whoever parks looks at the leadership afterwards.
+//!
+//! A leader may step aside for a moment: nobody leads then and nobody is called, and somebody has
+//! to watch that it comes back.
+//!
+//! A leader that sleeps until a request comes may be relieved by a worker that is awake. It has to
+//! be woken to find that out: it would be in the way of each request otherwise.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 
 /// Workers fit the bits of one word.
 pub(crate) const WORKER_COUNT_MAX: usize = 64;
 
+const NOBODY: usize = 0;
+
+const fn awake(worker: usize) -> usize {
+    4 * worker + 1
+}
+
+const fn asleep(worker: usize) -> usize {
+    4 * worker + 2
+}
+
+const fn aside(worker: usize) -> usize {
+    4 * worker + 3
+}
+
 #[derive(Debug)]
 pub(crate) struct Roster {
-    has_leader: AtomicBool,
+    /// [`NOBODY`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
+    leader: AtomicUsize,
     /// One bit for each parked worker.
     parked: AtomicU64,
     threads: Vec<OnceLock<Thread>>,
@@ -26,7 +47,7 @@ impl Roster {
     pub(crate) fn new(worker_count: usize) -> Self {
         assert!((1..=WORKER_COUNT_MAX).contains(&worker_count), "{worker_count} workers");
         let threads = (0..worker_count).map(|_| OnceLock::new()).collect();
-        Self { has_leader: AtomicBool::new(false), parked: AtomicU64::new(0), threads }
+        Self { leader: AtomicUsize::new(NOBODY), parked: AtomicU64::new(0), threads }
     }
 
     /// Makes the calling thread known as `worker`, once and before it parks.
@@ -36,19 +57,59 @@ impl Roster {
     }
 
     pub(crate) fn has_leader(&self) -> bool {
-        self.has_leader.load(Ordering::SeqCst)
+        self.leader.load(Ordering::SeqCst) != NOBODY
     }
 
     /// Whether the calling worker leads from now on.
-    pub(crate) fn try_lead(&self) -> bool {
+    pub(crate) fn try_lead(&self, worker: usize) -> bool {
         // PAIRS-WITH: Roster::resign, "the former leader is done with waiting".
-        !self.has_leader.swap(true, Ordering::SeqCst)
+        self.change_leader(NOBODY, awake(worker))
+    }
+
+    /// Whether the calling worker leads instead of one that sleeps, which it has to wake.
+    pub(crate) fn try_relieve(&self, worker: usize) -> bool {
+        let leader = self.leader.load(Ordering::SeqCst);
+        leader % 4 == asleep(0) && self.change_leader(leader, awake(worker))
+    }
+
+    /// The leader is about to sleep: whoever is awake may relieve it.
+    pub(crate) fn fall_asleep(&self, worker: usize) {
+        let was_leader = self.change_leader(awake(worker), asleep(worker));
+        debug_assert!(was_leader, "worker {worker} slept as a leader without being one");
+    }
+
+    /// Whether the worker that slept as the leader still leads.
+    pub(crate) fn wake_up(&self, worker: usize) -> bool {
+        self.change_leader(asleep(worker), awake(worker))
+    }
+
+    fn change_leader(&self, from: usize, to: usize) -> bool {
+        self.leader.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// The leader has something else to do for a moment, and leads again afterwards.
+    pub(crate) fn step_aside(&self, worker: usize) {
+        let was_leader = self.change_leader(awake(worker), aside(worker));
+        debug_assert!(was_leader, "worker {worker} stepped aside without leading");
+    }
+
+    /// Whether the worker that stepped aside leads again.
+    pub(crate) fn come_back(&self, worker: usize) -> bool {
+        self.change_leader(aside(worker), awake(worker))
+    }
+
+    /// Has a parked worker lead if the leader is aside.
+    pub(crate) fn replace_aside(&self) {
+        let leader = self.leader.load(Ordering::SeqCst);
+        if leader % 4 == aside(0) && self.change_leader(leader, NOBODY) {
+            self.call_one();
+        }
     }
 
     /// Gives up the leadership and calls a parked worker to take it.
     pub(crate) fn resign(&self) {
         // PAIRS-WITH: Roster::try_lead, "the former leader is done with waiting".
-        self.has_leader.store(false, Ordering::SeqCst);
+        self.leader.store(NOBODY, Ordering::SeqCst);
         self.call_one();
     }
 
@@ -95,15 +156,46 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
     fn there_is_one_leader_at_a_time() {
         let roster = Roster::new(2);
-        assert!(roster.try_lead());
-        assert!(!roster.try_lead());
+        assert!(roster.try_lead(0));
+        assert!(!roster.try_lead(1));
         roster.resign();
-        assert!(roster.try_lead());
+        assert!(roster.try_lead(1));
+    }
+
+    #[test]
+    fn a_leader_that_sleeps_is_relieved_and_finds_that_out() {
+        let roster = Roster::new(3);
+        assert!(roster.try_lead(0));
+        assert!(!roster.try_relieve(1));
+        roster.fall_asleep(0);
+        assert!(!roster.try_lead(1));
+        assert!(roster.try_relieve(1));
+        assert!(!roster.try_relieve(2));
+        assert!(!roster.wake_up(0));
+        roster.fall_asleep(1);
+        assert!(roster.wake_up(1));
+        assert!(!roster.try_relieve(2));
+    }
+
+    #[test]
+    fn a_leader_that_is_aside_too_long_is_replaced() {
+        let roster = Roster::new(2);
+        assert!(roster.try_lead(0));
+        roster.replace_aside();
+        roster.step_aside(0);
+        assert!(!roster.try_lead(1));
+        assert!(roster.come_back(0));
+        roster.step_aside(0);
+        roster.replace_aside();
+        assert!(roster.try_lead(1));
+        assert!(!roster.come_back(0));
     }
 
     #[test]
@@ -111,18 +203,18 @@ mod tests {
         let roster = Roster::new(1);
         roster.sign_on(0);
         roster.park(0, || false);
-        assert!(roster.try_lead());
+        assert!(roster.try_lead(0));
     }
 
     #[test]
     fn a_parked_worker_takes_over_from_a_leader_that_resigns() {
         let roster = Roster::new(2);
-        assert!(roster.try_lead());
+        assert!(roster.try_lead(0));
         thread::scope(|scope| {
             let follower = scope.spawn(|| {
                 roster.sign_on(1);
                 roster.park(1, || false);
-                roster.try_lead()
+                roster.try_lead(1)
             });
             while roster.parked.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
@@ -135,7 +227,7 @@ mod tests {
     #[test]
     fn a_call_wakes_a_parked_worker_although_there_is_a_leader() {
         let roster = Roster::new(2);
-        assert!(roster.try_lead());
+        assert!(roster.try_lead(0));
         thread::scope(|scope| {
             let called = scope.spawn(|| {
                 roster.sign_on(1);
@@ -152,7 +244,7 @@ mod tests {
     fn everybody_wakes_at_the_end() {
         let roster = Roster::new(3);
         let is_over = AtomicBool::new(false);
-        assert!(roster.try_lead());
+        assert!(roster.try_lead(0));
         thread::scope(|scope| {
             for worker in 0..3 {
                 let (roster, is_over) = (&roster, &is_over);

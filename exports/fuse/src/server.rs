@@ -15,6 +15,7 @@ use block_device::{
 use crate::counters::Counters;
 use crate::files::{FileId, Files, is_file_name};
 use crate::flush_desk::Flush;
+use crate::habits::Habits;
 use crate::reply::{
     DirectoryEntry, Failure, KIND_DIRECTORY, KIND_FILE, Node, Reply, Terms, push_directory_entry,
 };
@@ -234,7 +235,7 @@ impl Server<'_> {
     }
 
     /// Flushes a file once and answers `flushes`, which are all of it.
-    pub(crate) fn serve_flushes(&self, flushes: &[Flush]) -> io::Result<()> {
+    pub(crate) fn serve_flushes(&self, flushes: &[Flush], habits: &Habits) -> io::Result<()> {
         let Some(first) = flushes.first() else { return Ok(()) };
         self.counters.flushes.add(u64::try_from(flushes.len()).unwrap_or(u64::MAX));
         let device = FileId::of_node(first.node).and_then(|id| self.files.by_id(id));
@@ -242,6 +243,7 @@ impl Server<'_> {
             Some(device) => device.flush().map_err(failure_of),
             None => Err(Failure::NoDevice),
         };
+        habits.flushed(first.node, flushed.is_ok());
         flushes.iter().try_for_each(|flush| {
             self.send(&match (flushed, flush.written_bytes) {
                 (Ok(()), None) => Reply::done(flush.unique),
@@ -249,6 +251,13 @@ impl Server<'_> {
                 (Err(failure), _) => self.failed(flush.unique, failure),
             })
         })
+    }
+
+    /// Begins what the next flush of a file will wait for.
+    pub(crate) fn write_back(&self, node: u64) {
+        if let Some(device) = FileId::of_node(node).and_then(|id| self.files.by_id(id)) {
+            device.write_back();
+        }
     }
 
     fn write(

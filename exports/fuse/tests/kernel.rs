@@ -106,6 +106,46 @@ fn flushes_that_take_long_hold_up_neither_others_nor_reads_nor_writes() {
     });
 }
 
+/// Goal: where writes and flushes come in turn, what a flush waits for is begun behind the write;
+/// and a disk that stops then keeps nobody waiting but who flushes.
+/// Method: until the volume is written back early, and with its gate closed during a flush and
+/// during a write-back, others are served.
+#[test]
+fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
+    let Some(house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+        return;
+    };
+    let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
+    let early = house.early("db");
+    File::create(&early).expect("there is room");
+    let early_count = || fs::metadata(&early).expect("it is there").len();
+    for writes_first in [false, true] {
+        let before = early_count();
+        eventually("the volume is written back early", || {
+            file.write_all_at(&[5; 512], 0).expect("the volume takes it");
+            file.sync_all().expect("the volume flushes");
+            early_count() > before + 2
+        });
+        let before = early_count();
+        thread::scope(|scope| {
+            let gates = Gates::close(&house, &["db"]);
+            if writes_first {
+                file.write_all_at(&[6; 512], 0).expect("the volume takes it");
+                eventually("a write-back waits", || early_count() == before + 1);
+            }
+            let flush = scope.spawn(|| file.sync_all());
+            for _ in 0..10 {
+                other.read_exact_at(&mut [0; 512], 0).expect("the volume returns it");
+                other.write_all_at(&[7; 512], 0).expect("the volume takes it");
+                other.sync_all().expect("another volume flushes");
+            }
+            assert!(!flush.is_finished(), "the gate is closed");
+            drop(gates);
+            flush.join().expect("the thread returns").expect("the volume flushes");
+        });
+    }
+}
+
 /// Goal: a write through a file that is open for durable writes returns when it is flushed.
 /// Method: with the flush held, the bytes can be read and the writer still waits.
 #[test]

@@ -389,7 +389,10 @@ fn flushes_of_a_device_without_a_write_cache_are_done_at_once() {
 fn check_flushes(bench: &Bench, expected: [(i32, &[u8]); 2]) {
     let [plain, written] =
         [None, Some(4)].map(|written_bytes| Flush { unique: 7, node: node(), written_bytes });
-    bench.server().serve_flushes(&[plain, written]).expect("the sink takes everything");
+    bench
+        .server()
+        .serve_flushes(&[plain, written], &Habits::new())
+        .expect("the sink takes everything");
     let replies = bench.sent.replies.take();
     let answers = replies.iter().map(|reply| {
         let error = i32::from_ne_bytes(*reply[4..].first_chunk().expect("an error number"));

@@ -1,7 +1,7 @@
 //! A block device in a file on tmpfs: slow, simple, and there after a kill.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -15,7 +15,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 pub(crate) struct FileDevice {
     file: File,
     sector: SectorSize,
-    /// While this file exists, flushes do not end.
+    /// While this file exists, neither flushes nor write-backs end.
     gate: PathBuf,
     /// While this file exists, there is nothing to flush.
     cacheless: PathBuf,
@@ -23,6 +23,8 @@ pub(crate) struct FileDevice {
     broken: PathBuf,
     /// While this file exists, reads and writes of the first block do not end.
     away: PathBuf,
+    /// If this file exists, each write-back makes it longer.
+    early: PathBuf,
     /// By the mode of the file.
     is_read_only: bool,
 }
@@ -32,9 +34,9 @@ impl FileDevice {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let sector = if sector == "512" { SectorSize::Bytes512 } else { SectorSize::Bytes4096 };
         let is_read_only = file.metadata()?.permissions().readonly();
-        let ends = ["gate", "cacheless", "broken", "away"];
-        let [gate, cacheless, broken, away] = ends.map(|end| path.with_extension(end));
-        Ok(Self { file, sector, gate, cacheless, broken, away, is_read_only })
+        let ends = ["gate", "cacheless", "broken", "away", "early"];
+        let [gate, cacheless, broken, away, early] = ends.map(|end| path.with_extension(end));
+        Ok(Self { file, sector, gate, cacheless, broken, away, early, is_read_only })
     }
 
     fn check(&self, action: Action, range: ByteRange) -> Result<(), DeviceError> {
@@ -49,6 +51,12 @@ impl FileDevice {
             false => DeviceErrorKind::OutOfRange,
         };
         Err(DeviceError::new(kind, action, range))
+    }
+
+    fn wait_at_gate(&self) {
+        while self.gate.exists() {
+            thread::yield_now();
+        }
     }
 
     fn end_of_run(&self, from: u64, end: u64, holes: bool) -> u64 {
@@ -123,10 +131,15 @@ impl BlockDevice for FileDevice {
         self.write_zeroes(range, Zeroes::Unmap)
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
-        while self.gate.exists() {
-            thread::yield_now();
+    fn write_back(&self) {
+        if let Ok(mut early) = OpenOptions::new().append(true).open(&self.early) {
+            early.write_all(b".").expect("tmpfs takes a byte");
         }
+        self.wait_at_gate();
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.wait_at_gate();
         if self.broken.exists() {
             let kind = DeviceErrorKind::NotDurable;
             return Err(DeviceError::new(kind, Action::Flush, ByteRange::new(0, 0)));

@@ -145,6 +145,11 @@ impl House {
         self.backing(name).with_extension("broken")
     }
 
+    /// Grows with each write-back of the volume's, if it is there.
+    pub(crate) fn early(&self, name: &str) -> PathBuf {
+        self.away(name).with_extension("early")
+    }
+
     /// A file that keeps reads and writes of the volume's first block from ending.
     pub(crate) fn away(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("away")

@@ -1,0 +1,134 @@
+//! What a file's users do again and again: so many writes, then a flush.
+//!
+//! Where a flush can be expected, what it will wait for is begun when the last write before it was
+//! answered, while the kernel is still on its way to ask for it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Flushes that came after equally many writes before the next one is expected.
+const FLUSHES_BEFORE_BELIEF: u8 = 4;
+
+/// More writes than these before a flush are no habit.
+const WRITES_MAX: u8 = 16;
+
+/// Files are told apart by their number modulo this: two that meet have no habits, if any at all
+/// are found.
+const FILE_CLASSES: usize = 64;
+const FILE_CLASSES_U64: u64 = 64;
+
+/// A lost update costs a wrong guess at worst, so that plain loads and stores do.
+#[derive(Debug)]
+pub(crate) struct Habits {
+    files: [AtomicU32; FILE_CLASSES],
+}
+
+/// What is known of one file, packed into one word.
+#[derive(Clone, Copy, Debug, Default)]
+struct Habit {
+    /// Since the last flush.
+    writes: u8,
+    /// Before the last flush.
+    expected: u8,
+    /// Flushes in a row that came as expected.
+    confirmed: u8,
+}
+
+impl Habits {
+    pub(crate) fn new() -> Self {
+        Self { files: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+
+    /// Takes note of a write. Returns whether a flush is expected next.
+    pub(crate) fn wrote(&self, node: u64) -> bool {
+        self.change(node, |habit| habit.writes = habit.writes.saturating_add(1)).expects_flush()
+    }
+
+    /// Takes note of a flush, and of whether it succeeded.
+    pub(crate) fn flushed(&self, node: u64, has_succeeded: bool) {
+        self.change(node, |habit| habit.end(has_succeeded));
+    }
+
+    fn change(&self, node: u64, change: impl FnOnce(&mut Habit)) -> Habit {
+        let class = usize::try_from(node % FILE_CLASSES_U64).expect("less than a small constant");
+        let mut habit = Habit::unpack(self.files[class].load(Ordering::Relaxed));
+        change(&mut habit);
+        self.files[class].store(habit.pack(), Ordering::Relaxed);
+        habit
+    }
+}
+
+impl Habit {
+    fn expects_flush(self) -> bool {
+        self.writes == self.expected && self.confirmed >= FLUSHES_BEFORE_BELIEF
+    }
+
+    fn end(&mut self, has_succeeded: bool) {
+        let is_plausible = (1..=WRITES_MAX).contains(&self.writes);
+        if has_succeeded && is_plausible && self.writes == self.expected {
+            self.confirmed = self.confirmed.saturating_add(1);
+        } else if self.writes > 0 {
+            // A flush of nothing says nothing.
+            (self.expected, self.confirmed) = (self.writes, 0);
+        }
+        self.writes = 0;
+    }
+
+    fn pack(self) -> u32 {
+        u32::from_le_bytes([self.writes, self.expected, self.confirmed, 0])
+    }
+
+    fn unpack(word: u32) -> Self {
+        let [writes, expected, confirmed, _] = word.to_le_bytes();
+        Self { writes, expected, confirmed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes so often and flushes; returns behind how many of the writes a flush was expected.
+    fn write_and_flush(habits: &Habits, writes: u32) -> Vec<u32> {
+        let expected = (1..=writes).filter(|_| habits.wrote(1)).collect();
+        habits.flushed(1, true);
+        expected
+    }
+
+    #[test]
+    fn a_flush_is_expected_after_the_writes_that_came_before_the_last_ones() {
+        let habits = Habits::new();
+        for _ in 0..=FLUSHES_BEFORE_BELIEF {
+            assert_eq!(write_and_flush(&habits, 3), []);
+        }
+        assert_eq!(write_and_flush(&habits, 3), [3]);
+    }
+
+    #[test]
+    fn one_wrong_guess_ends_the_belief() {
+        let habits = Habits::new();
+        (0..10).for_each(|_| drop(write_and_flush(&habits, 1)));
+        assert_eq!(write_and_flush(&habits, 2), [1]);
+        assert_eq!(write_and_flush(&habits, 1), []);
+    }
+
+    #[test]
+    fn many_writes_and_failing_flushes_are_no_habit() {
+        let habits = Habits::new();
+        (0..10).for_each(|_| assert_eq!(write_and_flush(&habits, 300), []));
+        for _ in 0..10 {
+            assert!(!habits.wrote(2));
+            habits.flushed(2, false);
+        }
+    }
+
+    #[test]
+    fn flushes_of_nothing_and_other_files_change_no_habit() {
+        let habits = Habits::new();
+        for _ in 0..=FLUSHES_BEFORE_BELIEF {
+            assert_eq!(write_and_flush(&habits, 1), []);
+            habits.flushed(1, true);
+            habits.wrote(2);
+        }
+        assert_eq!(write_and_flush(&habits, 1), [1]);
+    }
+}
