@@ -1,10 +1,11 @@
 //! Who has a device open.
 //!
 //! The driver stops a device whoever uses it (one of 7.0 or later can be asked not to), so we look
-//! before. Mounts and other owners are found by opening it exclusively, everybody else among the
-//! descriptors of all processes. Somebody who opens it between the look and the stop gets errors.
+//! before. Mounts and other owners are found by opening it exclusively, loop devices by what they
+//! say they show, everybody else among the descriptors of all processes. Partitions count as the
+//! device that they are parts of. Somebody who opens it between the look and the stop gets errors.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
@@ -25,24 +26,39 @@ pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     }
-    let number = sysfs::device_number(id)?;
+    let numbers = sysfs::device_numbers(id)?;
+    // The kernel holds these open: no process has a descriptor, and they are no owners.
+    if let Some(name) = loop_device_over(&numbers)? {
+        return Ok(Some(format!("/dev/{name} shows it")));
+    }
     let processes = fs::read_dir("/proc")?.flatten();
     Ok(processes.into_iter().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        has_open(pid, number).then(|| format!("process {pid}{} has it open", name_of(pid)))
+        has_open(pid, &numbers).then(|| format!("process {pid}{} has it open", name_of(pid)))
     }))
 }
 
 /// Processes that go away meanwhile have nothing open.
-fn has_open(pid: u32, number: (u32, u32)) -> bool {
+fn has_open(pid: u32, numbers: &[(u32, u32)]) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     descriptors.flatten().any(|entry| {
-        fs::metadata(entry.path()).is_ok_and(|metadata| {
-            let device = metadata.rdev();
-            let is_block = metadata.mode() & 0o170_000 == 0o060_000;
-            is_block && (major(device), minor(device)) == number
-        })
+        let metadata = fs::metadata(entry.path());
+        let number = metadata.ok().as_ref().and_then(block_device_number);
+        number.is_some_and(|number| numbers.contains(&number))
     })
+}
+
+/// The loop device that shows one of these devices.
+fn loop_device_over(numbers: &[(u32, u32)]) -> io::Result<Option<String>> {
+    Ok(sysfs::loop_backings()?.into_iter().find_map(|(name, path)| {
+        let number = fs::metadata(path).ok().as_ref().and_then(block_device_number)?;
+        numbers.contains(&number).then_some(name)
+    }))
+}
+
+fn block_device_number(metadata: &Metadata) -> Option<(u32, u32)> {
+    let is_block = metadata.mode() & 0o170_000 == 0o060_000;
+    is_block.then(|| (major(metadata.rdev()), minor(metadata.rdev())))
 }
 
 fn name_of(pid: u32) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use block_device::WriteCache;
@@ -80,14 +81,37 @@ pub(crate) fn size_bytes(id: u32) -> io::Result<u64> {
     Ok(sectors << 9)
 }
 
-/// Major and minor number of the block device.
-pub(crate) fn device_number(id: u32) -> io::Result<(u32, u32)> {
-    let text = fs::read_to_string(format!("/sys/block/ublkb{id}/dev"))?;
+/// Major and minor numbers of the block device, and of its partitions.
+pub(crate) fn device_numbers(id: u32) -> io::Result<Vec<(u32, u32)>> {
+    let folder = PathBuf::from(format!("/sys/block/ublkb{id}"));
+    let mut numbers = vec![number_in(&folder)?];
+    for entry in fs::read_dir(&folder)?.flatten() {
+        // Partitions may go away meanwhile.
+        if entry.path().join("partition").exists() {
+            numbers.extend(number_in(&entry.path()));
+        }
+    }
+    Ok(numbers)
+}
+
+fn number_in(folder: &Path) -> io::Result<(u32, u32)> {
+    let text = fs::read_to_string(folder.join("dev"))?;
     let numbers = text
         .trim()
         .split_once(':')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     numbers.ok_or_else(|| io::Error::other("no device number in sysfs"))
+}
+
+/// The loop devices of this machine, by name, and what each of them shows.
+pub(crate) fn loop_backings() -> io::Result<Vec<(String, PathBuf)>> {
+    let backing = |name: String| {
+        let path = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+        Some((name, PathBuf::from(path.trim_end_matches('\n'))))
+    };
+    let names = fs::read_dir("/sys/block")?.flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter(|name| name.starts_with("loop")).filter_map(backing).collect())
 }
 
 fn attribute_path(id: u32, attribute: &str) -> String {

@@ -51,6 +51,33 @@ fn a_device_carries_a_file_system_and_gives_memory_back() -> Result<()> {
 }
 
 #[test]
+fn a_device_is_not_detached_below_a_loop_device_or_an_open_partition() -> Result<()> {
+    let guest = boot()?;
+    let daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
+    let device = attached(&daemon, "v", "--size 16MiB --sector 512")?;
+    // A table of one partition: 4 MiB from the first on.
+    let table = format!(
+        "{{ head -c 446 /dev/zero; printf '\\0\\0\\0\\0\\203\\0\\0\\0\\0\\10\\0\\0\\0\\40\\0\\0'; \
+         head -c 48 /dev/zero; printf '\\125\\252'; }} | dd of={device} conv=fsync && \
+         blockdev --rereadpt {device} && [ -b {device}p1 ]"
+    );
+    guest.check(&table, TIME_LIMIT)?;
+    for shown in [device.clone(), format!("{device}p1")] {
+        guest.check(&format!("losetup /dev/loop0 {shown}"), TIME_LIMIT)?;
+        let looped = refused(&guest, "memlane detach v")?;
+        ensure!(looped.contains("/dev/loop0 shows it"), "{shown} is in use, not: {looped}");
+        guest
+            .check("dd if=/dev/loop0 of=/dev/null count=1 && losetup -d /dev/loop0", TIME_LIMIT)?;
+    }
+    let open = refused(&guest, &format!("exec 3<{device}p1; memlane detach v"))?;
+    ensure!(open.contains("has it open"), "its partition is open, not: {open}");
+    daemon.memlane("detach v")?;
+    no_request_failed(&guest)?;
+    daemon.stop()?;
+    guest.power_off()
+}
+
+#[test]
 fn devices_pass_the_suite_of_all_exports() -> Result<()> {
     let guest = boot()?;
     let daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
