@@ -5,11 +5,12 @@
 //! say they show, everybody else among the descriptors of all processes. Partitions count as the
 //! device that they are parts of. Somebody who opens it between the look and the stop gets errors.
 
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use rustix::fs::{OFlags, major, minor};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, StatxFlags, statx};
 
 use crate::sysfs;
 
@@ -42,8 +43,7 @@ pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
 fn has_open(pid: u32, numbers: &[(u32, u32)]) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     descriptors.flatten().any(|entry| {
-        let metadata = fs::metadata(entry.path());
-        let number = metadata.ok().as_ref().and_then(block_device_number);
+        let number = block_device_number(&entry.path());
         number.is_some_and(|number| numbers.contains(&number))
     })
 }
@@ -51,14 +51,19 @@ fn has_open(pid: u32, numbers: &[(u32, u32)]) -> bool {
 /// The loop device that shows one of these devices.
 fn loop_device_over(numbers: &[(u32, u32)]) -> io::Result<Option<String>> {
     Ok(sysfs::loop_backings()?.into_iter().find_map(|(name, path)| {
-        let number = fs::metadata(path).ok().as_ref().and_then(block_device_number)?;
+        // Others may lie in a file system that this process serves: to look them up would wait for
+        // itself.
+        let number = path.starts_with("/dev").then(|| block_device_number(&path))??;
         numbers.contains(&number).then_some(name)
     }))
 }
 
-fn block_device_number(metadata: &Metadata) -> Option<(u32, u32)> {
-    let is_block = metadata.mode() & 0o170_000 == 0o060_000;
-    is_block.then(|| (major(metadata.rdev()), minor(metadata.rdev())))
+/// The number of the block device that this is or leads to, by what the kernel knows: a file system
+/// that this process serves is not asked.
+fn block_device_number(path: &Path) -> Option<(u32, u32)> {
+    let known = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    let is_block = FileType::from_raw_mode(known.stx_mode.into()) == FileType::BlockDevice;
+    is_block.then_some((known.stx_rdev_major, known.stx_rdev_minor))
 }
 
 fn name_of(pid: u32) -> String {
