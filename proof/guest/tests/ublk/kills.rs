@@ -9,6 +9,9 @@ use crate::site::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, completed, no_reques
 
 const KILLS_DEFAULT: u64 = 20;
 
+/// After so many kills the test says how far it is.
+const KILLS_TOLD: u64 = 50;
+
 /// Requests between a daemon's start and its end: at least, and that many more at most.
 const REQUESTS_MIN: u64 = 50;
 const REQUESTS_MORE_MAX: u64 = 500;
@@ -44,6 +47,9 @@ fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
         .with_context(|| format!("after {kill} kills: {}", daemon.log_end()))?;
         daemon.kill()?;
         daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
+        if (kill + 1).is_multiple_of(KILLS_TOLD) {
+            eprintln!("{} of {kill_count} kills, {goal} requests", kill + 1);
+        }
     }
     guest.check("touch /tmp/stop", TIME_LIMIT)?;
     for load in loads {
