@@ -24,6 +24,10 @@ pub struct AttachmentCreate {
     pub volume: String,
     #[serde(default, rename = "as")]
     pub attach_as: AttachAs,
+    /// Attach the volume although it is exported to virtual machines: for file systems and
+    /// databases that are made for several machines. Others are destroyed when two change them.
+    #[serde(default)]
+    pub share: bool,
 }
 
 /// An attached volume. It stays attached over restarts of the daemon, until it is detached.

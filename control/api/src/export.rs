@@ -22,6 +22,10 @@ pub struct ExportCreate {
     /// many as this host has cores, up to 4.
     #[serde(default)]
     pub queues: Option<u16>,
+    /// Export the volume although it is attached to this host: for file systems and databases that
+    /// are made for several machines. Others are destroyed when two change them.
+    #[serde(default)]
+    pub share: bool,
 }
 
 /// An exported volume. It stays exported over restarts of the daemon, until the export is deleted.

@@ -87,6 +87,10 @@ pub(crate) enum Command {
         #[arg(long = "as", default_value = "auto")]
         #[arg(value_parser = words(&DRIVERS).map(word::<AttachAs>))]
         attach_as: AttachAs,
+
+        /// Attach it although it is exported to virtual machines; what is on it must allow that
+        #[arg(long)]
+        share: bool,
     },
 
     /// Take the block device of a volume away
@@ -185,6 +189,10 @@ pub(crate) enum ExportCommand {
         /// Queues of the disk; as many as the machine has processors are best [default: up to 4]
         #[arg(long, value_name = "COUNT")]
         queues: Option<u16>,
+
+        /// Export it although it is attached to this host; what is on it must allow that
+        #[arg(long)]
+        share: bool,
     },
 
     /// List all exports

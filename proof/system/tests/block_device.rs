@@ -107,6 +107,33 @@ fn a_device_has_the_sectors_and_the_size_of_its_volume() -> Result<()> {
     daemon.finish()
 }
 
+#[test]
+fn a_volume_is_attached_and_exported_at_once_only_if_it_is_to_be_shared() -> Result<()> {
+    let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
+    let refused = |words: &str, user: &str| {
+        let answer = daemon.try_memlane(words)?;
+        ensure!(answer.exit_code == Some(1), "{words}: {answer:?}");
+        ensure!(answer.stderr.contains(user), "{words}: {answer:?}");
+        anyhow::Ok(())
+    };
+    daemon.memlane("volume create v --size 64MiB")?;
+    let device = attach(&daemon, "v")?;
+    refused("export vhost-user v", &format!("attached as {}", device.display()))?;
+    ensure!(daemon.memlane("export list")?.lines().count() <= 1, "it is exported nevertheless");
+    daemon.memlane("export vhost-user v --share")?;
+    daemon.memlane("detach v")?;
+    refused("attach v", "exported to virtual machines")?;
+    attach(&daemon, "v --share")?;
+    // What nobody can change may be anywhere.
+    daemon.memlane("snapshot create v monday")?;
+    attach(&daemon, "v@monday")?;
+    daemon.memlane("export vhost-user v@monday")?;
+    for words in ["detach v", "detach v@monday", "export delete v", "export delete v@monday"] {
+        daemon.memlane(words)?;
+    }
+    daemon.finish()
+}
+
 /// A daemon for block devices, or none and a remark when this host cannot have them.
 fn daemon_for(needed: &[Ability]) -> Result<Option<Daemon>> {
     if let Some(reason) = missing(&[&[Ability::BlockDevices], needed].concat()) {

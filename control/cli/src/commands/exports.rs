@@ -12,9 +12,9 @@ use crate::table::{Side, Table};
 
 pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
     match command {
-        ExportCommand::VhostUser { name, queues } => {
+        ExportCommand::VhostUser { name, queues, share } => {
             let protocol = ExportProtocol::VhostUser;
-            let request = ExportCreate { volume: name, protocol, queues };
+            let request = ExportCreate { volume: name, protocol, queues, share };
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
             Ok(Report { text: text(&export), json: to_json(&export) })
         }

@@ -42,8 +42,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Task(command) => tasks::run(&client, command, form),
         Command::Pool(command) => pool::run(&client, command, form),
         Command::Events { after } => pool::events(&client, after),
-        Command::Attach { name, attach_as } => {
-            let request = AttachmentCreate { volume: name, attach_as };
+        Command::Attach { name, attach_as, share } => {
+            let request = AttachmentCreate { volume: name, attach_as, share };
             let attachment: Attachment =
                 client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
             let device = attachment.device.clone().unwrap_or_default();

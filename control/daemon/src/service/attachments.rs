@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{AttachAs, Attachment, AttachmentCreate, Problem, ProblemKind};
+use block_device::BlockDevice;
 use volume::Volume;
 
 use crate::attachments::Entry;
@@ -23,10 +24,14 @@ impl Service {
         let name = &request.volume;
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
-        let known = self.attachments().get(volume.id()).and_then(|entry| entry.device.clone());
-        if let Some(device) = known {
+        if let Some(device) = self.device_of(&volume) {
             let detail = format!("the volume {name:?} is attached as {device} already");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
+        }
+        let is_shared = request.share || volume.is_read_only();
+        if !is_shared && self.export_list().get(volume.id()).is_some() {
+            let user = "exported to virtual machines";
+            return Err(refusals::of_sharing(&volume, user, "delete the export"));
         }
         let (way, device) = self.attach_by_best(request.attach_as, &volume)?;
         let entry = Entry { name: name.clone(), attach_as: way, device: Some(device.clone()) };
@@ -97,6 +102,11 @@ impl Service {
     /// The driver behind the device of an attached volume.
     pub(super) fn driver_of(&self, volume: &Volume) -> Option<&dyn KernelDevices> {
         self.driver(self.way_of(volume)?)
+    }
+
+    /// The device of an attached volume, if it could be made.
+    pub(super) fn device_of(&self, volume: &Volume) -> Option<String> {
+        self.attachments().get(volume.id()).and_then(|entry| entry.device.clone())
     }
 
     /// How a volume is attached.

@@ -1,11 +1,12 @@
 //! Exports: volumes made disks of virtual machines, and brought back after a restart.
 
 use api::{Export, ExportCreate, Problem, ProblemKind};
+use block_device::BlockDevice;
 use volume::Volume;
 
 use crate::export_list::{ExportEntry, ExportList};
 use crate::exports::VhostUserExports;
-use crate::service::Service;
+use crate::service::{Service, refusals};
 
 /// Queues that a disk may have.
 const QUEUE_COUNTS: std::ops::RangeInclusive<u16> = 1..=vhost_user::QUEUE_COUNT_MAX;
@@ -38,6 +39,12 @@ impl Service {
         if self.export_list().get(volume.id()).is_some() {
             let detail = format!("the volume {name:?} is exported already");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
+        }
+        if !(request.share || volume.is_read_only())
+            && let Some(device) = self.device_of(&volume)
+        {
+            let user = format!("attached as {device}");
+            return Err(refusals::of_sharing(&volume, &user, "detach it"));
         }
         self.vhost_user.begin(&volume, queues).map_err(|error| {
             let detail = format!("cannot export the volume {name:?}: {error:#}");

@@ -1,7 +1,7 @@
 //! Problems that the service refuses requests with.
 
 use api::{Problem, ProblemKind};
-use volume::{VolumeError, VolumeErrorKind};
+use volume::{Volume, VolumeError, VolumeErrorKind};
 
 use crate::exports::DeviceFailure;
 
@@ -39,6 +39,16 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
         DeviceFailure::Missing(_) => ProblemKind::NotSupported,
     };
     Problem::new(kind, format!("cannot {action} the volume {name:?}: {failure}"))
+}
+
+/// Two that write one volume without knowing of each other destroy what is on it.
+pub(super) fn of_sharing(volume: &Volume, user: &str, remedy: &str) -> Problem {
+    let detail = format!(
+        "the volume {:?} is {user}, and two machines that change one file system destroy it; \
+         {remedy} first, or share it if what is on it is made for that (share, --share)",
+        volume.name()
+    );
+    Problem::new(ProblemKind::InUse, detail).in_field("volume")
 }
 
 #[cfg(test)]
