@@ -1,5 +1,9 @@
 //! Running a test under many seeds, and one of them again.
 
+use std::ops::Range;
+use std::sync::Mutex;
+use std::thread;
+
 /// The variable that chooses one seed to replay.
 pub const SEED_VARIABLE: &str = "MEMLANE_SEED";
 
@@ -27,14 +31,33 @@ impl Drop for Witness<'_> {
 /// in [`SEED_VARIABLE`]. `command` replays the
 /// test, for the message of a failure.
 pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
+    for seed in seeds(count) {
+        let _witness = Witness { seed, test: command };
+        test(seed);
+    }
+}
+
+/// The same on all cores, in any order, for tests that keep their seeds apart.
+pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {
+    let seeds = Mutex::new(seeds(count));
+    let next = || seeds.lock().expect("nobody panics with the seeds locked").next();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(seed) = next() {
+                    let _witness = Witness { seed, test: command };
+                    test(seed);
+                }
+            });
+        }
+    });
+}
+
+fn seeds(count: u64) -> Range<u64> {
     let number = |variable| {
         let text = std::env::var(variable).ok()?;
         Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
     };
     let count = number(SEED_COUNT_VARIABLE).unwrap_or(count);
-    let seeds = number(SEED_VARIABLE).map_or(0..count, |seed| seed..seed + 1);
-    for seed in seeds {
-        let _witness = Witness { seed, test: command };
-        test(seed);
-    }
+    number(SEED_VARIABLE).map_or(0..count, |seed| seed..seed + 1)
 }

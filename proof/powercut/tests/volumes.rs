@@ -14,7 +14,7 @@ mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use model::{Random, for_each_seed};
+use model::{Random, for_each_seed, for_each_seed_at_once};
 use powercut::{Cut, Disk, Loss};
 use support::{History, Site, Verdict, judge, judge_disk};
 use volume::CapacityClass;
@@ -47,9 +47,9 @@ static GUARANTEED: AtomicU64 = AtomicU64::new(0);
 /// during recovery; then the history goes on with what one of them left.
 #[test]
 fn what_was_flushed_survives_every_cut() {
-    let mut seeds = 0;
-    for_each_seed("cargo test -p powercut --test volumes flushed", HISTORIES, |seed| {
-        seeds += 1;
+    let seeds = AtomicU64::new(0);
+    for_each_seed_at_once("cargo test -p powercut --test volumes flushed", HISTORIES, |seed| {
+        seeds.fetch_add(1, Relaxed);
         let mut random = Random::new(seed);
         let mut history = History::new(&Disk::new(DISK_BYTES), random.number());
         for _ in 0..LIVES {
@@ -58,8 +58,8 @@ fn what_was_flushed_survives_every_cut() {
             history = History::of(next, &observed, random.number());
         }
     });
-    let [states, snapshots, guaranteed] =
-        [&STATES, &SNAPSHOTS, &GUARANTEED].map(|count| count.load(Relaxed));
+    let [seeds, states, snapshots, guaranteed] =
+        [&seeds, &STATES, &SNAPSHOTS, &GUARANTEED].map(|count| count.load(Relaxed));
     eprintln!(
         "measured: {states} power-cut states with {snapshots} snapshots and {guaranteed} \
          guaranteed volumes, of the histories of {seeds} seeds from 0 on"
