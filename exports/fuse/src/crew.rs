@@ -7,32 +7,29 @@
 //! bounded time, and then leaves it alone: it answers its request if it ever can, and goes.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
 use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
 
 use crate::connection::{Connection, Look};
-use crate::counters::{Counters, Traffic};
+use crate::counters::Traffic;
 use crate::files::Files;
-use crate::flush_desk::{BATCH_MAX, Flush, FlushDesk};
-use crate::habits::Habits;
-use crate::pace::Pace;
+use crate::flush_desk::{BATCH_MAX, Flush};
 use crate::reply::Failure;
 use crate::request::{self, Malformed, Operation};
-use crate::roster::Roster;
 use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
-use crate::watch::Watch;
 
 mod seat;
+mod shared;
 
 use seat::{Seat, SlowWork};
+use shared::{Role, Shared, report};
 
 /// What a leader serves in one go, without finding the queue empty, before it calls for help.
 /// About a hundred microseconds of work.
@@ -60,48 +57,13 @@ pub(crate) struct Crew {
     stop_patience: Duration,
 }
 
-struct Shared {
-    connection: Arc<Connection>,
-    files: Arc<dyn Files>,
-    counters: Vec<Counters>,
-    roster: Roster,
-    pace: Pace,
-    desk: FlushDesk,
-    habits: Habits,
-    watch: Watch,
-    /// Threads that have not ended.
-    running: Mutex<usize>,
-    one_ended: Condvar,
-    core_count: usize,
-    is_over: AtomicBool,
-    /// Readable once the crew shall stop.
-    stop: OwnedFd,
-    /// Readable while a leader that sleeps has been relieved.
-    relief: OwnedFd,
-}
-
 impl Crew {
     pub(crate) fn start(
         plan: &CrewPlan,
         connection: Arc<Connection>,
         files: Arc<dyn Files>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            connection,
-            files,
-            counters: (0..plan.worker_count).map(|_| Counters::default()).collect(),
-            roster: Roster::new(plan.worker_count),
-            pace: Pace::new(),
-            desk: FlushDesk::new(plan.worker_count),
-            habits: Habits::new(),
-            watch: Watch::new(),
-            running: Mutex::new(0),
-            one_ended: Condvar::new(),
-            core_count: thread::available_parallelism().map_or(1, usize::from),
-            is_over: AtomicBool::new(false),
-            stop: eventfd(0, EventfdFlags::CLOEXEC)?,
-            relief: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        });
+        let shared = Arc::new(Shared::new(plan.worker_count, connection, files)?);
         let stop_patience = plan.stop_patience;
         let mut crew = Self { shared, threads: Vec::new(), stop_patience };
         for index in 0..plan.worker_count {
@@ -165,45 +127,6 @@ impl Drop for Crew {
         for thread in self.threads.drain(..) {
             thread.join().expect("workers that panic end the process");
         }
-    }
-}
-
-impl Shared {
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
-    }
-
-    fn count_running(&self, change: impl FnOnce(&mut usize)) {
-        change(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Ends the whole crew, because there will be no more requests.
-    fn end(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        self.roster.call_all();
-        self.watch.wake();
-    }
-
-    /// Has a worker lead instead of one that sleeps.
-    fn relieve_leader(&self, worker: usize) -> bool {
-        let leads = self.roster.try_relieve(worker);
-        if leads && let Err(error) = rustix::io::write(&self.relief, &1_u64.to_ne_bytes()) {
-            // It wakes with the next request.
-            tracing::warn!(%error, "a worker that was relieved cannot be woken");
-        }
-        leads
-    }
-
-    /// One that slept knows that it was relieved.
-    fn note_relieved(&self) {
-        // Nothing to be read: another one that was relieved read for both.
-        let _ = rustix::io::read(&self.relief, &mut [0; 8]);
-    }
-
-    /// How many requests all workers but one have begun to answer.
-    fn begun_by_others(&self, than: usize) -> u64 {
-        let others = self.counters.iter().enumerate().filter(|&(index, _)| index != than);
-        others.map(|(_, counters)| counters.request_count()).sum()
     }
 }
 
@@ -468,19 +391,6 @@ enum Awaited {
     Nothing,
     /// Another worker leads by now.
     Relief,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Leader,
-    Called,
-}
-
-fn report(sent: io::Result<()>) {
-    if let Err(error) = sent {
-        // The end of the connection is noticed when it is read next.
-        tracing::warn!(%error, "the kernel did not take a reply");
-    }
 }
 
 fn data_bytes(operation: &Operation<'_>) -> usize {

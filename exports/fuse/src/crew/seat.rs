@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{Role, Shared, report};
+use super::shared::{Role, Shared, report};
 use crate::flush_desk::{Flush, Turn};
 use crate::server::Server;
 
