@@ -5,18 +5,16 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::files::{FILE_CLASSES, file_class};
+
 /// Flushes that came after equally many writes before the next one is expected.
 const FLUSHES_BEFORE_BELIEF: u8 = 4;
 
 /// More writes than these before a flush are no habit.
 const WRITES_MAX: u8 = 16;
 
-/// Files are told apart by their number modulo this: two that meet have no habits, if any at all
-/// are found.
-const FILE_CLASSES: usize = 64;
-const FILE_CLASSES_U64: u64 = 64;
-
-/// A lost update costs a wrong guess at worst, so that plain loads and stores do.
+/// Two files of one class that are used at once have no habits. A lost update costs a wrong guess
+/// at worst, so that plain loads and stores do.
 #[derive(Debug)]
 pub(crate) struct Habits {
     files: [AtomicU32; FILE_CLASSES],
@@ -49,10 +47,10 @@ impl Habits {
     }
 
     fn change(&self, node: u64, change: impl FnOnce(&mut Habit)) -> Habit {
-        let class = usize::try_from(node % FILE_CLASSES_U64).expect("less than a small constant");
-        let mut habit = Habit::unpack(self.files[class].load(Ordering::Relaxed));
+        let file = &self.files[file_class(node)];
+        let mut habit = Habit::unpack(file.load(Ordering::Relaxed));
         change(&mut habit);
-        self.files[class].store(habit.pack(), Ordering::Relaxed);
+        file.store(habit.pack(), Ordering::Relaxed);
         habit
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::files::{FILE_CLASSES, file_class};
 use crate::request::Operation;
 
 /// Handing the leadership over costs about this much; what takes longer is slow.
@@ -11,12 +12,8 @@ const SLOW_FROM: Duration = Duration::from_micros(50);
 /// The share of one request in the typical duration is one in this many.
 const REQUESTS_REMEMBERED: u64 = 8;
 
-/// Files are told apart by their number modulo this, so that one whose discards are long does not
-/// make others seem slow, nor the other way round, unless they happen to meet.
-const FILE_CLASSES: usize = 64;
-const FILE_CLASSES_U64: u64 = 64;
-
 /// Typical durations of the requests that may be slow: a discard may cover a block or a terabyte.
+/// One file whose discards are long does not make others of other classes seem slow.
 #[derive(Debug)]
 pub(crate) struct Pace {
     typical_ns: [AtomicU64; FILE_CLASSES],
@@ -35,8 +32,7 @@ impl Pace {
         if !matches!(operation, Operation::Allocate { .. } | Operation::Seek { .. }) {
             return None;
         }
-        let class = usize::try_from(node % FILE_CLASSES_U64).expect("less than a small constant");
-        Some(FilePace { typical_ns: &self.typical_ns[class] })
+        Some(FilePace { typical_ns: &self.typical_ns[file_class(node)] })
     }
 }
 

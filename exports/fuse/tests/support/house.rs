@@ -147,7 +147,7 @@ impl House {
 
     /// Grows with each write-back of the volume's, if it is there.
     pub(crate) fn early(&self, name: &str) -> PathBuf {
-        self.away(name).with_extension("early")
+        self.backing(name).with_extension("early")
     }
 
     /// A file that keeps reads and writes of the volume's first block from ending.
