@@ -4,7 +4,7 @@
 //!
 //! `MEMLANE_KILLS` and `MEMLANE_SEED` as for the kill storm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,6 +41,8 @@ struct Storm {
     daemon: Daemon,
     stripes: Vec<Stripe>,
     snapshots: Snapshots,
+    /// Snapshots whose creation was acknowledged and whose deletion was never begun.
+    promised: BTreeSet<String>,
     /// Makes names that were never used.
     number: u64,
     succeeded: BTreeMap<&'static str, u64>,
@@ -63,8 +65,15 @@ fn writers_lose_nothing_while_commands_are_cut_short() -> Result<()> {
             .memlane(&format!("volume create {volume} --size {size} --durability {durability}"))?;
     }
     let snapshots = Snapshots::new();
-    let succeeded = BTreeMap::new();
-    let mut storm = Storm { random, daemon, stripes, snapshots, number: 0, succeeded };
+    let mut storm = Storm {
+        random,
+        daemon,
+        stripes,
+        snapshots,
+        promised: BTreeSet::new(),
+        number: 0,
+        succeeded: BTreeMap::new(),
+    };
     for _ in 0..kill_count {
         storm.round()?;
     }
@@ -103,6 +112,7 @@ impl Storm {
             })?;
             for _ in 0..self.random.below(COMMANDS_MAX) {
                 let (kind, words) = self.draw();
+                self.note_begun(kind, &words);
                 let output = self.daemon.try_memlane(&words)?;
                 self.judge(kind, &words, &output)?;
             }
@@ -114,7 +124,8 @@ impl Storm {
     }
 
     fn kill_in_a_command(&mut self) -> Result<()> {
-        let (_, words) = self.draw();
+        let (kind, words) = self.draw();
+        self.note_begun(kind, &words);
         let asking = self.daemon.command_line(&words);
         let delay = Duration::from_micros(self.random.below(DELAY_MICROSECONDS_MAX));
         let begun = Instant::now();
@@ -123,12 +134,23 @@ impl Storm {
             std::hint::spin_loop();
         }
         self.daemon.kill()?;
-        asker.join().expect("a tool returns its errors").map(|_| ())
+        let output = asker.join().expect("a tool returns its errors")?;
+        let is_cut_short = output.exit_code == Some(5);
+        if is_cut_short { Ok(()) } else { self.judge(kind, &words, &output) }
+    }
+
+    /// A deletion that was begun may have happened, whatever its answer is.
+    fn note_begun(&mut self, kind: &str, words: &str) {
+        if kind == "forget" {
+            let name = words.rsplit(' ').next().expect("a line of words has a last one");
+            self.promised.remove(name);
+        }
     }
 
     fn judge(&mut self, kind: &'static str, words: &str, output: &ToolOutput) -> Result<()> {
         if output.exit_code == Some(0) {
             *self.succeeded.entry(kind).or_default() += 1;
+            self.promised.extend(snapshots_made_by(kind, words));
         }
         // Refused, for instance for a clone that was lost in a kill, or for lack of room.
         let is_understood = matches!(output.exit_code, Some(0 | 1 | 3 | 4));
@@ -136,7 +158,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Every snapshot holds what it held when it was seen first.
+    /// Every acknowledged snapshot is there, and holds what it held when it was seen first.
     fn check_snapshots(&mut self) -> Result<()> {
         let socket = self.daemon.nbd_socket();
         let mut found = Snapshots::new();
@@ -146,6 +168,8 @@ impl Storm {
             ensure!(before == fingerprint, "{name} holds something else than before");
             found.insert(name, fingerprint);
         }
+        let lost = self.promised.iter().find(|name| !found.contains_key(*name));
+        ensure!(lost.is_none(), "acknowledged, and lost by a kill: {lost:?}");
         self.snapshots = found;
         Ok(())
     }
@@ -197,6 +221,16 @@ impl Storm {
             }
         }
     }
+}
+
+/// The names of the snapshots that `snapshot create VOLUME... NAME` makes.
+fn snapshots_made_by(kind: &str, words: &str) -> Vec<String> {
+    if kind != "snapshot" {
+        return Vec::new();
+    }
+    let words: Vec<&str> = words.split(' ').skip(2).collect();
+    let (name, volumes) = words.split_last().expect("a snapshot has a name");
+    volumes.iter().map(|volume| format!("{volume}@{name}")).collect()
 }
 
 fn snapshot_names(daemon: &Daemon) -> Result<Vec<String>> {

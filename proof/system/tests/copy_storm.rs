@@ -1,6 +1,7 @@
-//! The daemon is killed with -9 while snapshots are taken, restored and deleted, while volumes are
-//! cloned, resized and given other classes, and while images are saved and restored: each operation
-//! has happened or not, never half, and every copy holds what it must.
+//! The daemon is killed with -9 while volumes are created, renamed, resized, cloned, deleted and
+//! given other classes, while snapshots are taken, renamed, restored and deleted, and while images
+//! are saved and restored: each operation has happened or not, never half, and every volume and
+//! snapshot holds what it must.
 //!
 //! `MEMLANE_KILLS` and `MEMLANE_SEED` as for the kill storm.
 
@@ -23,6 +24,9 @@ const VOLUMES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 8;
 const BLOCKS_MAX: u64 = 96;
 const RUN_BLOCKS_MAX: u64 = 24;
+
+/// What an emptied pool may hold more than a new one: slabs that are kept open.
+const LEAK_BYTES_MAX: u64 = 2 << 20;
 
 /// The command line alone needs some of it to start and connect; saving an image takes longer.
 const DELAY_MICROSECONDS_MAX: u64 = 30_000;
@@ -57,6 +61,8 @@ struct Saved {
 struct Storm {
     random: Random,
     daemon: Daemon,
+    /// What the pool takes without a volume.
+    empty_bytes: u64,
     known: State,
     saved: Option<Saved>,
     /// Makes names and stamps that were never used.
@@ -73,9 +79,11 @@ fn copies_and_classes_change_whole_or_not_at_all() -> Result<()> {
         Err(_) => KILLS_DEFAULT,
     };
     let daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
+    let empty_bytes = daemon.status()?.pool.used_bytes;
     let mut storm = Storm {
         random: Random::new(seed),
         daemon,
+        empty_bytes,
         known: State::new(),
         saved: None,
         number: 0,
@@ -118,9 +126,11 @@ impl Storm {
         self.daemon.memlane("image verify")?;
         let kinds = [
             "create",
+            "rename",
             "clone",
             "snapshot",
             "snapshots",
+            "rename snapshot",
             "forget",
             "restore",
             "resize",
@@ -134,7 +144,21 @@ impl Storm {
             missing.is_none() || kill_count < KILLS_FOR_ALL_KINDS,
             "never happened: {missing:?}"
         );
+        self.delete_all()?;
         self.daemon.finish()
+    }
+
+    /// What kills leaked is collected, and what is deleted comes back: the pool ends as it began.
+    fn delete_all(&self) -> Result<()> {
+        for name in self.names(true) {
+            self.daemon.memlane(&format!("snapshot delete {name}"))?;
+        }
+        for name in self.names(false) {
+            self.daemon.memlane(&format!("volume delete {name}"))?;
+        }
+        wait_for("the memory of all volumes", TIME_LIMIT, || {
+            Ok(self.daemon.status()?.pool.used_bytes <= self.empty_bytes + LEAK_BYTES_MAX)
+        })
     }
 
     /// Returns whether the operation was acknowledged before the kill.
@@ -283,7 +307,7 @@ impl Storm {
             let snapshots = self.names(true);
             let Some(volume) = self.pick(&volumes) else { return self.create() };
             let has_room = volumes.len() < VOLUMES_MAX;
-            let drawn = match self.random.below(12) {
+            let drawn = match self.random.below(14) {
                 0 if has_room => Some(self.create()),
                 1 if has_room => Some(self.clone_of(&volumes, &snapshots)),
                 2 | 3 if snapshots.len() < SNAPSHOTS_MAX => Some(self.snapshot(&volume)),
@@ -295,6 +319,8 @@ impl Storm {
                 9 => Some(self.set_durability(&volume)),
                 10 => Some(self.set_capacity(&volume)),
                 11 if has_room => self.restore_image(),
+                12 => Some(self.rename(&volume)),
+                13 => self.pick(&snapshots).and_then(|name| self.rename_snapshot(&name)),
                 _ => None,
             };
             if let Some(operation) = drawn {
@@ -320,6 +346,29 @@ impl Storm {
         let mut operation = self.operation("create", words);
         operation.outcome.insert(name, Copy { durability, capacity, blocks });
         operation
+    }
+
+    /// Its snapshots keep their own names, below the new one.
+    fn rename(&self, volume: &str) -> Operation {
+        let new_name = format!("n{}", self.number);
+        let mut operation = self.operation("rename", format!("volume rename {volume} {new_name}"));
+        let renamed = |name: String| match name.split_once('@') {
+            Some((of, snapshot)) if of == volume => format!("{new_name}@{snapshot}"),
+            None if name == volume => new_name.clone(),
+            _ => name,
+        };
+        let outcome = std::mem::take(&mut operation.outcome);
+        operation.outcome = outcome.into_iter().map(|(name, it)| (renamed(name), it)).collect();
+        operation
+    }
+
+    fn rename_snapshot(&self, snapshot: &str) -> Option<Operation> {
+        let (volume, _) = snapshot.split_once('@')?;
+        let words = format!("snapshot rename {snapshot} n{}", self.number);
+        let mut operation = self.operation("rename snapshot", words);
+        let copy = operation.outcome.remove(snapshot)?;
+        operation.outcome.insert(format!("{volume}@n{}", self.number), copy);
+        Some(operation)
     }
 
     fn clone_of(&mut self, volumes: &[String], snapshots: &[String]) -> Operation {
