@@ -53,6 +53,11 @@ impl<'guest> GuestDaemon<'guest> {
         self.guest.check(&format!("memlane {words}"), COMMAND_TIME_MAX)
     }
 
+    /// Starts the command line and waits for nothing.
+    pub fn begin(&self, words: &str) -> Result<GuestProcess> {
+        self.guest.start(&format!("exec memlane {words}"))
+    }
+
     /// Asks the daemon to end and waits until it has.
     pub fn stop(self) -> Result<()> {
         let log_end = self.log_end();

@@ -1,5 +1,6 @@
-//! The power of a machine is cut while programs write and flush; after the next start everything
-//! that was flushed is there, and nothing else than what was written.
+//! The power of a machine is cut while programs write and flush, and while images are saved; after
+//! the next start everything that was flushed is there, of volumes of class `image` everything that
+//! the last acknowledged image has, and nothing else than what was written.
 //!
 //! `MEMLANE_CUTS` is the number of cuts, `MEMLANE_SEED` draws the same writes, moments and fates of
 //! what was not flushed, as far as the machine's timing allows.
@@ -36,14 +37,16 @@ const STEPS_MAX: u64 = 80;
 const DELAY_MICROSECONDS_MAX: u64 = 300_000;
 
 const DAEMON_FLAGS: &str = "--pool-size 256MiB --state-dir /state --journal-max-bytes 64MiB";
-const VOLUME_FLAGS: &str = "--durability journal";
+const JOURNAL: &str = "--durability journal";
+const IMAGE: &str = "--durability image";
 
-const WRITERS: [(&str, Way); 5] = [
+const WRITERS: [(&str, Way); 6] = [
     ("plain", Way::Plain),
     ("one", Way::Nbd),
     ("two", Way::Nbd),
     ("raw", Way::Device),
     ("files", Way::File),
+    ("saved", Way::Image),
 ];
 
 /// What all cuts together were like.
@@ -107,7 +110,7 @@ fn make_all(site: &Site<'_>, writers: &[Writer], cut_count: u64) -> Result<()> {
         site.make(writer.volume, writer.way)?;
     }
     let size = Fio::volume_bytes(cut_count.max(1));
-    site.daemon.memlane(&format!("volume create fio --size {size} {VOLUME_FLAGS}"))?;
+    site.daemon.memlane(&format!("volume create fio --size {size} {JOURNAL}"))?;
     site.daemon.memlane("attach fio")?;
     Ok(())
 }
@@ -131,7 +134,7 @@ fn work(
     random: &mut Random,
 ) -> Result<Vec<Work>> {
     let mut works = Vec::new();
-    for writer in writers {
+    for writer in &mut *writers {
         works.push(writer.start(site, life, random.below(1 << 32))?);
     }
     let step_count = STEPS_MIN + random.below(STEPS_MAX - STEPS_MIN);
@@ -142,12 +145,35 @@ fn work(
         }
         Ok(are_far_enough)
     })?;
+    save_image(writers, &mut works, site)?;
+    // The power fails before, in or after another one.
+    let _next_image = site.daemon.begin("image save")?;
     // Not a wait for anything: the moment itself is what is random.
     let end = Instant::now() + Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
     while Instant::now() < end {
         thread::yield_now();
     }
     Ok(works)
+}
+
+/// Saves an image while all write on. What was acknowledged before is in it.
+fn save_image(writers: &[Writer], works: &mut [Work], site: &Site<'_>) -> Result<()> {
+    let mut before = Vec::new();
+    for work in &mut *works {
+        before.push(work.acknowledged()?);
+    }
+    wait_for("an image to be saved", TIME_LIMIT, || match site.daemon.memlane("image save") {
+        Ok(_) => Ok(true),
+        // One of the daemon's own accord is on its way.
+        Err(error) if format!("{error:#}").contains("wait for it") => Ok(false),
+        Err(error) => Err(error),
+    })?;
+    for ((writer, work), step_count) in writers.iter().zip(works).zip(before) {
+        if writer.way == Way::Image {
+            work.note_saved(step_count);
+        }
+    }
+    Ok(())
 }
 
 impl Report {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use guest::{Guest, GuestDaemon};
 use system::{BLOCK_BYTES, NbdClient, Request};
 
-use crate::{BLOCK_COUNT, DAEMON_FLAGS, VOLUME_FLAGS};
+use crate::{BLOCK_COUNT, DAEMON_FLAGS, IMAGE, JOURNAL};
 
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
 
@@ -22,6 +22,14 @@ pub(crate) enum Way {
     Device,
     /// A file in ext4 on an attached device.
     File,
+    /// From the host, through NBD, to a volume of class `image`.
+    Image,
+}
+
+impl Way {
+    pub(crate) fn is_from_host(self) -> bool {
+        matches!(self, Self::Nbd | Self::Image)
+    }
 }
 
 /// A guest with a daemon that has recovered whatever there was.
@@ -48,9 +56,9 @@ impl<'guest> Site<'guest> {
         }
         // A file system needs room of its own.
         let volume_size = if way == Way::File { 4 * size } else { size };
-        self.daemon
-            .memlane(&format!("volume create {volume} --size {volume_size} {VOLUME_FLAGS}"))?;
-        if way == Way::Nbd {
+        let class = if way == Way::Image { IMAGE } else { JOURNAL };
+        self.daemon.memlane(&format!("volume create {volume} --size {volume_size} {class}"))?;
+        if way.is_from_host() {
             return Ok(());
         }
         let device = self.daemon.memlane(&format!("attach {volume}"))?;
@@ -82,13 +90,13 @@ impl<'guest> Site<'guest> {
         match way {
             Way::Plain => Ok("/state/plain".to_owned()),
             Way::File => Ok("/mnt/f".to_owned()),
-            Way::Device | Way::Nbd => self.device(volume),
+            Way::Device | Way::Nbd | Way::Image => self.device(volume),
         }
     }
 
     /// All blocks, as they are read now.
     pub(crate) fn read(&self, volume: &str, way: Way) -> Result<Vec<u8>> {
-        if way != Way::Nbd {
+        if !way.is_from_host() {
             return self.guest.read(&self.path(volume, way)?, TIME_LIMIT);
         }
         let mut client = NbdClient::connect(&self.nbd_socket, volume)?;

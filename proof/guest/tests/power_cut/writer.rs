@@ -22,8 +22,16 @@ pub(crate) struct Writer {
 
 /// A writer at work.
 pub(crate) enum Work {
-    InGuest { process: GuestProcess, said: String },
-    OverNbd { thread: JoinHandle<Result<(), NbdFailure>>, acknowledged: Arc<AtomicU64> },
+    InGuest {
+        process: GuestProcess,
+        said: String,
+    },
+    OverNbd {
+        thread: JoinHandle<Result<(), NbdFailure>>,
+        acknowledged: Arc<AtomicU64>,
+        /// Steps that an acknowledged image has, where that is what counts.
+        saved: Option<u64>,
+    },
 }
 
 impl Writer {
@@ -32,7 +40,7 @@ impl Writer {
         // Blocks of a volume are whole after a cut; those of a disk need not be.
         let survivors = match way {
             Way::Plain => Survivors::of_sectors(BLOCK_COUNT),
-            Way::Nbd | Way::Device | Way::File => Survivors::new(BLOCK_COUNT),
+            Way::Nbd | Way::Device | Way::File | Way::Image => Survivors::new(BLOCK_COUNT),
         };
         Self { volume, way, spec, survivors, acknowledged: 0 }
     }
@@ -48,13 +56,14 @@ impl Writer {
     /// Begins a new life.
     pub(crate) fn start(&mut self, site: &Site<'_>, life: u64, seed: u64) -> Result<Work> {
         self.spec = StepsSpec { seed, life: life + 1, ..self.spec };
-        if self.way == Way::Nbd {
+        if self.way.is_from_host() {
             let mut client = NbdClient::connect(&site.nbd_socket, self.volume)?;
             let steps = Steps::new(self.spec);
             let acknowledged = Arc::new(AtomicU64::new(0));
             let counter = Arc::clone(&acknowledged);
             let thread = thread::spawn(move || steps.run_over_nbd(&mut client, &counter));
-            return Ok(Work::OverNbd { thread, acknowledged });
+            let saved = (self.way == Way::Image).then_some(0);
+            return Ok(Work::OverNbd { thread, acknowledged, saved });
         }
         let StepsSpec { seed, volume, life, block_count } = self.spec;
         let path = site.path(self.volume, self.way)?;
@@ -62,7 +71,7 @@ impl Writer {
         Ok(Work::InGuest { process: site.guest.start(&line)?, said: String::new() })
     }
 
-    /// Ends the life, after the guest has ended. Returns how many flushes were acknowledged.
+    /// Ends the life, after the guest has ended. Returns how many steps were made durable.
     pub(crate) fn end(&mut self, work: Work) -> Result<u64> {
         self.acknowledged = work.finish()?;
         Ok(self.acknowledged)
@@ -73,7 +82,7 @@ impl Work {
     /// How many steps the host has heard of.
     pub(crate) fn acknowledged(&mut self) -> Result<u64> {
         match self {
-            Self::OverNbd { thread, acknowledged } => {
+            Self::OverNbd { thread, acknowledged, .. } => {
                 ensure!(!thread.is_finished(), "a connection broke while the guest has power");
                 Ok(acknowledged.load(Ordering::Acquire))
             }
@@ -85,11 +94,18 @@ impl Work {
         }
     }
 
+    /// An image was acknowledged that has so many steps.
+    pub(crate) fn note_saved(&mut self, step_count: u64) {
+        if let Self::OverNbd { saved, .. } = self {
+            *saved = Some(step_count);
+        }
+    }
+
     fn finish(self) -> Result<u64> {
         match self {
-            Self::OverNbd { thread, acknowledged } => {
+            Self::OverNbd { thread, acknowledged, saved } => {
                 thread.join().map_err(|_| anyhow!("a writer panicked"))??;
-                Ok(acknowledged.load(Ordering::Acquire))
+                Ok(saved.unwrap_or_else(|| acknowledged.load(Ordering::Acquire)))
             }
             Self::InGuest { mut process, mut said } => last_number(&mut process, &mut said),
         }
