@@ -37,6 +37,27 @@ const SOAK_SUITES: &[&str] = &[
 /// All programs, and the libraries that are loaded into others.
 const BUILD_PROGRAMS: &[&str] = &["build", "--workspace", "--bins", "--lib"];
 
+/// The programs as they ship, and those that the long runs need beside them: no crate that switches
+/// on crash points is among them.
+const BUILD_SHIPPED: &[&str] = &[
+    "build",
+    "--release",
+    "--bins",
+    "--lib",
+    "-p",
+    "daemon",
+    "-p",
+    "cli",
+    "-p",
+    "preload",
+    "-p",
+    "memlane",
+    "-p",
+    "guest",
+    "-p",
+    "system",
+];
+
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
 
@@ -92,9 +113,10 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     conclude(&outcome)
 }
 
+/// The long runs, on the programs that ship: the release build.
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
-    let programs = cargo::build(&root, BUILD_PROGRAMS, &[])?;
+    let programs = cargo::build(&root, BUILD_SHIPPED, &[])?;
     let packages = ["test", "-p", "system", "-p", "guest", "-p", "preload", "--no-run"];
     let mut suites = cargo::build(&root, &packages, &[])?;
     suites.retain(|suite| SOAK_SUITES.contains(&suite.name.as_str()));
