@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use units::Size;
+
 /// The class of a region's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionErrorKind {
@@ -11,16 +13,18 @@ pub enum RegionErrorKind {
     Busy,
     /// The file has another size than asked for.
     #[error(
-        "it has {found_bytes} bytes, not the {asked_bytes} asked for; ask for that size, or delete \
-         the file to lose its data"
+        "it has {}, not the {} asked for; ask for that size, or delete the file to lose its data",
+        Size(*found_bytes),
+        Size(*asked_bytes)
     )]
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
-    #[error("a size is a multiple of 2 MiB, and 4 MiB at least, not {asked_bytes} bytes")]
+    #[error("a size is a multiple of 2 MiB, and 4 MiB at least, not {}", Size(*asked_bytes))]
     InvalidSize { asked_bytes: u64 },
     /// The machine or the file system has too little memory.
     #[error(
-        "{wanted_bytes} bytes are wanted and {available_bytes} can be had; make it smaller, or \
-         free memory"
+        "{} are wanted and {} can be had; make it smaller, or free memory",
+        Size(*wanted_bytes),
+        Size(*available_bytes)
     )]
     NotEnoughMemory { wanted_bytes: u64, available_bytes: u64 },
     /// A system call failed; the source says how.

@@ -8,13 +8,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use units::UNITS;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-
-/// The units by name and as powers of two, largest first.
-const UNITS: [(&str, u32); 6] =
-    [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
 /// A number of bytes. In JSON it is written as a number, and read as a number or as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,17 +20,7 @@ pub struct ByteSize(pub u64);
 impl ByteSize {
     /// For people: three significant digits in the largest unit that fits, `1.53 GiB`.
     pub fn rounded(self) -> String {
-        let (unit, shift) =
-            UNITS.into_iter().find(|(_, shift)| self.0 >> shift > 0).unwrap_or(("B", 0));
-        if shift == 0 {
-            return format!("{} {unit}", self.0);
-        }
-        let hundredths = (u128::from(self.0) * 100) >> shift;
-        match hundredths {
-            0..1_000 => format!("{}.{:02} {unit}", hundredths / 100, hundredths % 100),
-            1_000..10_000 => format!("{}.{} {unit}", hundredths / 100, hundredths % 100 / 10),
-            _ => format!("{} {unit}", hundredths / 100),
-        }
+        units::three_digits(self.0)
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use sync::Striped;
 use sync::atomic::{AtomicU64, Ordering};
+use units::Size;
 
 use crate::core::Core;
 use crate::lane::Purpose;
@@ -45,7 +46,7 @@ pub(crate) struct Claims {
 
 /// Too little is free to be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted_bytes} bytes are wanted, and {available_bytes} can be claimed")]
+#[error("{} are wanted, and {} can be claimed", Size(*wanted_bytes), Size(*available_bytes))]
 pub struct ClaimRefused {
     pub wanted_bytes: u64,
     pub available_bytes: u64,

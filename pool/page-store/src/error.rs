@@ -1,6 +1,7 @@
 //! What can go wrong with a pool.
 
 use region::RegionError;
+use units::Size;
 
 /// There is no slot left for the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,13 +79,13 @@ pub enum ResizeErrorKind {
     #[error("a pool does not work with so little")]
     TooSmall,
     #[error(
-        "its file has room for {capacity_bytes} bytes; a pool that is made anew can have room for \
-         more"
+        "its file has room for {}; a pool that is made anew can have room for more",
+        Size(*capacity_bytes)
     )]
     BeyondCapacity { capacity_bytes: u64 },
     #[error(
-        "{in_use_bytes} bytes are in use or claimed; ask for more than that, or delete or discard \
-         data"
+        "{} are in use or claimed; ask for more than that, or delete or discard data",
+        Size(*in_use_bytes)
     )]
     InUse { in_use_bytes: u64 },
     /// The memory cannot be taken or given back; the source says why.
@@ -96,7 +97,7 @@ pub enum ResizeErrorKind {
 
 /// A pool that keeps its size, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot give the pool {asked_bytes} bytes: {kind}")]
+#[error("cannot give the pool {}: {kind}", Size(*asked_bytes))]
 pub struct ResizeError {
     pub kind: ResizeErrorKind,
     pub asked_bytes: u64,
