@@ -113,9 +113,9 @@ impl Daemon {
         };
         let ring = start_ring(config, ring)?;
         let held = fuse.clone();
-        let check_holder = move || held.iter().for_each(|fuse| fuse.check_holder());
+        let look_after = move || held.iter().for_each(|fuse| fuse.look_after_devices());
         let (watched, filled) = (Arc::clone(&watch), Arc::clone(&filling));
-        let upkeep = maintenance::start(&engine, watched, filled, check_holder)?;
+        let upkeep = maintenance::start(&engine, watched, filled, look_after)?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,

@@ -34,11 +34,29 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Something to be done with the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
-    Attach { mount_point: PathBuf, name: String, shape: DeviceShape },
-    Detach { number: u32 },
-    Resize { mount_point: PathBuf, name: String, number: u32 },
-    SetCache { number: u32, write_cache: CacheMode },
-    List { mount_point: PathBuf },
+    Attach {
+        mount_point: PathBuf,
+        name: String,
+        shape: DeviceShape,
+    },
+    /// With a sequence number: only while the device is still bound as it was then. Numbers of
+    /// devices are given again.
+    Detach {
+        number: u32,
+        sequence: Option<u64>,
+    },
+    Resize {
+        mount_point: PathBuf,
+        name: String,
+        number: u32,
+    },
+    SetCache {
+        number: u32,
+        write_cache: CacheMode,
+    },
+    List {
+        mount_point: PathBuf,
+    },
 }
 
 /// What the kernel is told of a device, beside its size.
@@ -119,7 +137,10 @@ impl Errand {
                 let [cache, access] = words;
                 vec!["attach".into(), mount_point.into(), name.into(), sector, cache, access]
             }
-            Self::Detach { number } => vec!["detach".into(), text(number)],
+            Self::Detach { number, sequence } => {
+                let sequence = sequence.iter().map(|sequence| text(sequence));
+                ["detach".into(), text(number)].into_iter().chain(sequence).collect()
+            }
             Self::Resize { mount_point, name, number } => {
                 vec!["resize".into(), mount_point.into(), name.into(), text(number)]
             }
@@ -144,7 +165,11 @@ impl Errand {
                     access: Access::from_name(access.to_str()?)?,
                 },
             },
-            ("detach", [device]) => Self::Detach { number: number(device)? },
+            ("detach", [device]) => Self::Detach { number: number(device)?, sequence: None },
+            ("detach", [device, sequence]) => Self::Detach {
+                number: number(device)?,
+                sequence: Some(sequence.to_str()?.parse().ok()?),
+            },
             ("resize", [place, file, device]) => Self::Resize {
                 mount_point: place.into(),
                 name: name(file)?,
@@ -163,7 +188,7 @@ impl Errand {
     pub(crate) fn run(&self) -> Result<Outcome, Refusal> {
         let done = match self {
             Self::Attach { mount_point, name, shape } => attach(mount_point, name, *shape),
-            Self::Detach { number } => detach(*number),
+            Self::Detach { number, sequence } => detach(*number, *sequence),
             Self::Resize { mount_point, name, number } => resize(&mount_point.join(name), *number),
             Self::SetCache { number, write_cache } => {
                 set_write_cache(*number, *write_cache).map(|()| Outcome::Done)
@@ -178,7 +203,7 @@ impl fmt::Display for Errand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Attach { name, .. } => write!(f, "attach volume {name}"),
-            Self::Detach { number } => write!(f, "detach /dev/loop{number}"),
+            Self::Detach { number, .. } => write!(f, "detach /dev/loop{number}"),
             Self::Resize { name, number, .. } => {
                 write!(f, "give /dev/loop{number} the size of volume {name}")
             }
@@ -327,7 +352,7 @@ fn bind_free_device(
         .with_hint("other processes take them as fast as they become free; try again"))
 }
 
-fn detach(number: u32) -> Result<Outcome, FuseError> {
+fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, FuseError> {
     let busy = |why: &str| {
         FuseError::new(FuseErrorKind::Busy, format!("detach /dev/loop{number}")).with_hint(why)
     };
@@ -337,6 +362,10 @@ fn detach(number: u32) -> Result<Outcome, FuseError> {
         }
         opened => opened.map_err(|error| device_error("open", number, error))?,
     };
+    // Nobody can bind it anew while it is open here.
+    if sequence.is_some_and(|sequence| sequence_of(number) != Some(sequence)) {
+        return Ok(Outcome::Done);
+    }
     let bound_to = backing_file(number);
     set_completion(number, Completion::NearTheCoreThatAsked);
     set_queue_attribute(number, "write_cache", CacheMode::WriteBack.name());
@@ -413,6 +442,14 @@ fn backing_file(number: u32) -> Option<PathBuf> {
         path.pop();
     }
     Some(PathBuf::from(OsString::from_vec(path)))
+}
+
+/// Tells one binding of a loop device from every other: the kernel never gives such a number again.
+/// `None` for a device that is not bound, and for kernels that do not tell.
+pub(crate) fn sequence_of(number: u32) -> Option<u64> {
+    backing_file(number)?;
+    let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
+    text.trim().parse().ok()
 }
 
 fn device_error(action: &str, number: u32, source: io::Error) -> FuseError {
@@ -517,12 +554,13 @@ mod tests {
         access: Access::ReadOnly,
     };
 
-    fn errands() -> [Errand; 5] {
+    fn errands() -> [Errand; 6] {
         let mount_point = PathBuf::from("/run/volumes");
         let name = "db".to_owned();
         [
             Errand::Attach { mount_point: mount_point.clone(), name: name.clone(), shape: SHAPE },
-            Errand::Detach { number: 3 },
+            Errand::Detach { number: 3, sequence: None },
+            Errand::Detach { number: 3, sequence: Some(17) },
             Errand::Resize { mount_point: mount_point.clone(), name, number: 3 },
             Errand::SetCache { number: 3, write_cache: CacheMode::WriteBack },
             Errand::List { mount_point },
@@ -553,7 +591,7 @@ mod tests {
 
     #[test]
     fn outcomes_survive_the_way() {
-        let [attach, detach, resize, set_cache, list] = errands();
+        let [attach, detach, _, resize, set_cache, list] = errands();
         check_way(Ok(Outcome::Attached { number: 7 }), &attach);
         check_way(Ok(Outcome::Done), &detach);
         check_way(Ok(Outcome::Done), &resize);
@@ -578,7 +616,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_end_is_an_error() {
-        let [attach, _, _, _, list] = errands();
+        let [attach, .., list] = errands();
         for (answer, errand) in [("attached\t3\n", &attach), ("alive\t1\t2\n", &list), ("", &list)]
         {
             assert!(Outcome::parse(answer, errand).is_err(), "{answer:?}");

@@ -93,6 +93,9 @@ pub struct DeadDevice {
     pub device: PathBuf,
     /// The file it was bound to.
     pub file: PathBuf,
+    pub(crate) number: u32,
+    /// Of the binding that is dead: see `errand::sequence_of`.
+    pub(crate) sequence: Option<u64>,
 }
 
 #[cfg(test)]

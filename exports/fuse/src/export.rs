@@ -13,7 +13,7 @@ use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 use crate::connection::Connection;
 use crate::counters::Traffic;
 use crate::crew::{Crew, CrewPlan};
-use crate::errand::{Access, CacheMode, DeviceShape, Errand, Listed, Outcome};
+use crate::errand::{Access, CacheMode, DeviceShape, Errand, Listed, Outcome, sequence_of};
 use crate::errand_runner::ErrandRunner;
 use crate::error::{DeadDevice, FuseError, FuseErrorKind};
 use crate::files::{FileId, Files, is_file_name};
@@ -147,11 +147,25 @@ impl Export {
     }
 
     /// Devices that a former connection left behind, which was lost with its holder, and that are
-    /// in use, so that they could not be removed. They fail every request. Those that were open go
-    /// when they are closed; those that were mounted stay until they are unmounted and
-    /// `losetup -d` is called.
-    pub fn dead_devices(&self) -> &[DeadDevice] {
-        &self.dead
+    /// still in use, so that they could not be removed. They fail every request. Those that were
+    /// open go when they are closed, those that were mounted when they are unmounted and
+    /// [`Export::remove_dead_devices`] is called.
+    pub fn dead_devices(&self) -> Vec<&DeadDevice> {
+        let is_there =
+            |it: &&DeadDevice| it.sequence.is_some() && sequence_of(it.number) == it.sequence;
+        self.dead.iter().filter(is_there).collect()
+    }
+
+    /// Removes dead devices that nobody uses any more. To be called now and then.
+    pub fn remove_dead_devices(&self) {
+        for dead in self.dead_devices() {
+            let errand = Errand::Detach { number: dead.number, sequence: dead.sequence };
+            let _alone = self.lock_devices();
+            // One that is still in use is tried again the next time.
+            if self.config.errands.send(&errand).is_ok() {
+                tracing::info!(device = %dead.device.display(), "removed a dead device");
+            }
+        }
     }
 
     /// Makes the volume appear as a block device, or finds the one that it is.
@@ -184,7 +198,8 @@ impl Export {
             return Err(FuseError::new(FuseErrorKind::NotFound, "detach the volume")
                 .with_hint("it is not attached as a loop device"));
         };
-        self.config.errands.send(&Errand::Detach { number: attachment.number })?;
+        let errand = Errand::Detach { number: attachment.number, sequence: None };
+        self.config.errands.send(&errand)?;
         Ok(())
     }
 
@@ -356,12 +371,13 @@ fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
             }
         };
         let device = LoopDevice::path(number);
-        match config.errands.send(&Errand::Detach { number }) {
+        let sequence = sequence_of(number);
+        match config.errands.send(&Errand::Detach { number, sequence }) {
             Ok(_) => tracing::warn!(device = %device.display(), "removed a dead device"),
             Err(error) => {
                 let (device_name, why) = (device.display(), error.chain());
                 tracing::error!(device = %device_name, %why, "a dead device is still in use");
-                remaining.push(DeadDevice { device, file });
+                remaining.push(DeadDevice { device, file, number, sequence });
             }
         }
     }

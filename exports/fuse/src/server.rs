@@ -147,7 +147,8 @@ impl Server<'_> {
             Operation::GetAttributes => Ok(Reply::attributes(unique, &self.node(header)?)),
             Operation::SetAttributes { new_size, changes_owner_or_mode } => {
                 let node = self.node(header)?;
-                refuse_changes(&node, new_size, changes_owner_or_mode)?;
+                refuse_changes(&node, new_size, changes_owner_or_mode)
+                    .inspect_err(|_| self.tell_of_refusal(header))?;
                 Ok(Reply::attributes(unique, &node))
             }
             Operation::Open { to_write } => {
@@ -344,6 +345,18 @@ impl Server<'_> {
         Ok(file_node(id, device.as_ref()))
     }
 
+    /// The error that programs get does not say what to do instead.
+    fn tell_of_refusal(&self, header: Header) {
+        let mut entries = self.files.list().into_iter();
+        let entry = entries.find(|entry| entry.id.node() == header.node);
+        tracing::warn!(
+            volume = entry.map(|entry| entry.name),
+            "refused to change size, owner or mode of a volume's file; what truncates a file \
+             before it writes, as > and cp do, can write to the volume's device, or use dd \
+             conv=notrunc; memlane volume resize changes the size"
+        );
+    }
+
     fn device(&self, header: Header) -> Result<Arc<dyn BlockDevice>, Failure> {
         let id = FileId::of_node(header.node).ok_or(Failure::NoSuchFile)?;
         self.files.by_id(id).ok_or(Failure::NoDevice)
@@ -390,7 +403,11 @@ fn refuse_changes(node: &Node, new_size: Option<u64>, owner_or_mode: bool) -> Re
         (Node::Root, new_size) => new_size.is_some(),
         (Node::File { .. }, None) => false,
     };
-    if changes_size || owner_or_mode { Err(Failure::NotPermitted) } else { Ok(()) }
+    match (changes_size, owner_or_mode) {
+        (true, _) => Err(Failure::NotSupported),
+        (false, true) => Err(Failure::NotPermitted),
+        (false, false) => Ok(()),
+    }
 }
 
 fn seek(device: &dyn BlockDevice, offset: u64, whence: u32) -> Result<u64, Failure> {

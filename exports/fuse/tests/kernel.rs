@@ -327,7 +327,10 @@ fn holes_are_punched_zeroed_and_found() {
 fn a_file_can_be_neither_truncated_nor_made_nor_removed() {
     let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
     let truncated = open(&house.file("db")).set_len(0).expect_err("volumes are resized elsewhere");
-    assert_eq!(truncated.kind(), io::ErrorKind::PermissionDenied);
+    let not_supported = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+    assert_eq!(truncated.raw_os_error(), Some(not_supported));
+    let replaced = File::create(house.file("db")).expect_err("as > and cp do it");
+    assert_eq!(replaced.raw_os_error(), Some(not_supported));
     fs::remove_file(house.file("db")).expect_err("volumes are deleted elsewhere");
     File::create(house.file("new")).expect_err("volumes are made elsewhere");
     assert_eq!(fs::metadata(house.file("db")).expect("it is still there").len(), 8 * MIB);
@@ -584,6 +587,24 @@ fn a_server_without_holder_starts_anew_and_reports_what_died() {
     assert_eq!(dead.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     drop(user);
     eventually("the dead device is gone", || !house::is_bound(&device));
+    assert_eq!(house.ask("dead"), "ok 0", "nobody is told of what is gone");
+}
+
+#[test]
+fn a_dead_device_is_forgotten_when_its_number_is_given_again() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    let user = File::open(&device).expect("the device opens");
+    house.kill_holder();
+    house.kill();
+    house.start();
+    assert_eq!(house.ask("dead"), "ok 1");
+    drop(user);
+    eventually("the dead device is gone", || !house::is_bound(&device));
+    assert_eq!(house.attach("db"), device, "the number is free again");
+    assert_eq!(house.ask("dead"), "ok 0");
+    assert_eq!(house.ask("remove-dead"), "ok ");
+    assert!(house::is_bound(&device), "a living device was removed");
 }
 
 #[test]

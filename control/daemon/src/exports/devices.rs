@@ -55,7 +55,7 @@ pub(crate) trait KernelDevices: Send + Sync {
     fn devices(&self) -> Vec<(u64, String)>;
 
     /// Devices of earlier daemons that nobody can serve any more, and that are still in use.
-    fn dead_devices(&self) -> &[String];
+    fn dead_devices(&self) -> Vec<String>;
 
     /// What was served since the start.
     fn traffic(&self) -> Traffic;

@@ -30,8 +30,6 @@ pub(crate) fn run_errand() -> Option<ExitCode> {
 /// The running file system. After [`FuseDevices::stop`] there are no devices.
 pub(crate) struct FuseDevices {
     export: RwLock<Option<Export>>,
-    /// Devices that answer every request with an error since their connection was lost.
-    dead_devices: Vec<String>,
 }
 
 impl FuseDevices {
@@ -51,9 +49,7 @@ impl FuseDevices {
             origin = ?export.origin(),
             "kernel block devices are offered"
         );
-        let dead = export.dead_devices().iter();
-        let dead_devices = dead.map(|dead| dead.device.display().to_string()).collect();
-        Ok(Self { export: RwLock::new(Some(export)), dead_devices })
+        Ok(Self { export: RwLock::new(Some(export)) })
     }
 
     /// Stops serving. While devices are there, the connection stays with the holder and their
@@ -70,9 +66,10 @@ impl FuseDevices {
         }
     }
 
-    /// Sees to it that devices would survive this process.
-    pub(crate) fn check_holder(&self) {
+    /// Sees to it that devices would survive this process, and that dead ones go.
+    pub(crate) fn look_after_devices(&self) {
         let Some(export) = &*self.export() else { return };
+        export.remove_dead_devices();
         if let Err(error) = export.refresh_holder() {
             let error = chain(error);
             tracing::error!(error, "without a holder, devices do not survive this process");
@@ -131,8 +128,10 @@ impl KernelDevices for FuseDevices {
         attachments.iter().map(device).collect()
     }
 
-    fn dead_devices(&self) -> &[String] {
-        &self.dead_devices
+    fn dead_devices(&self) -> Vec<String> {
+        let export = self.export();
+        let dead = export.iter().flat_map(Export::dead_devices);
+        dead.map(|it| it.device.display().to_string()).collect()
     }
 
     fn traffic(&self) -> Traffic {

@@ -145,8 +145,8 @@ impl KernelDevices for UblkDevices {
         }
     }
 
-    fn dead_devices(&self) -> &[String] {
-        &[]
+    fn dead_devices(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn traffic(&self) -> Traffic {

@@ -88,6 +88,10 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
             found.join(" ")
         }),
         ["dead"] => Ok(export.dead_devices().len().to_string()),
+        ["remove-dead"] => {
+            export.remove_dead_devices();
+            Ok(String::new())
+        }
         ["serving"] => Ok(export.is_serving().to_string()),
         ["origin"] => Ok(format!("{:?}", export.origin())),
         ["refresh"] => export.refresh_holder().map(|()| String::new()),

@@ -253,8 +253,8 @@ impl KernelDevices for PretendedDevices {
         bound.iter().map(|(&id, device)| (id, device.clone())).collect()
     }
 
-    fn dead_devices(&self) -> &[String] {
-        &[]
+    fn dead_devices(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn traffic(&self) -> fuse::Traffic {
