@@ -79,6 +79,7 @@ fn schemas() -> ComponentsBuilder {
         with::<event::EventLevel>,
         with::<pool::Pool>,
         with::<pool::PoolPatch>,
+        with::<pool::FillState>,
         with::<pool::Forecast>,
         with::<pool::Growth>,
         with::<durability::DurabilityStatus>,

@@ -42,7 +42,7 @@ pub use endpoints::{
 pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol};
 pub use image::{Image, ImageRestore, ImageSave, ImageVolume};
-pub use pool::{Forecast, Growth, Pool, PoolPatch};
+pub use pool::{FillState, Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};

@@ -24,9 +24,24 @@ pub struct Pool {
     /// The highest threshold that is passed.
     #[schema(required)]
     pub passed_percent: Option<u64>,
-    /// Null while the pool does not fill.
+    /// Whether the pool fills, as far as that is known.
+    #[serde(default)]
+    pub fill_state: FillState,
+    /// Null unless the pool fills.
     #[schema(required)]
     pub forecast: Option<Forecast>,
+}
+
+/// Whether a pool fills.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FillState {
+    /// It was watched for too short a time, or was emptied just now.
+    #[default]
+    Unknown,
+    /// It did not grow lately, or so slowly that it would not be full within a year.
+    Steady,
+    Filling,
 }
 
 /// When the pool will be full if it goes on filling as it did lately.

@@ -4,13 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use api::{Forecast, Growth};
+use api::{FillState, Forecast, Growth};
 
 /// How much of the past counts.
 const WINDOW: Duration = Duration::from_secs(600);
 
 /// Less than this says nothing about the time to come.
 const WINDOW_MIN: Duration = Duration::from_secs(30);
+
+/// A pool that grew long ago and not lately does not fill any more: this much is lately.
+const LATELY: Duration = Duration::from_secs(120);
+
+/// Lately it must have grown by this share, at least, of what its rate over the window makes
+/// expect: idle pools grow by a little, too.
+const SHARE_LATELY_MIN: u128 = 10;
 
 /// A pool that fills more slowly than this is not said to fill: it would take a year or more.
 const TIME_TO_FULL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -45,25 +52,39 @@ impl Filling {
         samples.push_back(sample);
     }
 
-    /// What is to come for a pool that may hold `limit_bytes`; `None` while it does not fill, or
-    /// too little is known. `name_of` finds the name of a volume that is still there.
+    /// Whether a pool that may hold `limit_bytes` fills, and when it will be full. `name_of` finds
+    /// the name of a volume that is still there.
     pub(crate) fn forecast(
         &self,
         limit_bytes: u64,
         name_of: impl Fn(u64) -> Option<String>,
-    ) -> Option<Forecast> {
+    ) -> (FillState, Option<Forecast>) {
         let samples = self.samples.lock().expect(NO_PANIC);
-        let (first, last) = (samples.front()?, samples.back()?);
+        // What was deleted since counts no more: it fills from its lowest point on.
+        let lowest = samples.iter().rev().min_by_key(|sample| sample.used_bytes);
+        let (Some(first), Some(last)) = (lowest, samples.back()) else {
+            return (FillState::Unknown, None);
+        };
         let window = last.at.saturating_duration_since(first.at);
-        if window < WINDOW_MIN {
-            return None;
+        let known = samples.front().map_or(window, |oldest| last.at - oldest.at);
+        let grown = last.used_bytes - first.used_bytes;
+        if known < WINDOW_MIN || (grown > 0 && window < WINDOW_MIN) {
+            return (FillState::Unknown, None);
         }
-        let grown = last.used_bytes.checked_sub(first.used_bytes).filter(|&grown| grown > 0)?;
-        let free = limit_bytes.saturating_sub(last.used_bytes);
         let window_ms = window.as_millis();
+        let is_recent = |sample: &&Sample| last.at.saturating_duration_since(sample.at) <= LATELY;
+        let recent = samples.iter().find(is_recent).unwrap_or(last);
+        let lately_ms = last.at.saturating_duration_since(recent.at).as_millis();
+        let grown_lately = u128::from(last.used_bytes.saturating_sub(recent.used_bytes));
+        let expected_lately = u128::from(grown) * lately_ms / window_ms.max(1);
+        let has_stopped = window > LATELY && grown_lately * SHARE_LATELY_MIN < expected_lately;
+        if grown == 0 || has_stopped {
+            return (FillState::Steady, None);
+        }
+        let free = limit_bytes.saturating_sub(last.used_bytes);
         let full_in_ms = u128::from(free) * window_ms / u128::from(grown);
         if full_in_ms > TIME_TO_FULL_MAX.as_millis() {
-            return None;
+            return (FillState::Steady, None);
         }
         let rate = |bytes: u64| {
             u64::try_from(u128::from(bytes) * 1000 / window_ms.max(1)).unwrap_or(u64::MAX)
@@ -71,12 +92,13 @@ impl Filling {
         let volumes = fastest(first, last).into_iter().filter_map(|(id, bytes)| {
             Some(Growth { volume: name_of(id)?, bytes_per_second: rate(bytes) })
         });
-        Some(Forecast {
+        let forecast = Forecast {
             full_in_seconds: u64::try_from(full_in_ms / 1000).unwrap_or(u64::MAX),
             bytes_per_second: rate(grown),
             window_seconds: window.as_secs(),
             volumes: volumes.take(VOLUME_COUNT_MAX).collect(),
-        })
+        };
+        (FillState::Filling, Some(forecast))
     }
 }
 
@@ -103,7 +125,7 @@ mod tests {
     type Moment<'a> = (u64, u64, &'a [(u64, u64)]);
 
     /// Observes the pool at each of the moments, and forecasts for a pool of 1000 bytes.
-    fn forecast(course: &[Moment<'_>]) -> Option<Forecast> {
+    fn look_ahead(course: &[Moment<'_>]) -> (FillState, Option<Forecast>) {
         let begin = Instant::now();
         let filling = Filling::default();
         for &(second, used_bytes, written) in course {
@@ -111,6 +133,20 @@ mod tests {
             filling.observe(Sample { at, used_bytes, written_bytes: written.to_vec() });
         }
         filling.forecast(1000, |id| (id != 9).then(|| format!("v{id}")))
+    }
+
+    fn forecast(course: &[Moment<'_>]) -> Option<Forecast> {
+        look_ahead(course).1
+    }
+
+    /// A pool that is observed each ten seconds: its course is what it uses at each of them.
+    #[track_caller]
+    fn check_state(course: impl IntoIterator<Item = u64>, expected: FillState) {
+        let moments: Vec<_> =
+            (0..).step_by(10).zip(course).map(|(second, used)| (second, used, &[][..])).collect();
+        let (state, forecast) = look_ahead(&moments);
+        assert_eq!(state, expected, "{moments:?}");
+        assert_eq!(forecast.is_some(), state == FillState::Filling);
     }
 
     #[test]
@@ -123,10 +159,36 @@ mod tests {
 
     #[test]
     fn a_pool_that_does_not_fill_has_no_forecast() {
-        assert_eq!(forecast(&[]), None);
-        assert_eq!(forecast(&[(0, 100, &[]), (100, 100, &[])]), None);
-        assert_eq!(forecast(&[(0, 500, &[]), (100, 100, &[])]), None);
-        assert_eq!(forecast(&[(0, 100, &[]), (10, 500, &[])]), None, "too little is known");
+        check_state([100; 2], FillState::Unknown);
+        check_state([100; 20], FillState::Steady);
+        check_state([500, 500, 500, 400, 300, 100], FillState::Steady);
+        assert_eq!(look_ahead(&[]), (FillState::Unknown, None));
+        let (state, _) = look_ahead(&[(0, 100, &[]), (10, 500, &[])]);
+        assert_eq!(state, FillState::Unknown, "too little is known");
+    }
+
+    #[test]
+    fn a_pool_that_was_filled_and_is_idle_since_does_not_fill() {
+        let burst = [100, 200, 300, 400];
+        check_state(burst, FillState::Filling);
+        check_state(burst.into_iter().chain([400; 13]), FillState::Steady);
+        let drifting = (0..20).map(|step| 400 + step / 10);
+        check_state(burst.into_iter().chain(drifting), FillState::Steady);
+    }
+
+    #[test]
+    fn a_pool_that_fills_again_after_much_was_deleted_fills() {
+        let refilled = [900, 900, 900, 900, 100, 120, 140, 160, 180];
+        check_state(refilled, FillState::Filling);
+        let found = forecast(&[(0, 900, &[]), (60, 100, &[]), (100, 180, &[])]);
+        assert_eq!(found.expect("it fills").bytes_per_second, 2);
+        check_state([900, 900, 900, 900, 100, 120], FillState::Unknown);
+    }
+
+    #[test]
+    fn a_pool_that_fills_in_bursts_fills() {
+        let bursts = (0..60).map(|step| 100 + step / 6 * 10);
+        check_state(bursts, FillState::Filling);
     }
 
     #[test]

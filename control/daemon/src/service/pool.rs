@@ -16,6 +16,7 @@ impl Service {
     pub(crate) fn show_pool(&self) -> Pool {
         let usage = self.engine.usage();
         let name_of = |id| self.catalog.by_id(id).map(|volume| volume.name());
+        let (fill_state, forecast) = self.filling.forecast(usage.size_bytes, name_of);
         Pool {
             max_memory_bytes: self.engine.size_bytes(),
             capacity_bytes: self.engine.capacity_bytes(),
@@ -25,7 +26,8 @@ impl Service {
             daemon_bytes: upkeep::private_bytes().unwrap_or(0),
             thresholds_percent: self.watch.thresholds_percent().to_vec(),
             passed_percent: self.watch.passed_percent(),
-            forecast: self.filling.forecast(usage.size_bytes, name_of),
+            fill_state,
+            forecast,
         }
     }
 
