@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(
             json,
             serde_json::json!({
-                "name": "a", "size": 1 << 30, "sector_bytes": 4096,
+                "name": "a", "size": 1 << 30, "sector_bytes": 512,
                 "reduction": "full", "durability": "ram", "capacity": "thin",
             })
         );

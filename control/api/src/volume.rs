@@ -43,12 +43,13 @@ pub enum Capacity {
     Guaranteed,
 }
 
-/// The logical sector that a volume shows: 512 or 4096 bytes.
+/// The logical sector that a volume shows: 512 or 4096 bytes. Physical sectors have 4096 bytes
+/// either way, where the kind of export can say so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub enum SectorBytes {
-    Bytes512,
     #[default]
+    Bytes512,
     Bytes4096,
 }
 
@@ -78,7 +79,7 @@ impl PartialSchema for SectorBytes {
         ObjectBuilder::new()
             .schema_type(Type::Integer)
             .enum_values(Some([512, 4096]))
-            .description(Some("The logical sector that a volume shows"))
+            .description(Some("The logical sector that a volume shows; 512 unless it is asked for"))
             .into()
     }
 }

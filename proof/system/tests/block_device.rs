@@ -107,6 +107,42 @@ fn a_device_has_the_sectors_and_the_size_of_its_volume() -> Result<()> {
     daemon.finish()
 }
 
+/// The default: what was made for 512-byte sectors fits, and is where it was.
+#[test]
+fn disk_images_and_small_file_systems_of_512_byte_sectors_fit() -> Result<()> {
+    let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
+    daemon.memlane("volume create v --size 64MiB")?;
+    let device = attach(&daemon, "v")?;
+    let found = Tool::new("blockdev --getss").arg(&device).check()?;
+    ensure!(found.trim() == "512", "it has sectors of {found}");
+    Tool::new("mkfs.ext4 -q -b 1024").arg(&device).check()?;
+    let mounted = Mounted::new(&device, &daemon.folder().join("mnt"), "noatime")?;
+    write_noise(&mounted.folder().join("noise"), 4 * MIB)?;
+    mounted.unmount()?;
+    Tool::new("e2fsck -fn").arg(&device).check()?;
+    let table = daemon.folder().join("table");
+    std::fs::write(&table, partition_table())?;
+    Tool::new("dd bs=512 count=1 conv=notrunc status=none oflag=direct")
+        .arg(format!("if={}", table.display()))
+        .arg(format!("of={}", device.display()))
+        .check()?;
+    let show = "partx --show --noheadings --output START,SECTORS";
+    let found = Tool::new(show).arg(&device).check()?;
+    let numbers: Vec<_> = found.split_whitespace().collect();
+    ensure!(numbers == ["63", "1000"], "the partition is at {found}");
+    daemon.finish()
+}
+
+/// As BIOSes know it: one partition of 1000 sectors behind the first 63.
+fn partition_table() -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[450] = 0x83;
+    sector[454..458].copy_from_slice(&63_u32.to_le_bytes());
+    sector[458..462].copy_from_slice(&1000_u32.to_le_bytes());
+    sector[510..].copy_from_slice(&[0x55, 0xAA]);
+    sector
+}
+
 #[test]
 fn a_volume_is_attached_and_exported_at_once_only_if_it_is_to_be_shared() -> Result<()> {
     let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
