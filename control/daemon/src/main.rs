@@ -13,6 +13,7 @@
 mod attachments;
 mod config;
 mod durable;
+mod error_text;
 mod events;
 mod export_list;
 mod exports;
@@ -46,12 +47,12 @@ fn main() -> ExitCode {
     }))
 }
 
-/// Reports a failure with everything that led to it, also where nothing reads the log.
+/// Reports a failure, its cause first, also where nothing reads the log.
 fn finish(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memlaned: {error:#}");
+            eprintln!("memlaned: {}", error_text::cause_first(&error));
             ExitCode::FAILURE
         }
     }

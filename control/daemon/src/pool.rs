@@ -16,6 +16,9 @@ use crate::run_dir::make_dir;
 /// The unit of a region's size.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
+/// More lanes than this for each core gain nothing.
+const LANES_A_CORE_MAX: usize = 4;
+
 /// How the kernel names tmpfs in the answer of `statfs`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
@@ -29,6 +32,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     let options = EngineOptions { lane_count: config.lane_count, fresh_secret };
     let engine = Engine::open(region, options)
         .with_context(|| format!("cannot open the pool in {}", spec.path.display()))?;
+    tell_of_what_is_ignored(config, &engine);
     tracing::info!(
         path = %spec.path.display(),
         size = %ByteSize(engine.size_bytes()),
@@ -39,6 +43,38 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
         "pool opened"
     );
     Ok(engine)
+}
+
+/// Settings that are for new pools, and those that make writers slow, are not taken in silence.
+fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
+    let has = ByteSize(engine.size_bytes());
+    if let Some(asked) = config.pool.size.filter(|&asked| asked != has) {
+        tracing::warn!(
+            %asked,
+            %has,
+            "pool-size is for a new pool, and this one keeps the size that it has; change it with \
+             memlane pool set max-memory={asked}"
+        );
+    }
+    let can_have = ByteSize(engine.capacity_bytes());
+    if let Some(asked) = config.pool.size_max.filter(|&asked| asked != can_have) {
+        tracing::warn!(
+            %asked,
+            %can_have,
+            "pool-size-max is for a new pool, and this one keeps what it was made with"
+        );
+    }
+    let core_count = std::thread::available_parallelism().map_or(1, usize::from);
+    let lane_count = config.lane_count;
+    if lane_count < core_count {
+        tracing::warn!(lane_count, core_count, "with fewer lanes than cores writers wait");
+    } else if lane_count > core_count * LANES_A_CORE_MAX {
+        tracing::warn!(
+            lane_count,
+            core_count,
+            "so many lanes keep memory back from writers and bring no more speed"
+        );
+    }
 }
 
 /// Makes sure that there is a file system in memory for the pool, and decides on its size.

@@ -14,6 +14,7 @@ use volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::Durable;
+use crate::error_text;
 use crate::tasks::{Progress, TaskEnd, Tasks};
 
 /// How often it looks whether there is something to do: with a journal, and without.
@@ -255,7 +256,7 @@ pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
         _ if is_short => ProblemKind::NoSpace,
         _ => ProblemKind::HostFailed,
     };
-    TaskEnd::Failed(Problem::new(kind, format!("{error:#}")))
+    TaskEnd::Failed(Problem::new(kind, error_text::in_one_line(&error)))
 }
 
 fn is_over(tried: Option<Instant>) -> bool {

@@ -8,6 +8,7 @@ use image::{BlockRun, DamagedChunk, ListedImage, OpenImage, Watch, list_images};
 use volume::{Durability, Volume};
 
 use crate::durable::state::{Durable, Newest, random_id};
+use crate::error_text;
 use crate::events::unix_seconds;
 
 /// An image that was saved.
@@ -69,7 +70,7 @@ impl Durable {
     }
 
     fn tell_failure(&self, error: anyhow::Error) -> anyhow::Error {
-        let cause = format!("{error:#}");
+        let cause = error_text::in_one_line(&error);
         let message = format!("an image could not be saved: {cause}");
         self.events.error("image_failed", None, message);
         self.known().failure = Some(cause);

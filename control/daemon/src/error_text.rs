@@ -1,0 +1,75 @@
+//! Errors with all that led to them, as text for people: nothing is said twice.
+
+use std::io;
+
+use anyhow::Error;
+
+/// The whole chain in one line, from what was attempted to why it failed. A layer that only
+/// repeats what the one below it attempted is left out.
+pub(crate) fn in_one_line(error: &Error) -> String {
+    links(error).join(": ")
+}
+
+/// The cause in the first line, and below it what failed for its sake: what somebody reads whose
+/// daemon does not start.
+pub(crate) fn cause_first(error: &Error) -> String {
+    let mut links = links(error);
+    let cause = links.pop().unwrap_or_default();
+    // What the system says means little without what it was asked for.
+    let is_of_system = error.root_cause().is::<io::Error>();
+    let cause = match links.pop_if(|_| is_of_system) {
+        Some(asked) => format!("{asked}: {cause}"),
+        None => cause,
+    };
+    let outer = links.iter().rev().map(|link| format!("\n  so: {link}"));
+    [cause].into_iter().chain(outer).collect()
+}
+
+fn links(error: &Error) -> Vec<String> {
+    let mut links: Vec<String> = Vec::new();
+    for link in error.chain().map(ToString::to_string) {
+        if links.last().is_some_and(|above| attempt_of(above) == attempt_of(&link)) {
+            links.pop();
+        }
+        links.push(link);
+    }
+    links
+}
+
+/// What was attempted: messages begin with it, up to a colon.
+fn attempt_of(link: &str) -> &str {
+    link.split(": ").next().unwrap_or(link)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn what_two_layers_attempted_is_said_once() {
+        let error = anyhow!("cannot delete image 2: it does not exist")
+            .context("cannot delete image 2: the store of images failed");
+        assert_eq!(in_one_line(&error), "cannot delete image 2: it does not exist");
+        let error = anyhow!("no such file").context("cannot read a").context("cannot start");
+        assert_eq!(in_one_line(&error), "cannot start: cannot read a: no such file");
+    }
+
+    #[test]
+    fn the_cause_comes_first() {
+        let error = anyhow!("cannot open the region /r: another process has it open")
+            .context("cannot open the pool in /r");
+        let text = "cannot open the region /r: another process has it open\n  \
+                    so: cannot open the pool in /r";
+        assert_eq!(cause_first(&error), text);
+        assert_eq!(cause_first(&anyhow!("a")), "a");
+    }
+
+    #[test]
+    fn what_the_system_says_stands_with_what_it_was_asked_for() {
+        let system = io::Error::other("no room");
+        let error = Error::from(system).context("cannot write /a").context("cannot serve");
+        assert_eq!(cause_first(&error), "cannot write /a: no room\n  so: cannot serve");
+    }
+}
