@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use site::{SIZE_MIB, Site, VOLUME, program};
-use system::{Ability, Background, Mounted, Tool, seed, wait_for};
+use system::{Ability, Background, Mounted, Tool, missing, seed, wait_for};
 
 const KILLS: usize = 20;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -258,7 +258,14 @@ fn exit_codes_signals_and_refusals_are_clear() -> Result<()> {
     ensure!(site.shell("kill -TERM $$")?.exit_code.is_none());
     let run = |words: &str| site.daemon.try_memlane(&format!("run {words}"));
     ensure!(run("--volume nosuch -- true")?.exit_code == Some(3));
-    ensure!(run("-- /nosuch/program")?.exit_code == Some(1));
+    ensure!(run("-- /nosuch/program")?.exit_code == Some(127));
+    ensure!(run("-- nosuchprogram")?.exit_code == Some(127));
+    ensure!(run("-- /etc/passwd")?.exit_code == Some(126));
+    // Debian's is linked statically.
+    if missing(&[Ability::Program("busybox")]).is_none() {
+        let said = run("-- busybox true")?.stderr;
+        ensure!(said.contains("static program"), "it says {said:?}");
+    }
     ensure!(run("--volume v")?.exit_code == Some(2));
     let said = run("--volume v -- true")?.stderr;
     ensure!(said.contains(&*site.device.to_string_lossy()), "it says {said:?}");

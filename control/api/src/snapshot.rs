@@ -43,6 +43,9 @@ pub struct Snapshot {
     pub sector_bytes: SectorBytes,
     /// Readable bytes that were written before it was taken.
     pub written_bytes: u64,
+    /// RAM that the snapshot answers for: its map, and its share of each page.
+    #[serde(default)]
+    pub ram_bytes: u64,
     /// The kernel block device that the snapshot is attached as.
     #[schema(required)]
     pub device: Option<String>,

@@ -58,6 +58,9 @@ pub struct PoolStatus {
     pub table_bytes: u64,
     /// Free slots in slabs that are in use.
     pub slack_bytes: u64,
+    /// The sizes of all volumes together: what they would take if they were full, not reduced.
+    #[serde(default)]
+    pub provisioned_bytes: u64,
     /// Readable bytes that were written and not discarded, over all volumes.
     pub written_bytes: u64,
     /// Of `written_bytes`: those that a fill pattern describes, without a page.

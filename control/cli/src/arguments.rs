@@ -13,6 +13,7 @@ use clap_complete::Shell;
 use serde::de::DeserializeOwned;
 
 use crate::output::Form;
+use crate::table::View;
 
 /// Volumes in RAM: deduplicated, compressed, and still there when their daemon is killed.
 #[derive(Debug, Parser)]
@@ -76,6 +77,9 @@ pub(crate) enum Command {
         /// Only events with a higher id
         #[arg(long, value_name = "ID", default_value_t = 0)]
         after: u64,
+
+        #[command(flatten)]
+        view: View,
     },
 
     /// Make a volume a block device of this host, now and after restarts; prints its path
@@ -107,7 +111,15 @@ pub(crate) enum Command {
     Run(Run),
 
     /// Show the daemon, its pool and its exports
-    Status,
+    Status {
+        /// Show it again and again, every so many seconds, until Ctrl-C
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        watch: Option<u64>,
+    },
+
+    /// Look at what this host offers the daemon, and what is missing; takes no daemon
+    Doctor,
 
     /// Measure this machine and the engine on it
     #[command(disable_help_flag = true)]
@@ -122,6 +134,12 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+
+    /// Write a manual page for each command
+    Man {
+        /// The folder, such as /usr/local/share/man/man1
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,7 +148,8 @@ pub(crate) enum VolumeCommand {
     Create(Create),
 
     /// List all volumes
-    List,
+    #[command(visible_alias = "ls")]
+    List(View),
 
     /// Show one volume
     Show {
@@ -144,7 +163,7 @@ pub(crate) enum VolumeCommand {
         name: String,
 
         /// The new size, as 20GiB
-        #[arg(long)]
+        #[arg(long, value_parser = size)]
         size: ByteSize,
 
         /// Drop data behind the new end
@@ -173,6 +192,7 @@ pub(crate) enum VolumeCommand {
     },
 
     /// Delete a volume that nobody uses
+    #[command(visible_alias = "rm")]
     Delete {
         /// The volume
         name: String,
@@ -196,7 +216,8 @@ pub(crate) enum ExportCommand {
     },
 
     /// List all exports
-    List,
+    #[command(visible_alias = "ls")]
+    List(View),
 
     /// Show the socket of an export and how machines use it
     Show {
@@ -205,6 +226,7 @@ pub(crate) enum ExportCommand {
     },
 
     /// Take the disk away that no machine uses any more
+    #[command(visible_alias = "rm")]
     Delete {
         /// The volume
         name: String,
@@ -215,15 +237,19 @@ pub(crate) enum ExportCommand {
 pub(crate) enum SnapshotCommand {
     /// Keep one volume, or several at the same instant
     Create {
-        /// The volumes, and last the name of their snapshots
-        #[arg(required = true, num_args = 2.., value_names = ["VOLUME", "SNAPSHOT"])]
+        /// The snapshots; several have one name, as in db@monday wal@monday
+        #[arg(required = true, value_name = "VOLUME@SNAPSHOT")]
         names: Vec<String>,
     },
 
     /// List snapshots
+    #[command(visible_alias = "ls")]
     List {
         /// Only those of this volume
         volume: Option<String>,
+
+        #[command(flatten)]
+        view: View,
     },
 
     /// Give a snapshot another name
@@ -237,6 +263,7 @@ pub(crate) enum SnapshotCommand {
     },
 
     /// Delete a snapshot that nobody uses
+    #[command(visible_alias = "rm")]
     Delete {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAPSHOT")]
@@ -245,11 +272,13 @@ pub(crate) enum SnapshotCommand {
 
     /// Let a volume that nobody uses be as it was
     Restore {
-        /// The volume
-        volume: String,
+        /// The snapshot
+        #[arg(value_name = "VOLUME@SNAPSHOT")]
+        name: String,
 
-        /// The name of the snapshot, without the volume's
-        snapshot: String,
+        /// The name of the snapshot, where only the volume was named before
+        #[arg(hide = true)]
+        snapshot: Option<String>,
     },
 
     /// List the ranges of bytes that differ
@@ -300,9 +329,11 @@ pub(crate) enum ImageCommand {
     },
 
     /// List all images in the store
-    List,
+    #[command(visible_alias = "ls")]
+    List(View),
 
     /// Delete an image, and what no other image needs of it
+    #[command(visible_alias = "rm")]
     Delete {
         /// The number of the image
         #[arg(value_name = "NUMBER")]
@@ -331,7 +362,8 @@ pub(crate) enum ImageCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// List tasks that run, and the last that are over
-    List,
+    #[command(visible_alias = "ls")]
+    List(View),
 
     /// Wait until a task is over, and say what it came to
     Wait {
@@ -392,11 +424,11 @@ pub(crate) struct Create {
     pub(crate) name: String,
 
     /// The size, as 10GiB; memory is taken as it is written
-    #[arg(long)]
+    #[arg(long, value_parser = size)]
     pub(crate) size: ByteSize,
 
-    /// Bytes in a logical sector
-    #[arg(long, default_value = "4096", value_parser = words(&["512", "4096"]).map(sector))]
+    /// Bytes in a logical sector; physical ones have 4096
+    #[arg(long, default_value = "512", value_parser = words(&["512", "4096"]).map(sector))]
     pub(crate) sector: SectorBytes,
 
     /// How contents are made smaller
@@ -428,6 +460,17 @@ fn word<T: DeserializeOwned>(text: String) -> T {
 
 fn parse_word<T: DeserializeOwned>(text: String) -> Result<T, serde_json::Error> {
     serde_json::from_value(serde_json::Value::String(text))
+}
+
+/// Nothing here is as small as a block: a bare number like that has lost its unit.
+fn size(text: &str) -> Result<ByteSize, String> {
+    const BLOCK_BYTES: u64 = 4096;
+    let size: ByteSize = text.parse().map_err(|error: SizeError| error.to_string())?;
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_bare && (1..BLOCK_BYTES).contains(&size.0) {
+        return Err(format!("{text} means {text} bytes; did you mean {text}GiB?"));
+    }
+    Ok(size)
 }
 
 fn sector(text: String) -> SectorBytes {
@@ -491,9 +534,7 @@ impl PoolSetting {
 fn pool_setting(text: &str) -> Result<PoolSetting, String> {
     let (key, value) = text.split_once('=').ok_or("write key=value")?;
     match key {
-        "max-memory" => {
-            value.parse().map(PoolSetting::MaxMemory).map_err(|error: SizeError| error.to_string())
-        }
+        "max-memory" => size(value).map(PoolSetting::MaxMemory),
         _ => Err(format!("{key:?} is no setting; there is max-memory")),
     }
 }
@@ -541,8 +582,11 @@ mod tests {
             "memlane volume set a colour=red",
             "memlane attach a --as scsi",
             "memlane --socket a --url http://b status",
-            "memlane snapshot create db",
-            "memlane snapshot restore db",
+            "memlane volume create a --size 10",
+            "memlane pool set max-memory=4",
+            "memlane snapshot create",
+            "memlane snapshot restore",
+            "memlane status --watch 0",
             "memlane image delete",
             "memlane pool set max-memory=1GB",
             "memlane pool set colour=red",
@@ -560,12 +604,19 @@ mod tests {
     }
 
     #[test]
-    fn several_volumes_may_be_named_before_a_snapshot() {
-        let arguments = parse("memlane snapshot create db wal now").expect("good arguments");
-        let Command::Snapshot(SnapshotCommand::Create { names }) = arguments.command else {
-            panic!("another command")
-        };
-        assert_eq!(names, ["db", "wal", "now"]);
+    fn lists_and_deletions_have_their_short_names() {
+        for kind in ["volume", "snapshot", "image", "export"] {
+            parse(&format!("memlane {kind} ls --sort -size -o name,size")).expect(kind);
+            parse(&format!("memlane {kind} rm 1")).expect(kind);
+        }
+        parse("memlane task ls").expect("good arguments");
+    }
+
+    #[test]
+    fn a_size_that_has_lost_its_unit_is_asked_about() {
+        let error = parse("memlane volume create a --size 10").expect_err("it is no size");
+        let message = error.to_string();
+        assert!(message.contains("10 means 10 bytes; did you mean 10GiB?"), "{message}");
     }
 
     #[test]

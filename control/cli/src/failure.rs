@@ -8,32 +8,56 @@ pub(crate) const EXIT_NOT_FOUND: u8 = 3;
 pub(crate) const EXIT_NO_SPACE: u8 = 4;
 pub(crate) const EXIT_UNREACHABLE: u8 = 5;
 
+/// As shells have it for programs that cannot be run, that are not there, and that Ctrl-C ended.
+pub(crate) const EXIT_NOT_EXECUTABLE: u8 = 126;
+pub(crate) const EXIT_NO_PROGRAM: u8 = 127;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+
 /// A failed command.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// A stable word: a kind of problem, or `usage`, `unreachable`, `failed`.
+    /// A stable word: a kind of problem, or `usage`, `unreachable`, `interrupted`, `failed`.
     pub(crate) kind: &'static str,
     pub(crate) message: String,
+    /// The field of the request that is to blame, for programs.
+    pub(crate) field: Option<String>,
     pub(crate) exit_code: u8,
 }
 
 impl Failure {
+    fn new(kind: &'static str, message: impl Into<String>, exit_code: u8) -> Self {
+        Self { kind, message: message.into(), field: None, exit_code }
+    }
+
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { kind: "usage", message: message.into(), exit_code: EXIT_USAGE }
+        Self::new("usage", message, EXIT_USAGE)
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        Self { kind: "unreachable", message: message.into(), exit_code: EXIT_UNREACHABLE }
+        Self::new("unreachable", message, EXIT_UNREACHABLE)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        let kind = ProblemKind::NotFound.name();
-        Self { kind, message: message.into(), exit_code: EXIT_NOT_FOUND }
+        Self::new(ProblemKind::NotFound.name(), message, EXIT_NOT_FOUND)
+    }
+
+    /// The program of `memlane run` is not there.
+    pub(crate) fn no_program(message: impl Into<String>) -> Self {
+        Self::new(ProblemKind::NotFound.name(), message, EXIT_NO_PROGRAM)
+    }
+
+    /// The program of `memlane run` is there and cannot be run.
+    pub(crate) fn not_executable(message: impl Into<String>) -> Self {
+        Self::new("failed", message, EXIT_NOT_EXECUTABLE)
+    }
+
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self::new("interrupted", message, EXIT_INTERRUPTED)
     }
 
     /// Nothing that scripts could tell apart.
     pub(crate) fn other(message: impl Into<String>) -> Self {
-        Self { kind: "failed", message: message.into(), exit_code: EXIT_FAILED }
+        Self::new("failed", message, EXIT_FAILED)
     }
 }
 
@@ -45,7 +69,8 @@ impl From<Problem> for Failure {
             ProblemKind::ShuttingDown => EXIT_UNREACHABLE,
             _ => EXIT_FAILED,
         };
-        Self { kind: problem.kind.name(), message: problem.to_string(), exit_code }
+        // People named no field: they know the options of the command line.
+        Self { field: problem.field, ..Self::new(problem.kind.name(), problem.detail, exit_code) }
     }
 }
 
@@ -64,8 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn the_message_names_the_field() {
+    fn the_field_is_told_apart_from_the_message() {
         let problem = Problem::new(ProblemKind::InvalidField, "too large").in_field("size");
-        assert_eq!(Failure::from(problem).message, "size: too large");
+        let failure = Failure::from(problem);
+        assert_eq!((&failure.message[..], failure.field.as_deref()), ("too large", Some("size")));
     }
 }

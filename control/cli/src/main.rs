@@ -12,6 +12,8 @@
 //! | 3 | there is nothing of that name |
 //! | 4 | there is no room left in the pool, or in the store of images |
 //! | 5 | the daemon cannot be reached |
+//! | 126, 127 | `memlane run`: the program cannot be run, or is not there |
+//! | 130 | Ctrl-C, while a task was watched; the task goes on |
 //!
 //! This program knows the interface only through the `api` crate and holds no state.
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! All that is printed.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(crate) struct Report {
 pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
     let printed = match form {
         Form::Text if report.text.is_empty() => Ok(()),
-        Form::Text => print_line(&report.text),
+        Form::Text => print_line(&coloured(&report.text, io::stdout().is_terminal())),
         Form::Json => print_line(&format!("{:#}", report.json)),
     };
     match printed {
@@ -43,9 +43,15 @@ pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
 /// Prints why a command failed, and returns the exit code.
 pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     match form {
-        Form::Text => eprintln!("memlane: {}", failure.message),
+        Form::Text => {
+            let name = painted("memlane:", RED, wants_colour(io::stderr().is_terminal()));
+            eprintln!("{name} {}", failure.message);
+        }
         Form::Json => {
-            let error = json!({"error": {"kind": failure.kind, "message": failure.message}});
+            let mut error = json!({"error": {"kind": failure.kind, "message": failure.message}});
+            if let Some(field) = &failure.field {
+                error["error"]["field"] = json!(field);
+            }
             // The exit code says that something failed, whether this can be printed or not.
             let _ = print_line(&format!("{error:#}"));
         }
@@ -53,8 +59,55 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     ExitCode::from(failure.exit_code)
 }
 
+/// Prints a report in the place of the one before it, where that can be. Returns whether somebody
+/// still reads.
+pub(crate) fn refresh(report: &Report, form: Form) -> bool {
+    if form == Form::Text && io::stdout().is_terminal() {
+        // From the upper left corner on, on an empty screen.
+        if print_line("\x1b[H\x1b[2J").is_err() {
+            return false;
+        }
+    }
+    let text = match form {
+        Form::Text => coloured(&report.text, io::stdout().is_terminal()),
+        Form::Json => report.json.to_string(),
+    };
+    print_line(&text).is_ok()
+}
+
+const RED: &str = "31";
+const YELLOW: &str = "33";
+
+/// Lines that somebody should see, in colour where colours are wanted.
+fn coloured(text: &str, is_terminal: bool) -> String {
+    let is_wanted = wants_colour(is_terminal);
+    let line = |line: &str| painted(line, YELLOW, is_wanted && line.starts_with("warning: "));
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the reader has a terminal and has not asked for no colours (<https://no-color.org>).
+fn wants_colour(is_terminal: bool) -> bool {
+    is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn painted(text: &str, colour: &str, is_wanted: bool) -> String {
+    if is_wanted { format!("\x1b[1;{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
 fn print_line(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_warnings_are_coloured_and_only_where_that_is_wanted() {
+        assert_eq!(painted("a", RED, false), "a");
+        assert_eq!(painted("a", RED, true), "\x1b[1;31ma\x1b[0m");
+        assert_eq!(coloured("up\nwarning: full", false), "up\nwarning: full");
+    }
 }

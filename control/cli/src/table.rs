@@ -1,7 +1,24 @@
-//! Tables of text: columns as wide as they need to be.
+//! Tables of text: columns as wide as they need to be, sorted and chosen as they are asked for.
+
+use api::ByteSize;
+use clap::Args;
+
+use crate::failure::Failure;
 
 /// Between two columns.
 const GAP: &str = "  ";
+
+/// Which lines come first, and which columns there are.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct View {
+    /// Sort by this column; with - before it the largest comes first
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
+    sort: Option<String>,
+
+    /// Show these columns only
+    #[arg(short = 'o', long = "columns", value_name = "COLUMN,…", value_delimiter = ',')]
+    columns: Vec<String>,
+}
 
 /// Which side a column's cells keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,40 +27,105 @@ pub(crate) enum Side {
     Right,
 }
 
-/// Lines of cells. The first line is the head.
+/// What a cell shows, and what it is sorted by: figures by their value.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    value: Option<f64>,
+}
+
+impl Cell {
+    pub(crate) fn size(bytes: u64) -> Self {
+        Self { text: ByteSize(bytes).rounded(), value: Some(bytes as f64) }
+    }
+
+    pub(crate) fn number(number: u64) -> Self {
+        Self { text: number.to_string(), value: Some(number as f64) }
+    }
+
+    pub(crate) fn figure(text: String, value: Option<f64>) -> Self {
+        Self { text, value: Some(value.unwrap_or(-1.0)) }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, value: None }
+    }
+}
+
+/// Lines of cells below a head.
 #[derive(Debug)]
 pub(crate) struct Table {
-    sides: Vec<Side>,
-    rows: Vec<Vec<String>>,
+    columns: Vec<(&'static str, Side)>,
+    rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[(&str, Side)]) -> Self {
-        let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let sides = columns.iter().map(|&(_, side)| side).collect();
-        Self { sides, rows: vec![head] }
+    pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a line, with a cell for each column.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.sides.len(), "a cell for each column");
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+        assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
         self.rows.push(cells);
     }
 
-    pub(crate) fn to_text(&self) -> String {
-        let width_of = |column: usize| {
-            self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+    /// The table as `view` wants it. A column that is not there is wrong usage.
+    pub(crate) fn viewed(mut self, view: &View) -> Result<String, Failure> {
+        if let Some(wanted) = &view.sort {
+            let (name, is_descending) = match wanted.strip_prefix('-') {
+                Some(name) => (name, true),
+                None => (wanted.as_str(), false),
+            };
+            let column = self.column_of(name)?;
+            let order = |a: &Cell, b: &Cell| match (a.value, b.value) {
+                (Some(a), Some(b)) => a.total_cmp(&b),
+                _ => a.text.cmp(&b.text),
+            };
+            self.rows.sort_by(|a, b| match is_descending {
+                true => order(&b[column], &a[column]),
+                false => order(&a[column], &b[column]),
+            });
+        }
+        let chosen: Vec<usize> = match &view.columns[..] {
+            [] => (0..self.columns.len()).collect(),
+            names => names.iter().map(|name| self.column_of(name)).collect::<Result<_, _>>()?,
         };
-        let widths: Vec<usize> = (0..self.sides.len()).map(width_of).collect();
-        let line = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).zip(&self.sides);
-            let padded = cells.map(|((cell, &width), side)| match side {
+        Ok(self.text_of(&chosen))
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        self.text_of(&(0..self.columns.len()).collect::<Vec<_>>())
+    }
+
+    fn column_of(&self, name: &str) -> Result<usize, Failure> {
+        let is_it = |(known, _): &(&str, Side)| known.eq_ignore_ascii_case(name);
+        self.columns.iter().position(is_it).ok_or_else(|| {
+            let known: Vec<_> = self.columns.iter().map(|(name, _)| name.to_lowercase()).collect();
+            Failure::usage(format!("{name:?} is no column; there are {}", known.join(", ")))
+        })
+    }
+
+    fn text_of(&self, chosen: &[usize]) -> String {
+        let head = chosen.iter().map(|&column| self.columns[column].0).collect();
+        let line = |row: &Vec<Cell>| chosen.iter().map(|&it| row[it].text.clone()).collect();
+        let rows: Vec<Vec<String>> = self.rows.iter().map(line).collect();
+        let rows = rows.iter().map(|row| row.iter().map(String::as_str).collect());
+        let lines: Vec<Vec<&str>> = [head].into_iter().chain(rows).collect();
+        let width_of =
+            |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..chosen.len()).map(width_of).collect();
+        let padded = |line: &Vec<&str>| {
+            let cells = line.iter().zip(&widths).zip(chosen);
+            let cells = cells.map(|((cell, &width), &column)| match self.columns[column].1 {
                 Side::Left => format!("{cell:<width$}"),
                 Side::Right => format!("{cell:>width$}"),
             });
-            padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
+            cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
         };
-        self.rows.iter().map(line).collect::<Vec<_>>().join("\n")
+        lines.iter().map(padded).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -51,11 +133,37 @@ impl Table {
 mod tests {
     use super::*;
 
+    fn table() -> Table {
+        let mut table = Table::new(&[("NAME", Side::Left), ("SIZE", Side::Right)]);
+        table.row(vec!["b".to_owned().into(), Cell::size(10 << 30)]);
+        table.row(vec!["longer".to_owned().into(), Cell::size(4 << 10)]);
+        table
+    }
+
+    #[track_caller]
+    fn check(sort: Option<&str>, columns: &[&str], expected: &str) {
+        let columns = columns.iter().map(|&name| name.to_owned()).collect();
+        let view = View { sort: sort.map(str::to_owned), columns };
+        assert_eq!(table().viewed(&view).expect("the columns are there"), expected);
+    }
+
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&[("NAME", Side::Left), ("SIZE", Side::Right)]);
-        table.row(vec!["a".to_owned(), "10 GiB".to_owned()]);
-        table.row(vec!["longer".to_owned(), "4 KiB".to_owned()]);
-        assert_eq!(table.to_text(), "NAME      SIZE\na       10 GiB\nlonger   4 KiB");
+        check(None, &[], "NAME        SIZE\nb       10.0 GiB\nlonger  4.00 KiB");
+    }
+
+    #[test]
+    fn figures_are_sorted_by_value_and_words_by_letter() {
+        check(Some("size"), &["name"], "NAME\nlonger\nb");
+        check(Some("-Size"), &["NAME"], "NAME\nb\nlonger");
+        check(Some("-name"), &["size", "name"], "    SIZE  NAME\n4.00 KiB  longer\n10.0 GiB  b");
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_is_wrong_usage() {
+        let view = View { sort: Some("colour".to_owned()), columns: Vec::new() };
+        let failure = table().viewed(&view).expect_err("there is no such column");
+        assert_eq!(failure.exit_code, crate::failure::EXIT_USAGE);
+        assert!(failure.message.contains("name, size"), "{}", failure.message);
     }
 }

@@ -33,6 +33,52 @@ fn people_get_tables() {
 }
 
 #[test]
+fn lists_are_sorted_and_have_the_columns_that_are_asked_for() {
+    let house = House::new();
+    for (name, size) in [("b", "32MiB"), ("a", "16MiB"), ("c", "64MiB")] {
+        house.text(&format!("volume create {name} --size {size}"), 0);
+    }
+    assert_eq!(house.text("volume ls --sort -size -o name", 0), "NAME\nc\nb\na\n");
+    assert_eq!(house.text("volume ls --sort name -o name", 0), "NAME\na\nb\nc\n");
+    assert!(house.json("volume ls --sort colour", 2)["error"]["message"].is_string());
+    assert!(house.text("status", 0).contains("112 MiB, 1.8 times the pool"));
+    house.text("volume rm b", 0);
+}
+
+#[test]
+fn what_two_layers_attempted_is_said_once() {
+    let house = House::new();
+    let error = &house.json("image delete 7", 3)["error"];
+    assert_eq!(error["message"], "cannot delete image 7: it does not exist");
+}
+
+#[test]
+fn who_stops_watching_a_task_learns_that_it_goes_on() {
+    const TRIES_MAX: usize = 50;
+    let house = House::new();
+    let runs = |task: &serde_json::Value| task["state"] == "running";
+    for _ in 0..TRIES_MAX {
+        let mut watcher = house.spawn("image rehearse");
+        // It may be over before anybody sees it run; then it is tried again.
+        while watcher.try_wait().expect("it can be waited for").is_none() {
+            let tasks = house.json("task list", 0);
+            if tasks.as_array().is_some_and(|tasks| tasks.iter().any(runs)) {
+                house::interrupt(&watcher);
+                break;
+            }
+        }
+        let output = watcher.wait_with_output().expect("it ends");
+        if output.status.code() == Some(130) {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("goes on") && said.contains("memlane task cancel"), "{said}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    panic!("no task ran for long enough to be seen, {TRIES_MAX} times");
+}
+
+#[test]
 fn what_does_not_exist_is_exit_code_3() {
     let house = House::new();
     for words in ["volume show a", "volume delete a", "volume resize a --size 4K", "detach a"] {
@@ -51,19 +97,20 @@ fn wrong_usage_is_exit_code_2() {
 }
 
 #[test]
-fn refusals_are_exit_code_1_and_name_the_field() {
+fn refusals_are_exit_code_1_and_tell_the_field_apart() {
     let house = House::new();
     house.json("volume create a --size 16M", 0);
     for (words, kind, field) in [
-        ("volume create a --size 16M", "already_exists", "name: "),
-        ("volume create b --size 4097", "invalid_field", "size: "),
-        ("attach a", "not_supported", "as: "),
-        ("attach a --as ublk", "not_supported", "as: "),
+        ("volume create a --size 16M", "already_exists", "name"),
+        ("volume create b --size 4097", "invalid_field", "size"),
+        ("attach a", "not_supported", "as"),
+        ("attach a --as ublk", "not_supported", "as"),
     ] {
         let error = &house.json(words, 1)["error"];
         assert_eq!(error["kind"], kind, "{words}: {error}");
+        assert_eq!(error["field"], field, "{words}: {error}");
         let message = error["message"].as_str().expect("a message");
-        assert!(message.starts_with(field), "{words}: {message}");
+        assert!(!message.starts_with(&format!("{field}: ")), "{words}: {message}");
     }
 }
 
@@ -127,6 +174,22 @@ fn completions_need_no_daemon() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(house.text(&format!("completions {shell}"), 0).contains("memlane"), "{shell}");
     }
+}
+
+#[test]
+fn the_doctor_and_manual_pages_need_no_daemon() {
+    let mut house = House::new();
+    house.kill();
+    let findings = house.json("doctor", 0);
+    let checks = findings.as_array().expect("a list");
+    assert!(
+        checks.iter().any(|it| it["check"] == "kernel" && it["what"].is_string()),
+        "{checks:?}"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    house.text(&format!("man {}", folder.path().display()), 0);
+    let page = std::fs::read_to_string(folder.path().join("memlane-volume-create.1"));
+    assert!(page.expect("a page").contains("durability"));
 }
 
 #[test]

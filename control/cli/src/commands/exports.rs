@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::commands::{or_dash, to_json, word_of};
 use crate::failure::Failure;
 use crate::output::Report;
-use crate::table::{Side, Table};
+use crate::table::{Cell, Side, Table, View};
 
 pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
     match command {
@@ -18,9 +18,9 @@ pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Fai
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
             Ok(Report { text: text(&export), json: to_json(&export) })
         }
-        ExportCommand::List => {
+        ExportCommand::List(view) => {
             let exports: Vec<Export> = client.get(api::EXPORTS_PATH)?;
-            Ok(Report { text: list_text(&exports), json: to_json(&exports) })
+            Ok(Report { text: list_text(&exports, &view)?, json: to_json(&exports) })
         }
         ExportCommand::Show { name } => {
             let export: Export = client.get(&api::path_of(api::EXPORT_PATH, &name))?;
@@ -46,7 +46,7 @@ fn text(export: &Export) -> String {
     )
 }
 
-fn list_text(exports: &[Export]) -> String {
+fn list_text(exports: &[Export], view: &View) -> Result<String, Failure> {
     let mut table = Table::new(&[
         ("VOLUME", Side::Left),
         ("PROTOCOL", Side::Left),
@@ -57,12 +57,12 @@ fn list_text(exports: &[Export]) -> String {
     for export in exports {
         let used = if export.connected { "yes" } else { "no" };
         table.row(vec![
-            export.volume.clone(),
-            word_of(&export.protocol),
-            export.queues.to_string(),
-            used.to_owned(),
-            or_dash(export.socket.clone()),
+            export.volume.clone().into(),
+            word_of(&export.protocol).into(),
+            Cell::number(export.queues.into()),
+            used.to_owned().into(),
+            or_dash(export.socket.clone()).into(),
         ]);
     }
-    table.to_text()
+    table.viewed(view)
 }

@@ -1,6 +1,6 @@
 //! Images.
 
-use api::{ByteSize, Image, ImageRestore, ImageSave, Method, Task};
+use api::{Image, ImageRestore, ImageSave, Method};
 use serde_json::json;
 
 use super::tasks::follow;
@@ -9,12 +9,11 @@ use crate::arguments::ImageCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Side, Table};
+use crate::table::{Cell, Side, Table, View};
 
 pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<Report, Failure> {
     let begin = |path: &str, body: serde_json::Value, background: bool| {
-        let task: Task = client.ask(Method::Post, path, &body)?;
-        follow(client, task, background, form)
+        follow(client, background, form, || client.ask(Method::Post, path, &body))
     };
     match command {
         ImageCommand::Save { also, label, background } => {
@@ -35,9 +34,9 @@ pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<
         ImageCommand::Rehearse { background } => {
             begin(api::IMAGE_REHEARSE_PATH, json!(null), background)
         }
-        ImageCommand::List => {
+        ImageCommand::List(view) => {
             let images: Vec<Image> = client.get(api::IMAGES_PATH)?;
-            Ok(Report { text: list_text(&images), json: to_json(&images) })
+            Ok(Report { text: list_text(&images, &view)?, json: to_json(&images) })
         }
         ImageCommand::Delete { image } => {
             client.delete(&api::path_of(api::IMAGE_PATH, &image.to_string()))?;
@@ -56,7 +55,7 @@ fn number_of(client: &Client, image: Option<u64>) -> Result<u64, Failure> {
     newest.ok_or_else(|| Failure::not_found("there is no image in the store yet"))
 }
 
-fn list_text(images: &[Image]) -> String {
+fn list_text(images: &[Image], view: &View) -> Result<String, Failure> {
     let mut table = Table::new(&[
         ("IMAGE", Side::Right),
         ("SAVED", Side::Left),
@@ -68,12 +67,12 @@ fn list_text(images: &[Image]) -> String {
         let names: Vec<&str> = image.volumes.iter().map(|volume| &volume.name[..]).collect();
         let failure = image.failure.as_ref().map(|failure| format!("unreadable: {failure}"));
         table.row(vec![
-            image.number.to_string(),
-            time_text(image.saved_unix_seconds),
-            ByteSize(image.stored_bytes).rounded(),
-            or_dash(Some(image.label.clone()).filter(|label| !label.is_empty())),
-            failure.unwrap_or_else(|| names.join(" ")),
+            Cell::number(image.number),
+            time_text(image.saved_unix_seconds).into(),
+            Cell::size(image.stored_bytes),
+            or_dash(Some(image.label.clone()).filter(|label| !label.is_empty())).into(),
+            failure.unwrap_or_else(|| names.join(" ")).into(),
         ]);
     }
-    table.to_text()
+    table.viewed(view)
 }

@@ -1,8 +1,10 @@
 //! Commands: what each asks the daemon, and how the answer is shown.
 
+mod doctor;
 mod exports;
 mod images;
 mod pool;
+mod program;
 mod run;
 mod snapshots;
 mod status;
@@ -12,7 +14,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use api::{
-    Attachment, AttachmentCreate, ByteSize, Method, Status, Volume, VolumeCreate, VolumePatch,
+    Attachment, AttachmentCreate, ByteSize, Method, Snapshot, Status, Volume, VolumeCreate,
+    VolumePatch,
 };
 use clap::CommandFactory;
 use serde::Serialize;
@@ -21,8 +24,8 @@ use serde_json::{Value, json};
 use crate::arguments::{Arguments, Command, Create, VolumeCommand};
 use crate::client::{Address, Client};
 use crate::failure::Failure;
-use crate::output::Report;
-use crate::table::{Side, Table};
+use crate::output::{self, Form, Report};
+use crate::table::{Cell, Side, Table, View};
 
 const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
 const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
@@ -41,7 +44,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Image(command) => images::run(&client, command, form),
         Command::Task(command) => tasks::run(&client, command, form),
         Command::Pool(command) => pool::run(&client, command, form),
-        Command::Events { after } => pool::events(&client, after),
+        Command::Events { after, view } => pool::events(&client, after, &view),
         Command::Attach { name, attach_as, share } => {
             let request = AttachmentCreate { volume: name, attach_as, share };
             let attachment: Attachment =
@@ -55,12 +58,28 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         }
         Command::Export(command) => exports::run(&client, command),
         Command::Run(arguments) => Err(run::run(&client, arguments)),
-        Command::Status => {
-            let status: Status = client.get(api::STATUS_PATH)?;
-            Ok(Report { text: status::text(&status), json: to_json(&status) })
-        }
+        Command::Status { watch: None } => status_report(&client),
+        Command::Status { watch: Some(seconds) } => watch_status(&client, seconds, form),
+        Command::Doctor => doctor::run(form),
         Command::Bench { arguments: rest } => Err(bench(rest, arguments.json)),
         Command::Completions { shell } => Ok(completions(shell)),
+        Command::Man { folder } => write_manual(&folder),
+    }
+}
+
+fn status_report(client: &Client) -> Result<Report, Failure> {
+    let status: Status = client.get(api::STATUS_PATH)?;
+    Ok(Report { text: status::text(&status), json: to_json(&status) })
+}
+
+/// Shows the status until whoever watches has seen enough.
+fn watch_status(client: &Client, seconds: u64, form: Form) -> Result<Report, Failure> {
+    loop {
+        let report = status_report(client)?;
+        if !output::refresh(&report, form) {
+            return Ok(Report { text: String::new(), json: report.json });
+        }
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
     }
 }
 
@@ -80,9 +99,11 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
                 client.ask(Method::Post, api::VOLUMES_PATH, &create_request(create))?;
             Ok(Report { text: String::new(), json: to_json(&volume) })
         }
-        VolumeCommand::List => {
+        VolumeCommand::List(view) => {
             let volumes: Vec<Volume> = client.get(api::VOLUMES_PATH)?;
-            Ok(Report { text: list_text(&volumes), json: to_json(&volumes) })
+            let snapshots: Vec<Snapshot> = client.get(api::SNAPSHOTS_PATH)?;
+            let text = list_text(&volumes, &snapshots, &view)?;
+            Ok(Report { text, json: to_json(&volumes) })
         }
         VolumeCommand::Show { name } => {
             let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, &name))?;
@@ -127,12 +148,13 @@ fn to_json(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).expect("answers are plain data")
 }
 
-fn list_text(volumes: &[Volume]) -> String {
+fn list_text(volumes: &[Volume], snapshots: &[Snapshot], view: &View) -> Result<String, Failure> {
     let mut table = Table::new(&[
         ("NAME", Side::Left),
         ("SIZE", Side::Right),
         ("WRITTEN", Side::Right),
         ("RAM", Side::Right),
+        ("SNAPSHOTS", Side::Right),
         ("RATIO", Side::Right),
         ("REDUCTION", Side::Left),
         ("DURABILITY", Side::Left),
@@ -140,19 +162,22 @@ fn list_text(volumes: &[Volume]) -> String {
         ("DEVICE", Side::Left),
     ]);
     for volume in volumes {
+        let own = snapshots.iter().filter(|snapshot| snapshot.volume == volume.name);
+        let in_snapshots = own.map(|snapshot| snapshot.ram_bytes).sum();
         table.row(vec![
-            volume.name.clone(),
-            ByteSize(volume.size_bytes).rounded(),
-            ByteSize(volume.written_bytes).rounded(),
-            ByteSize(volume.ram_bytes).rounded(),
-            ratio_text(volume.ratio),
-            word_of(&volume.reduction),
-            word_of(&volume.durability),
-            word_of(&volume.capacity),
-            or_dash(volume.device.clone()),
+            volume.name.clone().into(),
+            Cell::size(volume.size_bytes),
+            Cell::size(volume.written_bytes),
+            Cell::size(volume.ram_bytes),
+            Cell::size(in_snapshots),
+            Cell::figure(ratio_text(volume.ratio), volume.ratio),
+            word_of(&volume.reduction).into(),
+            word_of(&volume.durability).into(),
+            word_of(&volume.capacity).into(),
+            or_dash(volume.device.clone()).into(),
         ]);
     }
-    table.to_text()
+    table.viewed(view)
 }
 
 fn volume_text(volume: &Volume) -> String {
@@ -160,7 +185,7 @@ fn volume_text(volume: &Volume) -> String {
         ("name", volume.name.clone()),
         ("id", volume.id.to_string()),
         ("size", ByteSize(volume.size_bytes).to_string()),
-        ("sector", format!("{} B", u32::from(volume.sector_bytes))),
+        ("sector", format!("{} B logical, 4 KiB physical", u32::from(volume.sector_bytes))),
         ("reduction", word_of(&volume.reduction)),
         ("durability", word_of(&volume.durability)),
         ("capacity", word_of(&volume.capacity)),
@@ -210,6 +235,16 @@ fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
     }
     let error = std::process::Command::new(&program).args(arguments).exec();
     Failure::other(format!("cannot start {}: {error}", program.display()))
+}
+
+/// A page for the program and one for each command, as `man memlane-volume-create` finds them.
+fn write_manual(folder: &std::path::Path) -> Result<Report, Failure> {
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
+    written.map_err(|error| {
+        Failure::other(format!("cannot write manual pages to {}: {error}", folder.display()))
+    })?;
+    Ok(Report { text: String::new(), json: json!({"manual": folder}) })
 }
 
 fn completions(shell: clap_complete::Shell) -> Report {

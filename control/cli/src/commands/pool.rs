@@ -1,6 +1,6 @@
 //! The pool's limits, and events.
 
-use api::{ByteSize, Event, Method, Pool, PoolPatch, Task};
+use api::{ByteSize, Event, FillState, Method, Pool, PoolPatch};
 
 use super::tasks::follow;
 use super::{lines, time_text, to_json, word_of};
@@ -8,7 +8,7 @@ use crate::arguments::PoolCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Side, Table};
+use crate::table::{Cell, Side, Table, View};
 
 pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<Report, Failure> {
     match command {
@@ -19,14 +19,13 @@ pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<R
         PoolCommand::Set { settings, background } => {
             let mut patch = PoolPatch::default();
             settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
-            let task: Task = client.ask(Method::Patch, api::POOL_PATH, &patch)?;
-            follow(client, task, background, form)
+            follow(client, background, form, || client.ask(Method::Patch, api::POOL_PATH, &patch))
         }
     }
 }
 
 /// What happened lately.
-pub(super) fn events(client: &Client, after: u64) -> Result<Report, Failure> {
+pub(super) fn events(client: &Client, after: u64, view: &View) -> Result<Report, Failure> {
     let path = api::with_query(api::EVENTS_PATH, &[("after", &after.to_string())]);
     let events: Vec<Event> = client.get(&path)?;
     let mut table = Table::new(&[
@@ -38,14 +37,14 @@ pub(super) fn events(client: &Client, after: u64) -> Result<Report, Failure> {
     ]);
     for event in &events {
         table.row(vec![
-            event.id.to_string(),
-            time_text(event.unix_seconds),
-            word_of(&event.level),
-            event.kind.clone(),
-            event.message.clone(),
+            Cell::number(event.id),
+            time_text(event.unix_seconds).into(),
+            word_of(&event.level).into(),
+            event.kind.clone().into(),
+            event.message.clone().into(),
         ]);
     }
-    Ok(Report { text: table.to_text(), json: to_json(&events) })
+    Ok(Report { text: table.viewed(view)?, json: to_json(&events) })
 }
 
 fn text(pool: &Pool) -> String {
@@ -64,7 +63,13 @@ fn text(pool: &Pool) -> String {
 }
 
 fn forecast_text(pool: &Pool) -> String {
-    let Some(forecast) = &pool.forecast else { return "- (it does not fill)".to_owned() };
+    let Some(forecast) = &pool.forecast else {
+        return match pool.fill_state {
+            FillState::Steady => "- (it does not fill)",
+            FillState::Unknown | FillState::Filling => "- (not known yet)",
+        }
+        .to_owned();
+    };
     let rate = |bytes| format!("{}/s", ByteSize(bytes).rounded());
     let volumes: Vec<String> = forecast
         .volumes

@@ -4,6 +4,7 @@
 //! The program replaces this one, so that its exit code, its signals and its terminal are its own.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use api::Volume;
 
 use crate::arguments::Run;
 use crate::client::{Address, Client};
+use crate::commands::program;
 use crate::failure::Failure;
 
 const LIBRARY: &str = "libmemlane_preload.so";
@@ -35,9 +37,12 @@ struct Plan {
     ring: PathBuf,
     /// Each volume that was named, and where it is.
     places: Vec<(String, Vec<PathBuf>)>,
+    /// Why the program will run without the library.
+    unserved: Option<program::Unserved>,
 }
 
 fn prepare(client: &Client, arguments: &Run) -> Result<Plan, Failure> {
+    let unserved = look_at_program(arguments)?;
     let library = library()?;
     let ring = ring(client)?;
     let places = arguments.volumes.iter().map(|name| {
@@ -48,7 +53,28 @@ fn prepare(client: &Client, arguments: &Run) -> Result<Plan, Failure> {
     if !places.is_empty() {
         check_ring(&ring)?;
     }
-    Ok(Plan { library, ring, places })
+    Ok(Plan { library, ring, places, unserved })
+}
+
+/// Refuses a program that cannot be run, and finds out whether it will be served.
+fn look_at_program(arguments: &Run) -> Result<Option<program::Unserved>, Failure> {
+    let Some(name) = arguments.command.first().map(Path::new) else {
+        return Err(Failure::usage("name the program to run"));
+    };
+    let search_path = std::env::var_os("PATH");
+    match program::find(name, search_path.as_deref()) {
+        Ok(path) => Ok(program::unserved(&path)),
+        Err(error) => Err(failed_to_run(name, &error)),
+    }
+}
+
+/// With the exit codes that shells have for it.
+fn failed_to_run(name: &Path, error: &io::Error) -> Failure {
+    let message = format!("cannot run {}: {error}", name.display());
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::no_program(message),
+        _ => Failure::not_executable(message),
+    }
 }
 
 /// The library: as the environment says, beside this program, or where libraries lie beside it.
@@ -124,7 +150,7 @@ impl Plan {
             return Failure::usage("name the program to run");
         };
         if !arguments.quiet {
-            self.say();
+            self.say(Path::new(program));
         }
         let mut command = std::process::Command::new(program);
         command.args(words).env("LD_PRELOAD", preloaded(&self.library));
@@ -142,11 +168,14 @@ impl Plan {
         if let Some(report) = &arguments.report {
             command.env("MEMLANE_REPORT", absolute(report));
         }
-        let error = command.exec();
-        Failure::other(format!("cannot run {}: {error}", Path::new(program).display()))
+        failed_to_run(Path::new(program), &command.exec())
     }
 
-    fn say(&self) {
+    fn say(&self, program: &Path) {
+        if let Some(unserved) = self.unserved {
+            let program = program.display();
+            eprintln!("memlane: {program} {}: it goes through the kernel", unserved.reason());
+        }
         for (name, places) in &self.places {
             let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
             eprintln!("memlane: volume {name} is {}", places.join(" and "));

@@ -8,23 +8,22 @@ use crate::arguments::SnapshotCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::Report;
-use crate::table::{Side, Table};
+use crate::table::{Cell, Side, Table, View};
 
 pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, Failure> {
     match command {
-        SnapshotCommand::Create { mut names } => {
-            let snapshot = names.pop().expect("two names at least are asked for");
-            let request = SnapshotCreate { volumes: names, snapshot };
+        SnapshotCommand::Create { names } => {
+            let request = create_request(names)?;
             let made: Vec<Snapshot> = client.ask(Method::Post, api::SNAPSHOTS_PATH, &request)?;
             Ok(Report { text: String::new(), json: to_json(&made) })
         }
-        SnapshotCommand::List { volume } => {
+        SnapshotCommand::List { volume, view } => {
             let path = match volume {
                 Some(volume) => api::with_query(api::SNAPSHOTS_PATH, &[("volume", &volume)]),
                 None => api::SNAPSHOTS_PATH.to_owned(),
             };
             let snapshots: Vec<Snapshot> = client.get(&path)?;
-            Ok(Report { text: list_text(&snapshots), json: to_json(&snapshots) })
+            Ok(Report { text: list_text(&snapshots, &view)?, json: to_json(&snapshots) })
         }
         SnapshotCommand::Rename { name, new_name } => {
             let path = api::path_of(api::SNAPSHOT_PATH, &name);
@@ -36,8 +35,11 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
             client.delete(&api::path_of(api::SNAPSHOT_PATH, &name))?;
             Ok(Report { text: String::new(), json: json!({"deleted": name}) })
         }
-        SnapshotCommand::Restore { volume, snapshot } => {
-            let name = format!("{volume}@{snapshot}");
+        SnapshotCommand::Restore { name, snapshot } => {
+            let name = match snapshot {
+                Some(snapshot) => format!("{name}@{snapshot}"),
+                None => name,
+            };
             let path = api::path_of(api::SNAPSHOT_RESTORE_PATH, &name);
             let volume: Volume = client.ask(Method::Post, &path, &None::<()>)?;
             Ok(Report { text: String::new(), json: to_json(&volume) })
@@ -47,6 +49,33 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
             Ok(Report { text: diff_text(&diff), json: to_json(&diff) })
         }
     }
+}
+
+/// The snapshots by their full names, which end alike: they are taken at one instant, under one
+/// name. Volumes and then the name of their snapshots are understood too.
+fn create_request(mut names: Vec<String>) -> Result<SnapshotCreate, Failure> {
+    if !names.iter().any(|name| name.contains('@')) {
+        let snapshot = names.pop().unwrap_or_default();
+        return match names.is_empty() {
+            true => Err(Failure::usage(format!("name the snapshot too: {snapshot}@SNAPSHOT"))),
+            false => Ok(SnapshotCreate { volumes: names, snapshot }),
+        };
+    }
+    let mut request = SnapshotCreate { volumes: Vec::new(), snapshot: String::new() };
+    for name in &names {
+        let Some((volume, snapshot)) = name.split_once('@') else {
+            return Err(Failure::usage(format!("name the snapshot too: {name}@SNAPSHOT")));
+        };
+        if !request.snapshot.is_empty() && request.snapshot != snapshot {
+            return Err(Failure::usage(format!(
+                "snapshots of one instant have one name, not {:?} and {snapshot:?}",
+                request.snapshot
+            )));
+        }
+        request.volumes.push(volume.to_owned());
+        snapshot.clone_into(&mut request.snapshot);
+    }
+    Ok(request)
 }
 
 pub(super) fn clone(client: &Client, source: &str, name: String) -> Result<Report, Failure> {
@@ -80,32 +109,57 @@ fn whole_diff(client: &Client, from: &str, to: Option<&str>) -> Result<Diff, Fai
     Ok(diff)
 }
 
-fn list_text(snapshots: &[Snapshot]) -> String {
+fn list_text(snapshots: &[Snapshot], view: &View) -> Result<String, Failure> {
     let mut table = Table::new(&[
         ("NAME", Side::Left),
         ("SIZE", Side::Right),
         ("WRITTEN", Side::Right),
+        ("RAM", Side::Right),
         ("TAKEN", Side::Left),
         ("DEVICE", Side::Left),
     ]);
     for snapshot in snapshots {
         table.row(vec![
-            snapshot.name.clone(),
-            ByteSize(snapshot.size_bytes).rounded(),
-            ByteSize(snapshot.written_bytes).rounded(),
-            time_text(snapshot.created_unix_seconds),
-            or_dash(snapshot.device.clone()),
+            snapshot.name.clone().into(),
+            Cell::size(snapshot.size_bytes),
+            Cell::size(snapshot.written_bytes),
+            Cell::size(snapshot.ram_bytes),
+            time_text(snapshot.created_unix_seconds).into(),
+            or_dash(snapshot.device.clone()).into(),
         ]);
     }
-    table.to_text()
+    table.viewed(view)
 }
 
 fn diff_text(diff: &Diff) -> String {
     let mut table = Table::new(&[("OFFSET", Side::Right), ("LENGTH", Side::Right)]);
     for range in &diff.changed {
-        table.row(vec![range.offset.to_string(), range.length.to_string()]);
+        table.row(vec![Cell::number(range.offset), Cell::number(range.length)]);
     }
     let bytes = diff.changed.iter().map(|range| range.length).sum();
     let sum = format!("{} differ between {} and {}", ByteSize(bytes).rounded(), diff.from, diff.to);
     format!("{}\n{sum}", table.to_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(names: &[&str], expected: Option<(&[&str], &str)>) {
+        let request = create_request(names.iter().map(|&name| name.to_owned()).collect());
+        let found = request.as_ref().ok().map(|it| (it.volumes.clone(), it.snapshot.as_str()));
+        let volumes = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect();
+        assert_eq!(found, expected.map(|(names, snapshot)| (volumes(names), snapshot)));
+    }
+
+    #[test]
+    fn snapshots_are_named_in_full_or_behind_their_volumes() {
+        check(&["db@now"], Some((&["db"], "now")));
+        check(&["db@now", "wal@now"], Some((&["db", "wal"], "now")));
+        check(&["db", "wal", "now"], Some((&["db", "wal"], "now")));
+        check(&["db"], None);
+        check(&["db@now", "wal"], None);
+        check(&["db@now", "wal@then"], None);
+    }
 }

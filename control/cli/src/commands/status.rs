@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use api::{ByteSize, CpuLatencyStatus, DurabilityStatus, ImagesStatus, JournalStatus, Status};
+use api::{
+    ByteSize, CpuLatencyStatus, DurabilityStatus, ImagesStatus, JournalStatus, PoolStatus, Status,
+};
 
 use super::{lines, or_dash, ratio_text, time_text, word_of};
 
@@ -37,6 +39,7 @@ pub(super) fn text(status: &Status) -> String {
         ("  tables", size(pool.table_bytes)),
         ("  slack", size(pool.slack_bytes)),
         ("free", size(pool.free_bytes)),
+        ("sizes of volumes", provisioned_text(pool)),
         ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
         ("to be compressed", size(pool.pending_bytes)),
         ("ratio", ratio_text(pool.ratio)),
@@ -61,6 +64,13 @@ pub(super) fn text(status: &Status) -> String {
         write!(text, "\nwarning: {}", warning.message).expect(CANNOT_FAIL);
     }
     text
+}
+
+/// How much more the volumes may ask for than there is.
+fn provisioned_text(pool: &PoolStatus) -> String {
+    let size = ByteSize(pool.provisioned_bytes).rounded();
+    let times = pool.provisioned_bytes as f64 / pool.size_bytes.max(1) as f64;
+    format!("{size}, {times:.1} times the pool")
 }
 
 fn cpu_latency_text(status: &CpuLatencyStatus) -> String {

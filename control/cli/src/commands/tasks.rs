@@ -6,13 +6,14 @@ use std::time::Duration;
 use api::{ByteSize, Task, TaskState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{to_json, word_of};
 use crate::arguments::TaskCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Side, Table};
+use crate::table::{Cell, Side, Table, View};
 
 /// How often a task is asked how far it is.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
@@ -21,14 +22,11 @@ const BAR: &str = "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {
 
 pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<Report, Failure> {
     match command {
-        TaskCommand::List => {
+        TaskCommand::List(view) => {
             let tasks: Vec<Task> = client.get(api::TASKS_PATH)?;
-            Ok(Report { text: list_text(&tasks), json: to_json(&tasks) })
+            Ok(Report { text: list_text(&tasks, &view)?, json: to_json(&tasks) })
         }
-        TaskCommand::Wait { id } => {
-            let task: Task = client.get(&path_of(id))?;
-            follow(client, task, false, form)
-        }
+        TaskCommand::Wait { id } => follow(client, false, form, || client.get(&path_of(id))),
         TaskCommand::Cancel { id } => {
             client.delete(&path_of(id))?;
             Ok(Report { text: String::new(), json: json!({"cancelled": id}) })
@@ -36,14 +34,17 @@ pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<R
     }
 }
 
-/// Shows how far the task is until it is over, unless it was to go on in the background. It goes
-/// on without this program, too.
+/// Begins a task and shows how far it is until it is over, unless it was to go on in the
+/// background. It goes on without this program, too.
 pub(super) fn follow(
     client: &Client,
-    task: Task,
     background: bool,
     form: Form,
+    begin: impl FnOnce() -> Result<Task, Failure>,
 ) -> Result<Report, Failure> {
+    // First: whoever is told that the task goes on knows that it was begun.
+    let mut interruption = Interruption::listen()?;
+    let task = begin()?;
     if background {
         return Ok(Report { text: format!("task {}", task.id), json: to_json(&task) });
     }
@@ -52,7 +53,15 @@ pub(super) fn follow(
     while !task.state.is_over() {
         bar.set_length(task.total_bytes.max(task.done_bytes));
         bar.set_position(task.done_bytes);
-        std::thread::sleep(ASK_INTERVAL);
+        if interruption.came_within(ASK_INTERVAL) {
+            bar.finish_and_clear();
+            return Err(Failure::interrupted(format!(
+                "task {id} ({}) goes on in the daemon; memlane task wait {id} watches it again, \
+                 memlane task cancel {id} ends it",
+                task.subject,
+                id = task.id
+            )));
+        }
         task = client.get(&path_of(task.id))?;
     }
     bar.finish_and_clear();
@@ -73,6 +82,32 @@ fn report_of(task: &Task) -> Result<Report, Failure> {
         return Err(Failure::other(format!("{}: {}", task.subject, complaints.join("; "))));
     }
     Ok(Report { text: done_text(task), json: to_json(task) })
+}
+
+/// Ctrl-C, while a task is watched.
+struct Interruption {
+    runtime: tokio::runtime::Runtime,
+    signal: tokio::signal::unix::Signal,
+}
+
+impl Interruption {
+    fn listen() -> Result<Self, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::other(format!("cannot listen to Ctrl-C: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let signal = {
+            let _inside = runtime.enter();
+            signal(SignalKind::interrupt()).map_err(failed)?
+        };
+        Ok(Self { runtime, signal })
+    }
+
+    /// Waits for it, for as long as `time`.
+    fn came_within(&mut self, time: Duration) -> bool {
+        let waiting = async { tokio::time::timeout(time, self.signal.recv()).await };
+        self.runtime.block_on(waiting).is_ok()
+    }
 }
 
 fn bar(task: &Task, form: Form) -> ProgressBar {
@@ -101,7 +136,7 @@ fn done_text(task: &Task) -> String {
     )
 }
 
-fn list_text(tasks: &[Task]) -> String {
+fn list_text(tasks: &[Task], view: &View) -> Result<String, Failure> {
     let mut table = Table::new(&[
         ("TASK", Side::Right),
         ("WHAT", Side::Left),
@@ -112,15 +147,15 @@ fn list_text(tasks: &[Task]) -> String {
     ]);
     for task in tasks {
         table.row(vec![
-            task.id.to_string(),
-            word_of(&task.kind).replace('_', " "),
-            task.subject.clone(),
-            word_of(&task.state),
-            ByteSize(task.done_bytes).rounded(),
-            ByteSize(task.total_bytes).rounded(),
+            Cell::number(task.id),
+            word_of(&task.kind).replace('_', " ").into(),
+            task.subject.clone().into(),
+            word_of(&task.state).into(),
+            Cell::size(task.done_bytes),
+            Cell::size(task.total_bytes),
         ]);
     }
-    table.to_text()
+    table.viewed(view)
 }
 
 fn path_of(id: u64) -> String {

@@ -100,6 +100,18 @@ impl House {
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// A command that goes on beside the test.
+    pub(crate) fn spawn(&self, words: &str) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_memlane"))
+            .arg("--socket")
+            .arg(self.socket())
+            .args(words.split_whitespace())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command line runs")
+    }
+
     /// As [`House::text`] with `--json`: exactly one JSON value is printed, also for an error.
     #[track_caller]
     pub(crate) fn json(&self, words: &str, exit_code: i32) -> Value {
@@ -121,6 +133,12 @@ impl House {
             .stdin(Stdio::null());
         command
     }
+}
+
+/// Ctrl-C.
+pub(crate) fn interrupt(child: &Child) {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(id, Signal::INT).expect("it can be told");
 }
 
 impl Drop for House {

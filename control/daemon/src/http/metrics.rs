@@ -61,6 +61,11 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
     }
     page.gauge("memlane_pool_free_bytes", "Memory free for new data.", pool.free_bytes);
     page.gauge(
+        "memlane_pool_provisioned_bytes",
+        "The sizes of all volumes together.",
+        pool.provisioned_bytes,
+    );
+    page.gauge(
         "memlane_pool_written_bytes",
         "Readable bytes that were written and not discarded.",
         pool.written_bytes,

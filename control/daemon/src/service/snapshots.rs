@@ -196,6 +196,7 @@ impl Service {
             size_bytes: geometry.size_bytes,
             sector_bytes: sector_bytes(geometry.sector),
             written_bytes: snapshot.written_bytes(),
+            ram_bytes: self.usages.usage(snapshot).ram_bytes,
             device,
             nbd_uri: self.nbd.as_ref().map(|nbd| nbd.uri_of(&name)),
             nbd_connections: self.nbd_connection_count_of(snapshot) as u64,

@@ -4,6 +4,7 @@ use api::{
     CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, Pool, PoolStatus, RecoveryState,
     Status, UblkStatus, VhostUserStatus, Warning,
 };
+use block_device::BlockDevice;
 use fuse::Traffic;
 use volume::Recovery;
 
@@ -101,12 +102,19 @@ impl Service {
             index_bytes: usage.index_bytes,
             table_bytes: usage.table_bytes,
             slack_bytes: usage.slack_bytes,
+            provisioned_bytes: self.provisioned_bytes(),
             written_bytes: usage.written_bytes,
             fill_bytes: usage.fill_bytes,
             pending_bytes: usage.pending_bytes,
             page_count: usage.page_count,
             ratio: ratio(usage.written_bytes, usage.used_bytes),
         }
+    }
+
+    fn provisioned_bytes(&self) -> u64 {
+        let volumes = self.engine.volumes();
+        let sizes = volumes.iter().map(|volume| volume.geometry().size_bytes);
+        sizes.fold(0, u64::saturating_add)
     }
 
     fn exports_status(&self) -> ExportsStatus {
@@ -169,7 +177,7 @@ impl Service {
             warnings.extend(devices.dead_devices().iter().map(|device| {
                 let message = format!(
                     "{device} has lost its volume and fails every request; unmount what is on it \
-                     and call losetup -d {device}"
+                     and end who has it open, and it is removed"
                 );
                 warning("device_dead", message)
             }));
