@@ -1,0 +1,99 @@
+//! What a page of the documentation tells its readers to type.
+//!
+//! | in the page | here |
+//! |---|---|
+//! | a block `sh` | run, line by line, where the blocks before it left off |
+//! | a block `sh needs=fio,cc` | the same, where these programs or built files are there |
+//! | a block `sh example` | not run: it takes what tests do not have, or shows alternatives |
+//! | a block `python NAME.py` | written to that file |
+//! | `<!-- test: COMMAND -->` | run too; readers do not see it |
+
+use anyhow::{Context, Result, bail};
+
+/// Something to do, and the line of the page that it stands in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) line: usize,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Run { script: String, needs: Vec<String> },
+    Write { file: String, text: String },
+}
+
+/// All steps of a page, in order.
+pub(crate) fn steps(page: &str) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut lines = (1..).zip(page.lines());
+    while let Some((line, text)) = lines.next() {
+        if let Some(command) = hidden_command(text) {
+            let script = command.to_owned();
+            steps.push(Step { line, action: Action::Run { script, needs: Vec::new() } });
+        }
+        let Some(words) = text.strip_prefix("```") else { continue };
+        let mut block = String::new();
+        loop {
+            let (_, text) = lines.next().with_context(|| format!("line {line}: no end"))?;
+            if text == "```" {
+                break;
+            }
+            block = block + text + "\n";
+        }
+        let action = action(words, block).with_context(|| format!("line {line}"))?;
+        steps.extend(action.map(|action| Step { line, action }));
+    }
+    Ok(steps)
+}
+
+fn hidden_command(text: &str) -> Option<&str> {
+    text.strip_prefix("<!-- test: ")?.strip_suffix(" -->")
+}
+
+/// What the words behind the fence say about the block.
+fn action(words: &str, text: String) -> Result<Option<Action>> {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    Ok(match words[..] {
+        ["sh", "example"] => None,
+        ["sh"] => Some(Action::Run { script: text, needs: Vec::new() }),
+        ["sh", needs] => {
+            let needs = needs.strip_prefix("needs=").context("blocks are sh, or sh needs=…")?;
+            let needs = needs.split(',').map(str::to_owned).collect();
+            Some(Action::Run { script: text, needs })
+        }
+        ["python", file] => Some(Action::Write { file: file.to_owned(), text }),
+        ["sh", ..] => bail!("nobody knows what {words:?} says"),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_files_and_hidden_commands_are_found() {
+        let page = "a\n<!-- test: b c -->\n```sh\nd\ne\n```\n```sh example\nf\n```\n\
+                    ```toml\ng\n```\n```sh needs=h,i\nj\n```\n```python k.py\nl\n```\n";
+        let run = |script: &str, needs: &[&str]| Action::Run {
+            script: script.to_owned(),
+            needs: needs.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let write = Action::Write { file: "k.py".to_owned(), text: "l\n".to_owned() };
+        let expected = [
+            Step { line: 2, action: run("b c", &[]) },
+            Step { line: 3, action: run("d\ne\n", &[]) },
+            Step { line: 13, action: run("j\n", &["h", "i"]) },
+            Step { line: 16, action: write },
+        ];
+        assert_eq!(steps(page).expect("a good page"), expected);
+    }
+
+    #[test]
+    fn what_nobody_would_run_unawares_is_refused() {
+        for page in ["```sh\na\n", "```sh exmaple\na\n```\n", "```sh a b\n```\n"] {
+            assert!(steps(page).is_err(), "{page}");
+        }
+    }
+}
