@@ -70,10 +70,13 @@ fn look_at_program(arguments: &Run) -> Result<Option<program::Unserved>, Failure
 
 /// With the exit codes that shells have for it.
 fn failed_to_run(name: &Path, error: &io::Error) -> Failure {
-    let message = format!("cannot run {}: {error}", name.display());
+    let message = |why: &str| format!("cannot run {}: {why}", name.display());
     match error.kind() {
-        io::ErrorKind::NotFound => Failure::no_program(message),
-        _ => Failure::not_executable(message),
+        io::ErrorKind::NotFound => Failure::no_program(message("there is no such program")),
+        io::ErrorKind::PermissionDenied => {
+            Failure::not_executable(message("it is no file that may be executed"))
+        }
+        _ => Failure::not_executable(message(&error.to_string())),
     }
 }
 
