@@ -131,6 +131,31 @@ fn a_request_that_is_offered_twice_is_taken_once() {
     check_alive(&exported);
 }
 
+#[test]
+fn disks_beside_one_whose_driver_breaks_the_rules_go_on() {
+    const ROUNDS: usize = 50;
+    let (neighbour, exported) =
+        (Exported::new(MemoryDevice::new(MIB), 1), Exported::new(MemoryDevice::new(MIB), 1));
+    let (mut well, mut hostile) = (machine(&neighbour), machine(&exported));
+    let mut check_answered = || {
+        well.driver().submit(Ask::Identify).expect("there is room");
+        let answer = well.driver().wait(PATIENCE).expect("an answer");
+        assert_eq!((answer.status, &answer.data[..]), (Status::Done, &SERIAL[..]));
+    };
+    for _ in 0..ROUNDS {
+        let before = errors(&exported);
+        let circle = descriptor(0, 16, NEXT, 200);
+        hostile.driver().put_descriptor(200, circle).expect("inside");
+        hostile.driver().offer(200).expect("inside");
+        check_answered();
+        wait_until("the chain is dropped", || errors(&exported) > before);
+    }
+    hostile.driver().set_available_index(9999).expect("inside");
+    hostile.driver().kick().expect("an event");
+    check_answered();
+    assert_eq!(errors(&neighbour), 0);
+}
+
 /// Sends bytes instead of messages.
 #[track_caller]
 fn check_garbage(bytes: &[u8]) {
