@@ -20,6 +20,12 @@ pub(crate) struct View {
     columns: Vec<String>,
 }
 
+impl View {
+    pub(crate) fn has_all_columns(&self) -> bool {
+        self.columns.is_empty()
+    }
+}
+
 /// Which side a column's cells keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {

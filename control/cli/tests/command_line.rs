@@ -42,7 +42,12 @@ fn lists_are_sorted_and_have_the_columns_that_are_asked_for() {
     assert_eq!(house.text("volume ls --sort name -o name", 0), "NAME\na\nb\nc\n");
     assert!(house.json("volume ls --sort colour", 2)["error"]["message"].is_string());
     assert!(house.text("status", 0).contains("112 MiB, 1.8 times the pool"));
-    house.text("volume rm b", 0);
+    let list = house.text("volume ls", 0);
+    assert!(list.ends_with("\n112 MiB together, 1.8 times the pool of 64.0 MiB\n"), "{list}");
+    for name in ["b", "c"] {
+        house.text(&format!("volume rm {name}"), 0);
+    }
+    assert_eq!(house.text("volume ls", 0).lines().count(), 2);
 }
 
 #[test]

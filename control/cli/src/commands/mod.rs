@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use api::{
-    Attachment, AttachmentCreate, ByteSize, Method, Snapshot, Status, Volume, VolumeCreate,
+    Attachment, AttachmentCreate, ByteSize, Method, Pool, Snapshot, Status, Volume, VolumeCreate,
     VolumePatch,
 };
 use clap::CommandFactory;
@@ -102,7 +102,11 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
         VolumeCommand::List(view) => {
             let volumes: Vec<Volume> = client.get(api::VOLUMES_PATH)?;
             let snapshots: Vec<Snapshot> = client.get(api::SNAPSHOTS_PATH)?;
-            let text = list_text(&volumes, &snapshots, &view)?;
+            let mut text = list_text(&volumes, &snapshots, &view)?;
+            if view.has_all_columns() {
+                let pool: Pool = client.get(api::POOL_PATH)?;
+                text.extend(overcommit_text(&volumes, pool.max_memory_bytes));
+            }
             Ok(Report { text, json: to_json(&volumes) })
         }
         VolumeCommand::Show { name } => {
@@ -146,6 +150,16 @@ fn change(client: &Client, name: &str, patch: &VolumePatch) -> Result<Report, Fa
 
 fn to_json(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).expect("answers are plain data")
+}
+
+/// A line below the list when the volumes may ask for more than the pool has.
+fn overcommit_text(volumes: &[Volume], pool_bytes: u64) -> Option<String> {
+    let bytes = volumes.iter().map(|it| it.size_bytes).fold(0, u64::saturating_add);
+    let times = bytes as f64 / pool_bytes.max(1) as f64;
+    let size = |bytes| ByteSize(bytes).rounded();
+    (bytes > pool_bytes).then(|| {
+        format!("\n{} together, {times:.1} times the pool of {}", size(bytes), size(pool_bytes))
+    })
 }
 
 fn list_text(volumes: &[Volume], snapshots: &[Snapshot], view: &View) -> Result<String, Failure> {
