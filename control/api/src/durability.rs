@@ -91,4 +91,27 @@ pub struct ImagesStatus {
     pub failure: Option<String>,
     /// Bytes of restored volumes that are still to be fetched; they are served meanwhile.
     pub to_fetch_bytes: u64,
+    /// Of these: those that could not be had when they were last asked for. Reads of them fail
+    /// until they can be; they are asked for again.
+    pub unfetched_bytes: u64,
+    /// Where those are; of very many objects the first.
+    pub unfetched: Vec<UnfetchedObject>,
+}
+
+/// An object of the store that contents cannot be had from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnfetchedObject {
+    /// Its name in the store.
+    pub object: String,
+    /// Why it cannot be read.
+    pub cause: String,
+    /// The volumes and snapshots that need it, and how much of each is in it.
+    pub volumes: Vec<VolumeBytes>,
+}
+
+/// Bytes of one volume or snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeBytes {
+    pub name: String,
+    pub bytes: u64,
 }

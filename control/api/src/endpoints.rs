@@ -17,6 +17,7 @@ pub const IMAGES_PATH: &str = "/v1/images";
 pub const IMAGE_REHEARSE_PATH: &str = "/v1/images/rehearse";
 pub const IMAGE_PATH: &str = "/v1/images/{number}";
 pub const IMAGE_RESTORE_PATH: &str = "/v1/images/{number}/restore";
+pub const ACCEPT_LOSS_PATH: &str = "/v1/volumes/{name}/accept-loss";
 pub const IMAGE_VERIFY_PATH: &str = "/v1/images/{number}/verify";
 pub const TASKS_PATH: &str = "/v1/tasks";
 pub const TASK_PATH: &str = "/v1/tasks/{id}";
@@ -256,6 +257,10 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::begin(IMAGE_VERIFY_PATH, "verify_image")
         .about("Read all of an image and compare every checksum")
         .refuses(&[NotSupported, NotFound, Busy, HostFailed, InvalidField]),
+    Endpoint::post(ACCEPT_LOSS_PATH, "accept_loss", Answer::One("AcceptedLoss"))
+        .about("Give up what cannot be fetched of a volume or snapshot, as its object is missing")
+        .answers(200)
+        .refuses(&[NotFound, HostFailed, NoSpace, InvalidField]),
     Endpoint::get(TASKS_PATH, "list_tasks", Answer::Many("Task"))
         .about("All tasks that run, and the last that are over, the oldest first"),
     Endpoint::get(TASK_PATH, "show_task", Answer::One("Task"))

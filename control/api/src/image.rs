@@ -42,6 +42,8 @@ pub struct Image {
     /// What it takes in the store; images share what is the same.
     pub stored_bytes: u64,
     pub volumes: Vec<ImageVolume>,
+    /// Bytes whose contents were lost before it was saved.
+    pub lost_bytes: u64,
     /// Why it cannot be read; null when it can.
     #[schema(required)]
     pub failure: Option<String>,
@@ -53,4 +55,15 @@ pub struct ImageVolume {
     pub name: String,
     pub size_bytes: u64,
     pub durability: Durability,
+}
+
+/// What became of the contents of a volume that could not be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcceptedLoss {
+    /// Lost for good: reads of it fail until it is overwritten.
+    pub lost_bytes: u64,
+    /// Could be fetched after all.
+    pub fetched_bytes: u64,
+    /// Is still to be fetched: the store cannot be read now, which says nothing of its objects.
+    pub to_fetch_bytes: u64,
 }

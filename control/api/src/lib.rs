@@ -31,25 +31,28 @@ mod volume;
 
 pub use attachment::{AttachAs, Attachment, AttachmentCreate};
 pub use document::openapi_json;
-pub use durability::{AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalState, JournalStatus};
+pub use durability::{
+    AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalState, JournalStatus, UnfetchedObject,
+    VolumeBytes,
+};
 pub use endpoints::{
-    ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, ENDPOINTS, EVENTS_PATH, EXPORT_PATH,
-    EXPORTS_PATH, Endpoint, IMAGE_PATH, IMAGE_REHEARSE_PATH, IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH,
-    IMAGES_PATH, METRICS_PATH, Method, OPENAPI_PATH, POOL_PATH, Query, SNAPSHOT_DIFF_PATH,
-    SNAPSHOT_PATH, SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH, STATUS_PATH, TASK_PATH, TASKS_PATH,
-    VOLUME_PATH, VOLUMES_PATH, path_of, with_query,
+    ACCEPT_LOSS_PATH, ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, ENDPOINTS,
+    EVENTS_PATH, EXPORT_PATH, EXPORTS_PATH, Endpoint, IMAGE_PATH, IMAGE_REHEARSE_PATH,
+    IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH, METRICS_PATH, Method, OPENAPI_PATH,
+    POOL_PATH, Query, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH, SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH,
+    STATUS_PATH, TASK_PATH, TASKS_PATH, VOLUME_PATH, VOLUMES_PATH, path_of, with_query,
 };
 pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol};
-pub use image::{Image, ImageRestore, ImageSave, ImageVolume};
+pub use image::{AcceptedLoss, Image, ImageRestore, ImageSave, ImageVolume};
 pub use pool::{FillState, Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
 pub use status::{
-    CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, NbdStatus, PoolStatus,
-    RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,
+    CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, NbdStatus,
+    PoolStatus, RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,
 };
 pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::durability::DurabilityStatus;
+use crate::durability::{DurabilityStatus, VolumeBytes};
 
 /// How far the clean-up after an unclean end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,6 +31,7 @@ pub struct Status {
     pub task_count: u64,
     pub pool: PoolStatus,
     pub durability: DurabilityStatus,
+    pub damage: DamageStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,
     /// What somebody should look at; empty when all is well.
@@ -72,6 +73,15 @@ pub struct PoolStatus {
     /// `written_bytes` over `used_bytes`; null while nothing is written.
     #[schema(required)]
     pub ratio: Option<f64>,
+}
+
+/// Contents that are lost: reads of them fail until they are overwritten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DamageStatus {
+    /// The volumes and snapshots that have such contents.
+    pub lost: Vec<VolumeBytes>,
+    /// Memory that is not used any more since it was found damaged.
+    pub withheld_bytes: u64,
 }
 
 /// What is exported; null for an export that is switched off.

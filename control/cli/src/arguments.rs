@@ -351,6 +351,13 @@ pub(crate) enum ImageCommand {
         background: bool,
     },
 
+    /// Give up what cannot be fetched of a restored volume, when its object is lost for good
+    AcceptLoss {
+        /// The volume, or VOLUME@SNAPSHOT
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+    },
+
     /// Measure how fast the store takes an image
     Rehearse {
         /// Print the id of the task, and do not wait for it
@@ -588,6 +595,7 @@ mod tests {
             "memlane snapshot restore",
             "memlane status --watch 0",
             "memlane image delete",
+            "memlane image accept-loss",
             "memlane pool set max-memory=1GB",
             "memlane pool set colour=red",
             "memlane task wait first",

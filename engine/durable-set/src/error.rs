@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use block_device::DeviceError;
-use image::ImageError;
+use image::{ImageError, ImageErrorKind};
 use journal::{FlushError, JournalError};
 use volume::VolumeError;
 
@@ -95,6 +95,15 @@ impl DurableError {
 
     pub(crate) fn device(attempt: &str) -> impl Fn(DeviceError) -> Self + '_ {
         move |error| Self::of(DurableErrorKind::Volume, attempt, error)
+    }
+
+    /// Whether an object of the store of images is missing or damaged, and nothing is wrong with
+    /// the store.
+    pub(crate) fn is_of_object(&self) -> bool {
+        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<ImageError>());
+        source.is_some_and(|error| {
+            matches!(error.kind, ImageErrorKind::NotFound | ImageErrorKind::Damaged)
+        })
     }
 
     fn of(

@@ -29,4 +29,4 @@ pub use newest::AcceptedImage;
 pub use save::{Extent as SaveExtent, SaveRequest};
 pub use set::{DurableSet, DurableSpec, Opened, Opening};
 pub use status::{ClassLoss, HoldUp};
-pub use stream::Streamed;
+pub use stream::{Streamed, Unfetched, UnfetchedObject};

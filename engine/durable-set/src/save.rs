@@ -56,7 +56,8 @@ impl DurableSet {
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
         let saved = self.freeze(&request.extent).and_then(|frozen| {
-            let source = EngineSource::new(frozen.to_save(), self.engine.absent_image());
+            let source = EngineSource::new(frozen.to_save(), self.engine.absent_image())
+                .with_damage(self.damaged_chunks());
             let options = SaveOptions {
                 set_id: self.id,
                 created_seconds: request.created_seconds,

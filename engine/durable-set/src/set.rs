@@ -1,8 +1,9 @@
 //! Opening a set: what memory and stable storage have, and which of them is right.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use image::{ClaimedStore, ImageId, ImageStore, ImageSummary, OpenImage};
+use image::{ChunkNumber, ClaimedStore, ImageId, ImageStore, ImageSummary, OpenImage};
 use journal::{Clock, Journal, JournalError, JournalOptions, JournalSpec, Position};
 use storage::Folder;
 use volume::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
@@ -13,6 +14,7 @@ use crate::newest::{AcceptedImage, NewestImage};
 use crate::replay::delete_with_snapshots;
 use crate::restore::{Gaps, Restored, restore, restore_as};
 use crate::status::Speeds;
+use crate::stream::Unfetched;
 
 /// What a set is made of.
 #[derive(Clone, Debug)]
@@ -78,6 +80,7 @@ pub struct DurableSet {
     claimed: Mutex<Claim>,
     /// The image that absent blocks are in.
     source: Mutex<Option<Arc<OpenImage>>>,
+    unfetched: Mutex<Unfetched>,
     pub(crate) speeds: Speeds,
 }
 
@@ -158,6 +161,7 @@ impl DurableSet {
             writer: spec.writer,
             claimed: Mutex::default(),
             source: Mutex::new(None),
+            unfetched: Mutex::default(),
             speeds: Speeds::default(),
         };
         let is_gone = found.journal_set.is_none() && matches!(opened, Opened::Continued);
@@ -270,6 +274,15 @@ impl DurableSet {
             self.connect_source()?;
         }
         Ok(self.lock_source().clone())
+    }
+
+    pub(crate) fn lock_unfetched(&self) -> MutexGuard<'_, Unfetched> {
+        self.unfetched.lock().expect("nobody panics with the list locked")
+    }
+
+    /// Chunks of the image that absent blocks are in that were found damaged.
+    pub(crate) fn damaged_chunks(&self) -> HashSet<ChunkNumber> {
+        self.lock_source().as_ref().map(|image| image.damaged_chunks()).unwrap_or_default()
     }
 
     fn lock_source(&self) -> MutexGuard<'_, Option<Arc<OpenImage>>> {

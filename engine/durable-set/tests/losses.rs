@@ -81,7 +81,7 @@ fn an_image_is_served_before_its_contents_are_fetched() {
     volume.write(1100 * BLOCK + 512, &[9; 512]).expect("the rest is fetched");
     let streamed = house.set.stream(&Unwatched).expect("the image can be read");
     assert!(streamed.is_done);
-    assert_eq!((streamed.lost_blocks, house.set.absent_blocks()), (0, 0));
+    assert_eq!((streamed.unfetched.blocks, house.set.absent_blocks()), (0, 0));
     assert!(read(&volume, 0) == Ok(noise(1)), "the image is older than the last write");
     let mut expected = noise((1100 % 200 + 1_u64).to_le_bytes()[0]);
     expected[512..1024].fill(9);
@@ -297,8 +297,8 @@ fn damage_in_an_image_costs_the_blocks_that_need_it_and_no_others() {
     assert_eq!(read(&volume, 1), Err(DeviceErrorKind::Corrupt));
     assert!(read(&volume, 512) == Ok(noise(3)));
     let streamed = house.set.stream(&Unwatched).expect("the rest can be read");
-    assert!(streamed.is_done && !streamed.damaged.is_empty(), "{streamed:?}");
-    let damaged = &streamed.damaged[0].blocks;
+    assert!(!streamed.is_done && !streamed.chunks_left.is_empty(), "{streamed:?}");
+    let damaged = &streamed.chunks_left[0].blocks;
     assert_eq!((damaged[0].volume.as_str(), damaged[0].first_block), ("one", 0));
     assert_eq!(read(&volume, 1), Err(DeviceErrorKind::Corrupt));
     volume.write(BLOCK, &noise(2)).expect("there is room");

@@ -22,7 +22,8 @@ struct Known {
     page_count: u16,
     /// How many blocks and map parts of the image in hand refer to it.
     use_count: u64,
-    is_in_sparse_pack: bool,
+    /// The pack is little used or not there: what is in memory is better written anew.
+    is_to_be_left: bool,
 }
 
 /// All chunks that the image in hand may refer to.
@@ -31,12 +32,21 @@ pub(crate) struct Catalog {
     chunks: HashMap<ChunkNumber, Known>,
     numbers: HashMap<Digest, ChunkNumber>,
     packs: HashMap<PackName, u64>,
+    /// The packs that the store has, if it was asked.
+    stored: Option<HashMap<PackName, u64>>,
 }
 
 impl Catalog {
+    /// A catalog for a store that has these packs.
+    pub(crate) fn of(packs: impl IntoIterator<Item = (PackName, u64)>) -> Self {
+        Self { stored: Some(packs.into_iter().collect()), ..Self::default() }
+    }
+
     /// Adds the chunks of an image.
     pub(crate) fn add_image(&mut self, manifest: &Manifest) {
-        let sparse = sparse_packs(manifest);
+        let mut left = sparse_packs(manifest);
+        let missing = manifest.packs.iter().filter(|pack| !self.has_pack(pack));
+        left.extend(missing.map(|pack| pack.name));
         self.packs.extend(manifest.packs.iter().map(|pack| (pack.name, pack.length_bytes)));
         for (chunk, pack) in with_packs(manifest) {
             let known = Known {
@@ -47,10 +57,10 @@ impl Catalog {
                 length_bytes: chunk.length_bytes,
                 page_count: chunk.page_count,
                 use_count: 0,
-                is_in_sparse_pack: sparse.contains(&pack),
+                is_to_be_left: left.contains(&pack),
             };
             self.chunks.entry(chunk.number).or_insert(known);
-            if !known.is_in_sparse_pack {
+            if !known.is_to_be_left {
                 self.numbers.entry(chunk.digest).or_insert(chunk.number);
             }
         }
@@ -75,7 +85,7 @@ impl Catalog {
             length_bytes: short(built.length_bytes as u64),
             page_count: built.page_count,
             use_count: 0,
-            is_in_sparse_pack: false,
+            is_to_be_left: false,
         };
         self.chunks.insert(number, known);
         self.numbers.insert(built.digest, number);
@@ -106,8 +116,15 @@ impl Catalog {
     }
 
     /// Whether a block in memory is better written anew than left in the chunk's pack.
-    pub(crate) fn is_in_sparse_pack(&self, page: PageNumber) -> bool {
-        self.get(page.chunk()).is_some_and(|chunk| chunk.is_in_sparse_pack)
+    pub(crate) fn is_to_be_left(&self, page: PageNumber) -> bool {
+        self.get(page.chunk()).is_some_and(|chunk| chunk.is_to_be_left)
+    }
+
+    fn has_pack(&self, pack: &PackRecord) -> bool {
+        match &self.stored {
+            Some(stored) => is_stored(stored, pack),
+            None => true,
+        }
     }
 
     /// Notes that the image in hand refers to the chunk so many times.
@@ -141,6 +158,11 @@ impl Catalog {
         let pack = |name: &PackName| PackRecord { name: *name, length_bytes: self.packs[name] };
         (names.iter().map(pack).collect(), chunks)
     }
+}
+
+/// Whether a store that has these packs has all of this one.
+pub(crate) fn is_stored(stored: &HashMap<PackName, u64>, pack: &PackRecord) -> bool {
+    stored.get(&pack.name).is_some_and(|&length_bytes| length_bytes >= pack.length_bytes)
 }
 
 fn with_packs(manifest: &Manifest) -> impl Iterator<Item = (&ChunkRecord, PackName)> {
@@ -209,6 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_a_missing_pack_is_neither_referred_to_nor_found_by_digest() {
+        for (length_bytes, is_there) in [(40_960, true), (40_959, false), (0, false)] {
+            let mut catalog = Catalog::default();
+            catalog.add_built(ChunkNumber(1), &built(1, 1), (PACK, 0));
+            catalog.note_uses(ChunkNumber(1), 1);
+            let mut next = Catalog::of([(PACK, length_bytes)]);
+            next.add_image(&manifest(&catalog));
+            assert!(next.has_page(ChunkNumber(1).page(0)), "it may come back");
+            assert_eq!(next.is_to_be_left(ChunkNumber(1).page(0)), !is_there);
+            assert_eq!(next.number_of(&[1; 32]).is_some(), is_there);
+        }
+    }
+
+    #[test]
     fn a_pack_of_which_little_is_used_is_sparse() {
         let page = ChunkNumber(1).page(0);
         for (uses, is_sparse) in [(1, true), (2, true), (3, false), (9, false)] {
@@ -217,7 +253,7 @@ mod tests {
             catalog.note_uses(ChunkNumber(1), uses);
             let mut next = Catalog::default();
             next.add_image(&manifest(&catalog));
-            assert_eq!(next.is_in_sparse_pack(page), is_sparse, "{uses} of 9 pages");
+            assert_eq!(next.is_to_be_left(page), is_sparse, "{uses} of 9 pages");
             assert_eq!(next.number_of(&[1; 32]).is_some(), !is_sparse);
         }
     }

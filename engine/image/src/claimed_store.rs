@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use crate::catalog::is_stored;
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::manifest::{Manifest, ManifestKind};
 use crate::manifests::{ManifestState, read_state};
@@ -30,7 +31,8 @@ const FENCES_KEPT: usize = 16;
 /// Which images to keep.
 #[derive(Clone, Debug)]
 pub struct Retention<'a> {
-    /// How many of the newest, at least 1. Those with a label stay besides.
+    /// How many of the newest, at least 1, and how many of those that lack nothing. Those with a
+    /// label stay besides.
     pub newest_count: usize,
     /// Images that volumes still read from.
     pub in_use: &'a [ImageId],
@@ -157,6 +159,7 @@ impl ClaimedStore {
     /// Deletes an image. Its packs go with the next collection.
     pub fn delete(&mut self, number: u32, in_use: &[ImageId]) -> Result<(), ImageError> {
         let attempt = || format!("delete image {number}");
+        check_in_use(&self.find()?, in_use)?;
         let images = self.store.images()?;
         if !images.iter().any(|(known, _)| *known == number) {
             return Err(ImageError::new(ImageErrorKind::NotFound, attempt()));
@@ -178,15 +181,23 @@ impl ClaimedStore {
     /// Deletes images that are not to be kept, then all packs that no image refers to.
     pub fn retain(&mut self, retention: &Retention<'_>) -> Result<Removed, ImageError> {
         let found = self.find()?;
-        let mut newer = 0;
+        check_in_use(&found, retention.in_use)?;
+        let stored = self.store.packs()?.into_iter().collect();
+        let (mut newer, mut newer_whole) = (0, 0);
         let mut removed = Removed::default();
         for found in found.iter().rev() {
             let ManifestState::Whole(manifest) = &found.state else { continue };
             if manifest.kind != ManifestKind::Image {
                 continue;
             }
+            // One that lacks something takes no other's place.
+            let is_whole = manifest.lost_blocks == 0
+                && manifest.packs.iter().all(|pack| is_stored(&stored, pack));
             newer += 1;
-            let is_kept = newer <= retention.newest_count.max(1)
+            newer_whole += usize::from(is_whole);
+            let newest_count = retention.newest_count.max(1);
+            let is_kept = newer <= newest_count
+                || is_whole && newer_whole <= newest_count
                 || !manifest.label.is_empty()
                 || retention.in_use.contains(&manifest.id);
             if !is_kept {
@@ -281,6 +292,19 @@ impl ClaimedStore {
         for name in packs {
             let _ = self.store.remove(ObjectName::Pack(*name));
         }
+    }
+}
+
+/// Fails if an image that is in use cannot be found: it may come back, and needs its packs.
+fn check_in_use(found: &[Found], in_use: &[ImageId]) -> Result<(), ImageError> {
+    let is_there = |id: &ImageId| found.iter().any(|found| found.number == id.number());
+    match in_use.iter().find(|id| !is_there(id)) {
+        Some(id) => {
+            let attempt =
+                format!("remove images and packs while {id}, which is in use, is missing");
+            Err(ImageError::new(ImageErrorKind::NotFound, attempt))
+        }
+        None => Ok(()),
     }
 }
 

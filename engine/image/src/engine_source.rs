@@ -1,5 +1,6 @@
 //! An engine's volumes as what a save reads, and what they learn when it is durable.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::BlockDevice;
@@ -7,7 +8,7 @@ use volume::{BlockView, ImageBase, StoredBytes, Volume};
 
 use crate::format::chunk::Stored;
 use crate::format::part::LEAF_BLOCKS;
-use crate::names::{ImageId, PageNumber};
+use crate::names::{ChunkNumber, ImageId, PageNumber};
 use crate::source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
 use crate::volume_record::{ImageVolume, ImageVolumeKind};
 
@@ -26,6 +27,7 @@ pub struct CopiedVolume {
 pub struct EngineSource {
     volumes: Vec<CopiedVolume>,
     fetched_from: Option<ImageId>,
+    damaged_there: HashSet<ChunkNumber>,
 }
 
 impl ImageVolume {
@@ -53,7 +55,17 @@ impl ImageVolume {
 impl EngineSource {
     /// `absent_image` is what [`volume::Engine::absent_image`] says.
     pub fn new(volumes: Vec<CopiedVolume>, absent_image: Option<u64>) -> Self {
-        Self { volumes, fetched_from: absent_image.and_then(ImageId::from_word) }
+        let fetched_from = absent_image.and_then(ImageId::from_word);
+        Self { volumes, fetched_from, damaged_there: HashSet::new() }
+    }
+
+    /// The same, where these chunks of the image that absent blocks are in are damaged
+    /// ([`OpenImage::damaged_chunks`]).
+    ///
+    /// [`OpenImage::damaged_chunks`]: crate::OpenImage::damaged_chunks
+    #[must_use]
+    pub fn with_damage(self, damaged_there: HashSet<ChunkNumber>) -> Self {
+        Self { damaged_there, ..self }
     }
 
     /// Tells the live volume that the image has what its copy held: blocks that still hold the
@@ -82,6 +94,10 @@ impl LeafSource for EngineSource {
 
     fn fetched_from(&self) -> Option<ImageId> {
         self.fetched_from
+    }
+
+    fn is_damaged_there(&self, chunk: ChunkNumber) -> bool {
+        self.damaged_there.contains(&chunk)
     }
 
     fn content_bytes(&self) -> u64 {

@@ -16,8 +16,8 @@ use crate::error::{ImageError, ImageErrorKind};
 use crate::format::chunk::Stored;
 use crate::format::part::{BlockRef, LeafRefs};
 use crate::names::{ChunkNumber, PageNumber};
-use crate::open_image::OpenImage;
-use crate::restore::{BlockPlace, DamagedChunk, RestoreTarget, is_lasting};
+use crate::open_image::{OpenImage, is_of_object};
+use crate::restore::{BlockPlace, DamagedChunk, RestoreTarget};
 use crate::volume_record::ImageVolume;
 
 impl ImageVolume {
@@ -99,8 +99,8 @@ impl FetchedPages for FetchedChunk {
 }
 
 fn source_error(error: ImageError) -> SourceError {
-    let kind = match is_lasting(error.kind) {
-        true => SourceErrorKind::Damaged,
+    let kind = match is_of_object(error.kind) {
+        true => SourceErrorKind::Gone,
         false => SourceErrorKind::Unreachable,
     };
     SourceError { kind, source: Some(error.into()) }
@@ -111,22 +111,22 @@ fn source_error(error: ImageError) -> SourceError {
 pub struct EngineTarget<'a> {
     /// By index in the image; `None` for those that do not come back.
     volumes: &'a [Option<Arc<Volume>>],
-    /// Chunks that turned out to be damaged, for the log.
-    damage: Vec<DamagedChunk>,
+    /// Chunks that could not be had, for the log.
+    left: Vec<DamagedChunk>,
 }
 
-/// Damaged chunks that are described; the blocks of all are lost.
-const DAMAGE_DESCRIBED_MAX: usize = 100;
+/// Chunks that could not be had that are described.
+const CHUNKS_DESCRIBED_MAX: usize = 100;
 
 impl<'a> EngineTarget<'a> {
     /// `volumes` by index in the image.
     pub fn new(volumes: &'a [Option<Arc<Volume>>]) -> Self {
-        Self { volumes, damage: Vec::new() }
+        Self { volumes, left: Vec::new() }
     }
 
-    /// What was found to be damaged so far, up to a hundred chunks.
-    pub fn take_damage(&mut self) -> Vec<DamagedChunk> {
-        std::mem::take(&mut self.damage)
+    /// What could not be had so far, up to a hundred chunks.
+    pub fn take_left(&mut self) -> Vec<DamagedChunk> {
+        std::mem::take(&mut self.left)
     }
 
     fn volume(&self, place: BlockPlace) -> Option<&Volume> {
@@ -152,7 +152,6 @@ impl RestoreTarget for EngineTarget<'_> {
             Stored::Encoded(bytes) => {
                 // The digest was right, so this was written as it is: damaged in memory before.
                 if codec::decode(bytes, &mut decoded).is_err() {
-                    blocks.iter().for_each(|block| self.lose_block(page, *block));
                     return Ok(());
                 }
                 &decoded
@@ -174,18 +173,9 @@ impl RestoreTarget for EngineTarget<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, damage: DamagedChunk, lost: &[(PageNumber, BlockPlace)]) {
-        lost.iter().for_each(|(page, block)| self.lose_block(*page, *block));
-        if self.damage.len() < DAMAGE_DESCRIBED_MAX {
-            self.damage.push(damage);
-        }
-    }
-}
-
-impl EngineTarget<'_> {
-    fn lose_block(&self, page: PageNumber, block: BlockPlace) {
-        if let Some(volume) = self.volume(block) {
-            volume.lose_block(block.block, page.get());
+    fn leave(&mut self, chunk: DamagedChunk) {
+        if self.left.len() < CHUNKS_DESCRIBED_MAX {
+            self.left.push(chunk);
         }
     }
 }

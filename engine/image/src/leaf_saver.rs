@@ -24,6 +24,8 @@ pub(crate) struct Tally {
     pub(crate) chunks_reused: u64,
     pub(crate) pages_written: u64,
     pub(crate) pages_reused: u64,
+    /// Blocks whose contents are lost.
+    pub(crate) lost_blocks: u64,
 }
 
 /// Which leaf of which volume.
@@ -95,6 +97,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
             self.write(place, &states, (&wanted, &mut refs))?;
         }
         self.note_uses(&refs);
+        self.note_lost(&refs);
         Ok(refs)
     }
 
@@ -128,7 +131,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
                         ));
                 }
                 (BlockState::Page { freshness: Freshness::InBase, .. }, BlockRef::Page(page))
-                    if !self.catalog.is_in_sparse_pack(page) =>
+                    if !self.catalog.is_to_be_left(page) =>
                 {
                     BlockRef::Page(page)
                 }
@@ -209,6 +212,16 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         self.tally.pages_written += u64::from(built.page_count);
         self.tally.bytes_written += built.length_bytes as u64;
         Ok(number)
+    }
+
+    /// Counts blocks whose contents are lost, or damaged in the image that they are fetched from.
+    fn note_lost(&mut self, refs: &LeafRefs) {
+        let is_lost = |block: &&BlockRef| match block {
+            BlockRef::Damaged => true,
+            BlockRef::Page(page) => self.source.is_damaged_there(page.chunk()),
+            BlockRef::Hole | BlockRef::Fill(_) => false,
+        };
+        self.tally.lost_blocks += refs.iter().filter(is_lost).count() as u64;
     }
 
     fn note_uses(&mut self, refs: &LeafRefs) {

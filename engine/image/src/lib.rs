@@ -24,6 +24,7 @@ mod chunk_cache;
 mod chunk_reader;
 mod chunk_stream;
 mod claimed_store;
+mod elsewhere;
 mod engine_source;
 mod engine_target;
 mod error;

@@ -21,6 +21,8 @@ pub struct ImageSummary {
     /// Empty if it has none.
     pub label: String,
     pub volumes: Vec<ImageVolume>,
+    /// Blocks whose contents were lost before it was saved; images of earlier releases say 0.
+    pub lost_blocks: u64,
     /// Bytes of all chunks that it refers to, also those that other images refer to.
     pub chunk_bytes: u64,
     pub chunk_count: u64,
@@ -35,6 +37,7 @@ impl ImageSummary {
             journal: manifest.journal,
             label: manifest.label.clone(),
             volumes: manifest.volumes.clone(),
+            lost_blocks: manifest.lost_blocks,
             chunk_bytes: manifest.chunks.iter().map(|it| u64::from(it.length_bytes)).sum(),
             chunk_count: manifest.chunks.len() as u64,
         }

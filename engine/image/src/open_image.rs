@@ -1,5 +1,6 @@
 //! An image to read from: its volumes, what their blocks refer to, and the pages.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -8,13 +9,14 @@ use storage::AlignedBuffer;
 
 use crate::chunk_cache::ChunkCache;
 use crate::chunk_reader::{ChunkPlace, VerifiedChunk, read_chunk};
+use crate::elsewhere::Elsewhere;
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
 use crate::format::chunk::ChunkKind;
 use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PartRecord};
 use crate::format::part::{BlockRef, LeafRefs, Part};
 use crate::listing::ImageSummary;
 use crate::manifests::{ManifestState, read_manifest, read_state};
-use crate::names::{ChunkNumber, ImageId, PageNumber};
+use crate::names::{ChunkNumber, ImageId, PackName, PageNumber};
 use crate::store::ImageStore;
 use crate::volume_record::ImageVolume;
 
@@ -24,6 +26,7 @@ pub struct OpenImage {
     store: Arc<dyn ImageStore>,
     manifest: Manifest,
     cache: ChunkCache,
+    elsewhere: Elsewhere,
 }
 
 /// Blocks of one volume that stand together.
@@ -45,7 +48,7 @@ impl OpenImage {
         if manifest.kind != ManifestKind::Image {
             return Err(ImageError::new(ImageErrorKind::NotFound, format!("open image {number}")));
         }
-        Ok(Self { store, manifest, cache: ChunkCache::default() })
+        Ok(Self::of(store, manifest))
     }
 
     /// Opens the newest image that is whole, if there is one. Newer ones that cannot be read are
@@ -57,14 +60,18 @@ impl OpenImage {
         for (number, size_bytes) in store.images()?.into_iter().rev() {
             match read_state(&*store, number, size_bytes)? {
                 ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Image => {
-                    let cache = ChunkCache::default();
-                    return Ok(Some(Self { store, manifest: *manifest, cache }));
+                    return Ok(Some(Self::of(store, *manifest)));
                 }
                 ManifestState::Unreadable(error) => skipped(number, &error),
                 ManifestState::Whole(_) | ManifestState::Unfinished => {}
             }
         }
         Ok(None)
+    }
+
+    fn of(store: Arc<dyn ImageStore>, manifest: Manifest) -> Self {
+        let (cache, elsewhere) = (ChunkCache::default(), Elsewhere::default());
+        Self { store, manifest, cache, elsewhere }
     }
 
     pub fn id(&self) -> ImageId {
@@ -93,9 +100,8 @@ impl OpenImage {
         Ok(())
     }
 
-    /// Fills `into` with a page's contents, verified. The kind of the error is `Damaged` or
-    /// `NotFound` when the contents are lost, and another when trying again may help. The chunk
-    /// stays in a small cache.
+    /// Fills `into` with a page's contents, verified. The chunk stays in a small cache. One that
+    /// could not be had is not asked for again at once: until then this fails without waiting.
     pub fn fetch(&self, page: PageNumber, into: &mut Block) -> Result<(), ImageError> {
         self.fetch_chunk(page.chunk())?.read_page(page, into)
     }
@@ -109,7 +115,24 @@ impl OpenImage {
             let attempt = format!("find {number} in {}", self.id());
             Disbelief::Damaged("the image has no such chunk").error(attempt)
         })?;
-        self.cache.get(number, || self.read(&place))
+        self.cache
+            .get(number, || self.read(&place).or_else(|error| self.read_elsewhere(&place, error)))
+    }
+
+    /// Chunks that were found damaged when they were last asked for.
+    pub fn damaged_chunks(&self) -> HashSet<ChunkNumber> {
+        self.cache.failed(ImageErrorKind::Damaged)
+    }
+
+    /// What could not be had may be asked for again at once.
+    pub fn forget_failures(&self) {
+        self.cache.forget_failures();
+    }
+
+    /// The pack that a page is in, and why it could not be had when it was last asked for.
+    pub fn whereabouts(&self, page: PageNumber) -> Option<(PackName, Option<String>)> {
+        let pack = self.place_of(self.chunk(page.chunk())?).pack;
+        Some((pack, self.cache.cause(page.chunk())))
     }
 
     /// Which blocks refer to a chunk: at most `run_count_max` runs of them. Looks through all maps.
@@ -188,9 +211,40 @@ impl OpenImage {
     fn read(&self, place: &ChunkPlace) -> Result<VerifiedChunk, ImageError> {
         read_chunk(&*self.store, place, AlignedBuffer::new())
     }
+
+    /// A chunk that could not be read: wrong bytes are read once more, then comes what other images
+    /// have with the same digest.
+    pub(crate) fn read_elsewhere(
+        &self,
+        place: &ChunkPlace,
+        error: ImageError,
+    ) -> Result<VerifiedChunk, ImageError> {
+        if !is_of_object(error.kind) {
+            return Err(error);
+        }
+        if error.kind == ImageErrorKind::Damaged
+            && let Ok(chunk) = self.read(place)
+        {
+            return Ok(chunk);
+        }
+        let others = self.elsewhere.places(&*self.store, &self.manifest, place);
+        others.iter().find_map(|other| self.read(other).ok()).ok_or(error)
+    }
+
+    /// A chunk was read past the cache, or could not be.
+    pub(crate) fn note_chunk(&self, number: ChunkNumber, read: Result<(), &ImageError>) {
+        self.cache.note(number, read);
+    }
 }
 
-fn add_block(runs: &mut Vec<BlockRun>, volume: &str, block: u64) {
+/// Whether the object is missing or damaged, and nothing is wrong with the store.
+pub(crate) fn is_of_object(kind: ImageErrorKind) -> bool {
+    use ImageErrorKind::{Damaged, Newer, NotFound};
+    matches!(kind, Damaged | Newer | NotFound)
+}
+
+/// Adds a block to the last of these runs, or as a new one.
+pub(crate) fn add_block(runs: &mut Vec<BlockRun>, volume: &str, block: u64) {
     match runs.last_mut() {
         Some(run) if run.volume == volume && run.first_block + run.block_count == block => {
             run.block_count += 1;

@@ -1,15 +1,14 @@
 //! Bringing back what an image has, in the order in which it lies there, while others use it.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
 use crate::chunk_reader::{ChunkPlace, verify_bytes};
 use crate::chunk_stream::stream_chunks;
-use crate::error::{ImageError, ImageErrorKind};
+use crate::error::ImageError;
 use crate::format::chunk::{ChunkIndex, Stored};
-use crate::format::part::BlockRef;
-use crate::names::{ChunkNumber, PageNumber};
-use crate::open_image::{BlockRun, OpenImage};
+use crate::format::part::{BlockRef, LEAF_BLOCKS, Part};
+use crate::names::{ChunkNumber, PackName, PageNumber};
+use crate::open_image::{BlockRun, OpenImage, is_of_object};
 use crate::watch::{Progress, Watch, check_cancelled};
 
 const ATTEMPT: &str = "restore an image";
@@ -18,7 +17,8 @@ const ATTEMPT: &str = "restore an image";
 /// blocks further apart share are read once for each such group.
 const GROUP_BLOCKS_MAX: usize = 512 << 10;
 
-/// Failures of the store in a row before giving up until later.
+/// Packs in a row that the store does not give, for reasons of its own, before giving up until
+/// later.
 const FAILURES_MAX: usize = 8;
 
 /// Runs of blocks that are named with a damaged chunk.
@@ -45,12 +45,12 @@ pub trait RestoreTarget {
         contents: Stored<'_>,
     ) -> Result<(), ImageError>;
 
-    /// Learns that a chunk is damaged: its pages are lost to these blocks, which are all that want
-    /// one now.
-    fn lose(&mut self, damage: DamagedChunk, lost: &[(PageNumber, BlockPlace)]);
+    /// Learns that a chunk cannot be had now. What needs it stays as it is, and may be had when
+    /// this is tried again.
+    fn leave(&mut self, chunk: DamagedChunk);
 }
 
-/// A chunk that cannot be believed, and who needs it.
+/// A chunk that is missing or damaged, and who needs it. For one of a map that is not known.
 #[derive(Debug)]
 pub struct DamagedChunk {
     pub chunk: ChunkNumber,
@@ -65,16 +65,17 @@ pub struct DamagedChunk {
 pub struct Restored {
     pub pages_placed: u64,
     pub bytes_read: u64,
-    pub chunks_damaged: u64,
+    /// Chunks that could not be had.
+    pub chunks_left: u64,
 }
 
 /// The blocks that need a page, from a group's list.
 type Needs = [(PageNumber, BlockPlace)];
 
 impl OpenImage {
-    /// Gives all pages that are still wanted to `target`, then returns. What fails because the
-    /// store fails is left out; if there was any, that is the error in the end, and calling again
-    /// goes on with what is still wanted.
+    /// Gives all pages that are still wanted to `target`, then returns. What cannot be had now is
+    /// left out; calling again goes on with what is still wanted. Fails when the store gives
+    /// nothing at all.
     pub fn restore(
         &self,
         target: &mut dyn RestoreTarget,
@@ -88,16 +89,13 @@ impl OpenImage {
             watch,
             progress,
             done: Restored::default(),
-            failures: Vec::new(),
-            damaged: BTreeSet::new(),
+            failing_packs: BTreeSet::new(),
+            left: BTreeSet::new(),
         };
         for volume in 0..self.volumes().len() {
             restore.volume(volume)?;
         }
-        match restore.failures.pop() {
-            Some(error) => Err(error),
-            None => Ok(restore.done),
-        }
+        Ok(restore.done)
     }
 }
 
@@ -107,31 +105,48 @@ struct Restore<'a> {
     watch: &'a dyn Watch,
     progress: Progress,
     done: Restored,
-    /// Of the store, in a row.
-    failures: Vec<ImageError>,
-    damaged: BTreeSet<ChunkNumber>,
+    /// That the store did not give, since it last gave something.
+    failing_packs: BTreeSet<PackName>,
+    left: BTreeSet<ChunkNumber>,
 }
 
 impl Restore<'_> {
     fn volume(&mut self, volume: usize) -> Result<(), ImageError> {
-        let index = u32::try_from(volume).expect("an image has few volumes");
+        let image = self.image;
         let mut needs = Vec::new();
-        let mut result = Ok(());
-        self.image.leaves(volume, &mut |leaf, refs| {
-            for (block, found) in (leaf * 512..).zip(refs) {
+        for record in image.parts_of(volume) {
+            match image.read_part(record) {
+                Ok(part) => self.part((volume, &part), &mut needs)?,
+                Err(error) if is_of_object(error.kind) => {
+                    self.done.chunks_left += u64::from(self.left.insert(record.chunk));
+                    let (chunk, blocks) = (record.chunk, Vec::new());
+                    self.target.leave(DamagedChunk { chunk, error, blocks });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.group(&mut needs)
+    }
+
+    fn part(
+        &mut self,
+        (volume, part): (usize, &Part),
+        needs: &mut Vec<(PageNumber, BlockPlace)>,
+    ) -> Result<(), ImageError> {
+        let volume = u32::try_from(volume).expect("an image has few volumes");
+        for leaf in part.leaves() {
+            for (block, found) in (leaf * LEAF_BLOCKS as u64..).zip(part.refs(leaf)) {
                 let BlockRef::Page(page) = found else { continue };
-                let place = BlockPlace { volume: index, block };
-                if self.target.is_wanted(place, *page) {
-                    needs.push((*page, place));
+                let place = BlockPlace { volume, block };
+                if self.target.is_wanted(place, page) {
+                    needs.push((page, place));
                 }
             }
-            if needs.len() + 512 > GROUP_BLOCKS_MAX {
-                result = self.group(&mut needs);
+            if needs.len() + LEAF_BLOCKS > GROUP_BLOCKS_MAX {
+                self.group(needs)?;
             }
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        result?;
-        self.group(&mut needs)
+        }
+        Ok(())
     }
 
     /// Reads what a group of blocks needs, each chunk once.
@@ -160,18 +175,11 @@ impl Restore<'_> {
     ) -> Result<(), ImageError> {
         let verified = bytes.and_then(|bytes| Ok((bytes, verify_bytes(place, bytes)?)));
         match verified {
-            Ok((bytes, index)) => {
-                self.failures.clear();
-                self.done.bytes_read += bytes.len() as u64;
-                self.pages(needs, (bytes, &index))?;
-            }
-            Err(error) if is_lasting(error.kind) => self.lose(place.number, needs, error),
-            Err(error) => {
-                self.failures.push(error);
-                if self.failures.len() == FAILURES_MAX {
-                    return Err(self.failures.swap_remove(0));
-                }
-            }
+            Ok((bytes, index)) => self.pages(place, needs, (bytes, &index))?,
+            Err(error) => match self.image.read_elsewhere(place, error) {
+                Ok(chunk) => self.pages(place, needs, (&chunk.bytes, &chunk.index))?,
+                Err(error) => self.leave(place, needs, error)?,
+            },
         }
         self.progress.done_bytes += u64::from(place.length_bytes);
         self.watch.on_progress(self.progress);
@@ -180,9 +188,13 @@ impl Restore<'_> {
 
     fn pages(
         &mut self,
+        place: &ChunkPlace,
         needs: &Needs,
         (bytes, index): (&[u8], &ChunkIndex),
     ) -> Result<(), ImageError> {
+        self.image.note_chunk(place.number, Ok(()));
+        self.failing_packs.clear();
+        self.done.bytes_read += bytes.len() as u64;
         let mut blocks = Vec::new();
         for same in needs.chunk_by(|one, next| one.0 == next.0) {
             let page = same[0].0;
@@ -195,17 +207,25 @@ impl Restore<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, chunk: ChunkNumber, needs: &Needs, error: ImageError) {
-        self.done.chunks_damaged += u64::from(self.damaged.insert(chunk));
+    fn leave(
+        &mut self,
+        place: &ChunkPlace,
+        needs: &Needs,
+        error: ImageError,
+    ) -> Result<(), ImageError> {
+        let chunk = place.number;
+        self.image.note_chunk(chunk, Err(&error));
+        if !is_of_object(error.kind) {
+            self.failing_packs.insert(place.pack);
+            if self.failing_packs.len() == FAILURES_MAX {
+                return Err(error);
+            }
+        }
+        self.done.chunks_left += u64::from(self.left.insert(chunk));
         let blocks = self.image.name_blocks(needs);
-        self.target.lose(DamagedChunk { chunk, error, blocks }, needs);
+        self.target.leave(DamagedChunk { chunk, error, blocks });
+        Ok(())
     }
-}
-
-/// Whether reading again cannot help.
-pub(crate) fn is_lasting(kind: ImageErrorKind) -> bool {
-    use ImageErrorKind::{Damaged, Newer, NotFound};
-    matches!(kind, Damaged | Newer | NotFound)
 }
 
 impl OpenImage {

@@ -49,6 +49,8 @@ pub struct Saved {
     pub pages_written: u64,
     /// Blocks that refer to pages of earlier images, and pages of chunks that were there.
     pub pages_reused: u64,
+    /// Blocks whose contents are lost, which the image says.
+    pub lost_blocks: u64,
     pub took: Duration,
     /// Base images that were gone or damaged, so that volumes were saved whole.
     pub bases_missing: Vec<ImageId>,
@@ -92,6 +94,7 @@ impl Prepared {
             chunks_reused: self.tally.chunks_reused,
             pages_written: self.tally.pages_written,
             pages_reused: self.tally.pages_reused,
+            lost_blocks: self.tally.lost_blocks,
             took: self.begun.elapsed(),
             bases_missing: self.bases_missing,
         }
@@ -104,7 +107,7 @@ impl Save<'_> {
         let begun = Instant::now();
         let volumes = self.source.volumes();
         self.check(&volumes)?;
-        let mut catalog = Catalog::default();
+        let mut catalog = Catalog::of(self.store.packs()?);
         let bases = self.load_bases(&volumes, &mut catalog)?;
         let (parts, next_chunk, tally) = thread::scope(|scope| {
             let pace = Pace::new(self.options.bytes_a_second_max);
@@ -125,6 +128,7 @@ impl Save<'_> {
             journal: self.options.journal,
             next_chunk,
             label: self.options.label.clone(),
+            lost_blocks: tally.lost_blocks,
             volumes: volumes.into_iter().map(|source| source.volume).collect(),
             packs,
             chunks,

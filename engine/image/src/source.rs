@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::format::chunk::Stored;
 use crate::format::part::LEAF_BLOCKS;
-use crate::names::{ImageId, PageNumber};
+use crate::names::{ChunkNumber, ImageId, PageNumber};
 use crate::volume_record::ImageVolume;
 
 /// What is known of a block before its contents are looked at.
@@ -66,6 +66,9 @@ pub trait LeafSource: Debug + Send + Sync {
     /// The image that absent blocks refer to, if there can be any.
     fn fetched_from(&self) -> Option<ImageId>;
 
+    /// Whether the image that absent blocks are in was found to have this chunk damaged.
+    fn is_damaged_there(&self, chunk: ChunkNumber) -> bool;
+
     /// About how many bytes the blocks with contents stand for, for those who wait.
     fn content_bytes(&self) -> u64;
 
@@ -77,7 +80,7 @@ pub trait LeafSource: Debug + Send + Sync {
 
     /// Gives the contents of the blocks in `wanted` (ascending places in the leaf, of blocks that
     /// are [`BlockState::Page`]), in that order, each with its place. The bytes are borrowed for
-    /// that call only, and `give` takes no time to speak of. A block whose contents turn out to be
-    /// damaged is left out.
+    /// that call only, and `give` takes no time to speak of. Contents are verified: a block whose
+    /// are damaged comes behind the others if they could be mended, and is left out if not.
     fn read(&self, volume: usize, leaf: u64, wanted: &[u16], give: &mut dyn FnMut(u16, Stored<'_>));
 }

@@ -6,9 +6,10 @@ use crate::chunk_reader::{ChunkPlace, verify_bytes};
 use crate::chunk_stream::stream_chunks;
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::chunk::{ChunkIndex, ChunkKind, Stored};
+use crate::format::part::{BlockRef, LEAF_BLOCKS, Part};
 use crate::names::ChunkNumber;
-use crate::open_image::OpenImage;
-use crate::restore::{DamagedChunk, is_lasting};
+use crate::open_image::{BlockRun, OpenImage, add_block, is_of_object};
+use crate::restore::DamagedChunk;
 use crate::watch::{Progress, Watch, check_cancelled};
 
 /// Damaged chunks that are described; more are counted.
@@ -27,6 +28,10 @@ pub struct Verified {
     pub chunks_damaged: u64,
     /// The first of them. For a damaged map the blocks are not known.
     pub damage: Vec<DamagedChunk>,
+    /// Blocks whose contents were lost before the image was saved.
+    pub lost_blocks: u64,
+    /// The first of them.
+    pub lost: Vec<BlockRun>,
 }
 
 impl OpenImage {
@@ -44,7 +49,7 @@ impl OpenImage {
             verified.bytes_read += u64::from(place.length_bytes);
             match bytes.and_then(|bytes| self.check_chunk(place, bytes)) {
                 Ok(page_count) => verified.pages_decoded += page_count,
-                Err(error) if is_lasting(error.kind) => verified.add_damage(place.number, error),
+                Err(error) if is_of_object(error.kind) => verified.add_damage(place.number, error),
                 Err(error) => return Err(error),
             }
             progress.done_bytes += u64::from(place.length_bytes);
@@ -94,12 +99,13 @@ impl OpenImage {
     }
 
     fn check_maps(&self, verified: &mut Verified) -> Result<(), ImageError> {
-        let parts = (0..self.volumes().len()).flat_map(|volume| self.parts_of(volume));
-        for part in parts {
-            match self.read_part(part) {
-                Ok(_) => {}
-                Err(error) if !is_lasting(error.kind) => return Err(error),
-                Err(error) => verified.add_damage(part.chunk, error),
+        for (volume, record) in self.volumes().iter().enumerate() {
+            for part in self.parts_of(volume) {
+                match self.read_part(part) {
+                    Ok(part) => verified.add_lost(&record.name, &part),
+                    Err(error) if !is_of_object(error.kind) => return Err(error),
+                    Err(error) => verified.add_damage(part.chunk, error),
+                }
             }
         }
         Ok(())
@@ -107,6 +113,19 @@ impl OpenImage {
 }
 
 impl Verified {
+    /// Takes note of what a part of a map says is lost.
+    fn add_lost(&mut self, volume: &str, part: &Part) {
+        for leaf in part.leaves() {
+            for (block, found) in (leaf * LEAF_BLOCKS as u64..).zip(part.refs(leaf)) {
+                if found == BlockRef::Damaged {
+                    self.lost_blocks += 1;
+                    add_block(&mut self.lost, volume, block);
+                    self.lost.truncate(RUNS_NAMED_MAX);
+                }
+            }
+        }
+    }
+
     fn add_damage(&mut self, chunk: ChunkNumber, error: ImageError) {
         let is_known = self.damage.iter().any(|damage| damage.chunk == chunk);
         if is_known {

@@ -53,10 +53,7 @@ fn a_flip_of_any_byte_of_a_pack_is_noticed_and_never_read() {
 /// Every block is what it was, or cannot be had.
 fn check_reads_right_or_fails(made: &Made, image: &OpenImage) {
     let mut collected = Collected::default();
-    match image.restore(&mut collected, &Unwatched) {
-        Ok(_) => {}
-        Err(error) => assert_eq!(error.kind, ImageErrorKind::Damaged, "{error:?}"),
-    }
+    image.restore(&mut collected, &Unwatched).expect("what is damaged is left out");
     for ((_, block), bytes) in &collected.blocks {
         assert!(*bytes == made.contents(0, *block).bytes(), "block {block}");
     }
@@ -88,7 +85,7 @@ fn a_damaged_chunk_is_named_with_its_place_and_the_blocks_that_need_it() {
     let image = newest(&store).expect("its manifest is whole");
     let mut collected = Collected::default();
     let restored = image.restore(&mut collected, &Unwatched).expect("the rest is sound");
-    assert_eq!((restored.chunks_damaged, collected.damaged.len()), (1, 1));
+    assert_eq!((restored.chunks_left, collected.damaged.len()), (1, 1));
     assert_eq!(collected.blocks.len(), 12);
     let damage = &collected.damaged[0];
     let pack = pack.strip_prefix("packs/").expect("it is one");
@@ -120,18 +117,102 @@ fn a_page_of_a_damaged_chunk_cannot_be_fetched_and_others_can() {
 }
 
 #[test]
-fn a_damaged_map_is_an_error_that_names_it() {
+fn a_damaged_map_is_named_and_what_it_says_is_left_out() {
     let disk = disk();
     let (store, _made) = saved_on(&disk);
     let (pack, size_bytes) = file_of(&disk, "packs/");
     disk.flip_bit(&pack, (size_bytes - 4090) * 8);
     let image = newest(&store).expect("its manifest is whole");
     let mut collected = Collected::default();
-    let error = image.restore(&mut collected, &Unwatched).expect_err("the map is damaged");
+    let restored = image.restore(&mut collected, &Unwatched).expect("nothing else is needed");
+    assert_eq!((restored.pages_placed, restored.chunks_left), (0, 1));
+    let error = &collected.damaged[0].error;
     assert_eq!(error.kind, ImageErrorKind::Damaged);
     assert!(error.to_string().contains("read chunk 3 at "), "{error}");
     let verified = image.verify(&Unwatched).expect("the store can be read");
     assert_eq!(verified.chunks_damaged, 1);
+}
+
+#[test]
+fn wrong_bytes_are_had_from_another_image_that_has_the_same() {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut made = Made::one(256 << 20);
+    for leaf in 0..40 {
+        (0..4)
+            .for_each(|block| made.write(0, leaf * 512 + block, Contents::Noise(leaf * 4 + block)));
+    }
+    made.save(&mut claim(&store));
+    for leaf in 1..40 {
+        (0..4).for_each(|block| made.discard(0, leaf * 512 + block));
+    }
+    // Refers to one chunk of a pack that is little used from now on, which the next one leaves.
+    let little_used = made.save(&mut claim(&store));
+    let moved = made.save(&mut claim(&store));
+    let page_of = |image: &OpenImage| match all_refs(image, 0)[&0] {
+        BlockRef::Page(page) => page,
+        other => panic!("{other:?} is no page"),
+    };
+    let images = [little_used.id, moved.id].map(|id| open(&store, id));
+    let packs = images.each_ref().map(|image| image.whereabouts(page_of(image)).expect("a page").0);
+    assert_ne!(packs[0], packs[1], "the newer one has it elsewhere");
+    for (image, pack) in images.iter().zip(packs) {
+        disk.flip_bit(&format!("packs/{pack}"), 5000 * 8);
+        let mut bytes = [0; 4096];
+        image.fetch(page_of(image), &mut bytes).expect("the other image has it");
+        assert!(bytes == made.contents(0, 0).bytes());
+        disk.flip_bit(&format!("packs/{pack}"), 5000 * 8);
+    }
+}
+
+#[test]
+fn what_could_not_be_had_is_asked_for_again() {
+    let disk = disk();
+    let (store, made) = saved_on(&disk);
+    let (pack, _) = file_of(&disk, "packs/");
+    let image = newest(&store).expect("its manifest is whole");
+    let BlockRef::Page(page) = all_refs(&image, 0)[&3] else { panic!("it is a page") };
+    disk.flip_bit(&pack, 5000 * 8);
+    let mut bytes = [0; 4096];
+    for _ in 0..100 {
+        let error = image.fetch(page, &mut bytes).expect_err("its chunk is damaged");
+        assert_eq!(error.kind, ImageErrorKind::Damaged);
+    }
+    assert_eq!(image.damaged_chunks().len(), 1);
+    disk.flip_bit(&pack, 5000 * 8);
+    let begun = std::time::Instant::now();
+    while image.fetch(page, &mut bytes).is_err() {
+        assert!(begun.elapsed().as_secs() < 60, "it is read again by itself");
+        std::thread::yield_now();
+    }
+    assert!(bytes == made.contents(0, 3).bytes() && image.damaged_chunks().is_empty());
+}
+
+#[test]
+fn verifying_tells_what_was_lost_before_the_image_was_saved() {
+    let disk = disk();
+    let store = store_on(&disk);
+    let mut made = Made::one(8 << 20);
+    (0..12).for_each(|block| made.write(0, block, Contents::Noise(block)));
+    (5..7).for_each(|block| made.write(0, block, Contents::Damaged));
+    let saved = made.save(&mut claim(&store));
+    assert_eq!(saved.lost_blocks, 2);
+    let image = open(&store, saved.id);
+    assert_eq!(image.summary().lost_blocks, 2);
+    let verified = image.verify(&Unwatched).expect("the store can be read");
+    let run = BlockRun { volume: "data".into(), first_block: 5, block_count: 2 };
+    assert_eq!((verified.lost_blocks, verified.lost), (2, vec![run]));
+}
+
+#[test]
+fn a_save_writes_anew_what_lies_in_a_missing_pack() {
+    let disk = disk();
+    let (store, mut made) = saved_on(&disk);
+    let (name, _) = store.packs().expect("listed")[0];
+    store.remove(image::ObjectName::Pack(name)).expect("it is there");
+    let saved = made.save(&mut claim(&store));
+    assert_eq!((saved.pages_reused, saved.lost_blocks), (0, 0));
+    made.check(&open(&store, saved.id));
 }
 
 #[test]

@@ -132,6 +132,52 @@ fn stores_give_ids_of_their_own() {
 }
 
 #[test]
+fn an_image_that_lacks_something_takes_no_other_ones_place() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let mut made = generation(1);
+    let whole = made.save(&mut claimed).id.number();
+    made.write(0, 0, Contents::Damaged);
+    let lacking: Vec<u32> = (0..4).map(|_| made.save(&mut claimed).id.number()).collect();
+    let removed = claimed.retain(&KEEP_ONE).expect("the store is sound");
+    assert_eq!(removed.images, [lacking[2], lacking[1], lacking[0]]);
+    made.write(0, 0, Contents::Noise(9));
+    let newest = made.save(&mut claimed);
+    let removed = claimed.retain(&KEEP_ONE).expect("the store is sound");
+    assert_eq!(removed.images, [lacking[3], whole]);
+    made.check(&open(&store, newest.id));
+}
+
+#[test]
+fn an_image_whose_pack_is_missing_takes_no_other_ones_place() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let whole = generation(1).save(&mut claimed).id.number();
+    let kept: Vec<_> = store.packs().expect("listed").into_iter().map(|(name, _)| name).collect();
+    let newer = generation(2).save(&mut claimed).id.number();
+    let packs = store.packs().expect("listed").into_iter();
+    let lost = packs.map(|(name, _)| name).find(|name| !kept.contains(name));
+    store.remove(ObjectName::Pack(lost.expect("it has one of its own"))).expect("it is there");
+    let removed = claimed.retain(&KEEP_ONE).expect("the store is sound");
+    assert_eq!(removed.images, [0; 0], "{whole} and {newer} stay");
+}
+
+#[test]
+fn nothing_is_removed_while_an_image_that_is_in_use_is_missing() {
+    let store = store_on(&disk());
+    let mut claimed = claim(&store);
+    let gone = generation(1).save(&mut claimed).id;
+    store.remove(ObjectName::Image(gone.number())).expect("it is there");
+    let packs = store.packs().expect("listed");
+    generation(2).save(&mut claimed);
+    let retention = Retention { newest_count: 1, in_use: &[gone] };
+    let error = claimed.retain(&retention).expect_err("it may come back");
+    assert_eq!(error.kind, ImageErrorKind::NotFound);
+    let left = store.packs().expect("listed");
+    assert!(packs.iter().all(|pack| left.contains(pack)));
+}
+
+#[test]
 fn the_newest_and_the_labelled_images_are_kept() {
     let store = store_on(&disk());
     let mut claimed = claim(&store);

@@ -4,7 +4,8 @@
 //!  read ─▶ absent ─▶ fetch (nothing held) ─┬─▶ the reader gets the page
 //!                                          └─▶ entries of the leaf that still say so get theirs
 //! ```
-//! Bringing a page in changes no contents: whoever overwrites the block meanwhile wins.
+//! Bringing a page in changes no contents: whoever overwrites the block meanwhile wins. What cannot
+//! be fetched stays absent: reads of it fail until it can be, or until the owner gives it up.
 
 use std::sync::Arc;
 
@@ -18,12 +19,32 @@ use crate::read::EntryCursor;
 use crate::volume::{Volume, pieces};
 
 /// What became of the absent blocks of a leaf.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BroughtIn {
     /// Blocks that are in memory now.
     pub present: u64,
-    /// Blocks that are lost: the image's copy is damaged.
-    pub damaged: u64,
+    /// Blocks that could not be had.
+    pub left: Vec<LeftBlock>,
+}
+
+/// An absent block whose contents could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftBlock {
+    pub block: u64,
+    /// Under which the image has it.
+    pub number: u64,
+    pub kind: SourceErrorKind,
+}
+
+/// What became of absent blocks that were given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Blocks that are lost from now on.
+    pub lost: u64,
+    /// Blocks that could be had after all.
+    pub present: u64,
+    /// Blocks that are absent still.
+    pub left: u64,
 }
 
 impl Volume {
@@ -103,33 +124,52 @@ impl Volume {
         })
     }
 
-    /// Brings the absent blocks of a leaf into memory. Those whose copy is damaged are lost from
-    /// then on: reads of them fail until they are overwritten.
+    /// Brings the absent blocks of a leaf into memory, as far as they can be had. Fails when there
+    /// is no memory for them.
     pub fn bring_in_leaf(&self, leaf: u64) -> Result<BroughtIn, DeviceError> {
         let range = ByteRange::new(leaf * LEAF_BLOCKS * BLOCK_BYTES as u64, 0);
         let mut done = BroughtIn::default();
-        // Each turn brings at least the first absent block in, or loses it.
-        for _ in 0..LEAF_BLOCKS {
-            let first = (0..LEAF_BLOCKS).map(|index| leaf * LEAF_BLOCKS + index);
-            let absent =
-                first.into_iter().find_map(|block| Some((block, self.absent_number(block)?)));
-            let Some((block, number)) = absent else { break };
-            match self.fetch(number) {
-                Ok(fetched) => {
-                    self.find_space(|| {
-                        let kept = self.keep_fetched(leaf, &*fetched);
-                        let kept =
-                            kept.map_err(|kind| DeviceError::new(kind, Action::Write, range))?;
-                        done.present += kept;
-                        Ok(())
-                    })?;
+        for block in leaf * LEAF_BLOCKS..(leaf + 1) * LEAF_BLOCKS {
+            let Some(number) = self.absent_number(block) else { continue };
+            let fetched = match self.fetch(number) {
+                Ok(fetched) => fetched,
+                Err(error) => {
+                    done.left.push(LeftBlock { block, number, kind: error.kind });
+                    continue;
                 }
-                Err(error) if error.kind == SourceErrorKind::Damaged => {
-                    self.lose_block(block, number);
-                    done.damaged += 1;
-                }
-                Err(error) => return Err(failed(Action::Read, range, error)),
+            };
+            self.find_space(|| {
+                let kept = self.keep_fetched(leaf, &*fetched);
+                done.present +=
+                    kept.map_err(|kind| DeviceError::new(kind, Action::Write, range))?;
+                Ok(())
+            })?;
+            if self.absent_number(block) == Some(number) {
+                done.left.push(LeftBlock { block, number, kind: SourceErrorKind::Gone });
             }
+        }
+        Ok(done)
+    }
+
+    /// Gives up what is absent and cannot be had for such a reason: reads of it fail until it is
+    /// overwritten. What can be had is brought in.
+    pub fn give_up_absent(
+        &self,
+        is_reason: impl Fn(SourceErrorKind) -> bool,
+    ) -> Result<GivenUp, DeviceError> {
+        let mut done = GivenUp::default();
+        let mut from = 0;
+        while let Some(leaf) = self.next_leaf(from) {
+            let brought = self.bring_in_leaf(leaf)?;
+            done.present += brought.present;
+            for LeftBlock { block, number, kind } in brought.left {
+                let is_absent = |entry: Entry| entry.kind() == EntryKind::Absent(number);
+                match is_reason(kind) {
+                    true => done.lost += u64::from(self.lose_if(block, is_absent)),
+                    false => done.left += 1,
+                }
+            }
+            from = leaf + 1;
         }
         Ok(done)
     }
@@ -217,12 +257,6 @@ impl Volume {
         self.write_zeroes(range, Zeroes::KeepAllocated)?;
         self.lose_if(block, |entry| entry.kind() == EntryKind::Fill(0));
         Ok(())
-    }
-
-    /// The contents of a block that is absent under this number cannot be had any more: reads of it
-    /// fail until it is overwritten.
-    pub fn lose_block(&self, block: u64, number: u64) {
-        self.lose_if(block, |entry| entry.kind() == EntryKind::Absent(number));
     }
 }
 

@@ -45,8 +45,9 @@ pub enum Found {
 /// Why an absent page cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// What the image has is damaged: it will not get better.
-    Damaged,
+    /// What the image has is missing or damaged. It may come back: only the pool's owner says that
+    /// it will not.
+    Gone,
     /// The image cannot be read now.
     Unreachable,
 }
@@ -54,7 +55,7 @@ pub enum SourceErrorKind {
 /// An absent page cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", match kind {
-    SourceErrorKind::Damaged => "the image's copy is damaged",
+    SourceErrorKind::Gone => "the image's copy is missing or damaged",
     SourceErrorKind::Unreachable => "the image cannot be read now",
 })]
 pub struct SourceError {

@@ -246,6 +246,11 @@ impl Volume {
         }
     }
 
+    /// Blocks whose contents are lost: reads of them fail until they are overwritten.
+    pub fn lost_blocks(&self) -> u64 {
+        self.counts.damaged.sum()
+    }
+
     /// The blocks of a leaf that name one of these pages.
     fn blocks_of<'pages>(
         &self,

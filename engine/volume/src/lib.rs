@@ -44,7 +44,7 @@ mod view;
 mod volume;
 mod write;
 
-pub use absent::BroughtIn;
+pub use absent::{BroughtIn, GivenUp, LeftBlock};
 pub use capture::{Capture, CaptureWalk, CapturedContents, CapturedPage, StoredBytes};
 pub use copies::Frozen;
 pub use durable::FilledBlock;

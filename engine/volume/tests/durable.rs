@@ -8,8 +8,8 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Extent, ExtentKind, 
 use support::Pool;
 use volume::{
     BlockView, CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found,
-    HookError, ImageBase, PageSource, SourceError, SourceErrorKind, StoredBytes, Volume,
-    VolumeSpec,
+    GivenUp, HookError, ImageBase, LeftBlock, PageSource, SourceError, SourceErrorKind,
+    StoredBytes, Volume, VolumeSpec,
 };
 
 const BLOCK: u64 = 4096;
@@ -256,7 +256,7 @@ impl PageSource for Image {
     fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError> {
         self.fetches.lock().expect("nobody panics").push(number);
         if number.is_multiple_of(10) {
-            return Err(SourceError { kind: SourceErrorKind::Damaged, source: None });
+            return Err(SourceError { kind: SourceErrorKind::Gone, source: None });
         }
         Ok(Arc::new(Ten(number / 10)))
     }
@@ -355,12 +355,19 @@ fn a_whole_absent_block_is_overwritten_without_being_fetched() {
 }
 
 #[test]
-fn what_cannot_be_fetched_is_lost_when_its_leaf_is_brought_in() {
+fn what_cannot_be_fetched_stays_absent_until_it_is_given_up() {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();
     let (volume, _image) = filled(&engine);
-    let done = volume.bring_in_leaf(0).expect("the image can be read");
-    assert_eq!((done.present, done.damaged), (3, 1));
+    let done = volume.bring_in_leaf(0).expect("there is room");
+    let left = LeftBlock { block: 4, number: 20, kind: SourceErrorKind::Gone };
+    assert_eq!((done.present, done.left), (3, vec![left]));
+    assert_eq!(volume.absent_blocks(), 1);
+    assert_eq!(read(&volume, 4), Err(DeviceErrorKind::Corrupt));
+    let kept = volume.give_up_absent(|kind| kind == SourceErrorKind::Unreachable);
+    assert_eq!(kept.expect("there is room"), GivenUp { lost: 0, present: 0, left: 1 });
+    let given_up = volume.give_up_absent(|kind| kind == SourceErrorKind::Gone);
+    assert_eq!(given_up.expect("there is room"), GivenUp { lost: 1, present: 0, left: 0 });
     assert_eq!(volume.absent_blocks(), 0);
     assert_eq!(read(&volume, 4), Err(DeviceErrorKind::Corrupt));
     volume.write(4 * BLOCK, &noise(4)).expect("there is room");

@@ -1,6 +1,6 @@
 //! Images.
 
-use api::{Image, ImageRestore, ImageSave, Method};
+use api::{AcceptedLoss, ByteSize, Image, ImageRestore, ImageSave, Method};
 use serde_json::json;
 
 use super::tasks::follow;
@@ -31,6 +31,11 @@ pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<
             let path = api::path_of(api::IMAGE_VERIFY_PATH, &number.to_string());
             begin(&path, json!(null), background)
         }
+        ImageCommand::AcceptLoss { volume } => {
+            let path = api::path_of(api::ACCEPT_LOSS_PATH, &volume);
+            let accepted: AcceptedLoss = client.ask(Method::Post, &path, &json!(null))?;
+            Ok(Report { text: accepted_text(&volume, &accepted), json: to_json(&accepted) })
+        }
         ImageCommand::Rehearse { background } => {
             begin(api::IMAGE_REHEARSE_PATH, json!(null), background)
         }
@@ -43,6 +48,19 @@ pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<
             Ok(Report { text: String::new(), json: json!({"deleted": image}) })
         }
     }
+}
+
+fn accepted_text(volume: &str, accepted: &AcceptedLoss) -> String {
+    let size = |bytes| ByteSize(bytes).rounded();
+    let mut text = format!("{} of {volume} are lost", size(accepted.lost_bytes));
+    if accepted.fetched_bytes > 0 {
+        text += &format!("; {} could be fetched after all", size(accepted.fetched_bytes));
+    }
+    if accepted.to_fetch_bytes > 0 {
+        let left = size(accepted.to_fetch_bytes);
+        text += &format!("; {left} are still to be fetched, as the store cannot be read now");
+    }
+    text
 }
 
 /// The image that was named, or the newest.
@@ -66,12 +84,15 @@ fn list_text(images: &[Image], view: &View) -> Result<String, Failure> {
     for image in images {
         let names: Vec<&str> = image.volumes.iter().map(|volume| &volume.name[..]).collect();
         let failure = image.failure.as_ref().map(|failure| format!("unreadable: {failure}"));
+        let lost = (image.lost_bytes > 0).then(|| {
+            format!("{} ({} lost)", names.join(" "), ByteSize(image.lost_bytes).rounded())
+        });
         table.row(vec![
             Cell::number(image.number),
             time_text(image.saved_unix_seconds).into(),
             Cell::size(image.stored_bytes),
             or_dash(Some(image.label.clone()).filter(|label| !label.is_empty())).into(),
-            failure.unwrap_or_else(|| names.join(" ")).into(),
+            failure.or(lost).unwrap_or_else(|| names.join(" ")).into(),
         ]);
     }
     table.viewed(view)

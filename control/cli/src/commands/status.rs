@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use api::{
-    ByteSize, CpuLatencyStatus, DurabilityStatus, ImagesStatus, JournalStatus, PoolStatus, Status,
+    ByteSize, CpuLatencyStatus, DamageStatus, DurabilityStatus, ImagesStatus, JournalStatus,
+    PoolStatus, Status,
 };
 
 use super::{lines, or_dash, ratio_text, time_text, word_of};
@@ -60,6 +61,9 @@ pub(super) fn text(status: &Status) -> String {
         ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);
     write!(text, "\n{}", durability_text(&status.durability)).expect(CANNOT_FAIL);
+    if !status.damage.lost.is_empty() || status.damage.withheld_bytes > 0 {
+        write!(text, "\n{}", damage_text(&status.damage)).expect(CANNOT_FAIL);
+    }
     for warning in &status.warnings {
         write!(text, "\nwarning: {}", warning.message).expect(CANNOT_FAIL);
     }
@@ -71,6 +75,17 @@ fn provisioned_text(pool: &PoolStatus) -> String {
     let size = ByteSize(pool.provisioned_bytes).rounded();
     let times = pool.provisioned_bytes as f64 / pool.size_bytes.max(1) as f64;
     format!("{size}, {times:.1} times the pool")
+}
+
+/// What is lost, and the memory that is not used any more.
+fn damage_text(damage: &DamageStatus) -> String {
+    let size = |bytes| ByteSize(bytes).rounded();
+    let lost = damage.lost.iter().map(|it| format!("{} of {}", size(it.bytes), it.name));
+    let lost = lost.collect::<Vec<_>>().join(", ");
+    lines(&[
+        ("lost", if lost.is_empty() { "nothing".to_owned() } else { lost }),
+        ("damaged memory", size(damage.withheld_bytes)),
+    ])
 }
 
 fn cpu_latency_text(status: &CpuLatencyStatus) -> String {
@@ -123,6 +138,10 @@ fn images_text(images: &ImagesStatus) -> String {
     if images.to_fetch_bytes > 0 {
         write!(text, ", {} to fetch", ByteSize(images.to_fetch_bytes).rounded())
             .expect(CANNOT_FAIL);
+    }
+    if images.unfetched_bytes > 0 {
+        let bytes = ByteSize(images.unfetched_bytes).rounded();
+        write!(text, ", {bytes} of it cannot be had now").expect(CANNOT_FAIL);
     }
     if let Some(failure) = &images.failure {
         write!(text, "; the last save failed: {failure}").expect(CANNOT_FAIL);

@@ -27,6 +27,11 @@ const TEND_INTERVAL: Duration = Duration::from_secs(1);
 /// How long it waits after something failed before it tries that again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The same for contents that cannot be fetched: at first, and at most. It doubles with each
+/// failure.
+const FETCH_WAIT_MIN: Duration = Duration::from_secs(1);
+const FETCH_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// The running thread. Dropped, it ends after the step in hand.
 pub(crate) struct Keeper {
     running: Option<(Sender<()>, JoinHandle<()>)>,
@@ -41,6 +46,7 @@ impl Keeper {
             tended: Instant::now(),
             save_tried: None,
             fetch_tried: None,
+            fetch_wait: FETCH_WAIT_MIN,
             failure: None,
         };
         let thread = std::thread::Builder::new()
@@ -67,6 +73,7 @@ struct Turns {
     tended: Instant,
     save_tried: Option<Instant>,
     fetch_tried: Option<Instant>,
+    fetch_wait: Duration,
     /// Why the journal failed when it was last looked at.
     failure: Option<String>,
 }
@@ -85,10 +92,21 @@ impl Turns {
                 self.save_tried = Some(Instant::now());
                 self.begin_save();
             }
-            if self.durable.engine.absent_image().is_some() && is_over(self.fetch_tried) {
-                self.fetch_tried = Some(Instant::now());
-                self.begin_fetch();
+            self.fetch_if_due();
+        }
+    }
+
+    fn fetch_if_due(&mut self) {
+        if self.durable.engine.absent_image().is_none() {
+            (self.fetch_tried, self.fetch_wait) = (None, FETCH_WAIT_MIN);
+            return;
+        }
+        let is_due = |tried: Instant| tried.elapsed() >= self.fetch_wait;
+        if self.fetch_tried.is_none_or(is_due) && self.begin_fetch() {
+            if self.fetch_tried.is_some() {
+                self.fetch_wait = (self.fetch_wait * 2).min(FETCH_WAIT_MAX);
             }
+            self.fetch_tried = Some(Instant::now());
         }
     }
 
@@ -154,7 +172,8 @@ impl Turns {
         let _begun = self.tasks.begin(TaskKind::ImageSave, "all volumes", work);
     }
 
-    fn begin_fetch(&self) {
+    /// Returns whether it was begun: not while one runs.
+    fn begin_fetch(&self) -> bool {
         let durable = Arc::clone(&self.durable);
         let work = move |progress: &Progress| {
             let begun = Instant::now();
@@ -163,8 +182,7 @@ impl Turns {
             let bytes_per_second = moved_bytes.saturating_mul(1000) / milliseconds.max(1);
             Ok(TaskResult { moved_bytes, bytes_per_second, ..TaskResult::default() })
         };
-        // One that runs already does as well.
-        let _begun = self.tasks.begin(TaskKind::ImageFetch, "restored volumes", work);
+        self.tasks.begin(TaskKind::ImageFetch, "restored volumes", work).is_ok()
     }
 }
 

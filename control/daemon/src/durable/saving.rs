@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use durable_set::{SaveExtent, SaveRequest};
-use image::{BlockRun, DamagedChunk, ListedImage, OpenImage, Watch, list_images};
-use volume::{Durability, Volume};
+use block_device::BLOCK_BYTES;
+use durable_set::{SaveExtent, SaveRequest, Unfetched};
+use image::{BlockRun, ListedImage, OpenImage, Watch, list_images};
+use volume::{Durability, GivenUp, Volume};
 
-use crate::durable::state::{Durable, Newest, random_id};
+use crate::durable::state::{Durable, Newest, causes, place_of, random_id};
+use crate::durable::status::tell_unfetched;
 use crate::error_text;
 use crate::events::unix_seconds;
 
@@ -106,25 +108,52 @@ impl Durable {
         Ok(volumes)
     }
 
-    /// Fetches what is still absent. Returns how many bytes came from the store.
+    /// Fetches what is still absent. Returns how many bytes came from the store. What cannot be had
+    /// is told of once.
     pub(crate) fn fetch_absent(&self, watch: &dyn Watch) -> anyhow::Result<u64> {
-        let streamed = self.set.stream(watch)?;
-        streamed.damaged.iter().for_each(|damage| self.tell_damage(damage));
+        let streamed = self.set.stream(watch);
+        let failure = streamed.as_ref().err().map(|error| causes(error));
+        self.known().fetch_failure = failure.filter(|_| !watch.is_cancelled());
+        let streamed = streamed?;
+        self.tell_missing(&streamed.unfetched);
         if streamed.is_done && streamed.bytes_read > 0 {
             let message = "all contents of restored volumes are in memory".to_owned();
             self.events.info("image_fetched", None, message);
         }
+        if streamed.unfetched.blocks > 0 {
+            let bytes = api::ByteSize(streamed.unfetched.blocks * BLOCK_BYTES as u64).rounded();
+            anyhow::bail!(
+                "{bytes} cannot be fetched now, as memlane status tells; this is tried again"
+            );
+        }
         Ok(streamed.bytes_read)
     }
 
-    fn tell_damage(&self, damage: &DamagedChunk) {
-        let message = format!(
-            "an image's chunk is damaged; reads of what it held fail until it is overwritten: {}: \
-             {}",
-            damage.error,
-            name_runs(&damage.blocks)
-        );
-        self.events.error("image_damaged", None, message);
+    fn tell_missing(&self, unfetched: &Unfetched) {
+        let missing: Vec<_> = unfetched.objects.iter().map(|object| object.pack).collect();
+        let before = std::mem::replace(&mut self.known().missing_packs, missing.clone());
+        let place = place_of(&self.images_config.store);
+        for object in unfetched.objects.iter().filter(|object| !before.contains(&object.pack)) {
+            self.events.error("image_object_missing", None, tell_unfetched(object, &place));
+        }
+        if missing.is_empty() && !before.is_empty() {
+            let message = format!("what was missing in {place} is needed no more, or back");
+            self.events.info("image_objects_back", None, message);
+        }
+    }
+
+    /// Gives up what cannot be fetched of a volume because its objects are missing or damaged.
+    pub(crate) fn accept_loss(&self, name: &str) -> anyhow::Result<GivenUp> {
+        let given_up = self.set.accept_loss(name)?;
+        if given_up.lost > 0 {
+            let bytes = api::ByteSize(given_up.lost * BLOCK_BYTES as u64).rounded();
+            let message = format!(
+                "as it was accepted, {bytes} of {name} are lost; reads of them fail until they are \
+                 overwritten"
+            );
+            self.events.error("loss_accepted", Some(name), message);
+        }
+        Ok(given_up)
     }
 
     /// All images in the store, the oldest first.

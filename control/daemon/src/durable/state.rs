@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use durable_set::{AcceptedImage, DurableSet, DurableSpec, Opened, Opening};
-use image::{FolderStore, ImageStore, ImageSummary};
+use image::{FolderStore, ImageStore, ImageSummary, PackName};
 use journal::{
     FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SystemClock,
@@ -61,6 +61,10 @@ pub(super) struct Known {
     pub(super) measured_unix_seconds: u64,
     /// Why the last save failed.
     pub(super) failure: Option<String>,
+    /// Why nothing could be fetched when that was last tried.
+    pub(super) fetch_failure: Option<String>,
+    /// Packs that could not be had then.
+    pub(super) missing_packs: Vec<PackName>,
     /// An image is wanted soon: what was restored is in none of this pool's yet.
     pub(super) is_wanted: bool,
     /// What the newest image knows of which volumes there are: [`Engine::table_version`] before it.
@@ -229,7 +233,7 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
 }
 
 /// An error and what it came from, in one line.
-fn causes(error: &dyn std::error::Error) -> String {
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let rest = std::iter::successors(error.source(), |error| error.source());
     rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }

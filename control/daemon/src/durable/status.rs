@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use api::{AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalStatus, Warning};
+use api::{
+    AtRisk, ByteSize, DurabilityStatus, HoldUp, ImagesStatus, JournalStatus, VolumeBytes, Warning,
+};
 use block_device::BLOCK_BYTES;
+use durable_set::UnfetchedObject;
 use journal::JournalState;
 use volume::Durability;
 
@@ -18,6 +21,7 @@ impl Durable {
         let now = self.set.hold_up();
         let at_risk = at_risk(&now);
         let known = self.known().clone();
+        let unfetched = self.set.unfetched();
         let hold_up = now.save_bytes_per_second.map(|bytes_per_second| HoldUp {
             bytes: at_risk.image_bytes,
             bytes_per_second,
@@ -35,6 +39,8 @@ impl Durable {
                 every_seconds: self.images_config.every.map(|every| every.as_secs()),
                 failure: known.failure,
                 to_fetch_bytes: self.set.absent_blocks() * BLOCK_BYTES as u64,
+                unfetched_bytes: unfetched.blocks * BLOCK_BYTES as u64,
+                unfetched: unfetched.objects.iter().map(describe_unfetched).collect(),
             }),
         }
     }
@@ -57,6 +63,18 @@ impl Durable {
             let message = format!("the last image could not be saved: {failure}");
             warnings.push(warning("image_failed", message));
         }
+        if let Some(failure) = self.known().fetch_failure.clone() {
+            let message = format!(
+                "contents of restored volumes cannot be fetched, and reads of them fail; this is \
+                 tried again: {failure}"
+            );
+            warnings.push(warning("image_unreachable", message));
+        }
+        let unfetched = self.set.unfetched();
+        warnings.extend(unfetched.objects.iter().map(|object| {
+            let message = tell_unfetched(object, &place_of(&self.images_config.store));
+            warning("image_object_missing", message)
+        }));
         warnings
     }
 
@@ -89,6 +107,32 @@ impl Durable {
             flushes: status.flushes,
         })
     }
+}
+
+fn describe_unfetched(object: &UnfetchedObject) -> api::UnfetchedObject {
+    let volume = |(name, blocks): (&String, &u64)| VolumeBytes {
+        name: name.clone(),
+        bytes: blocks * BLOCK_BYTES as u64,
+    };
+    api::UnfetchedObject {
+        object: format!("packs/{}", object.pack),
+        cause: object.cause.clone(),
+        volumes: object.volumes.iter().map(volume).collect(),
+    }
+}
+
+/// What to say of an object of the store at `place` that cannot be had.
+pub(super) fn tell_unfetched(object: &UnfetchedObject, place: &str) -> String {
+    let size = |blocks: u64| ByteSize(blocks * BLOCK_BYTES as u64).rounded();
+    let volumes =
+        object.volumes.iter().map(|(name, &blocks)| format!("{} of {name}", size(blocks)));
+    format!(
+        "packs/{} in {place} cannot be had ({}): reads of {} fail. Bring it back, and all is there \
+         again; if it is lost for good, say so with memlane image accept-loss",
+        object.pack,
+        object.cause,
+        volumes.collect::<Vec<_>>().join(", ")
+    )
 }
 
 fn at_risk(now: &durable_set::HoldUp) -> AtRisk {

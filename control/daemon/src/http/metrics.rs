@@ -35,12 +35,27 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     page.gauge("memlane_volumes", "Volumes in the pool.", status.volume_count);
     page.gauge("memlane_attachments", "Volumes attached to this host.", status.attachment_count);
     page.gauge("memlane_damaged_blocks", "Blocks lost to damage.", metrics.damaged_entries);
+    write_damage(page, &metrics.status.damage);
     let is_low = u8::from(status.cpu_latency.state == CpuLatencyState::Low);
     page.gauge("memlane_cpu_latency_low", "1 while cores are asked to be quick to wake.", is_low);
     page.gauge("memlane_warnings", "Warnings in the status.", status.warnings.len());
     page.gauge("memlane_snapshots", "Snapshots in the pool.", status.snapshot_count);
     page.gauge("memlane_tasks", "Tasks that run.", status.task_count);
     page.counter("memlane_events_total", "Events since the start.", metrics.event_count);
+}
+
+fn write_damage(page: &mut Page, damage: &api::DamageStatus) {
+    let lost_bytes: u64 = damage.lost.iter().map(|lost| lost.bytes).sum();
+    page.gauge(
+        "memlane_lost_bytes",
+        "Contents of volumes and snapshots that are lost.",
+        lost_bytes,
+    );
+    page.gauge(
+        "memlane_withheld_bytes",
+        "Memory that is not used any more since it was found damaged.",
+        damage.withheld_bytes,
+    );
 }
 
 fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
@@ -134,6 +149,11 @@ fn write_durability(page: &mut Page, durability: &DurabilityStatus) {
             "memlane_image_to_fetch_bytes",
             "Bytes of restored volumes that are still to be fetched.",
             images.to_fetch_bytes,
+        );
+        page.gauge(
+            "memlane_image_unfetched_bytes",
+            "Of these: those that could not be had when they were last asked for.",
+            images.unfetched_bytes,
         );
     }
 }

@@ -39,6 +39,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .route(api::IMAGE_PATH, get(show_image).delete(delete_image))
         .route(api::IMAGE_RESTORE_PATH, post(restore_image))
         .route(api::IMAGE_VERIFY_PATH, post(verify_image))
+        .route(api::ACCEPT_LOSS_PATH, post(accept_loss))
         .route(api::TASKS_PATH, get(list_tasks))
         .route(api::TASK_PATH, get(show_task).delete(cancel_task))
         .route(api::EVENTS_PATH, get(list_events))
@@ -244,6 +245,11 @@ async fn restore_image(
 async fn verify_image(State(service): Shared, number: Name) -> Answer {
     let number = number_of(number, "number")?;
     Ok(accepted(blocking(move || service.verify_image(number)).await??))
+}
+
+async fn accept_loss(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.accept_loss(&name)).await??))
 }
 
 async fn list_tasks(State(service): Shared) -> Answer {

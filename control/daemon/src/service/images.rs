@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::{
-    Image, ImageRestore, ImageSave, ImageVolume, Problem, ProblemKind, Task, TaskKind, TaskResult,
+    AcceptedLoss, ByteSize, Image, ImageRestore, ImageSave, ImageVolume, Problem, ProblemKind,
+    Task, TaskKind, TaskResult,
 };
+use block_device::BLOCK_BYTES;
 use image::{ImageSummary, ImageVolumeKind, ListedImage, OpenImage};
 use volume::Durability;
 
@@ -102,6 +104,17 @@ impl Service {
         })
     }
 
+    pub(crate) fn accept_loss(&self, name: &str) -> Result<AcceptedLoss, Problem> {
+        let volume = self.volume(name)?;
+        let given_up = self.durable.accept_loss(&volume.name()).map_err(problem)?;
+        let bytes = |blocks| blocks * BLOCK_BYTES as u64;
+        Ok(AcceptedLoss {
+            lost_bytes: bytes(given_up.lost),
+            fetched_bytes: bytes(given_up.present),
+            to_fetch_bytes: bytes(given_up.left),
+        })
+    }
+
     pub(crate) fn rehearse_image(&self) -> Result<Task, Problem> {
         let durable = Arc::clone(&self.durable);
         self.tasks.begin(TaskKind::ImageRehearse, "the store", move |progress| {
@@ -169,6 +182,11 @@ fn verify(image: &OpenImage, progress: &Progress) -> Result<TaskResult, TaskEnd>
     if more > 0 {
         complaints.push(format!("{more} more damaged chunks"));
     }
+    if verified.lost_blocks > 0 {
+        let bytes = ByteSize(verified.lost_blocks * BLOCK_BYTES as u64).rounded();
+        let runs = durable::name_runs(&verified.lost);
+        complaints.push(format!("{bytes} were lost before the image was saved: {runs}"));
+    }
     Ok(TaskResult { complaints, ..moved(verified.bytes_read, begun) })
 }
 
@@ -181,6 +199,7 @@ fn describe(listed: ListedImage) -> Image {
             label: String::new(),
             stored_bytes: 0,
             volumes: Vec::new(),
+            lost_bytes: 0,
             failure: Some(format!("{:#}", anyhow::Error::from(error))),
         },
     }
@@ -198,6 +217,7 @@ fn describe_whole(summary: ImageSummary) -> Image {
         label: summary.label,
         stored_bytes: summary.chunk_bytes,
         volumes: summary.volumes.into_iter().map(volume).collect(),
+        lost_bytes: summary.lost_blocks * BLOCK_BYTES as u64,
         failure: None,
     }
 }

@@ -1,10 +1,10 @@
 //! The state of the whole, for people and for metrics.
 
 use api::{
-    CpuLatencyState, CpuLatencyStatus, ExportsStatus, FuseStatus, Pool, PoolStatus, RecoveryState,
-    Status, UblkStatus, VhostUserStatus, Warning,
+    ByteSize, CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, Pool,
+    PoolStatus, RecoveryState, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning,
 };
-use block_device::BlockDevice;
+use block_device::{BLOCK_BYTES, BlockDevice};
 use fuse::Traffic;
 use volume::Recovery;
 
@@ -47,6 +47,7 @@ impl Service {
             task_count: self.tasks.running_count() as u64,
             pool: self.pool_status(),
             durability: self.durable.status(),
+            damage: self.damage_status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),
             warnings: self.warnings(),
@@ -117,6 +118,19 @@ impl Service {
         sizes.fold(0, u64::saturating_add)
     }
 
+    fn damage_status(&self) -> DamageStatus {
+        let mut all = self.engine.volumes();
+        all.extend(self.engine.snapshots());
+        let lost = all.iter().map(|volume| VolumeBytes {
+            name: volume.name(),
+            bytes: volume.lost_blocks() * BLOCK_BYTES as u64,
+        });
+        DamageStatus {
+            lost: lost.filter(|lost| lost.bytes > 0).collect(),
+            withheld_bytes: self.engine.withheld_bytes(),
+        }
+    }
+
     fn exports_status(&self) -> ExportsStatus {
         ExportsStatus {
             nbd: self.nbd.as_ref().map(|nbd| nbd.status()),
@@ -164,6 +178,24 @@ impl Service {
                 "the pool is over {percent} % full; delete or discard data, or give it more memory"
             );
             warnings.push(warning("pool_filling", message));
+        }
+        let damage = self.damage_status();
+        warnings.extend(damage.lost.iter().map(|lost| {
+            let bytes = ByteSize(lost.bytes).rounded();
+            let message = format!(
+                "{bytes} of {} are lost: reads of them fail until they are overwritten. Restore \
+                 the volume from an image beside it, or overwrite them",
+                lost.name
+            );
+            warning("blocks_lost", message)
+        }));
+        if damage.withheld_bytes > 0 {
+            let bytes = ByteSize(damage.withheld_bytes).rounded();
+            let message = format!(
+                "{bytes} of memory were found damaged and are not used any more; watch this \
+                 host's memory"
+            );
+            warnings.push(warning("memory_withheld", message));
         }
         let damaged_count = self.engine.damaged_entries();
         if damaged_count > 0 {

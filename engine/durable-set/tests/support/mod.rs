@@ -3,15 +3,16 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
     AcceptedImage, DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
 };
 use image::{
-    FolderStore, ImageError, ImageStore, ObjectName, PackName, PackWriter, Saved, Unwatched,
+    FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter, Saved,
+    Unwatched,
 };
 use journal::{JournalOptions, SystemClock};
 use powercut::{Disk, Effect, Fault};
@@ -32,7 +33,18 @@ pub(crate) struct House {
     pub(crate) set: DurableSet,
     openings: u8,
     pool_bytes: u64,
-    spoils: Arc<AtomicBool>,
+    spoils: Arc<Spoils>,
+}
+
+/// What is wrong with the store of images.
+#[derive(Debug, Default)]
+struct Spoils {
+    /// Manifests that are made are damaged.
+    manifests: AtomicBool,
+    /// Packs that cannot be found.
+    hidden: Mutex<Vec<PackName>>,
+    /// Reads of packs fail, whichever they are.
+    is_down: AtomicBool,
 }
 
 impl House {
@@ -223,7 +235,31 @@ impl House {
 
     /// Manifests that are made from now on are damaged.
     pub(crate) fn spoil_manifests(&self, spoils: bool) {
-        self.spoils.store(spoils, Ordering::Relaxed);
+        self.spoils.manifests.store(spoils, Ordering::Relaxed);
+    }
+
+    /// All packs that there are cannot be found from now on.
+    pub(crate) fn hide_packs(&self) {
+        self.hide(self.packs());
+    }
+
+    pub(crate) fn hide(&self, packs: Vec<PackName>) {
+        self.spoils.hidden.lock().expect("nobody panics").extend(packs);
+    }
+
+    pub(crate) fn packs(&self) -> Vec<PackName> {
+        let packs = self.set.images().packs().expect("the disk works");
+        packs.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// They are back.
+    pub(crate) fn show_packs(&self) {
+        self.spoils.hidden.lock().expect("nobody panics").clear();
+    }
+
+    /// No pack can be read while the store is down.
+    pub(crate) fn take_store_down(&self, is_down: bool) {
+        self.spoils.is_down.store(is_down, Ordering::Relaxed);
     }
 
     fn reopen(&mut self) -> Opened {
@@ -255,7 +291,13 @@ impl House {
 #[derive(Debug)]
 struct Spoilable {
     store: FolderStore,
-    spoils: Arc<AtomicBool>,
+    spoils: Arc<Spoils>,
+}
+
+impl Spoilable {
+    fn is_hidden(&self, name: PackName) -> bool {
+        self.spoils.hidden.lock().expect("nobody panics").contains(&name)
+    }
 }
 
 impl ImageStore for Spoilable {
@@ -265,7 +307,7 @@ impl ImageStore for Spoilable {
 
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
         let mut manifest = manifest.to_vec();
-        if self.spoils.load(Ordering::Relaxed)
+        if self.spoils.manifests.load(Ordering::Relaxed)
             && let Some(byte) = manifest.get_mut(4100)
         {
             *byte ^= 4;
@@ -274,6 +316,15 @@ impl ImageStore for Spoilable {
     }
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        if let ObjectName::Pack(name) = object {
+            let kind = match self.spoils.is_down.load(Ordering::Relaxed) {
+                true => Some(ImageErrorKind::Unavailable),
+                false => self.is_hidden(name).then_some(ImageErrorKind::NotFound),
+            };
+            if let Some(kind) = kind {
+                return Err(ImageError::new(kind, format!("read {object}")));
+            }
+        }
         self.store.read(object, offset, into)
     }
 
@@ -286,7 +337,9 @@ impl ImageStore for Spoilable {
     }
 
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
-        self.store.packs()
+        let mut packs = self.store.packs()?;
+        packs.retain(|(name, _)| !self.is_hidden(*name));
+        Ok(packs)
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
@@ -309,7 +362,7 @@ fn open_set(
     DurableSet::open(engine, spec_of(disk, writer, &Arc::default()))
 }
 
-fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<AtomicBool>) -> DurableSpec {
+fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
     let folder = disk.folder();
     let images = FolderStore::new(&*folder.folder("images").expect("the disk works"));
     let store = images.expect("the disk works");

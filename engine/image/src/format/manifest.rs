@@ -28,6 +28,7 @@ pub(crate) const PACK_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 const MAGIC: &[u8; 8] = b"MEMIMAGE";
+const LOST_BLOCKS_OFFSET: usize = 176;
 const BODY_DIGEST_OFFSET: usize = 192;
 const HEADER_DIGEST_OFFSET: usize = 224;
 
@@ -90,6 +91,9 @@ pub(crate) struct Manifest {
     /// The first chunk number that no image has used so far.
     pub(crate) next_chunk: u64,
     pub(crate) label: String,
+    /// Blocks whose contents were lost before the image was saved. Manifests of earlier releases
+    /// say 0.
+    pub(crate) lost_blocks: u64,
     pub(crate) volumes: Vec<ImageVolume>,
     pub(crate) packs: Vec<PackRecord>,
     /// Ascending by number.
@@ -109,6 +113,7 @@ impl Manifest {
             journal: JournalPosition::default(),
             next_chunk,
             label: String::new(),
+            lost_blocks: 0,
             volumes: Vec::new(),
             packs: Vec::new(),
             chunks: Vec::new(),
@@ -153,6 +158,8 @@ impl Manifest {
         counts.iter().for_each(|&count| header.put_u64(count as u64));
         header.put_u8(u8::try_from(self.label.len()).expect("labels are short"));
         header.put(self.label.as_bytes());
+        header.resize(LOST_BLOCKS_OFFSET, 0);
+        header.put_u64(self.lost_blocks);
         header.resize(BODY_DIGEST_OFFSET, 0);
         header.put(blake3::hash(body).as_bytes());
         header.resize(HEADER_BYTES, 0);
@@ -261,6 +268,8 @@ fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
     let label_bytes = usize::from(fields.u8()?);
     let label = fields.bytes(label_bytes).filter(|_| label_bytes <= LABEL_BYTES_MAX)?;
     manifest.label = std::str::from_utf8(label).ok()?.to_owned();
+    fields.bytes(LABEL_BYTES_MAX - label_bytes)?;
+    manifest.lost_blocks = fields.u64()?;
     Some((manifest, counts))
 }
 
@@ -422,6 +431,7 @@ mod tests {
             created_seconds: 1_700_000_001,
             journal: JournalPosition { epoch: 4, sequence: 5 },
             label: "before the upgrade".into(),
+            lost_blocks: 77,
             volumes: vec![volume],
             packs: vec![PackRecord { name: PackName { writer: 8, index: 9 }, length_bytes: 16384 }],
             chunks: vec![chunk(10, ChunkKind::Pages), chunk(12, ChunkKind::Map)],

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use block_device::SectorSize;
 use codec::{BLOCK_BYTES, Block, Encoder};
 use image::{
-    BaseVolume, BlockPlace, BlockRef, BlockState, ClaimedStore, DamagedChunk, FolderStore,
-    Freshness, ImageError, ImageId, ImageStore, ImageVolume, ImageVolumeKind, JournalPosition,
-    LEAF_BLOCKS, LeafSource, OpenImage, PageNumber, RestoreTarget, SaveOptions, Saved, Sharing,
-    SourceVolume, Stored, Unwatched,
+    BaseVolume, BlockPlace, BlockRef, BlockState, ChunkNumber, ClaimedStore, DamagedChunk,
+    FolderStore, Freshness, ImageError, ImageId, ImageStore, ImageVolume, ImageVolumeKind,
+    JournalPosition, LEAF_BLOCKS, LeafSource, OpenImage, PageNumber, RestoreTarget, SaveOptions,
+    Saved, Sharing, SourceVolume, Stored, Unwatched,
 };
 use powercut::Disk;
 use volume::{CapacityClass, Durability, Reduction, SetId};
@@ -69,6 +69,7 @@ pub(crate) struct MadeVolume {
 pub(crate) struct Made {
     pub(crate) volumes: Vec<MadeVolume>,
     pub(crate) fetched_from: Option<ImageId>,
+    pub(crate) damaged_there: Vec<ChunkNumber>,
 }
 
 pub(crate) fn image_volume(id: u64, name: &str, size_bytes: u64) -> ImageVolume {
@@ -197,6 +198,10 @@ impl LeafSource for Made {
         self.fetched_from
     }
 
+    fn is_damaged_there(&self, chunk: ChunkNumber) -> bool {
+        self.damaged_there.contains(&chunk)
+    }
+
     fn content_bytes(&self) -> u64 {
         self.volumes.iter().map(|made| made.blocks.len() as u64 * 4096).sum()
     }
@@ -309,8 +314,7 @@ impl RestoreTarget for Collected {
         Ok(())
     }
 
-    fn lose(&mut self, damage: DamagedChunk, lost: &[(PageNumber, BlockPlace)]) {
-        assert!(!lost.is_empty());
-        self.damaged.push(damage);
+    fn leave(&mut self, chunk: DamagedChunk) {
+        self.damaged.push(chunk);
     }
 }

@@ -1,0 +1,81 @@
+//! Where other images of the store have the chunks of one image too: an image that was saved when a
+//! pack was little used has what was left of it once more, in another pack.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::chunk_reader::ChunkPlace;
+use crate::format::chunk::Digest;
+use crate::format::manifest::{ChunkRecord, Manifest};
+use crate::manifests::{ManifestState, read_state};
+use crate::names::PackName;
+use crate::store::ImageStore;
+
+/// Images that are looked at, the newest first.
+const IMAGES_MAX: usize = 64;
+
+/// How long what was found is believed.
+const AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Other places of one image's chunks, as they were found last.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    looked: Option<Instant>,
+    places: HashMap<Digest, Vec<(PackName, u32)>>,
+}
+
+impl Elsewhere {
+    /// Other places of a chunk of `image`. What cannot be read is passed over.
+    pub(crate) fn places(
+        &self,
+        store: &dyn ImageStore,
+        image: &Manifest,
+        place: &ChunkPlace,
+    ) -> Vec<ChunkPlace> {
+        let mut found = self.lock();
+        if found.looked.is_none_or(|looked| looked.elapsed() > AGE_MAX) {
+            found.places = find(store, image);
+            found.looked = Some(Instant::now());
+        }
+        let others = found.places.get(&place.digest).into_iter().flatten();
+        let others =
+            others.map(|&(pack, offset_bytes)| ChunkPlace { pack, offset_bytes, ..*place });
+        others.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().expect("nobody panics with it locked")
+    }
+}
+
+fn find(store: &dyn ImageStore, image: &Manifest) -> HashMap<Digest, Vec<(PackName, u32)>> {
+    let own_places: HashSet<_> = image.chunks.iter().map(|chunk| place_in(image, chunk)).collect();
+    let own_digests: HashSet<&Digest> = image.chunks.iter().map(|chunk| &chunk.digest).collect();
+    let mut places: HashMap<Digest, Vec<(PackName, u32)>> = HashMap::new();
+    let images = store.images().unwrap_or_default();
+    let others = images.into_iter().rev().filter(|(number, _)| *number != image.id.number());
+    for (number, size_bytes) in others.take(IMAGES_MAX) {
+        let Ok(ManifestState::Whole(other)) = read_state(store, number, size_bytes) else {
+            continue;
+        };
+        for chunk in other.chunks.iter().filter(|chunk| own_digests.contains(&chunk.digest)) {
+            let place = place_in(&other, chunk);
+            let known = places.entry(chunk.digest).or_default();
+            if !own_places.contains(&place) && !known.contains(&place) {
+                known.push(place);
+            }
+        }
+    }
+    places.retain(|_, known| !known.is_empty());
+    places
+}
+
+fn place_in(image: &Manifest, chunk: &ChunkRecord) -> (PackName, u32) {
+    (image.packs[chunk.pack as usize].name, chunk.offset_bytes)
+}
