@@ -126,6 +126,28 @@ pub(crate) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD) })
 }
 
+/// Fills `groups` with the supplementary groups of a socket's peer; returns how many there are.
+/// Fails with `ERANGE` when there are more.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>, groups: &mut [u32]) -> io::Result<usize> {
+    let bytes = size_of_val(groups);
+    let mut length = libc::socklen_t::try_from(bytes).map_err(io::Error::other)?;
+    // SAFETY:
+    // - alive, exclusive: `socket` borrows an open descriptor; `groups` and `length` are borrowed
+    //   for the call.
+    // - in bounds: `length` says how many bytes `groups` has.
+    // - same type: the kernel writes `gid_t`, which is `u32`.
+    done(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(usize::try_from(length).map_err(io::Error::other)? / size_of::<u32>())
+}
+
 fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

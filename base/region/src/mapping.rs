@@ -71,6 +71,7 @@ impl Region {
             #[cfg(feature = "crash-points")]
             crash_points: None,
         };
+        sys::keep_out_of_dumps(start, length).map_err(|e| failed("madvise", e))?;
         // Refused where the file system has no huge pages, or has its own mind about them.
         let _refused = sys::prefer_huge_pages(start, length);
         Ok(region)

@@ -44,6 +44,13 @@ pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     result.expect("a whole mapping can be unmapped");
 }
 
+/// What is stored belongs into no core dump.
+pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY:
+    // - alive: the caller's mapping; the advice changes no contents.
+    Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxDontDump) }?)
+}
+
 /// Asks for huge pages. A file system without them refuses, which changes nothing.
 pub(crate) fn prefer_huge_pages(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:

@@ -35,7 +35,9 @@ impl Memory {
     pub(crate) fn map(file: BorrowedFd<'_>, lane_count: usize) -> io::Result<Self> {
         let length = layout::memory_bytes(lane_count);
         sys::check_sealed(file, length)?;
-        Ok(Self { start: sys::map_shared(file, length)?, length, lane_count })
+        let memory = Self { start: sys::map_shared(file, length)?, length, lane_count };
+        sys::keep_out_of_dumps(memory.start, length)?;
+        Ok(memory)
     }
 
     pub(crate) fn lane_count(&self) -> usize {

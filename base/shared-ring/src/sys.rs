@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 use sync::atomic::AtomicU32;
 
@@ -38,6 +38,13 @@ pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonN
         rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)
     }?;
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
+}
+
+/// What clients read and write belongs into no core dump.
+pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY:
+    // - alive: the caller's mapping; the advice changes no contents.
+    Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxDontDump) }?)
 }
 
 /// Ends a mapping of `map_shared`.

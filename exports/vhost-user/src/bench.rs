@@ -10,9 +10,9 @@
 //! lock. Who visits first says so, then wakes it, then waits for the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
-use std::{io, mem};
+use std::{io, mem, thread};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -21,6 +21,12 @@ use crate::ring::Ring;
 use crate::server::Outcome;
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";
+
+/// How long a visitor waits for the worker before it looks whether that waits for the front end.
+const WORKER_PATIENCE: Duration = Duration::from_millis(10);
+
+/// Between two looks of a visitor.
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 /// An answer that was found on another thread.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +95,8 @@ impl Rings {
 
 pub(crate) struct Bench {
     rings: Mutex<Rings>,
+    /// The call event of each slot: what the worker may wait for while it has the rings.
+    calls: Mutex<Vec<Option<Arc<Event>>>>,
     visitor_count: AtomicUsize,
     may_go_on: Condvar,
     /// Ends the worker's sleep.
@@ -156,6 +164,7 @@ impl Bench {
         let slots = (0..slot_count).map(|_| Slot::default()).collect();
         Ok(Self {
             rings: Mutex::new(Rings { slots, is_write_through: true }),
+            calls: Mutex::new(vec![None; slot_count]),
             visitor_count: AtomicUsize::new(0),
             may_go_on: Condvar::new(),
             wake: Event::new()?,
@@ -164,16 +173,43 @@ impl Bench {
         })
     }
 
-    /// Does something to the rings while their worker stands aside.
+    /// Does something to the rings while their worker stands aside. A worker that waits for the
+    /// front end to take calls back is freed first.
     pub(crate) fn visit<T>(&self, act: impl FnOnce(&mut Rings) -> T) -> T {
         self.visitor_count.fetch_add(1, Ordering::SeqCst);
         self.wake.signal();
-        let mut rings = self.lock();
+        let mut rings = self.lock_as_visitor();
+        rings.slots.iter().filter_map(|slot| slot.ring.as_ref()).for_each(Ring::make_room);
         let result = act(&mut rings);
         self.visitor_count.fetch_sub(1, Ordering::SeqCst);
         drop(rings);
         self.may_go_on.notify_all();
         result
+    }
+
+    fn lock_as_visitor(&self) -> MutexGuard<'_, Rings> {
+        let begun = Instant::now();
+        loop {
+            match self.rings.try_lock() {
+                Ok(rings) => return rings,
+                Err(TryLockError::WouldBlock) => thread::sleep(LOOK_INTERVAL),
+                Err(TryLockError::Poisoned(_)) => panic!("{NOT_POISONED}"),
+            }
+            if begun.elapsed() > WORKER_PATIENCE {
+                self.free_worker();
+            }
+        }
+    }
+
+    /// Notes what the worker signals for the ring of a slot.
+    pub(crate) fn watch_call(&self, slot: usize, call: Option<Arc<Event>>) {
+        self.calls.lock().expect(NOT_POISONED)[slot] = call;
+    }
+
+    /// Lets a worker go on that waits because a front end takes no calls back.
+    pub(crate) fn free_worker(&self) {
+        let calls = self.calls.lock().expect(NOT_POISONED);
+        calls.iter().flatten().for_each(|call| call.make_room());
     }
 
     /// Leaves an answer for the worker.

@@ -37,6 +37,8 @@ pub(crate) enum Malformed {
     Mixed,
     #[error("a request has no header, or no room for a status")]
     Incomplete,
+    #[error("the front end has taken the guest's memory away")]
+    MemoryLost,
 }
 
 /// The parts of one request, in order; memory that is used again for the next.
@@ -152,7 +154,7 @@ mod tests {
     }
 
     fn ram_with(descriptors: &[(u64, u32, u16, u16)]) -> Ram {
-        let ram = Ram::from_ranges(&[(GuestAddress(0), 0x10000)]).expect("memory");
+        let ram = Ram::of_bytes(0x10000);
         for (index, descriptor) in (0..).zip(descriptors) {
             put(&ram, 0x1000, index, *descriptor);
         }

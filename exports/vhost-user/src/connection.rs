@@ -80,9 +80,8 @@ impl Connection {
             _ => tracing::debug!(number = self.number, "a front end has gone"),
         }
         self.benches.iter().for_each(|bench| bench.end());
-        let calls = self.front().calls();
         while self.workers.recv_timeout(FREE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            calls.iter().for_each(|call| call.clear());
+            self.benches.iter().for_each(|bench| bench.free_worker());
         }
         shared.desk.forget(self.number);
     }

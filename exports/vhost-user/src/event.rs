@@ -1,14 +1,20 @@
 //! Event descriptors: those of this crate, and those that a front end hands over.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{ReadWriteFlags, preadv2};
+
+use crate::memory::close_on_exec;
 
 /// What the kernel calls an event descriptor in `/proc`.
 const EVENT_LINK: &[u8] = b"anon_inode:[eventfd]";
+
+/// Where to read in what has no places.
+const NO_OFFSET: u64 = u64::MAX;
 
 /// A count that others can wait for.
 #[derive(Debug)]
@@ -30,7 +36,11 @@ impl Event {
 
     /// An event that this process signals. Any other kind of file is refused: writing to it could
     /// mean something, or wait for somebody.
+    ///
+    /// It stays as it is: the mark that calls do not wait would be that of the front end, too,
+    /// which may well wait when it reads.
     pub(crate) fn to_signal(file: File) -> io::Result<Self> {
+        close_on_exec(&file)?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
         if link.as_bytes() != EVENT_LINK {
             let message = "the front end handed over something that is no event descriptor";
@@ -39,7 +49,7 @@ impl Event {
         Ok(Self(file.into()))
     }
 
-    /// Waits only for a front end that lets its count run full, and then for its own harm.
+    /// Waits while the count is full, which no front end needs: see [`Event::make_room`].
     pub(crate) fn signal(&self) {
         if let Err(error) = rustix::io::write(&self.0, &1_u64.to_ne_bytes())
             && error != rustix::io::Errno::AGAIN
@@ -48,20 +58,33 @@ impl Event {
         }
     }
 
-    /// Takes back what was signalled, if anything was.
-    pub(crate) fn clear(&self) {
-        let mut count = [0; 8];
-        if self.is_signalled() {
-            // Whoever was quicker to take it is as good.
-            let _taken = rustix::io::read(&self.0, &mut count);
+    /// Lets those go on who wait to signal, and the next one not wait. Takes nothing back that is
+    /// not full: the front end would miss it.
+    pub(crate) fn make_room(&self) {
+        if !self.is_ready(PollFlags::OUT) {
+            self.take();
         }
     }
 
-    fn is_signalled(&self) -> bool {
-        let mut events = [PollFd::new(&self.0, PollFlags::IN)];
+    /// Takes back what was signalled, if anything was.
+    pub(crate) fn clear(&self) {
+        if self.is_ready(PollFlags::IN) {
+            self.take();
+        }
+    }
+
+    /// Never waits, whatever the front end has made of the descriptor.
+    fn take(&self) {
+        let mut count = [0; 8];
+        let into = &mut [IoSliceMut::new(&mut count)];
+        // Whoever was quicker to take it is as good.
+        let _taken = preadv2(&self.0, into, NO_OFFSET, ReadWriteFlags::NOWAIT);
+    }
+
+    fn is_ready(&self, wanted: PollFlags) -> bool {
+        let mut events = [PollFd::new(&self.0, wanted)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut events, Some(&now)), Ok(1..))
-            && events[0].revents().contains(PollFlags::IN)
+        matches!(poll(&mut events, Some(&now)), Ok(1..)) && events[0].revents().contains(wanted)
     }
 }
 
@@ -78,13 +101,28 @@ mod tests {
     #[test]
     fn what_is_signalled_is_seen_until_it_is_taken() {
         let event = Event::new().expect("an event");
-        assert!(!event.is_signalled());
+        assert!(!event.is_ready(PollFlags::IN));
         event.signal();
         event.signal();
-        assert!(event.is_signalled());
+        assert!(event.is_ready(PollFlags::IN));
         event.clear();
-        assert!(!event.is_signalled());
+        assert!(!event.is_ready(PollFlags::IN));
         event.clear();
+    }
+
+    #[test]
+    fn there_is_room_in_a_full_count_as_soon_as_it_is_made() {
+        let descriptor = eventfd(0, EventfdFlags::empty()).expect("an event");
+        rustix::io::write(&descriptor, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
+        let event = Event::to_signal(File::from(descriptor)).expect("it is an event");
+        assert!(!event.is_ready(PollFlags::OUT));
+        event.make_room();
+        event.signal();
+        event.make_room();
+        assert!(event.is_ready(PollFlags::IN), "what is not full is left alone");
+        event.take();
+        // It would wait here if it could.
+        event.take();
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Front {
     /// As the driver has set it.
     status: u64,
     counters: Arc<Counters>,
-    /// The call events of the rings, for whoever must free a worker that waits for one.
+    /// The call events of the rings.
     calls: Vec<Option<Arc<Event>>>,
 }
 
@@ -89,11 +89,6 @@ impl Front {
             self.end_rings();
         }
         self.status = status;
-    }
-
-    /// Call events, by which a worker may wait.
-    pub(crate) fn calls(&self) -> Vec<Arc<Event>> {
-        self.calls.iter().flatten().map(Arc::clone).collect()
     }
 
     fn queue_count(&self) -> u16 {
@@ -366,6 +361,7 @@ impl VhostUserBackendReqHandlerMut for Front {
         let call = file.map(Event::to_signal).transpose().or_else(refuse)?.map(Arc::new);
         self.calls[queue].clone_from(&call);
         let (bench, slot) = self.bench_of(queue);
+        bench.watch_call(slot, call.clone());
         bench.visit(|rings| {
             if let Some(ring) = &mut rings.slots[slot].ring {
                 ring.set_call(call);

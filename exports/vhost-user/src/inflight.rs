@@ -27,10 +27,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
+use kernel::LossFlag;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use vm_memory::{AtomicInteger, MmapRegion, VolatileMemory};
+use vm_memory::{AtomicInteger, VolatileMemory};
 
-use crate::memory::{MemoryError, map_shared};
+use crate::memory::{MemoryError, Shared};
 use crate::ring::RING_SIZE_MAX;
 
 const HEADER_BYTES: usize = 16;
@@ -109,8 +110,13 @@ impl Shape {
 /// The memory for all queues of a connection.
 #[derive(Clone)]
 pub(crate) struct InFlight {
-    region: Arc<MmapRegion>,
+    memory: Arc<Memory>,
     shape: Shape,
+}
+
+struct Memory {
+    shared: Shared,
+    loss: LossFlag,
 }
 
 impl InFlight {
@@ -123,8 +129,9 @@ impl InFlight {
         if bytes < shape.bytes() {
             return Err(InFlightError::TooSmall { bytes });
         }
-        let region = Arc::new(map_shared(file, offset, shape.bytes())?);
-        Ok(Self { region, shape })
+        let loss = LossFlag::default();
+        let shared = Shared::map(file, offset, shape.bytes(), &loss)?;
+        Ok(Self { memory: Arc::new(Memory { shared, loss }), shape })
     }
 
     /// The part of one queue, or `None` when there is none for it or it is too small.
@@ -134,7 +141,7 @@ impl InFlight {
             return None;
         }
         let base = index * self.shape.queue_bytes();
-        let queue = QueueInFlight { region: Arc::clone(&self.region), base, ring_size, counter: 0 };
+        let queue = QueueInFlight { memory: Arc::clone(&self.memory), base, ring_size, counter: 0 };
         queue.field::<AtomicU16>(VERSION_AT).store(VERSION, Ordering::Relaxed);
         queue.field::<AtomicU16>(SIZE_AT).store(self.shape.ring_size, Ordering::Relaxed);
         Some(queue)
@@ -143,7 +150,7 @@ impl InFlight {
 
 /// The part of one queue.
 pub(crate) struct QueueInFlight {
-    region: Arc<MmapRegion>,
+    memory: Arc<Memory>,
     base: usize,
     ring_size: u16,
     /// Tells older requests from newer ones.
@@ -174,6 +181,11 @@ impl QueueInFlight {
         left.into_iter().map(|(_, head)| head).collect()
     }
 
+    /// Whether the front end has taken the memory away.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.memory.loss.is_raised()
+    }
+
     /// The request that begins with `head` is taken from the ring.
     pub(crate) fn begin(&mut self, head: u16) {
         self.entry::<AtomicU64>(head, COUNTER_AT).store(self.counter, Ordering::Relaxed);
@@ -197,7 +209,7 @@ impl QueueInFlight {
     }
 
     fn field<T: AtomicInteger>(&self, at: usize) -> &T {
-        self.region.get_atomic_ref(self.base + at).expect(INSIDE)
+        self.memory.shared.mapping.get_atomic_ref(self.base + at).expect(INSIDE)
     }
 
     fn entry<T: AtomicInteger>(&self, head: u16, at: usize) -> &T {

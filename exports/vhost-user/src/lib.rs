@@ -15,8 +15,8 @@
 //! - The guest's memory belongs to somebody else: it is copied before it is believed.
 //!
 //! Who may open the socket may read and write the volume. A front end can harm its own machine; it
-//! holds up nobody else. One thing it is trusted with: not to shrink memory that it shares, where
-//! that memory cannot be sealed.
+//! holds up nobody else. Memory that it takes away where that cannot be sealed reads as zeros from
+//! then on, and its disk is not served any more.
 //!
 //! Locks: a worker has its bench's rings whenever it runs; `Front` is the control thread's. Whoever
 //! visits a bench takes its inbox afterwards, never the other way round. The desk's lock and the

@@ -2,13 +2,17 @@
 //!
 //! Addresses come in two kinds: those of the guest, which descriptors use, and those of the front
 //! end's own process, which tell where rings lie. Everything in that memory may change at any
-//! moment; it is only ever copied.
+//! moment; it is only ever copied. Where its file cannot be sealed it may even vanish: that breaks
+//! the disk and nothing else.
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 
+use kernel::{FaultGuard, LossFlag};
 use rustix::fs::{SealFlags, fcntl_add_seals, fstat, fstatfs};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::MmapRegionError;
 use vm_memory::{
@@ -22,7 +26,40 @@ pub(crate) const REGION_COUNT_MAX: usize = 256;
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-pub(crate) type Ram = GuestMemoryMmap<()>;
+/// The guest's memory, by the guest's addresses.
+#[derive(Clone, Default)]
+pub(crate) struct Ram {
+    mapped: GuestMemoryMmap<()>,
+    guards: Vec<Arc<FaultGuard>>,
+    loss: LossFlag,
+}
+
+impl Ram {
+    pub(crate) fn mapped(&self) -> &GuestMemoryMmap<()> {
+        &self.mapped
+    }
+
+    /// Whether the front end has taken memory away: what was read may be zeros instead. Asked
+    /// after reading, before anything is done that what was read asks for.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.loss.is_raised()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: usize) -> Self {
+        let mapped = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), bytes)]).expect("memory");
+        Self { mapped, ..Self::default() }
+    }
+}
+
+impl Deref for Ram {
+    type Target = GuestMemoryMmap<()>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.mapped
+    }
+}
 
 /// Why memory was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +78,8 @@ pub(crate) enum MemoryError {
     Examine(#[source] io::Error),
     #[error("the memory cannot be mapped")]
     Map(#[from] MmapRegionError),
+    #[error("the memory cannot be guarded against being taken away")]
+    Guard(#[source] io::Error),
     #[error("regions of memory lie over each other")]
     Arrange(#[from] GuestRegionCollectionError),
 }
@@ -69,6 +108,7 @@ impl From<&VhostUserMemoryRegion> for Window {
 /// All regions at one moment. Never changed: requests in flight keep the one that they began with.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryMap {
+    /// Each has the guard of the same index in `ram`.
     windows: Vec<Window>,
     ram: Arc<Ram>,
 }
@@ -83,14 +123,17 @@ impl MemoryMap {
         if self.windows.len() >= REGION_COUNT_MAX {
             return Err(MemoryError::TooMany);
         }
-        let mapping = map_shared(file, window.file_offset, window.bytes)?;
+        let loss = self.ram.loss.clone();
+        let shared = Shared::map(file, window.file_offset, window.bytes, &loss)?;
         let nowhere = || MemoryError::EndsNowhere { bytes: window.bytes };
         window.front_start.checked_add(window.bytes).ok_or_else(nowhere)?;
-        let region = GuestRegionMmap::new(mapping, GuestAddress(window.guest_start));
-        let ram = self.ram.insert_region(Arc::new(region.ok_or_else(nowhere)?))?;
-        let mut windows = self.windows.clone();
+        let start = GuestAddress(window.guest_start);
+        let region = GuestRegionMmap::with_arc(shared.mapping, start).ok_or_else(nowhere)?;
+        let mapped = self.ram.insert_region(Arc::new(region))?;
+        let (mut windows, mut guards) = (self.windows.clone(), self.ram.guards.clone());
         windows.push(window);
-        Ok(Self { windows, ram: Arc::new(ram) })
+        guards.push(Arc::new(shared.guard));
+        Ok(Self { windows, ram: Arc::new(Ram { mapped, guards, loss }) })
     }
 
     /// This map without one of its regions.
@@ -99,14 +142,17 @@ impl MemoryMap {
             (it.guest_start, it.bytes, it.front_start)
                 == (window.guest_start, window.bytes, window.front_start)
         };
-        if !self.windows.iter().any(is_meant) {
+        let Some(index) = self.windows.iter().position(is_meant) else {
             let (address, bytes) = (window.guest_start, window.bytes);
             return Err(MemoryError::NoSuchRegion { address, bytes });
-        }
-        let (ram, _region) =
+        };
+        let (mapped, _region) =
             self.ram.remove_region(GuestAddress(window.guest_start), window.bytes)?;
-        let windows = self.windows.iter().copied().filter(|it| !is_meant(it)).collect();
-        Ok(Self { windows, ram: Arc::new(ram) })
+        let (mut windows, mut guards) = (self.windows.clone(), self.ram.guards.clone());
+        windows.remove(index);
+        guards.remove(index);
+        let loss = self.ram.loss.clone();
+        Ok(Self { windows, ram: Arc::new(Ram { mapped, guards, loss }) })
     }
 
     /// The guest address of what the front end has at `front_address`.
@@ -118,9 +164,35 @@ impl MemoryMap {
     }
 }
 
-/// Maps memory that is shared with another process, which could otherwise take it away again: where
-/// the file allows that, it cannot shrink any more.
-pub(crate) fn map_shared(file: File, offset: u64, bytes: u64) -> Result<MmapRegion, MemoryError> {
+/// Memory that a front end shares.
+pub(crate) struct Shared {
+    pub(crate) mapping: Arc<MmapRegion>,
+    pub(crate) guard: FaultGuard,
+}
+
+impl Shared {
+    /// Maps a part of a front end's file. Where the file allows that, it cannot shrink any more;
+    /// where it does shrink, or has no page to give, `loss` tells.
+    pub(crate) fn map(
+        file: File,
+        offset: u64,
+        bytes: u64,
+        loss: &LossFlag,
+    ) -> Result<Self, MemoryError> {
+        close_on_exec(&file).map_err(MemoryError::Examine)?;
+        let mapping = Arc::new(map_shared(file, offset, bytes)?);
+        let guard = FaultGuard::new(Arc::clone(&mapping), loss).map_err(MemoryError::Guard)?;
+        Ok(Self { mapping, guard })
+    }
+}
+
+/// Descriptors come without the mark: processes that this one starts would keep them.
+pub(crate) fn close_on_exec(file: &File) -> io::Result<()> {
+    let flags = fcntl_getfd(file)?;
+    Ok(fcntl_setfd(file, flags | FdFlags::CLOEXEC)?)
+}
+
+fn map_shared(file: File, offset: u64, bytes: u64) -> Result<MmapRegion, MemoryError> {
     let file_system = fstatfs(&file).map_err(|error| MemoryError::Examine(error.into()))?;
     if ![TMPFS_MAGIC, HUGETLBFS_MAGIC].contains(&file_system.f_type) {
         return Err(MemoryError::NotMemory);
@@ -141,7 +213,7 @@ pub(crate) fn map_shared(file: File, offset: u64, bytes: u64) -> Result<MmapRegi
 mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, memfd_create};
-    use vm_memory::Bytes;
+    use vm_memory::{Bytes, GuestMemoryBackend, GuestMemoryRegion};
 
     const PAGE: u64 = 4096;
 
@@ -198,6 +270,37 @@ mod tests {
     /// `/proc` is no memory, and there everywhere.
     fn tempfile_on_disk() -> File {
         File::open("/proc/version").expect("the system tells its version")
+    }
+
+    #[test]
+    fn what_a_front_end_takes_away_reads_as_zeros_and_is_told() {
+        let file = File::from(memfd_create("test", MemfdFlags::empty()).expect("a memfd"));
+        file.set_len(2 * PAGE).expect("it can grow");
+        let other = file.try_clone().expect("a descriptor");
+        let first = MemoryMap::default().with(window(0, 2), file).expect("memory");
+        let neighbour = MemoryMap::default().with(window(0, 1), memory(PAGE)).expect("memory");
+        for ram in [first.ram(), neighbour.ram()] {
+            ram.write_slice(&[7; 64], GuestAddress(PAGE - 64)).expect("it is mapped");
+        }
+        assert!(!first.ram().is_lost());
+        other.set_len(0).expect("it cannot be sealed");
+        let mut found = [1; 64];
+        first.ram().read_slice(&mut found, GuestAddress(PAGE - 64)).expect("it is mapped");
+        assert_eq!(found, [0; 64]);
+        assert!(first.ram().is_lost());
+        first.ram().write_slice(&[7; 64], GuestAddress(PAGE)).expect("it is mapped");
+        neighbour.ram().read_slice(&mut found, GuestAddress(PAGE - 64)).expect("it is mapped");
+        assert_eq!((found, neighbour.ram().is_lost()), ([7; 64], false));
+    }
+
+    #[test]
+    fn processes_that_are_started_do_not_get_the_memory() {
+        let file = File::from(memfd_create("test", MemfdFlags::empty()).expect("a memfd"));
+        file.set_len(PAGE).expect("it can grow");
+        let map = MemoryMap::default().with(window(0, 1), file).expect("memory");
+        let region = map.ram().find_region(GuestAddress(0)).expect("it is there");
+        let file = region.file_offset().expect("a file is mapped").file();
+        assert!(fcntl_getfd(file).expect("it is open").contains(FdFlags::CLOEXEC));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress};
 
-use crate::chain::{Chain, Table};
+use crate::chain::{Chain, Malformed, Table};
 use crate::event::Event;
 use crate::inflight::QueueInFlight;
 use crate::memory::{MemoryMap, Ram};
@@ -30,6 +30,8 @@ pub(crate) const RING_SIZE_MAX: u16 = 1024;
 
 /// Answers after which a driver that sleeps is woken, although more will follow.
 const ANSWERS_PER_SIGNAL: u32 = 8;
+
+const MEMORY_LOST: &str = "its front end has taken memory away that it shared";
 
 /// Where the parts of a ring are in the front end's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +103,8 @@ impl Ring {
         queue.set_ready(true);
         place(&mut queue, map, plan.place)?;
         let ram = Arc::clone(map.ram());
-        let used = queue.used_idx(&*ram, Ordering::Acquire).map_err(|_| RingError::Outside)?.0;
+        let used =
+            queue.used_idx(ram.mapped(), Ordering::Acquire).map_err(|_| RingError::Outside)?.0;
         queue.set_next_used(used);
         queue.set_next_avail(plan.base);
         let mut in_flight = plan.in_flight;
@@ -151,7 +154,13 @@ impl Ring {
     /// Whom to tell of answers. Told at once: it may have missed some.
     pub(crate) fn set_call(&mut self, call: Option<Arc<Event>>) {
         self.call = call;
+        self.make_room();
         self.call.iter().for_each(|call| call.signal());
+    }
+
+    /// Lets the next signal not wait: for other threads than the worker, which can be freed.
+    pub(crate) fn make_room(&self) {
+        self.call.iter().for_each(|call| call.make_room());
     }
 
     /// Whether [`Ring::take`] would find something. Quick: two looks at memory.
@@ -160,8 +169,12 @@ impl Ring {
             return false;
         }
         let next = Wrapping(self.queue.next_avail());
-        !self.again.is_empty()
-            || self.queue.avail_idx(&*self.ram, Ordering::Acquire).is_ok_and(|index| index != next)
+        !self.again.is_empty() || self.has_available(next)
+    }
+
+    fn has_available(&self, next: Wrapping<u16>) -> bool {
+        let index = self.queue.avail_idx(self.ram.mapped(), Ordering::Acquire);
+        index.is_ok_and(|index| index != next)
     }
 
     /// Takes the next request, if there is one, into `taken`.
@@ -176,6 +189,10 @@ impl Ring {
                 self.open[usize::from(head)] = Some(taken.request.status);
                 self.open_count += 1;
                 Take::Request
+            }
+            Err(Malformed::MemoryLost) => {
+                self.break_off(MEMORY_LOST);
+                Take::Nothing
             }
             Err(malformed) => {
                 tracing::debug!(%malformed, head, "a guest's driver sent what is no request");
@@ -193,7 +210,7 @@ impl Ring {
         if let Some(head) = self.again.pop_front() {
             return Some(head);
         }
-        let next = match self.queue.iter(&*self.ram) {
+        let next = match self.queue.iter(self.ram.mapped()) {
             Ok(mut available) => available.next(),
             Err(error) => {
                 self.break_off(&error.to_string());
@@ -201,6 +218,10 @@ impl Ring {
             }
         };
         let head = next?.head_index();
+        if self.is_lost() {
+            self.break_off(MEMORY_LOST);
+            return None;
+        }
         let is_open = self.open.get(usize::from(head)).map(Option::is_some);
         if is_open != Some(false) || self.again.contains(&head) {
             self.break_off("its driver offers a request that is there already, or cannot be");
@@ -226,7 +247,7 @@ impl Ring {
         if let Some(in_flight) = &self.in_flight {
             in_flight.will_answer(head);
         }
-        if let Err(error) = self.queue.add_used(&*self.ram, head, bytes) {
+        if let Err(error) = self.queue.add_used(self.ram.mapped(), head, bytes) {
             self.break_off(&error.to_string());
             return;
         }
@@ -245,7 +266,7 @@ impl Ring {
             return;
         }
         // Asked for every time: the question counts answers.
-        let is_needed = self.queue.needs_notification(&*self.ram).unwrap_or(false);
+        let is_needed = self.queue.needs_notification(self.ram.mapped()).unwrap_or(false);
         if let Some(call) = &self.call
             && is_needed
             && !self.is_driver_awake()
@@ -268,13 +289,17 @@ impl Ring {
         if self.is_broken {
             return false;
         }
-        let has_more = self.queue.enable_notification(&*self.ram).unwrap_or(false);
+        let has_more = self.queue.enable_notification(self.ram.mapped()).unwrap_or(false);
+        if self.is_lost() {
+            self.break_off(MEMORY_LOST);
+            return false;
+        }
         has_more || !self.again.is_empty()
     }
 
     /// Spares the driver its kicks.
     pub(crate) fn stop_listening(&mut self) {
-        if !self.is_broken && self.queue.disable_notification(&*self.ram).is_err() {
+        if !self.is_broken && self.queue.disable_notification(self.ram.mapped()).is_err() {
             self.break_off("its memory is gone");
         }
     }
@@ -299,6 +324,11 @@ impl Ring {
         self.queue.next_avail().wrapping_sub(again)
     }
 
+    /// Whether zeros may stand where the driver wrote something.
+    fn is_lost(&self) -> bool {
+        self.ram.is_lost() || self.in_flight.as_ref().is_some_and(QueueInFlight::is_lost)
+    }
+
     fn break_off(&mut self, reason: &str) {
         tracing::warn!(reason, "a ring of a virtual machine is not served any more");
         self.is_broken = true;
@@ -314,5 +344,5 @@ fn place(queue: &mut Queue, map: &MemoryMap, place: RingPlace) -> Result<(), Rin
     queue.try_set_used_ring_address(find(place.used)?).map_err(misaligned)?;
     // Address zero counts as "not set" for the queue.
     let is_set = queue.avail_ring() != GuestAddress(0).raw_value();
-    if is_set && queue.is_valid(&**map.ram()) { Ok(()) } else { Err(RingError::Outside) }
+    if is_set && queue.is_valid(map.ram().mapped()) { Ok(()) } else { Err(RingError::Outside) }
 }

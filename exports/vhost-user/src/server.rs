@@ -177,6 +177,9 @@ impl Server {
             let bytes = &mut self.buffer[..length];
             let copied = cursor.copy_in(ram, bytes).map_err(|_| Failure::MemoryGone)?;
             assert_eq!(copied, length, "a request has as much data as its range says");
+            if ram.is_lost() {
+                return Err(Failure::MemoryGone);
+            }
             self.device.write(piece.start, bytes)?;
         }
         Ok(())

@@ -5,8 +5,10 @@ mod support;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use block_device::ByteRange;
 use front_end::{Ask, Descriptor, Driver, FrontEnd, Options, Status};
 use support::{Exported, MemoryDevice, PATIENCE, SERIAL, wait_until};
+use vmm_sys_util::eventfd::EventFd;
 
 const MIB: usize = 1 << 20;
 
@@ -154,6 +156,74 @@ fn disks_beside_one_whose_driver_breaks_the_rules_go_on() {
     hostile.driver().kick().expect("an event");
     check_answered();
     assert_eq!(errors(&neighbour), 0);
+}
+
+#[test]
+fn a_call_event_whose_count_is_full_holds_nobody_up() {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut machine = machine(&exported);
+    // One that blocks, as whoever made it likes.
+    let call = EventFd::new(0).expect("an event");
+    call.write(u64::MAX - 1).expect("there is room");
+    machine.set_call(0, &call).expect("it is taken");
+    // Once more, by now from one on.
+    call.write(u64::MAX - 2).expect("there is room");
+    machine.driver().submit(Ask::Identify).expect("there is room");
+    wait_until("it is answered", || machine.driver().poll().expect("a ring").is_some());
+    machine.stop_queue(0).expect("it stops");
+    machine.disconnect();
+    check_alive(&exported);
+}
+
+fn machine_without_seals(exported: &Exported) -> FrontEnd {
+    let options = Options { can_seal: false, ..Options::default() };
+    FrontEnd::connected(options, &exported.socket()).expect("the export is there")
+}
+
+#[test]
+fn memory_that_is_taken_away_breaks_its_own_disk_alone() {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let other = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut neighbour = machine(&other);
+    let mut machine = machine_without_seals(&exported);
+    machine.driver().submit(Ask::Identify).expect("there is room");
+    machine.driver().wait(PATIENCE).expect("an answer");
+    machine.cut_memory(0).expect("nobody could seal it");
+    machine.driver().kick().expect("an event");
+    machine.stop_queue(0).expect("messages are answered");
+    machine.disconnect();
+    check_alive(&exported);
+    neighbour.driver().submit(Ask::Identify).expect("there is room");
+    assert_eq!(neighbour.driver().wait(PATIENCE).expect("an answer").data, SERIAL);
+}
+
+#[test]
+fn what_lay_in_memory_that_is_taken_away_is_not_written() {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut machine = machine_without_seals(&exported);
+    let data = vec![7; 512];
+    machine.driver().submit(Ask::Write { offset: 0, data }).expect("there is room");
+    assert_eq!(machine.driver().wait(PATIENCE).expect("an answer").status, Status::Done);
+    let layout = machine.driver().layout();
+    // The header of a write to sector 0, of which the data are in the last slot's memory.
+    let last_slot = layout.slot_count() - 1;
+    let header = [&1_u32.to_le_bytes()[..], &[0; 12]].concat();
+    machine.driver().write(layout.header(0), &header).expect("inside");
+    let chain = [
+        descriptor(layout.header(0), 16, NEXT, 201),
+        descriptor(layout.header(last_slot), 512, NEXT, 202),
+        descriptor(layout.status(0), 1, WRITE, 0),
+    ];
+    for (index, descriptor) in (200..).zip(chain) {
+        machine.driver().put_descriptor(index, descriptor).expect("inside");
+    }
+    let before = errors(&exported);
+    machine.cut_memory(layout.header(last_slot)).expect("nobody could seal it");
+    machine.driver().offer(200).expect("inside");
+    wait_until("it is refused", || errors(&exported) > before);
+    assert_eq!(exported.device.contents(ByteRange::new(0, 512)), [7; 512]);
+    machine.disconnect();
+    check_alive(&exported);
 }
 
 /// Sends bytes instead of messages.

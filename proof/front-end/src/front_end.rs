@@ -13,6 +13,7 @@ use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, Vhos
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserVirtioFeatures};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
+use vmm_sys_util::eventfd::EventFd;
 
 use crate::driver::Driver;
 use crate::layout::Layout;
@@ -36,6 +37,8 @@ pub struct Options {
     pub keeps_in_flight: bool,
     /// Whether the driver knows how to flush.
     pub can_flush: bool,
+    /// Whether the guest's memory can be kept from shrinking.
+    pub can_seal: bool,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             has_event_index: true,
             keeps_in_flight: true,
             can_flush: true,
+            can_seal: true,
         }
     }
 }
@@ -72,7 +76,8 @@ impl FrontEnd {
     pub fn new(options: Options) -> Result<Self> {
         let layout = |queue| Layout::new(queue, options.ring_size, options.data_bytes_max);
         let bytes = layout(0).bytes() * options.queue_count as u64;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut flags = MemfdFlags::CLOEXEC;
+        flags.set(MemfdFlags::ALLOW_SEALING, options.can_seal);
         let memory = File::from(memfd_create("guest", flags).context("cannot make memory")?);
         memory.set_len(bytes).context("cannot size memory")?;
         let file = FileOffset::new(memory.try_clone().context("cannot share memory")?, 0);
@@ -166,6 +171,17 @@ impl FrontEnd {
         changes.read_exact(&mut message).context("the export does not tell of a change")?;
         ensure!(message[0] == 2, "the export sent something else: {message:?}");
         Ok(())
+    }
+
+    /// Takes the guest's memory from byte `start` on away from everybody. Drivers must not use it
+    /// any more.
+    pub fn cut_memory(&self, start: u64) -> Result<()> {
+        self.memory.set_len(start).context("the memory cannot be cut")
+    }
+
+    /// Has the export signal another event when it has answered.
+    pub fn set_call(&mut self, queue: usize, call: &EventFd) -> Result<()> {
+        self.frontend()?.set_vring_call(queue, call).context("the call is refused")
     }
 
     /// Stops a queue; returns where it had come to.

@@ -57,7 +57,7 @@ impl Layout {
         (self.slot_offset(self.slot_count())).next_multiple_of(1 << 16)
     }
 
-    pub(crate) fn slot_count(self) -> u16 {
+    pub fn slot_count(self) -> u16 {
         self.ring_size / DESCRIPTORS_PER_SLOT
     }
 

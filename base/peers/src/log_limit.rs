@@ -1,0 +1,66 @@
+//! How much of what peers do is logged: they must not fill a disk with lines of ours.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Lines of one limit in each window.
+pub const LINES_PER_WINDOW_MAX: u32 = 10;
+
+/// After so long lines are written again.
+pub const WINDOW: Duration = Duration::from_secs(60);
+
+/// Bounds the lines of those who share it. One for each peer that can cause lines, so that none
+/// hides what another one does.
+#[derive(Debug, Default)]
+pub struct LogLimit {
+    window: Mutex<Option<Window>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    begun: Instant,
+    written: u32,
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// Whether a line may be written, and then how many were left out before it.
+    pub fn admit(&self) -> Option<u64> {
+        self.admit_at(Instant::now())
+    }
+
+    fn admit_at(&self, now: Instant) -> Option<u64> {
+        let mut window = self.window.lock().expect("nobody panics with this lock");
+        let fresh = Window { begun: now, written: 0, left_out: 0 };
+        let current = window.get_or_insert(fresh);
+        let mut left_out = 0;
+        if now.saturating_duration_since(current.begun) >= WINDOW {
+            left_out = current.left_out;
+            *current = fresh;
+        }
+        if current.written >= LINES_PER_WINDOW_MAX {
+            current.left_out += 1;
+            return None;
+        }
+        current.written += 1;
+        Some(left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_limit_are_counted_and_told_later() {
+        let (limit, start) = (LogLimit::default(), Instant::now());
+        for _ in 0..LINES_PER_WINDOW_MAX {
+            assert_eq!(limit.admit_at(start), Some(0));
+        }
+        for _ in 0..1000 {
+            assert_eq!(limit.admit_at(start + WINDOW / 2), None);
+        }
+        assert_eq!(limit.admit_at(start + WINDOW), Some(1000));
+        assert_eq!(limit.admit_at(start + WINDOW), Some(0));
+    }
+}
