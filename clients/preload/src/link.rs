@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use sdk::{Client, ClientError, ClientOptions, Device};
@@ -17,6 +18,9 @@ const SOCKETS_START: u64 = 4000;
 
 /// How many of the highest numbers are ours where there are fewer.
 const ROOM_AT_THE_END: u64 = 64;
+
+/// How long a program's call waits for a place at the daemon. Without one the kernel serves it.
+const ROOM_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a descriptor is open on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +85,11 @@ fn client() -> Option<&'static Client> {
 }
 
 fn connect() -> Result<&'static Client, ClientError> {
-    let options = ClientOptions { place_socket: keep_out_of_the_way, ..ClientOptions::default() };
+    let options = ClientOptions {
+        place_socket: keep_out_of_the_way,
+        room_patience: ROOM_PATIENCE,
+        ..ClientOptions::default()
+    };
     let client = Client::connect_with(Settings::get().socket, options)?;
     let client: &'static Client = Box::leak(Box::new(client));
     // PAIRS-WITH: client, "the client is complete"

@@ -24,6 +24,9 @@ use crate::transfer::{self, Failure, Request};
 pub struct ClientOptions {
     /// How long a request waits for a daemon that has gone, before it fails with `EIO`.
     pub patience: Duration,
+    /// How long opening a volume is tried again when the daemon has no place for another client,
+    /// before it fails with `EUSERS`.
+    pub room_patience: Duration,
     /// Called with each socket of the client before it is used: for programs with an opinion on
     /// which numbers their descriptors have. Returns the socket to use.
     pub place_socket: fn(OwnedFd) -> OwnedFd,
@@ -31,7 +34,11 @@ pub struct ClientOptions {
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(60), place_socket: |socket| socket }
+        Self {
+            patience: Duration::from_secs(60),
+            room_patience: Duration::from_secs(5),
+            place_socket: |socket| socket,
+        }
     }
 }
 
@@ -56,8 +63,9 @@ impl Client {
     }
 
     /// Opens a volume. Fails at once when the daemon is not there, or refuses: the error says why.
+    /// When it has no room, only after [`ClientOptions::room_patience`].
     pub fn open(&self, target: &Target) -> Result<Device, ClientError> {
-        let link = Link::open(&self.path, target, LANES_MAX, self.options.place_socket)
+        let link = Link::open_when_there_is_room((&self.path, target), LANES_MAX, &self.options)
             .map_err(|error: LinkError| error.into_client_error(&self.path))?;
         let opened = &link.opened;
         let sector = match opened.sector_bytes {

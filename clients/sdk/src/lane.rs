@@ -124,7 +124,7 @@ struct Piece {
 impl Lane {
     pub(crate) fn open(origin: Origin) -> Result<Self, ClientError> {
         let target = Target::VolumeId(origin.volume_id);
-        let link = Link::open(&origin.path, &target, 1, origin.options.place_socket)
+        let link = Link::open_when_there_is_room((&origin.path, &target), 1, &origin.options)
             .map_err(|error| error.into_client_error(&origin.path))?;
         let lane = ClientLane::new(Arc::clone(&link.ring), 0);
         Ok(Self {
@@ -394,10 +394,12 @@ impl Lane {
                 self.connection = Some((link, lane));
                 self.lost = None;
             }
-            Err(LinkError::Absent(_))
+            Err(LinkError::Absent(_) | LinkError::NoRoom { .. })
                 if now.saturating_duration_since(since) < self.origin.options.patience => {}
             Err(LinkError::Refused { errno, .. }) => self.give_up(errno),
-            Err(LinkError::Absent(_) | LinkError::Host(_)) => self.give_up(libc::EIO),
+            Err(LinkError::Absent(_) | LinkError::NoRoom { .. } | LinkError::Host(_)) => {
+                self.give_up(libc::EIO);
+            }
         }
     }
 

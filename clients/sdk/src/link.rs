@@ -17,8 +17,10 @@ use shared_ring::{
     Answer, ClientRing, HandshakeError, Opened, Target, receive_answer, send_request,
 };
 
+use crate::device::ClientOptions;
 use crate::error::ClientError;
 use crate::fork;
+use crate::patience::Patience;
 
 /// How long the daemon may take to answer a handshake.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -37,6 +39,10 @@ pub(crate) struct Link {
 pub(crate) enum LinkError {
     /// Nobody is there, for now.
     Absent(io::Error),
+    /// The daemon has no place for another client, for now.
+    NoRoom {
+        message: String,
+    },
     /// The daemon will say the same again.
     Refused {
         errno: i32,
@@ -57,6 +63,7 @@ impl LinkError {
                     format!("cannot reach the daemon at {path}: {error}; {hint}"),
                 )
             }
+            Self::NoRoom { message } => ClientError::new(libc::EUSERS, message),
             Self::Refused { errno, message } => ClientError::new(errno, message),
             Self::Host(error) => {
                 ClientError::of_call(&format!("cannot connect to the daemon at {path}"), &error)
@@ -88,6 +95,9 @@ impl Link {
         };
         let (opened, memory) = match answer {
             Answer::Opened(opened, memory) => (opened, memory),
+            Answer::Refused { errno: libc::EUSERS, message } => {
+                return Err(LinkError::NoRoom { message });
+            }
             Answer::Refused { errno, message } => {
                 return Err(LinkError::Refused { errno, message });
             }
@@ -95,6 +105,26 @@ impl Link {
         let ring = ClientRing::map(memory.as_fd(), opened.lane_count).map_err(LinkError::Host)?;
         fork::remember(socket.as_fd());
         Ok(Arc::new(Self { socket: ManuallyDrop::new(socket), ring, opened, forks }))
+    }
+
+    /// As [`Link::open`], and tries again for as long as there is no room and `patience` lasts.
+    pub(crate) fn open_when_there_is_room(
+        origin: (&Path, &Target),
+        lane_count: usize,
+        options: &ClientOptions,
+    ) -> Result<Arc<Self>, LinkError> {
+        let (path, target) = origin;
+        let mut patience = Patience::new(options.room_patience.min(options.patience));
+        loop {
+            match Self::open(path, target, lane_count, options.place_socket) {
+                Err(LinkError::NoRoom { message }) => {
+                    if !patience.pause() {
+                        return Err(LinkError::NoRoom { message });
+                    }
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Whether anybody serves there.

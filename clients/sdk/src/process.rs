@@ -210,13 +210,14 @@ impl Process {
         let target = Target::VolumeId(self.origin.volume_id);
         loop {
             let place_socket = self.origin.options.place_socket;
-            match Link::open(&self.origin.path, &target, LANES_MAX, place_socket) {
+            let failure = match Link::open(&self.origin.path, &target, LANES_MAX, place_socket) {
                 Ok(link) => return Ok(link),
-                Err(LinkError::Absent(_)) => {}
+                Err(LinkError::Absent(_)) => self.nobody_came_back(),
+                Err(LinkError::NoRoom { message }) => ClientError::new(libc::EIO, message),
                 Err(error) => return Err(error.into_client_error(&self.origin.path)),
-            }
+            };
             if !patience.pause() {
-                return Err(self.nobody_came_back());
+                return Err(failure);
             }
         }
     }

@@ -68,6 +68,12 @@ impl VolumeUsers {
         !users.is_empty() && is_among(&users, uid, &user_database())
     }
 
+    /// Whether a user is one of any volume's. Reads the user database.
+    pub(crate) fn admits_somewhere(&self, uid: u32) -> bool {
+        let all: Vec<String> = self.lock().values().flatten().cloned().collect();
+        !all.is_empty() && is_among(&all, uid, &user_database())
+    }
+
     /// Replaces the users of a volume, in memory and on disk; on an error in neither.
     pub(crate) fn set(&self, volume_id: u64, users: Vec<String>) -> io::Result<()> {
         let mut by_volume = self.lock();

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use peers::{LogLimit, Peer};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, recv};
 use shared_ring::{
     HandshakeError, LANES_MAX, Opened, ServerRing, Taker, Violation, receive_request, send_answer,
@@ -18,7 +19,7 @@ use waiting::Waiter;
 use crate::desk::Desk;
 use crate::late::{LateParts, LateQueue};
 use crate::registry::{Registration, Use};
-use crate::volumes::{OpenVolume, Peer, Refusal, Volumes};
+use crate::volumes::{OpenVolume, Refusal, Volumes};
 
 /// Entries of one lane that are served before the next lane has its turn, and before those are
 /// woken that sleep.
@@ -30,10 +31,12 @@ const LOOKS_PER_POLL: u32 = 16;
 /// What a client's thread is made of.
 pub(crate) struct Client {
     pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) peer: Peer,
     pub(crate) volumes: Arc<dyn Volumes>,
     pub(crate) waiter: Waiter,
     pub(crate) handshake_time_max: Duration,
     pub(crate) registration: Registration,
+    pub(crate) log: Arc<LogLimit>,
 }
 
 /// How a client ended.
@@ -63,8 +66,11 @@ impl Client {
             End::Gone => tracing::debug!(volume = volume.name, "a client of the ring has gone"),
             End::Told => tracing::debug!(volume = volume.name, "a client of the ring was ended"),
             End::Broke(violation) => {
-                let volume = volume.name;
-                tracing::warn!(volume, %violation, "a client of the ring broke the protocol");
+                let (volume, uid) = (volume.name, self.peer.uid);
+                if let Some(left_out) = self.log.admit() {
+                    let message = "a client of the ring broke the protocol";
+                    tracing::warn!(volume, uid, %violation, left_out, message);
+                }
             }
         }
     }
@@ -94,13 +100,7 @@ impl Client {
             set_socket_timeout(&*self.socket, direction, time_max).map_err(Opening::socket)?;
         }
         let (target, lane_count_max) = receive_request(self.socket.as_fd())?;
-        let peer = socket_peercred(&*self.socket).map_err(Opening::socket)?;
-        let peer = Peer {
-            uid: peer.uid.as_raw(),
-            gid: peer.gid.as_raw(),
-            pid: peer.pid.as_raw_nonzero().get().unsigned_abs(),
-        };
-        let volume = self.volumes.open(&target, peer)?;
+        let volume = self.volumes.open(&target, &self.peer)?;
         let geometry = volume.device.geometry();
         let lane_count = lane_count_max.clamp(1, LANES_MAX);
         let (ring, file) =

@@ -30,8 +30,9 @@ mod traffic;
 mod volumes;
 
 pub use error::ServerError;
+pub use peers::{Peer, Quota};
 pub use registry::Status;
 pub use server::{Config, Server};
 pub use shared_ring::Target;
 pub use traffic::Traffic;
-pub use volumes::{OpenVolume, Peer, Refusal, Volumes};
+pub use volumes::{OpenVolume, Refusal, Volumes};

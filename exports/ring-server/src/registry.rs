@@ -10,13 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use block_device::BlockDevice;
+use peers::{Peer, Quota};
 use rustix::net::{Shutdown, shutdown};
 use shared_ring::ServerRing;
 
 use crate::traffic::{Meter, Traffic};
 
 pub(crate) struct Registry {
-    client_count_max: usize,
+    quota: Quota,
     book: Mutex<Book>,
     all_gone: Condvar,
 }
@@ -32,6 +33,7 @@ struct Book {
 }
 
 struct Entry {
+    peer: Peer,
     socket: Arc<OwnedFd>,
     is_ending: Arc<AtomicBool>,
     used: Option<Use>,
@@ -54,7 +56,8 @@ pub struct Status {
     pub handshakes: usize,
     /// Clients since the start.
     pub accepted: u64,
-    /// Clients since the start that were turned away, because too many were there.
+    /// Clients since the start that were turned away: too many were there, or there was nothing
+    /// that they may open.
     pub refused: u64,
     pub traffic: Traffic,
 }
@@ -68,14 +71,23 @@ pub(crate) struct Registration {
 }
 
 impl Registry {
-    pub(crate) fn new(client_count_max: usize) -> Self {
-        Self { client_count_max, book: Mutex::default(), all_gone: Condvar::new() }
+    pub(crate) fn new(quota: Quota) -> Self {
+        Self { quota, book: Mutex::default(), all_gone: Condvar::new() }
+    }
+
+    /// Counts a client that is turned away before it has a place.
+    pub(crate) fn note_refused(&self) {
+        self.book().refused += 1;
     }
 
     /// Enters a client, or counts it as refused when too many are there.
-    pub(crate) fn admit(self: &Arc<Self>, socket: &Arc<OwnedFd>) -> Option<Registration> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        socket: &Arc<OwnedFd>,
+        peer: &Peer,
+    ) -> Option<Registration> {
         let mut book = self.book();
-        if book.open.len() >= self.client_count_max {
+        if !self.quota.has_room(book.open.values().map(|entry| &entry.peer), peer) {
             book.refused += 1;
             return None;
         }
@@ -85,6 +97,7 @@ impl Registry {
         let is_ending = Arc::<AtomicBool>::default();
         let meter = Arc::<Meter>::default();
         let entry = Entry {
+            peer: peer.clone(),
             socket: Arc::clone(socket),
             is_ending: Arc::clone(&is_ending),
             used: None,

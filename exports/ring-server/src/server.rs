@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use peers::{LogLimit, Peer, Quota};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -17,7 +18,7 @@ use crate::client::Client;
 use crate::error::ServerError;
 use crate::listener::Listener;
 use crate::registry::{Registry, Status};
-use crate::volumes::Volumes;
+use crate::volumes::{Refusal, Volumes};
 
 /// How long no client is accepted after the system had no descriptor, memory or thread for one.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -29,7 +30,7 @@ pub struct Config {
     pub path: PathBuf,
     /// Clients beyond so many are turned away. Each costs a thread, and the memory that it touches
     /// of `shared_ring::memory_bytes`.
-    pub client_count_max: usize,
+    pub quota: Quota,
     /// A client that has not asked for a volume after so long is closed.
     pub handshake_time_max: Duration,
     /// Bounds the threads of this process that look for requests instead of sleeping.
@@ -58,12 +59,13 @@ impl Server {
         let failed = |source| ServerError::Thread { source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let control = Arc::new(Control { is_stopping: Mutex::new(false), wake });
-        let registry = Arc::new(Registry::new(config.client_count_max));
+        let registry = Arc::new(Registry::new(config.quota));
         let acceptor = Acceptor {
             config,
             volumes,
             registry: Arc::clone(&registry),
             control: Arc::clone(&control),
+            log: Arc::default(),
         };
         let accepting = thread::Builder::new()
             .name("ring-accept".to_owned())
@@ -128,6 +130,8 @@ struct Acceptor {
     volumes: Arc<dyn Volumes>,
     registry: Arc<Registry>,
     control: Arc<Control>,
+    /// Of all clients together.
+    log: Arc<LogLimit>,
 }
 
 impl Acceptor {
@@ -163,34 +167,59 @@ impl Acceptor {
     fn accept_all(&self, listener: &Listener) -> io::Result<()> {
         while let Some(socket) = listener.accept()? {
             let socket = Arc::new(socket);
-            let Some(registration) = self.registry.admit(&socket) else {
-                self.turn_away(&socket);
+            // One of whom the kernel does not know any more has gone.
+            let Ok(peer) = Peer::of(&*socket) else { continue };
+            if !self.volumes.admits(&peer) {
+                self.registry.note_refused();
+                turn_away(&socket, &stranger(&peer));
+                continue;
+            }
+            let Some(registration) = self.registry.admit(&socket, &peer) else {
+                turn_away(&socket, &self.no_room(&peer));
                 continue;
             };
             let client = Client {
                 socket,
+                peer,
                 volumes: Arc::clone(&self.volumes),
                 waiter: Waiter::new(Arc::clone(&self.config.spin_permits), self.config.spin_max),
                 handshake_time_max: self.config.handshake_time_max,
                 registration,
+                log: Arc::clone(&self.log),
             };
             thread::Builder::new().name("ring-serve".to_owned()).spawn(move || client.serve())?;
         }
         Ok(())
     }
 
-    /// Tells a client that there are too many. Never waits.
-    fn turn_away(&self, socket: &OwnedFd) {
+    fn no_room(&self, peer: &Peer) -> Refusal {
+        let Quota { total, per_user, reserved } = self.config.quota;
         let message = format!(
-            "the daemon serves {} clients of the ring already, which is all it takes; end some, \
-             or use the volume's device",
-            self.config.client_count_max
+            "the daemon has no room for another client of the ring of user {}: it serves {total} \
+             in all, {per_user} of one user, and keeps {reserved} places for root; end some, or \
+             use the volume's device",
+            peer.uid
         );
-        // Whatever it asks for: unread, that would be taken for a broken connection.
-        let mut request = [0; MESSAGE_BYTES_MAX];
-        let _asked = recv(socket, &mut request, RecvFlags::DONTWAIT);
-        if let Err(error) = send_refusal(socket.as_fd(), Errno::USERS.raw_os_error(), &message) {
-            tracing::debug!(%error, "a client that was turned away had gone");
-        }
+        Refusal { errno: Errno::USERS.raw_os_error(), message }
+    }
+}
+
+/// The same whatever there is.
+fn stranger(peer: &Peer) -> Refusal {
+    let uid = peer.uid;
+    let message = format!(
+        "user {uid} may use no volume of this daemon; whoever runs it can allow that with: memlane \
+         volume set VOLUME users={uid}"
+    );
+    Refusal { errno: Errno::ACCESS.raw_os_error(), message }
+}
+
+/// Tells a client why it has no place. Never waits.
+fn turn_away(socket: &OwnedFd, refusal: &Refusal) {
+    // Whatever it asks for: unread, that would be taken for a broken connection.
+    let mut request = [0; MESSAGE_BYTES_MAX];
+    let _asked = recv(socket, &mut request, RecvFlags::DONTWAIT);
+    if let Err(error) = send_refusal(socket.as_fd(), refusal.errno, &refusal.message) {
+        tracing::debug!(%error, "a client that was turned away had gone");
     }
 }

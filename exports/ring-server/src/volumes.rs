@@ -3,15 +3,8 @@
 use std::sync::Arc;
 
 use block_device::BlockDevice;
+use peers::Peer;
 use shared_ring::Target;
-
-/// Who is at the other end, as the kernel noted when the client connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    pub uid: u32,
-    pub gid: u32,
-    pub pid: u32,
-}
 
 /// A device that a client has opened.
 #[derive(Clone)]
@@ -30,7 +23,12 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// The devices that clients may open. Asked once for each connection, from its own thread.
+/// The devices that clients may open.
 pub trait Volumes: Send + Sync {
-    fn open(&self, target: &Target, peer: Peer) -> Result<OpenVolume, Refusal>;
+    /// Whether there is anything that the peer may open. Asked on the accepting thread, before the
+    /// client has a place: an answer takes no process and waits for nobody.
+    fn admits(&self, peer: &Peer) -> bool;
+
+    /// Asked once for each connection, from its own thread.
+    fn open(&self, target: &Target, peer: &Peer) -> Result<OpenVolume, Refusal>;
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use block_device::conformance::{Abilities, Refusal, Subject};
 use block_device::{BlockDevice, ByteRange, Zeroes};
-use ring_server::{Config, OpenVolume, Peer, Server, Target, Volumes};
+use ring_server::{Config, OpenVolume, Peer, Quota, Server, Target, Volumes};
 use sdk::{Client, ClientOptions, Device};
 use tempfile::TempDir;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
@@ -26,7 +26,11 @@ pub const VOLUME_NAME: &str = "db";
 pub struct OneVolume(pub Arc<dyn BlockDevice>);
 
 impl Volumes for OneVolume {
-    fn open(&self, target: &Target, peer: Peer) -> Result<OpenVolume, ring_server::Refusal> {
+    fn admits(&self, _peer: &Peer) -> bool {
+        true
+    }
+
+    fn open(&self, target: &Target, peer: &Peer) -> Result<OpenVolume, ring_server::Refusal> {
         let is_meant = match target {
             Target::Name(name) => name == VOLUME_NAME,
             Target::VolumeId(id) => *id == VOLUME_ID,
@@ -70,7 +74,11 @@ impl Running {
     pub fn start(&self) {
         let config = Config {
             path: self.socket(),
-            client_count_max: self.client_count_max,
+            quota: Quota {
+                total: self.client_count_max,
+                per_user: self.client_count_max,
+                reserved: 0,
+            },
             handshake_time_max: PATIENCE,
             spin_permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,

@@ -4,13 +4,14 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use block_device::{
     BlockDevice, ByteRange, DeviceError, Extent, Geometry, SectorSize, WriteCache, Zeroes,
 };
-use both_ends::{Running, VOLUME_NAME, wait_until};
+use both_ends::{PATIENCE, Running, VOLUME_NAME, wait_until};
 use model::ModelVolume;
-use sdk::{Client, Completion, Submission, Target};
+use sdk::{Client, ClientOptions, Completion, Submission, Target};
 
 const SIZE: u64 = 16 << 20;
 
@@ -130,12 +131,35 @@ fn a_client_too_many_is_told_so() {
     wait_until("it has looked who serves", || running.status().handshakes == 0);
     let open = |_| client.open(&target).expect("there are fewer than eight");
     let _open: Vec<_> = (0..8).map(open).collect();
+    let options = ClientOptions { room_patience: Duration::ZERO, ..ClientOptions::default() };
     for _ in 0..100 {
-        let client = running.client();
+        let client = Client::connect_with(&running.socket(), options).expect("the server listens");
         let error = client.open(&target).expect_err("eight are there");
-        assert!(error.to_string().contains("8 clients of the ring already"), "{error}");
+        assert_eq!(error.errno(), rustix::io::Errno::USERS.raw_os_error());
+        assert!(error.to_string().contains("it serves 8 in all"), "{error}");
     }
     wait_until("they were counted", || running.status().refused >= 100);
+}
+
+#[test]
+fn a_client_too_many_gets_the_place_of_one_that_goes() {
+    let device = Arc::new(ModelVolume::new(SIZE, SectorSize::Bytes4096));
+    let running = Running::with_clients(device, 1);
+    let first = running.open();
+    let before = running.status().refused;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let options = ClientOptions { room_patience: PATIENCE, ..ClientOptions::default() };
+            let client = Client::connect_with(&running.socket(), options).expect("a server");
+            let opened = client.open(&Target::Name(VOLUME_NAME.to_owned()));
+            opened.map(drop).map_err(|error| error.to_string())
+        });
+        // More than the look who serves.
+        wait_until("it was told to wait", || running.status().refused > before + 1);
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert_eq!(waiting.join().expect("the thread ends"), Ok(()));
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use anyhow::Context;
 use api::RingStatus;
 use block_device::BlockDevice;
 use fuse::FileId;
-use ring_server::{Config, OpenVolume, Peer, Refusal, Server, Target, Volumes};
+use ring_server::{Config, OpenVolume, Peer, Quota, Refusal, Server, Target, Volumes};
 use rustix::io::Errno;
 use volume::Volume;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
@@ -19,10 +19,10 @@ use crate::http::AccessRule;
 use crate::volume_users::VolumeUsers;
 
 /// Clients at once. Each process that has a volume open is one, or more.
-const CLIENT_COUNT_MAX: usize = 512;
+const QUOTA: Quota = Quota { total: 512, per_user: 256, reserved: 64 };
 
-/// How long a client may take to say what it wants to open.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a client may take to say what it wants to open. It does so right after it connected.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The running server. After [`RingExport::stop`] it answers as if nobody were connected.
 pub(crate) struct RingExport {
@@ -56,7 +56,7 @@ impl RingExport {
         let RingParts { catalog, rule, users, spin_permits, devices, ublk } = parts;
         let config = Config {
             path: socket.to_owned(),
-            client_count_max: CLIENT_COUNT_MAX,
+            quota: QUOTA,
             handshake_time_max: HANDSHAKE_TIME_MAX,
             spin_permits,
             spin_max: SPIN_MAX_DEFAULT,
@@ -119,19 +119,20 @@ struct Door {
 }
 
 impl Volumes for Door {
-    fn open(&self, target: &Target, peer: Peer) -> Result<OpenVolume, Refusal> {
-        let volume = self.find(target).ok_or_else(|| not_found(target))?;
-        let name = volume.name();
-        let uid = peer.uid;
-        if !self.rule.admits_ids(uid, peer.gid) && !self.users.admits(volume.id(), uid) {
-            let message = format!(
-                "user {uid} may not use the volume {name:?}; whoever runs the daemon can allow it \
-                 with: memlane volume set {name} users={uid}"
-            );
-            return Err(Refusal { errno: Errno::ACCESS.raw_os_error(), message });
-        }
+    fn admits(&self, peer: &Peer) -> bool {
+        self.rule.admits_peer(peer) || self.users.admits_somewhere(peer.uid)
+    }
+
+    fn open(&self, target: &Target, peer: &Peer) -> Result<OpenVolume, Refusal> {
+        let volume = match self.rule.admits_peer(peer) {
+            true => self.find(target).ok_or_else(|| not_found(target))?,
+            false => {
+                let may_use = |volume: &Arc<Volume>| self.users.admits(volume.id(), peer.uid);
+                self.find(target).filter(may_use).ok_or_else(|| not_for(peer.uid, target))?
+            }
+        };
         let device: Arc<dyn BlockDevice> = Arc::<Volume>::clone(&volume);
-        Ok(OpenVolume { id: volume.id(), name, device })
+        Ok(OpenVolume { id: volume.id(), name: volume.name(), device })
     }
 }
 
@@ -164,6 +165,28 @@ impl Door {
         let id = FileId::of_inode(inode).filter(|_| is_here)?;
         self.catalog.by_id(id.0)
     }
+}
+
+/// The same for what is not there and for what is somebody else's.
+fn not_for(uid: u32, target: &Target) -> Refusal {
+    let (errno, message) = match target {
+        Target::Name(name) => {
+            let message = format!(
+                "user {uid} may use no volume {name:?}; if there is one, whoever runs the daemon \
+                 can allow it with: memlane volume set {name} users={uid}"
+            );
+            (Errno::ACCESS, message)
+        }
+        Target::VolumeId(id) => {
+            (Errno::NOENT, format!("user {uid} may use no volume with id {id}"))
+        }
+        Target::DeviceNumber { major, minor } => {
+            let message = format!("user {uid} may use no volume attached as {major}:{minor}");
+            (Errno::NOENT, message)
+        }
+        Target::File { .. } => (Errno::NOENT, format!("user {uid} may use no volume by that file")),
+    };
+    Refusal { errno: errno.raw_os_error(), message }
 }
 
 fn not_found(target: &Target) -> Refusal {

@@ -1,10 +1,15 @@
 //! Who may use the socket: root, the daemon's own user, and members of the group `memlane`.
 //!
+//! Members are processes that have the group, as the kernel says, and users that `/etc/group`
+//! lists, who need not log in again. The group itself has to be in `/etc/group`; its members may
+//! come from anywhere.
+//!
 //! The mode of the socket says the same to the kernel; this holds also where a directory or a
 //! namespace gives the socket to others.
 
 use std::path::Path;
 
+use peers::Peer;
 use tokio::net::UnixStream;
 
 /// The group whose members may use the socket.
@@ -21,13 +26,6 @@ pub(crate) struct AccessRule {
     pub(super) gid: Option<u32>,
 }
 
-/// Who is at the other end, as the kernel noted when the peer connected.
-#[derive(Clone, Copy, Debug)]
-struct Peer {
-    uid: u32,
-    gid: u32,
-}
-
 impl AccessRule {
     /// The rule for this process on this host.
     pub(crate) fn of_this_host() -> Self {
@@ -38,22 +36,22 @@ impl AccessRule {
     /// Whether the other end of `connection` may use the socket. Reads the user database.
     pub(super) fn admits(&self, connection: &UnixStream) -> bool {
         // A failure to ask means that the peer is gone.
-        let Ok(credentials) = connection.peer_cred() else { return false };
-        self.admits_ids(credentials.uid(), credentials.gid())
+        Peer::of(connection).is_ok_and(|peer| self.admits_peer(&peer))
     }
 
-    /// Whether a user may who has this group. Reads the user database.
-    pub(crate) fn admits_ids(&self, uid: u32, gid: u32) -> bool {
-        if self.admits_without_groups(Peer { uid, gid }) {
+    /// Whether a process may. Reads the user database.
+    pub(crate) fn admits_peer(&self, peer: &Peer) -> bool {
+        if self.admits_by_kernel(peer) {
             return true;
         }
         let groups = read_or_empty(Path::new(GROUPS_PATH));
         let users = read_or_empty(Path::new(USERS_PATH));
-        is_listed_member(&groups, &users, uid)
+        is_listed_member(&groups, &users, peer.uid)
     }
 
-    fn admits_without_groups(&self, peer: Peer) -> bool {
-        peer.uid == 0 || peer.uid == self.daemon_uid || self.gid == Some(peer.gid)
+    fn admits_by_kernel(&self, peer: &Peer) -> bool {
+        let is_member = self.gid.is_some_and(|gid| peer.is_in_group(gid));
+        peer.uid == 0 || peer.uid == self.daemon_uid || is_member
     }
 }
 
@@ -107,14 +105,22 @@ mod tests {
     #[test]
     fn root_the_daemon_and_the_group_need_no_look_into_the_database() {
         let rule = AccessRule { daemon_uid: 500, gid: gid_of(GROUPS, GROUP_NAME) };
-        let admits = |uid, gid| rule.admits_without_groups(Peer { uid, gid });
+        let admits = |uid, gid| rule.admits_by_kernel(&Peer { uid, gid, ..Peer::default() });
         assert!(admits(0, 0) && admits(500, 500) && admits(1002, 990));
         assert!(!admits(1002, 1002) && !admits(1002, 0));
     }
 
     #[test]
+    fn a_group_besides_the_users_own_counts_wherever_it_was_given() {
+        let rule = AccessRule { daemon_uid: 500, gid: gid_of(GROUPS, GROUP_NAME) };
+        let peer = |groups: &[u32]| Peer { uid: 1002, gid: 1002, pid: 1, groups: groups.to_vec() };
+        assert!(rule.admits_peer(&peer(&[27, 990])));
+        assert!(!rule.admits_by_kernel(&peer(&[27, 991])));
+    }
+
+    #[test]
     fn without_the_group_no_group_is_admitted() {
         let rule = AccessRule { daemon_uid: 500, gid: gid_of("root:x:0:\n", GROUP_NAME) };
-        assert!(!rule.admits_without_groups(Peer { uid: 1002, gid: 0 }));
+        assert!(!rule.admits_by_kernel(&Peer { uid: 1002, ..Peer::default() }));
     }
 }

@@ -18,7 +18,7 @@ use block_device::{
     Zeroes,
 };
 use model::ModelVolume;
-use ring_server::{Config, OpenVolume, Peer, Refusal, Server, Traffic, Volumes};
+use ring_server::{Config, OpenVolume, Peer, Quota, Refusal, Server, Traffic, Volumes};
 use rustix::fs::{SeekFrom, seek};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -34,6 +34,14 @@ use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const SIZE: u64 = 1 << 20;
+
+pub(crate) const QUOTA: Quota = Quota { total: 64, per_user: 16, reserved: 16 };
+
+/// A user who may open nothing.
+pub(crate) const STRANGER: u32 = 65_534;
+
+/// A user who may, as everybody else.
+pub(crate) const GUEST: u32 = 65_533;
 
 /// As in the description of the layout.
 pub(crate) const LANE_BYTES: u64 = 1_060_864;
@@ -54,7 +62,12 @@ struct TwoVolumes {
 }
 
 impl Volumes for TwoVolumes {
-    fn open(&self, target: &Target, _peer: Peer) -> Result<OpenVolume, Refusal> {
+    /// Everybody but one, whom no host has.
+    fn admits(&self, peer: &Peer) -> bool {
+        peer.uid != STRANGER
+    }
+
+    fn open(&self, target: &Target, _peer: &Peer) -> Result<OpenVolume, Refusal> {
         let (id, device): (u64, Arc<dyn BlockDevice>) = match target {
             Target::Name(name) if name == "good" => (1, Arc::<ModelVolume>::clone(&self.good)),
             Target::Name(name) if name == "hostile" => (2, Arc::<Flushing>::clone(&self.hostile)),
@@ -130,7 +143,7 @@ impl Ground {
         let folder = tempfile::tempdir().expect("there is space for temporary files");
         let config = Config {
             path: folder.path().join("ring.sock"),
-            client_count_max: 16,
+            quota: QUOTA,
             handshake_time_max: PATIENCE,
             spin_permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
@@ -149,6 +162,12 @@ impl Ground {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("ring.sock")
+    }
+
+    /// Lets other users reach the socket.
+    pub(crate) fn open_to_everybody(&self) {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(self.folder.path(), mode).expect("a mode");
     }
 
     pub(crate) fn connect(&self) -> OwnedFd {
