@@ -57,11 +57,14 @@ pub(crate) struct Package {
 pub(crate) struct House {
     pub files: Vec<TextFile>,
     pub packages: Vec<Package>,
+    /// Names and licences of the packages of others that are built here.
+    pub licences: Vec<(String, String)>,
 }
 
 impl House {
     pub(crate) fn read(root: &Path) -> Result<Self> {
-        Ok(Self { files: read_files(root)?, packages: read_packages(root)? })
+        let (packages, licences) = (read_packages(root)?, read_licences(root)?);
+        Ok(Self { files: read_files(root)?, packages, licences })
     }
 
     pub(crate) fn file(&self, path: &str) -> Option<&TextFile> {
@@ -103,6 +106,19 @@ struct Metadata {
 }
 
 #[derive(Deserialize)]
+struct LicenceMetadata {
+    packages: Vec<LicencePackage>,
+}
+
+#[derive(Deserialize)]
+struct LicencePackage {
+    name: String,
+    /// None: it is of the workspace.
+    source: Option<String>,
+    license: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct MetadataPackage {
     name: String,
     manifest_path: PathBuf,
@@ -127,6 +143,19 @@ fn read_packages(root: &Path) -> Result<Vec<Package>> {
     let text = output(&root, "cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: Metadata = serde_json::from_str(&text).context("cannot read cargo metadata")?;
     Ok(metadata.packages.into_iter().map(|package| package_of(&root, package)).collect())
+}
+
+/// Of all packages that a build for this machine takes, without those of the workspace.
+fn read_licences(root: &Path) -> Result<Vec<(String, String)>> {
+    let rustc = output(root, "rustc", &["-vV"])?;
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("rustc does not say for which machine it builds")?;
+    let arguments = ["metadata", "--format-version", "1", "--filter-platform", host];
+    let text = output(root, "cargo", &arguments)?;
+    let metadata: LicenceMetadata =
+        serde_json::from_str(&text).context("cannot read cargo metadata")?;
+    let others = metadata.packages.into_iter().filter(|package| package.source.is_some());
+    Ok(others.map(|package| (package.name, package.license.unwrap_or_default())).collect())
 }
 
 fn package_of(root: &Path, package: MetadataPackage) -> Package {

@@ -8,7 +8,7 @@ pub(crate) fn house(files: &[(&str, &str)]) -> House {
         path: (*path).to_owned(),
         text: (*text).to_owned(),
     };
-    House { files: files.iter().map(file).collect(), packages: Vec::new() }
+    House { files: files.iter().map(file).collect(), ..House::default() }
 }
 
 /// A crate at `path` with a library, named as its folder.

@@ -8,6 +8,7 @@ mod layers;
 mod pairs;
 mod promises;
 mod shape;
+mod supply;
 mod unsafety;
 mod words;
 
@@ -64,6 +65,9 @@ const RULES: &[Rule] = &[
     unsafety::safety_comments_name_obligations,
     pairs::orderings_name_their_partners,
     promises::promises_have_their_tests,
+    supply::packages_come_from_the_registry,
+    supply::no_package_is_there_twice,
+    supply::licences_are_known,
 ];
 
 /// All complaints of all rules, by place.
