@@ -20,7 +20,7 @@ use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
-    Catalog, FuseDevices, KernelDevices, NbdExport, RingExport, RingParts, UblkDevices,
+    Catalog, FuseDevices, KernelDevices, NbdExport, NbdParts, RingExport, RingParts, UblkDevices,
     VhostUserExports,
 };
 use crate::forecast::Filling;
@@ -98,20 +98,18 @@ impl Daemon {
         let rule = AccessRule::of_this_host();
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
-        let nbd = start_nbd(config, &catalog, &permits, &rule)?;
-        let vhost_user = start_vhost_user(config, &permits, &rule)?;
-        let (fuse, devices) = start_fuse(config, &catalog, &permits);
-        let ublk = start_ublk(config, &catalog, &permits);
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
-        let ring = RingParts {
+        let parts = NbdParts {
             catalog: Arc::clone(&catalog),
             rule: rule.clone(),
             users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
-            devices: attached(&devices),
-            ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
         };
-        let ring = start_ring(config, ring)?;
+        let nbd = start_nbd(config, parts.clone())?;
+        let vhost_user = start_vhost_user(config, &permits, &rule)?;
+        let (fuse, devices) = start_fuse(config, &catalog, &permits);
+        let ublk = start_ublk(config, &catalog, &permits);
+        let ring = start_ring(config, parts, (&devices, &ublk))?;
         let held = fuse.clone();
         let look_after = move || held.iter().for_each(|fuse| fuse.look_after_devices());
         let (watched, filled) = (Arc::clone(&watch), Arc::clone(&filling));
@@ -242,16 +240,9 @@ fn spin_permits(config: &Config, cpu_latency: &CpuLatency) -> SpinPermits {
     }
 }
 
-fn start_nbd(
-    config: &Config,
-    catalog: &Arc<Catalog>,
-    permits: &Arc<SpinPermits>,
-    rule: &AccessRule,
-) -> anyhow::Result<Option<Arc<NbdExport>>> {
+fn start_nbd(config: &Config, parts: NbdParts) -> anyhow::Result<Option<Arc<NbdExport>>> {
     let Some(nbd) = &config.nbd else { return Ok(None) };
-    let export = NbdExport::start(nbd, Arc::clone(catalog), Arc::clone(permits))?;
-    rule.restrict(&nbd.socket)?;
-    Ok(Some(Arc::new(export)))
+    Ok(Some(Arc::new(NbdExport::start(nbd, parts)?)))
 }
 
 fn start_durable(
@@ -278,7 +269,15 @@ fn start_vhost_user(
     Ok(Arc::new(VhostUserExports::new(folder, rule.clone(), Arc::clone(permits))?))
 }
 
-fn start_ring(config: &Config, parts: RingParts) -> anyhow::Result<Arc<RingExport>> {
+fn start_ring(
+    config: &Config,
+    parts: NbdParts,
+    (devices, ublk): (&Devices, &Option<Arc<UblkDevices>>),
+) -> anyhow::Result<Arc<RingExport>> {
+    let NbdParts { catalog, rule, users, spin_permits } = parts;
+    let ublk = ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk });
+    let devices = attached(devices);
+    let parts = RingParts { catalog, rule, users, spin_permits, devices, ublk };
     Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
 }
 

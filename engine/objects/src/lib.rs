@@ -9,6 +9,7 @@
 //! or the server fails.
 #![forbid(unsafe_code)]
 
+mod credentials;
 mod failure;
 mod object_images;
 mod object_pack;

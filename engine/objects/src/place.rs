@@ -8,6 +8,7 @@ use image::{FolderStore, ImageError, ImageErrorKind, ImageStore};
 use object_store::RetryConfig;
 use object_store::aws::AmazonS3Builder;
 
+use crate::credentials::Credentials;
 use crate::failure::image_error;
 use crate::object_images::ObjectImages;
 
@@ -28,15 +29,30 @@ pub enum Access {
 ///
 /// S3 is reached as the usual variables say: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
 /// `AWS_SESSION_TOKEN`, `AWS_REGION`; for other servers `AWS_ENDPOINT_URL`, and
-/// `AWS_ALLOW_HTTP=true` for those without TLS.
-pub fn open_store(place: &str, access: Access) -> Result<Arc<dyn ImageStore>, ImageError> {
+/// `AWS_ALLOW_HTTP=true` for those without TLS. Keys in the file `credentials` go before those of
+/// variables, which every process that this one starts would inherit.
+pub fn open_store(
+    place: &str,
+    access: Access,
+    credentials: Option<&Path>,
+) -> Result<Arc<dyn ImageStore>, ImageError> {
     let (scheme, rest) = place.split_once("://").unwrap_or(("file", place));
     match scheme {
         "file" if rest.starts_with('/') => open_folder(Path::new(rest), access),
         "file" => Err(invalid(place, "a folder is named by its whole path, from /")),
-        "s3" => open_s3(place, rest, AmazonS3Builder::from_env()),
+        "s3" => open_s3(place, rest, builder(credentials)?),
         _ => Err(invalid(place, "images lie in s3://BUCKET/PREFIX or in a folder")),
     }
+}
+
+fn builder(credentials: Option<&Path>) -> Result<AmazonS3Builder, ImageError> {
+    let builder = AmazonS3Builder::from_env();
+    let Some(path) = credentials else { return Ok(builder) };
+    let read = Credentials::read(path).map_err(|source| {
+        let attempt = format!("read the credentials in {}", path.display());
+        ImageError::new(ImageErrorKind::Invalid, attempt).with_source(source)
+    });
+    Ok(read?.give_to(builder))
 }
 
 fn open_folder(path: &Path, access: Access) -> Result<Arc<dyn ImageStore>, ImageError> {
@@ -89,7 +105,7 @@ mod tests {
 
     #[track_caller]
     fn check_refused(place: &str) {
-        let error = open_store(place, Access::Read).expect_err("it is no place for images");
+        let error = open_store(place, Access::Read, None).expect_err("it is no place for images");
         assert_eq!(error.kind, ImageErrorKind::Invalid, "{place}");
         assert!(error.to_string().contains(place), "{error}");
     }

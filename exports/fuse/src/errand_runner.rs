@@ -43,6 +43,8 @@ impl ErrandRunner {
         let mut child = Command::new(&self.program)
             .args(&self.args)
             .args(errand.to_args())
+            // The daemon's variables may hold keys, and an errand needs none of them.
+            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -148,6 +148,8 @@ impl Holder {
         let mut child = Command::new(&errands.program)
             .args(&errands.args)
             .arg(HOLD)
+            // It lives on for long, and the daemon's variables may hold keys.
+            .env_clear()
             .stdin(Stdio::from(listener))
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -13,7 +13,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nbd::{Config, Server};
+use nbd::{Config, Quota, Server, TcpAccess};
 use support::{ExportTable, SparseDevice};
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
@@ -27,8 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = Config {
         unix_path: path.into(),
         tcp: None,
+        tcp_access: TcpAccess::Certified,
         tls: None,
-        connection_count_max: 64,
+        quota: Quota { total: 64, per_user: 64, reserved: 0 },
         handshake_time_max: Duration::from_secs(10),
         spin_permits: Arc::new(SpinPermits::for_this_machine()),
         spin_max: SPIN_MAX_DEFAULT,

@@ -9,7 +9,7 @@ use waiting::Waiter;
 
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
-use crate::exports::Exports;
+use crate::exports::{Client, Exports};
 use crate::flushing::{End, FlushQueue, Flusher};
 use crate::registry::Registration;
 use crate::session::Session;
@@ -20,6 +20,8 @@ use crate::transport::{MessageEnd, Transport};
 pub(crate) struct Connection {
     pub(crate) socket: Arc<Socket>,
     pub(crate) exports: Arc<dyn Exports>,
+    /// As far as it is known without TLS.
+    pub(crate) client: Client,
     /// Clients must use TLS when this is set.
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) waiter: Waiter,
@@ -36,8 +38,8 @@ impl Connection {
         let policy = if self.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Absent };
         let deadline = Instant::now() + self.handshake_time_max;
         let queue = Arc::new(FlushQueue::default());
-        let session =
-            Session::leaving_flushes_to(Arc::clone(&queue), Arc::clone(&self.exports), policy);
+        let exports = Arc::clone(&self.exports);
+        let session = Session::leaving_flushes_to(Arc::clone(&queue), exports, self.client, policy);
         let mut line = Line {
             transport: Transport::new(Arc::clone(&self.socket), self.waiter, deadline),
             session,
@@ -106,8 +108,9 @@ impl Line {
                 }
                 Progress::StartTls => {
                     let config = tls.clone().expect("a session starts TLS only if required");
-                    self.transport.start_tls(config)?;
-                    self.session.tls_started();
+                    let certificate = self.transport.start_tls(config)?;
+                    let client = certificate.map_or(Client::Anybody, Client::Certified);
+                    self.session.tls_started(client);
                 }
                 Progress::Close => return Ok(()),
             }

@@ -14,6 +14,12 @@ pub enum ServerError {
     )]
     TlsRequired { address: SocketAddr },
 
+    #[error(
+        "cannot serve NBD on {address}: whoever reaches it could write every volume; name an \
+         authority of which clients must show a certificate, or allow everybody"
+    )]
+    Unprotected { address: SocketAddr },
+
     #[error("cannot listen on {}: another process is serving there", path.display())]
     SocketInUse { path: PathBuf },
 

@@ -3,6 +3,20 @@
 use std::sync::Arc;
 
 use block_device::BlockDevice;
+use peers::Peer;
+
+use crate::tls::ClientCertificate;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub enum Client {
+    /// A process of this host, over the Unix socket.
+    Local(Peer),
+    /// Whoever reaches the TCP address.
+    Anybody,
+    /// Somebody over TLS whom an authority of the configuration vouches for.
+    Certified(ClientCertificate),
+}
 
 /// One device under the name that clients ask for. A device that is read-only is announced so.
 pub struct Export {
@@ -24,9 +38,14 @@ pub struct ExportInfo {
 /// The set of devices that are served. It may change at any time; a connection keeps the device
 /// that it found.
 pub trait Exports: Send + Sync {
-    /// The export called `name`. An empty name asks for the default export, if there is one.
-    fn find(&self, name: &str) -> Option<Export>;
+    /// Whether there is anything that a process of this host may use. Asked on the accepting
+    /// thread, before the client has a place: an answer waits for nobody.
+    fn admits(&self, peer: &Peer) -> bool;
 
-    /// All exports that clients may know of.
-    fn list(&self) -> Vec<ExportInfo>;
+    /// The export called `name`, if `client` may use it. An empty name asks for the default export,
+    /// if there is one.
+    fn find(&self, name: &str, client: &Client) -> Option<Export>;
+
+    /// All exports that the client may use.
+    fn list(&self, client: &Client) -> Vec<ExportInfo>;
 }

@@ -16,7 +16,7 @@ use crate::agreement::{Agreement, GrantedContext, PAYLOAD_BYTES_MAX, Replies};
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::contexts::{self, Offer};
-use crate::exports::{Export, ExportInfo, Exports};
+use crate::exports::{Client, Export, ExportInfo, Exports};
 use crate::flushing::Flushes;
 use crate::options::{self, ContextQuery, ExportQuery, Wants};
 use crate::transmission::Transmission;
@@ -37,6 +37,7 @@ const BLOCK_BYTES_PREFERRED: u32 = 4096;
 
 pub(crate) struct Handshake {
     exports: Arc<dyn Exports>,
+    client: Client,
     channel: Channel,
     state: State,
     option_count: u32,
@@ -85,13 +86,19 @@ pub(crate) enum Next {
 }
 
 impl Handshake {
-    pub(crate) fn new(exports: Arc<dyn Exports>, tls: TlsPolicy, flushes: Flushes) -> Self {
+    pub(crate) fn new(
+        exports: Arc<dyn Exports>,
+        client: Client,
+        tls: TlsPolicy,
+        flushes: Flushes,
+    ) -> Self {
         let channel = match tls {
             TlsPolicy::Absent => Channel::Plain,
             TlsPolicy::Required => Channel::PlainUntilTls,
         };
         Self {
             exports,
+            client,
             channel,
             state: State::Greeting,
             option_count: 0,
@@ -103,9 +110,10 @@ impl Handshake {
     }
 
     /// Forgets what was agreed over the plain connection.
-    pub(crate) fn tls_started(&mut self) {
+    pub(crate) fn tls_started(&mut self, client: Client) {
         assert_eq!(self.channel, Channel::PlainUntilTls, "TLS is started once, and if required");
         self.channel = Channel::Tls;
+        self.client = client;
         self.replies = Replies::Simple;
         self.chosen = None;
     }
@@ -205,7 +213,8 @@ impl Handshake {
 
     /// The old way to choose an export. It has no way to report an error but to hang up.
     fn export_name(&mut self, payload: &[u8], output: &mut Output) -> Next {
-        let found = wire::text(payload).and_then(|name| Some((name, self.exports.find(name)?)));
+        let found = wire::text(payload)
+            .and_then(|name| Some((name, self.exports.find(name, &self.client)?)));
         let Some((name, export)) = found else {
             return Next::Wait(Progress::Close);
         };
@@ -221,7 +230,7 @@ impl Handshake {
         if !payload.is_empty() {
             return refuse(option::LIST, reply::ERR_INVALID, "a list takes no data", output);
         }
-        self.state = State::List(self.exports.list().into_iter());
+        self.state = State::List(self.exports.list(&self.client).into_iter());
         Next::Go
     }
 
@@ -257,7 +266,7 @@ impl Handshake {
         let Some(query) = ExportQuery::parse(payload) else {
             return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
         };
-        let Some(export) = self.exports.find(query.name) else {
+        let Some(export) = self.exports.find(query.name, &self.client) else {
             return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
         };
         self.put_info(option, &export, query.wants, output);
@@ -312,7 +321,7 @@ impl Handshake {
         let Some(query) = ContextQuery::parse(payload) else {
             return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
         };
-        let Some(export) = self.exports.find(query.export_name) else {
+        let Some(export) = self.exports.find(query.export_name, &self.client) else {
             return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
         };
         let device = export.device.as_ref();

@@ -14,8 +14,8 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::ServerError;
 use crate::socket::Socket;
 
-/// Owner and group may connect.
-const UNIX_SOCKET_MODE: u32 = 0o660;
+/// Everybody may connect: who may use what is asked for each export.
+const UNIX_SOCKET_MODE: u32 = 0o666;
 
 /// Clients that wait to be accepted, at most; others wait to wait.
 const UNIX_BACKLOG: i32 = 128;

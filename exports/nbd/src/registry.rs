@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+use peers::{Peer, Quota};
+
 use crate::buffer::Crowd;
-use crate::listener::ListenerKind;
+use crate::exports::Client;
 use crate::socket::{End, Socket};
 use crate::traffic::Traffic;
 
@@ -21,7 +23,7 @@ const CONNECTION_COUNT_SEVERAL: usize = 24;
 
 pub(crate) struct Registry {
     /// For each kind of listener.
-    connection_count_max: usize,
+    quota: Quota,
     /// As many as the book lists, for those who may not wait for it.
     open_count: AtomicUsize,
     book: Mutex<Book>,
@@ -39,7 +41,8 @@ struct Book {
 }
 
 struct Entry {
-    listener: ListenerKind,
+    /// `None`: over TCP.
+    peer: Option<Peer>,
     socket: Arc<Socket>,
     export_name: Option<String>,
     meter: Arc<Mutex<Meter>>,
@@ -69,7 +72,8 @@ pub struct Status {
     pub handshakes: usize,
     /// Connections since the start.
     pub accepted: u64,
-    /// Connections since the start that were closed at once, because too many were open.
+    /// Connections since the start that were closed at once: too many were open, or there was
+    /// nothing that they may use.
     pub refused: u64,
     /// Requests since the start.
     pub traffic: Traffic,
@@ -83,20 +87,28 @@ pub(crate) struct Registration {
 }
 
 impl Registry {
-    pub(crate) fn new(connection_count_max: usize) -> Self {
+    pub(crate) fn new(quota: Quota) -> Self {
         let (open_count, book) = (AtomicUsize::new(0), Mutex::default());
-        Self { connection_count_max, open_count, book, all_gone: Condvar::new() }
+        Self { quota, open_count, book, all_gone: Condvar::new() }
     }
 
     /// Enters a connection, or counts it as refused when too many are open.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        listener: ListenerKind,
+        client: &Client,
         socket: Arc<Socket>,
     ) -> Option<Registration> {
+        let peer = match client {
+            Client::Local(peer) => Some(peer.clone()),
+            Client::Anybody | Client::Certified(_) => None,
+        };
         let mut book = self.book();
-        let rivals = book.open.values().filter(|entry| entry.listener == listener);
-        if rivals.count() >= self.connection_count_max {
+        let present = book.open.values().map(|entry| entry.peer.as_ref());
+        let has_room = match &peer {
+            Some(peer) => self.quota.has_room(present.flatten(), peer),
+            None => present.filter(Option::is_none).count() < self.quota.total,
+        };
+        if !has_room {
             book.refused += 1;
             return None;
         }
@@ -104,10 +116,15 @@ impl Registry {
         let id = book.next_id;
         book.next_id += 1;
         let meter = Arc::new(Mutex::default());
-        let entry = Entry { listener, socket, export_name: None, meter: Arc::clone(&meter) };
+        let entry = Entry { peer, socket, export_name: None, meter: Arc::clone(&meter) };
         book.open.insert(id, entry);
         self.note_open_count(&book);
         Some(Registration { registry: Arc::clone(self), id, meter })
+    }
+
+    /// Counts a client that is turned away before it has a place.
+    pub(crate) fn note_refused(&self) {
+        self.book().refused += 1;
     }
 
     pub(crate) fn status(&self) -> Status {

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::{Duration, Instant};
 
+use peers::{Peer, Quota};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustls::ServerConfig;
 use waiting::{SpinPermits, Waiter};
 
 use crate::connection::Connection;
 use crate::error::ServerError;
-use crate::exports::Exports;
+use crate::exports::{Client, Exports};
 use crate::listener::{Listener, ListenerKind};
 use crate::registry::{Registry, Status};
 use crate::tls::{self, TlsFiles};
@@ -25,16 +26,18 @@ const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Where and how to serve.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A Unix socket of mode 0660. One that a dead process left behind is replaced.
+    /// A Unix socket that everybody may connect to: who may use what, [`Exports`] says. One that a
+    /// dead process left behind is replaced.
     pub unix_path: PathBuf,
-    /// Without TLS, only loopback addresses are accepted; everybody on this machine may connect
-    /// there.
+    /// Without TLS, only loopback addresses are accepted.
     pub tcp: Option<SocketAddr>,
+    pub tcp_access: TcpAccess,
     /// TLS for TCP, which is then required there. Unix sockets are always plain.
     pub tls: Option<TlsFiles>,
     /// Clients beyond so many are closed at once, counted for the Unix socket and for TCP apart, so
-    /// that strangers cannot lock out local clients. Each costs a thread and about 1.5 MiB.
-    pub connection_count_max: usize,
+    /// that strangers cannot lock out local clients; shares of users are those of the Unix socket.
+    /// Each costs a thread and about 1.5 MiB.
+    pub quota: Quota,
     /// A client that has not chosen an export after so long is closed.
     pub handshake_time_max: Duration,
     /// Bounds the threads of this process that look for requests instead of sleeping.
@@ -43,6 +46,15 @@ pub struct Config {
     pub spin_max: Duration,
     /// Runs first on each serving thread.
     pub thread_start: fn(),
+}
+
+/// Who may connect over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpAccess {
+    /// Those with a certificate of an authority of [`TlsFiles::client_authorities`].
+    Certified,
+    /// Whoever reaches the address.
+    Anybody,
 }
 
 /// A running server. Dropping it stops it without draining.
@@ -69,6 +81,14 @@ impl Server {
         {
             return Err(ServerError::TlsRequired { address });
         }
+        let asks_for_certificates =
+            config.tls.as_ref().is_some_and(|files| files.client_authorities.is_some());
+        if let Some(address) = config.tcp
+            && config.tcp_access == TcpAccess::Certified
+            && !asks_for_certificates
+        {
+            return Err(ServerError::Unprotected { address });
+        }
         let mut listeners = vec![Listener::unix(&config.unix_path)?];
         let mut tcp_address = None;
         if let Some(address) = config.tcp {
@@ -80,7 +100,7 @@ impl Server {
         let failed = |source| ServerError::Thread { source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let control = Arc::new(Control { drain_until: Mutex::default(), wake });
-        let registry = Arc::new(Registry::new(config.connection_count_max));
+        let registry = Arc::new(Registry::new(config.quota));
         let acceptor = Acceptor {
             config,
             exports,
@@ -203,14 +223,28 @@ impl Acceptor {
                     _ => return Err(error),
                 },
             };
-            let Some(registration) = self.registry.admit(listener.kind(), Arc::clone(&socket))
-            else {
+            let client = match listener.kind() {
+                ListenerKind::Tcp => Client::Anybody,
+                ListenerKind::Unix => match Peer::of(&*socket) {
+                    Ok(peer) => Client::Local(peer),
+                    // One of whom the kernel does not know any more has gone.
+                    Err(_) => continue,
+                },
+            };
+            let is_stranger = matches!(&client, Client::Local(peer) if !self.exports.admits(peer));
+            if is_stranger {
+                self.registry.note_refused();
+                tracing::debug!(?client, "an NBD client was refused: it may use nothing");
+                continue;
+            }
+            let Some(registration) = self.registry.admit(&client, Arc::clone(&socket)) else {
                 tracing::debug!("an NBD client was refused: too many are connected");
                 continue;
             };
             let connection = Connection {
                 socket,
                 exports: Arc::clone(&self.exports),
+                client,
                 tls: match listener.kind() {
                     ListenerKind::Unix => None,
                     ListenerKind::Tcp => self.tls.clone(),

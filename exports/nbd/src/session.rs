@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
-use crate::exports::Exports;
+use crate::exports::{Client, Exports};
 use crate::flushing::{FlushOrder, FlushQueue, Flushes};
 use crate::handshake::{Handshake, Next};
 use crate::traffic::Traffic;
@@ -27,21 +27,20 @@ enum Phase {
 
 impl Session {
     /// A session that flushes devices itself, and waits for them.
-    pub fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
-        Self::with(exports, tls, Flushes::Awaited)
+    pub fn new(exports: Arc<dyn Exports>, client: Client, tls: TlsPolicy) -> Self {
+        let handshake = Handshake::new(exports, client, tls, Flushes::Awaited);
+        Self { phase: Phase::Handshake(Box::new(handshake)) }
     }
 
     /// A session that leaves flushes which may wait for a disk to others, who answer them.
     pub(crate) fn leaving_flushes_to(
         queue: Arc<FlushQueue>,
         exports: Arc<dyn Exports>,
+        client: Client,
         tls: TlsPolicy,
     ) -> Self {
-        Self::with(exports, tls, Flushes::LeftTo(queue))
-    }
-
-    fn with(exports: Arc<dyn Exports>, tls: TlsPolicy, flushes: Flushes) -> Self {
-        Self { phase: Phase::Handshake(Box::new(Handshake::new(exports, tls, flushes))) }
+        let handshake = Handshake::new(exports, client, tls, Flushes::LeftTo(queue));
+        Self { phase: Phase::Handshake(Box::new(handshake)) }
     }
 
     /// Does as much as the buffers allow. Blocks only as long as calls of the device do.
@@ -59,12 +58,12 @@ impl Session {
         }
     }
 
-    /// Goes on over TLS, after [`Progress::StartTls`].
-    pub fn tls_started(&mut self) {
+    /// Goes on over TLS, after [`Progress::StartTls`], with whom that has shown to be there.
+    pub fn tls_started(&mut self, client: Client) {
         let Phase::Handshake(handshake) = &mut self.phase else {
             panic!("TLS is started during the handshake");
         };
-        handshake.tls_started();
+        handshake.tls_started(client);
     }
 
     /// The canonical name of the export, once the client has chosen one.

@@ -1,7 +1,7 @@
 //! A connected stream socket, Unix or TCP, seen as bytes in and out.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,6 +27,12 @@ pub(crate) enum End {
     Receiving,
     /// Calls that wait for the peer return.
     Both,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 impl Socket {

@@ -1,15 +1,16 @@
-//! TLS settings from PEM files.
+//! TLS settings from PEM files, and what certificates of clients say.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::verify_server_name;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::error::ServerError;
 
@@ -21,6 +22,25 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Authorities of which clients must show a certificate. Without, every client is accepted.
     pub client_authorities: Option<PathBuf>,
+}
+
+/// A certificate that a client has proved to own, signed by an authority of the configuration.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate(CertificateDer<'static>);
+
+impl ClientCertificate {
+    /// Of a connection whose handshake is over.
+    pub(crate) fn of(connection: &ServerConnection) -> Option<Self> {
+        let first = connection.peer_certificates()?.first()?;
+        Some(Self(first.clone().into_owned()))
+    }
+
+    /// Whether it was issued for this DNS name or IP address, as a subject alternative name says.
+    pub fn is_for(&self, name: &str) -> bool {
+        let Ok(name) = ServerName::try_from(name) else { return false };
+        let parsed = ParsedCertificate::try_from(&self.0);
+        parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+    }
 }
 
 /// Settings that accept TLS 1.2 and 1.3.

@@ -14,6 +14,7 @@ use rustls::{ServerConfig, ServerConnection};
 use waiting::Waiter;
 
 use crate::socket::Socket;
+use crate::tls::ClientCertificate;
 
 /// Encrypted bytes that are received with one system call, at most: a few TLS records.
 const CIPHERTEXT_BYTES: usize = 64 << 10;
@@ -64,15 +65,19 @@ impl Transport {
         self.wire.deadline.is_some()
     }
 
-    /// Shakes hands and goes on over TLS.
-    pub(crate) fn start_tls(&mut self, config: Arc<ServerConfig>) -> io::Result<()> {
+    /// Shakes hands and goes on over TLS. Returns the client's certificate, if it has shown one.
+    pub(crate) fn start_tls(
+        &mut self,
+        config: Arc<ServerConfig>,
+    ) -> io::Result<Option<ClientCertificate>> {
         let mut tls = Box::new(ServerConnection::new(config).map_err(io::Error::other)?);
         while tls.is_handshaking() {
             tls.complete_io(&mut self.wire)?;
         }
+        let certificate = ClientCertificate::of(&tls);
         self.sender.lock().outgoing.tls = Some(tls);
         self.ciphertext = vec![0; CIPHERTEXT_BYTES].into_boxed_slice();
-        Ok(())
+        Ok(certificate)
     }
 
     /// Leaves a busy client alone for a moment, so that its requests come together; see

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use block_device::{Action, BlockDevice, ByteRange, DeviceErrorKind};
 use faulty::{Fault, FaultyDevice};
-use nbd::{Config, Crowd, Progress, TlsPolicy};
+use nbd::{Config, Crowd, Progress, Quota, TlsPolicy};
 use running::{Client, Running, wait_until};
 use support::ExportTable;
 use talk::{Chunk, Reply, Request, Talk, command, errno, flag, option, option_bytes, rep};
@@ -247,7 +247,7 @@ fn first_chunk_bytes(running: &Running) -> usize {
 fn many_clients_are_served_in_small_pieces_until_some_have_gone() {
     let device = device();
     let running = Running::with(exports(&device), |config| Config {
-        connection_count_max: CLIENT_COUNT_MANY,
+        quota: Quota { total: CLIENT_COUNT_MANY, per_user: CLIENT_COUNT_MANY, reserved: 0 },
         ..config
     });
     let connected = || running.server.status().connections.get("e").copied().unwrap_or(0);
@@ -266,7 +266,7 @@ fn a_flush_is_not_answered_inside_a_chunk() {
     const TURN_COUNT: usize = 100;
     let device = device();
     let running = Running::with(exports(&device), |config| Config {
-        connection_count_max: CLIENT_COUNT_MANY,
+        quota: Quota { total: CLIENT_COUNT_MANY, per_user: CLIENT_COUNT_MANY, reserved: 0 },
         ..config
     });
     let _others: Vec<_> = (1..CLIENT_COUNT_MANY).map(|_| running.connect_to("e")).collect();

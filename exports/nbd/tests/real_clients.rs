@@ -19,7 +19,7 @@ use std::sync::Arc;
 use block_device::{Action, BlockDevice, DeviceErrorKind};
 use certificates::Authority;
 use faulty::{Fault, FaultyDevice};
-use nbd::Config;
+use nbd::{Config, TcpAccess};
 use running::Running;
 use serde_json::Value;
 use support::{ExportTable, SparseDevice};
@@ -509,7 +509,11 @@ impl Guarded {
             let mut files = authority.issue(directory, "server");
             files.client_authorities = client_authority
                 .map(|authority| authority.publish(directory, "client-authority.pem"));
-            Config { tcp: Some(loopback), tls: Some(files), ..config }
+            let tcp_access = match client_authority {
+                Some(_) => TcpAccess::Certified,
+                None => TcpAccess::Anybody,
+            };
+            Config { tcp: Some(loopback), tcp_access, tls: Some(files), ..config }
         });
         Self { served, authority }
     }

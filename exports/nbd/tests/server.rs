@@ -1,5 +1,7 @@
 //! A server on real sockets: how it starts, whom it serves, how it stops.
 
+#[path = "support/certificates.rs"]
+mod certificates;
 #[path = "support/running.rs"]
 mod running;
 mod support;
@@ -8,7 +10,7 @@ mod talk;
 
 use std::env;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
@@ -19,9 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nbd::{Config, Server, ServerError, TlsFiles};
+use certificates::Authority;
+use nbd::{
+    Config, Export, ExportInfo, Exports, Peer, Quota, Server, ServerError, TcpAccess, TlsFiles,
+};
 use running::{Client, PATIENCE, Running, config, wait_until};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{ExportTable, SparseDevice};
 use talk::{Request, command, export_query, option, option_bytes, rep};
 use tempfile::TempDir;
@@ -63,10 +72,10 @@ fn certificate(directory: &Path, name: &str) -> TlsFiles {
 }
 
 #[test]
-fn owner_and_group_may_connect() {
+fn everybody_may_connect() {
     let running = Running::new(exports());
     let metadata = fs::metadata(running.socket()).expect("there is a socket");
-    assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o666);
 }
 
 #[test]
@@ -130,7 +139,10 @@ fn a_tcp_address_that_is_taken_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound");
     let directory = directory();
-    let error = refusal(&directory, |config| config.tcp = Some(address));
+    let error = refusal(&directory, |config| {
+        config.tcp = Some(address);
+        config.tcp_access = TcpAccess::Anybody;
+    });
     assert!(matches!(error, ServerError::ListenTcp { .. }), "{error}");
     assert!(!directory.path().join("nbd.sock").exists(), "nothing is left behind");
 }
@@ -173,10 +185,132 @@ fn tcp_client(running: &Running) -> Client<TcpStream> {
 #[test]
 fn neighbours_over_tcp_need_no_tls() {
     let loopback = "127.0.0.1:0".parse().expect("an address");
-    let running = Running::with(exports(), |config| Config { tcp: Some(loopback), ..config });
+    let running = Running::with(exports(), |config| Config {
+        tcp: Some(loopback),
+        tcp_access: TcpAccess::Anybody,
+        ..config
+    });
     let mut client = tcp_client(&running);
     client.go("first");
     assert_eq!(client.request(request(command::FLUSH, 0, 0), &[]), 0);
+}
+
+#[test]
+fn tcp_without_proof_of_clients_is_refused_unless_everybody_is_allowed() {
+    let directory = directory();
+    let loopback = "127.0.0.1:0".parse().expect("an address");
+    let plain = refusal(&directory, |config| config.tcp = Some(loopback));
+    let files = certificate(directory.path(), "server");
+    let one_sided = refusal(&directory, |config| {
+        config.tcp = Some(loopback);
+        config.tls = Some(files);
+    });
+    for error in [plain, one_sided] {
+        assert!(matches!(error, ServerError::Unprotected { .. }), "{error}");
+    }
+}
+
+/// Offers everything, and `first` alone to whom a certificate calls `web.example`. To local
+/// clients it offers what their user may use: nothing.
+struct ByName(Arc<ExportTable>);
+
+impl ByName {
+    fn may_use(name: &str, client: &nbd::Client) -> bool {
+        match client {
+            nbd::Client::Certified(certificate) if certificate.is_for("web.example") => {
+                name == "first"
+            }
+            nbd::Client::Certified(_) => true,
+            nbd::Client::Local(_) | nbd::Client::Anybody => false,
+        }
+    }
+}
+
+impl Exports for ByName {
+    fn admits(&self, _peer: &Peer) -> bool {
+        false
+    }
+
+    fn find(&self, name: &str, client: &nbd::Client) -> Option<Export> {
+        Self::may_use(name, client).then(|| self.0.find(name, client)).flatten()
+    }
+
+    fn list(&self, client: &nbd::Client) -> Vec<ExportInfo> {
+        let mut list = self.0.list(client);
+        list.retain(|export| Self::may_use(&export.name, client));
+        list
+    }
+}
+
+type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
+
+/// A client that has started TLS and shows a certificate.
+fn tls_client(running: &Running, authority: &Path, own: &TlsFiles) -> TlsClient {
+    let mut plain = tcp_client(running);
+    plain.greet();
+    assert_eq!(plain.ask(option::STARTTLS, &[]), rep::ACK);
+    let certificates = |path: &Path| -> Vec<CertificateDer<'static>> {
+        let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        found.expect("certificates")
+    };
+    let mut trusted = RootCertStore::empty();
+    trusted.add_parsable_certificates(certificates(authority));
+    let key = PrivateKeyDer::from_pem_file(&own.key).expect("a key");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .with_root_certificates(trusted)
+        .with_client_auth_cert(certificates(&own.certificate), key)
+        .expect("they belong together");
+    let name = "localhost".try_into().expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
+    Client { stream: StreamOwned::new(connection, plain.stream) }
+}
+
+#[test]
+fn the_name_in_a_certificate_decides_what_a_client_may_use() {
+    let directory = directory();
+    let authority = Authority::new();
+    let published = authority.publish(directory.path(), "authority.pem");
+    let mut files = authority.issue(directory.path(), "server");
+    files.client_authorities = Some(published.clone());
+    let loopback = "127.0.0.1:0".parse().expect("an address");
+    let running = Running::with(Arc::new(ByName(exports())), |config| Config {
+        tcp: Some(loopback),
+        tls: Some(files),
+        ..config
+    });
+    let check = |dns_name: &str, expected: [u32; 2]| {
+        let own = authority.issue_for(dns_name, directory.path(), dns_name);
+        let mut client = tls_client(&running, &published, &own);
+        let go = |name: &str| export_query(name, &[]);
+        let answers = ["first", "second"].map(|name| client.ask(option::INFO, &go(name)));
+        assert_eq!(answers, expected, "{dns_name}");
+    };
+    check("web.example", [rep::ACK, rep::ERR_UNKNOWN]);
+    check("backup.example", [rep::ACK, rep::ACK]);
+    // A process of this host that may use nothing gets no place.
+    assert!(running.connect().is_closed());
+    assert_eq!(running.server.status().refused, 1);
+}
+
+#[test]
+fn a_certificate_of_another_authority_is_none() {
+    let directory = directory();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let published = authority.publish(directory.path(), "authority.pem");
+    let mut files = authority.issue(directory.path(), "server");
+    files.client_authorities = Some(published.clone());
+    let loopback = "127.0.0.1:0".parse().expect("an address");
+    let running = Running::with(exports(), |config| Config {
+        tcp: Some(loopback),
+        tls: Some(files),
+        ..config
+    });
+    let own = other.issue_for("web.example", directory.path(), "web");
+    let mut client = tls_client(&running, &published, &own);
+    let sent = client.stream.write_all(&option_bytes(option::LIST, &[]));
+    assert!(sent.is_err() || client.stream.read_exact(&mut [0]).is_err(), "it is answered");
 }
 
 #[test]
@@ -186,6 +320,7 @@ fn tls_is_required_where_it_is_configured() {
     let loopback = "127.0.0.1:0".parse().expect("an address");
     let running = Running::with(exports(), |config| Config {
         tcp: Some(loopback),
+        tcp_access: TcpAccess::Anybody,
         tls: Some(files),
         ..config
     });
@@ -198,9 +333,14 @@ fn tls_is_required_where_it_is_configured() {
     running.connect_to("first");
 }
 
+/// So many clients, of one user too.
+fn of_all(total: usize) -> Quota {
+    Quota { total, per_user: total, reserved: 0 }
+}
+
 #[test]
 fn clients_beyond_the_limit_are_closed_at_once() {
-    let running = Running::with(exports(), |config| Config { connection_count_max: 2, ..config });
+    let running = Running::with(exports(), |config| Config { quota: of_all(2), ..config });
     let _first = running.connect_to("first");
     let second = running.connect_to("first");
     assert!(running.connect().is_closed());
@@ -215,7 +355,8 @@ fn neighbours_over_tcp_do_not_take_the_places_of_local_clients() {
     let loopback = "127.0.0.1:0".parse().expect("an address");
     let running = Running::with(exports(), |config| Config {
         tcp: Some(loopback),
-        connection_count_max: 1,
+        tcp_access: TcpAccess::Anybody,
+        quota: of_all(1),
         ..config
     });
     let mut neighbour = tcp_client(&running);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use block_device::BlockDevice;
-use nbd::{Config, Export, ExportInfo, Exports, Server};
+use nbd::{Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess};
 use waiting::SpinPermits;
 
 use crate::volatile_disk::VolatileDisk;
@@ -14,14 +14,18 @@ use crate::volatile_disk::VolatileDisk;
 /// The name under which QEMU asks for the disk.
 pub(crate) const EXPORT: &str = "disk";
 
-const CONNECTIONS_MAX: usize = 4;
+const QUOTA: Quota = Quota { total: 4, per_user: 4, reserved: 0 };
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(60);
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 
 struct OneDisk(Arc<VolatileDisk>);
 
 impl Exports for OneDisk {
-    fn find(&self, name: &str) -> Option<Export> {
+    fn admits(&self, _peer: &Peer) -> bool {
+        true
+    }
+
+    fn find(&self, name: &str, _client: &Client) -> Option<Export> {
         let device: Arc<dyn BlockDevice> = Arc::clone(&self.0) as _;
         (name == EXPORT).then(|| Export {
             name: EXPORT.to_owned(),
@@ -30,7 +34,7 @@ impl Exports for OneDisk {
         })
     }
 
-    fn list(&self) -> Vec<ExportInfo> {
+    fn list(&self, _client: &Client) -> Vec<ExportInfo> {
         vec![ExportInfo { name: EXPORT.to_owned(), description: String::new() }]
     }
 }
@@ -46,8 +50,9 @@ impl DiskServer {
         let config = Config {
             unix_path: path.clone(),
             tcp: None,
+            tcp_access: TcpAccess::Certified,
             tls: None,
-            connection_count_max: CONNECTIONS_MAX,
+            quota: QUOTA,
             handshake_time_max: HANDSHAKE_TIME_MAX,
             spin_permits: Arc::new(SpinPermits::new(0)),
             spin_max: Duration::ZERO,

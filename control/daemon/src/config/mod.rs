@@ -3,6 +3,7 @@
 //! [`Settings`] is the one definition of both. A flag wins over the file, the file over the
 //! default. A key that is not known is an error that names the key and the file.
 
+mod nbd_allow;
 mod settings;
 
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use api::ByteSize;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 
+pub(crate) use crate::config::nbd_allow::{AllowList, NbdAccess};
 use crate::config::settings::Settings;
 use crate::maintenance::THRESHOLDS_PERCENT;
 
@@ -29,6 +31,9 @@ const JOURNAL_BYTES_MAX_MIN: u64 = 4 << 20;
 
 /// Images more often than this would be saved all the time.
 const IMAGES_EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Where systemd puts the credentials of a service.
+const CREDENTIALS_VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 
 const IMAGES_KEPT_DEFAULT: usize = 3;
 
@@ -129,6 +134,10 @@ pub(crate) struct NbdConfig {
     pub(crate) socket: PathBuf,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) tls: Option<TlsFiles>,
+    /// What clients over TCP may use.
+    pub(crate) allowed: AllowList,
+    /// Clients over TCP need not show who they are.
+    pub(crate) is_insecure: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +156,8 @@ pub(crate) struct JournalConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImagesConfig {
     pub(crate) store: StorePlace,
+    /// The file with the keys of an object store.
+    pub(crate) credentials: Option<PathBuf>,
     /// `None`: only when asked.
     pub(crate) every: Option<Duration>,
     pub(crate) keep_count: usize,
@@ -339,12 +350,27 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
     if images.keep == Some(0) {
         bail!("keep = 0 in [images]: give 1 at least, or nothing can be restored");
     }
+    let folder = std::env::var_os(CREDENTIALS_VARIABLE).map(PathBuf::from);
+    let credentials = images.credentials.as_deref();
     Ok(ImagesConfig {
         store,
+        credentials: credentials.map(|name| credentials_path(name, folder)).transpose()?,
         every,
         keep_count: images.keep.unwrap_or(IMAGES_KEPT_DEFAULT),
         saves_at_stop: images.save_at_stop.unwrap_or(true),
     })
+}
+
+/// A file by its path, or a credential that systemd hands over, by its name.
+fn credentials_path(name: &Path, folder: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match folder {
+        _ if name.is_absolute() => Ok(name.to_owned()),
+        Some(folder) => Ok(folder.join(name)),
+        None => bail!(
+            "credentials = {name:?} in [images] names a credential of systemd, but systemd handed \
+             none over; use LoadCredential= in the service, or give a path that begins with /"
+        ),
+    }
 }
 
 fn thresholds(settings: &Settings) -> anyhow::Result<Vec<u64>> {
@@ -383,10 +409,26 @@ fn nbd_config(settings: &Settings, run_dir: &Path) -> anyhow::Result<Option<NbdC
              nbd-tls-key; without them only loopback addresses are served"
         );
     }
+    let socket = run_dir.join("nbd.sock");
+    let is_insecure = settings.nbd_insecure == Some(true);
+    let asks_for_certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+    if let Some(address) = settings.nbd_tcp
+        && !asks_for_certificates
+        && !is_insecure
+    {
+        bail!(
+            "nbd-tcp = {address}: whoever reaches this address could read and write every volume. \
+             Have clients show certificates (nbd-tls-client-ca, with nbd-tls-cert and \
+             nbd-tls-key); or leave nbd-tcp out and use {}, where the kernel says who connects; \
+             or accept it with nbd-insecure = true",
+            socket.display()
+        );
+    }
     if settings.no_nbd == Some(true) {
         return Ok(None);
     }
-    Ok(Some(NbdConfig { socket: run_dir.join("nbd.sock"), tcp: settings.nbd_tcp, tls }))
+    let allowed = AllowList(settings.nbd_allow.clone().unwrap_or_default());
+    Ok(Some(NbdConfig { socket, tcp: settings.nbd_tcp, tls, allowed, is_insecure }))
 }
 
 #[cfg(test)]
@@ -515,6 +557,33 @@ mod tests {
     }
 
     #[test]
+    fn nbd_over_tcp_takes_proof_of_clients_or_the_word_that_it_needs_none() {
+        let nbd = |flags: &[&str]| {
+            let settings =
+                from_flags(&[&["--nbd-tcp", "127.0.0.1:10809"], flags].concat()).settings;
+            Config::complete(settings, Privilege::Root).map(|config| config.nbd.expect("NBD"))
+        };
+        assert!(nbd(&["--nbd-tls-cert", "/c", "--nbd-tls-key", "/k"]).is_err());
+        assert!(nbd(&["--nbd-insecure"]).expect("it is said").is_insecure);
+        let files = ["--nbd-tls-cert", "/c", "--nbd-tls-key", "/k", "--nbd-tls-client-ca", "/a"];
+        let proved = nbd(&[&files[..], &["--nbd-allow", "web = www:ro"]].concat());
+        let proved = proved.expect("clients show certificates");
+        assert!(!proved.is_insecure);
+        assert_eq!(proved.allowed.access("www", |name| name == "web"), Some(NbdAccess::ReadOnly));
+    }
+
+    #[test]
+    fn credentials_are_a_file_or_handed_over_by_systemd() {
+        let path = |name: &str, folder: Option<&str>| {
+            credentials_path(Path::new(name), folder.map(PathBuf::from)).ok()
+        };
+        assert_eq!(path("/etc/s3", None), Some("/etc/s3".into()));
+        assert_eq!(path("/etc/s3", Some("/run/credentials/m")), Some("/etc/s3".into()));
+        assert_eq!(path("s3", Some("/run/credentials/m")), Some("/run/credentials/m/s3".into()));
+        assert_eq!(path("s3", None), None);
+    }
+
+    #[test]
     fn without_root_the_pool_is_on_the_shared_tmpfs() {
         let plain = |run_dir| {
             let settings = from_flags(&["--run-dir", run_dir]).settings;
@@ -529,6 +598,8 @@ mod tests {
     fn what_cannot_work_is_refused_by_name() {
         let refused = check_refused;
         refused("nbd-tcp = \"192.0.2.1:10809\"", Privilege::Root, "nbd-tls-cert");
+        refused("nbd-tcp = \"127.0.0.1:10809\"", Privilege::Root, "nbd-tls-client-ca");
+        refused("nbd-tcp = \"127.0.0.1:10809\"", Privilege::Root, "nbd-insecure = true");
         refused("nbd-tls-cert = \"/c\"", Privilege::Root, "nbd-tls-key");
         refused("nbd-tls-client-ca = \"/c\"", Privilege::Root, "nbd-tls-key");
         refused("lanes = 0", Privilege::Root, "lanes");

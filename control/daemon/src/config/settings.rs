@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::ByteSize;
 use serde::Deserialize;
 
+use crate::config::nbd_allow::AllowRule;
 use crate::config::{CpuLatencyPolicy, LogFormat, OnJournalFailure};
 
 /// Every setting, as a flag (`--pool-size`, `--journal-dir`) and as a key of the file: `pool-size`,
@@ -54,6 +55,15 @@ pub(super) struct Settings {
     /// Certificates that NBD clients must prove themselves with, as PEM
     #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
     pub(super) nbd_tls_client_ca: Option<PathBuf>,
+
+    /// What clients over TCP may use, as 'web.example = www, logs:ro'; the name is one in the
+    /// client's certificate, * stands for all [default: everything]
+    #[arg(long, value_name = "RULE")]
+    pub(super) nbd_allow: Option<Vec<AllowRule>>,
+
+    /// Let whoever reaches the TCP address use NBD, without proof of who it is
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(super) nbd_insecure: Option<bool>,
 
     /// Serve no NBD
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
@@ -120,6 +130,10 @@ pub(super) struct ImagesSettings {
     /// A directory, or the URL of an object store [default: images in the state directory]
     #[arg(long = "images-store", id = "images-store", value_name = "PLACE")]
     pub(super) store: Option<String>,
+
+    /// A file with the keys of the object store: a path, or the name of a credential of systemd
+    #[arg(long = "images-credentials", id = "images-credentials", value_name = "FILE")]
+    pub(super) credentials: Option<PathBuf>,
 
     /// How often an image is saved, as 15m or 1h [default: never by itself]
     #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
@@ -193,6 +207,8 @@ impl Settings {
             nbd_tls_cert: self.nbd_tls_cert.or(fallback.nbd_tls_cert),
             nbd_tls_key: self.nbd_tls_key.or(fallback.nbd_tls_key),
             nbd_tls_client_ca: self.nbd_tls_client_ca.or(fallback.nbd_tls_client_ca),
+            nbd_allow: self.nbd_allow.or(fallback.nbd_allow),
+            nbd_insecure: self.nbd_insecure.or(fallback.nbd_insecure),
             no_nbd: self.no_nbd.or(fallback.no_nbd),
             no_fuse: self.no_fuse.or(fallback.no_fuse),
             spin_threads: self.spin_threads.or(fallback.spin_threads),
@@ -207,6 +223,7 @@ impl Settings {
             },
             images: ImagesSettings {
                 store: self.images.store.or(fallback.images.store),
+                credentials: self.images.credentials.or(fallback.images.credentials),
                 every: self.images.every.or(fallback.images.every),
                 keep: self.images.keep.or(fallback.images.keep),
                 save_at_stop: self.images.save_at_stop.or(fallback.images.save_at_stop),

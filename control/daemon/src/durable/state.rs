@@ -87,7 +87,7 @@ impl Newest {
 impl Durable {
     /// Finds out what there is, and restores the pool if it was lost. Nothing is served before.
     pub(crate) fn start(parts: Parts<'_>) -> anyhow::Result<Arc<Self>> {
-        let store = open_store(&parts.images.store)?;
+        let store = open_store(parts.images)?;
         let dir = &parts.journal.dir;
         let attempt = || format!("cannot open the journal in {}", dir.display());
         let folder = LinuxFolder::open_or_make(dir).with_context(attempt)?;
@@ -259,10 +259,12 @@ pub(super) fn random_id() -> anyhow::Result<[u8; 16]> {
     Ok(id)
 }
 
-fn open_store(place: &StorePlace) -> anyhow::Result<Arc<dyn ImageStore>> {
-    match place {
+fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {
+    match &images.store {
         StorePlace::Directory(path) => Ok(Arc::new(FolderStore::open_alone(path)?)),
-        StorePlace::Url(url) => Ok(objects::open_store(url, Access::Write)?),
+        StorePlace::Url(url) => {
+            Ok(objects::open_store(url, Access::Write, images.credentials.as_deref())?)
+        }
     }
 }
 

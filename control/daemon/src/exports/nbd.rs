@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::NbdStatus;
-use nbd::{Config, Export, ExportInfo, Exports, Server, TlsFiles};
+use block_device::BlockDevice;
+use nbd::{Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess, TlsFiles};
 use volume::Volume;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
-use crate::config::NbdConfig;
+use crate::config::{AllowList, NbdAccess, NbdConfig};
 use crate::exports::Catalog;
+use crate::exports::read_only::ReadOnly;
+use crate::http::AccessRule;
+use crate::volume_users::VolumeUsers;
 
 /// Clients of one listener at once.
-const CONNECTION_COUNT_MAX: usize = 1024;
+const QUOTA: Quota = Quota { total: 1024, per_user: 512, reserved: 128 };
 
 /// How long a client may take to choose an export.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -25,6 +29,16 @@ pub(crate) struct NbdExport {
     server: Mutex<Option<Server>>,
     socket: String,
     tcp: Option<String>,
+    is_insecure: bool,
+}
+
+/// What the server needs of the rest of the daemon.
+#[derive(Clone)]
+pub(crate) struct NbdParts {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) rule: AccessRule,
+    pub(crate) users: Arc<VolumeUsers>,
+    pub(crate) spin_permits: Arc<SpinPermits>,
 }
 
 /// What clients did since the start.
@@ -37,11 +51,10 @@ pub(crate) struct NbdCounts {
 }
 
 impl NbdExport {
-    pub(crate) fn start(
-        config: &NbdConfig,
-        catalog: Arc<Catalog>,
-        spin_permits: Arc<SpinPermits>,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn start(config: &NbdConfig, parts: NbdParts) -> anyhow::Result<Self> {
+        let NbdParts { catalog, rule, users, spin_permits } = parts;
+        let allowed = config.allowed.clone();
+        let door = Arc::new(Door { catalog, rule, users, allowed });
         let tls = config.tls.as_ref().map(|files| TlsFiles {
             certificate: files.certificate_chain.clone(),
             key: files.private_key.clone(),
@@ -51,26 +64,36 @@ impl NbdExport {
             Config {
                 unix_path: config.socket.clone(),
                 tcp: config.tcp,
+                tcp_access: match config.is_insecure {
+                    true => TcpAccess::Anybody,
+                    false => TcpAccess::Certified,
+                },
                 tls,
-                connection_count_max: CONNECTION_COUNT_MAX,
+                quota: QUOTA,
                 handshake_time_max: HANDSHAKE_TIME_MAX,
                 spin_permits,
                 spin_max: SPIN_MAX_DEFAULT,
                 // Threads inherit what they need from the one that started them.
                 thread_start: || (),
             },
-            catalog,
+            door,
         )
         .context("cannot serve NBD")?;
         let tcp = server.tcp_address().map(|address| address.to_string());
         let socket = config.socket.display().to_string();
         tracing::info!(socket, tcp, "NBD is served");
-        Ok(Self { server: Mutex::new(Some(server)), socket, tcp })
+        let is_insecure = config.is_insecure;
+        Ok(Self { server: Mutex::new(Some(server)), socket, tcp, is_insecure })
     }
 
     /// Where clients find a volume of this name.
     pub(crate) fn uri_of(&self, name: &str) -> String {
         format!("nbd+unix:///{name}?socket={}", quoted(&self.socket))
+    }
+
+    /// The address where clients need not show who they are, if there is one.
+    pub(crate) fn insecure_address(&self) -> Option<&str> {
+        self.tcp.as_deref().filter(|_| self.is_insecure)
     }
 
     pub(crate) fn connection_count_of(&self, volume: &Volume) -> usize {
@@ -112,16 +135,62 @@ impl NbdExport {
 
 const NO_PANIC: &str = "nobody panics with this lock";
 
-impl Exports for Catalog {
-    fn find(&self, name: &str) -> Option<Export> {
-        let device = self.by_name(name)?;
-        Some(Export { name: device.name(), description: String::new(), device })
+/// Lets clients in.
+struct Door {
+    catalog: Arc<Catalog>,
+    rule: AccessRule,
+    users: Arc<VolumeUsers>,
+    /// For clients over TCP.
+    allowed: AllowList,
+}
+
+impl Door {
+    /// What a client may do with a volume, asked for each of some volumes.
+    fn access_of<'door>(
+        &'door self,
+        client: &'door Client,
+    ) -> impl Fn(&Volume) -> Option<NbdAccess> + 'door {
+        let is_trusted = match client {
+            Client::Local(peer) => self.rule.admits_peer(peer),
+            Client::Anybody | Client::Certified(_) => false,
+        };
+        move |volume| match client {
+            Client::Local(peer) => {
+                let may_use = is_trusted || self.users.admits(volume.id(), peer.uid);
+                may_use.then_some(NbdAccess::ReadWrite)
+            }
+            Client::Anybody => self.allowed.access(&volume.name(), |_| false),
+            Client::Certified(certificate) => {
+                self.allowed.access(&volume.name(), |name| certificate.is_for(name))
+            }
+        }
+    }
+}
+
+impl Exports for Door {
+    fn admits(&self, peer: &Peer) -> bool {
+        self.rule.admits_peer(peer) || self.users.admits_somewhere(peer.uid)
     }
 
-    fn list(&self) -> Vec<ExportInfo> {
+    fn find(&self, name: &str, client: &Client) -> Option<Export> {
+        let volume = self.catalog.by_name(name)?;
+        let access = self.access_of(client)(&volume)?;
+        let name = volume.name();
+        let device: Arc<dyn BlockDevice> = match access {
+            NbdAccess::ReadWrite => volume,
+            NbdAccess::ReadOnly => Arc::new(ReadOnly(volume)),
+        };
+        Some(Export { name, description: String::new(), device })
+    }
+
+    fn list(&self, client: &Client) -> Vec<ExportInfo> {
+        let access_of = self.access_of(client);
+        let engine = &self.catalog.engine;
+        let volumes = engine.volumes().into_iter().chain(engine.snapshots());
+        let usable = volumes.filter(|volume| access_of(volume).is_some());
         let info =
-            |volume: &Arc<Volume>| ExportInfo { name: volume.name(), description: String::new() };
-        self.engine.volumes().iter().chain(&self.engine.snapshots()).map(info).collect()
+            |volume: Arc<Volume>| ExportInfo { name: volume.name(), description: String::new() };
+        usable.map(info).collect()
     }
 }
 

@@ -205,6 +205,13 @@ impl Service {
             );
             warnings.push(warning("pool_damaged", message));
         }
+        if let Some(address) = self.nbd.as_ref().and_then(|nbd| nbd.insecure_address()) {
+            let message = format!(
+                "whoever reaches {address} may use volumes over NBD without showing who it is; \
+                 have clients show certificates (nbd-tls-client-ca) and take nbd-insecure away"
+            );
+            warnings.push(warning("nbd_insecure", message));
+        }
         if let Devices::On { devices, .. } = &self.devices {
             warnings.extend(devices.dead_devices().iter().map(|device| {
                 let message = format!(

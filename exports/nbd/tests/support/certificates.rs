@@ -1,4 +1,5 @@
 //! Certificates for tests, signed by an authority that nobody else trusts.
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,13 @@ impl Authority {
 
     /// Writes a certificate for `localhost`, and its key, as `NAME-cert.pem` and `NAME-key.pem`.
     pub(crate) fn issue(&self, directory: &Path, name: &str) -> TlsFiles {
+        self.issue_for("localhost", directory, name)
+    }
+
+    /// As [`Authority::issue`], for another DNS name.
+    pub(crate) fn issue_for(&self, dns_name: &str, directory: &Path, name: &str) -> TlsFiles {
         let key = KeyPair::generate().expect("keys can be made");
-        let params = CertificateParams::new(["localhost".to_owned()]).expect("a valid name");
+        let params = CertificateParams::new([dns_name.to_owned()]).expect("a valid name");
         let signed = params.signed_by(&key, &self.issuer).expect("it can be signed");
         let certificate_path = directory.join(format!("{name}-cert.pem"));
         let key_path = directory.join(format!("{name}-key.pem"));

@@ -9,7 +9,7 @@ use block_device::{
     Action, BLOCK_BYTES, BlockDevice, ByteRange, ChangeExtent, ChangeKind, DeviceError,
     DeviceErrorKind, Extent, ExtentKind, Geometry, SectorSize, SnapshotId, SnapshotInfo, Zeroes,
 };
-use nbd::{Export, ExportInfo, Exports};
+use nbd::{Client, Export, ExportInfo, Exports, Peer};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -252,7 +252,11 @@ impl ExportTable {
 }
 
 impl Exports for ExportTable {
-    fn find(&self, name: &str) -> Option<Export> {
+    fn admits(&self, _peer: &Peer) -> bool {
+        true
+    }
+
+    fn find(&self, name: &str, _client: &Client) -> Option<Export> {
         let device = self.exports.get(name)?;
         Some(Export {
             name: name.to_owned(),
@@ -261,7 +265,7 @@ impl Exports for ExportTable {
         })
     }
 
-    fn list(&self) -> Vec<ExportInfo> {
+    fn list(&self, _client: &Client) -> Vec<ExportInfo> {
         let info = |name: &String| ExportInfo { name: name.clone(), description: String::new() };
         self.exports.keys().map(info).collect()
     }

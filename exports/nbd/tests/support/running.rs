@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nbd::{Config, Exports, Server};
+use nbd::{Config, Exports, Quota, Server, TcpAccess};
 use tempfile::TempDir;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
@@ -26,8 +26,9 @@ pub(crate) fn config(directory: &TempDir) -> Config {
     Config {
         unix_path: directory.path().join("nbd.sock"),
         tcp: None,
+        tcp_access: TcpAccess::Certified,
         tls: None,
-        connection_count_max: 16,
+        quota: Quota { total: 16, per_user: 16, reserved: 0 },
         handshake_time_max: PATIENCE,
         spin_permits: Arc::new(SpinPermits::new(1)),
         spin_max: SPIN_MAX_DEFAULT,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nbd::{Crowd, Exports, Input, Output, Progress, Session, TlsPolicy};
+use nbd::{Client, Crowd, Exports, Input, Output, Progress, Session, TlsPolicy};
 
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
@@ -278,7 +278,7 @@ impl Talk {
     /// A session that has greeted.
     pub(crate) fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
         let mut talk = Self {
-            session: Session::new(exports, tls),
+            session: Session::new(exports, Client::Anybody, tls),
             input: Input::new(),
             output: Output::new(),
             received: Vec::new(),
@@ -342,7 +342,7 @@ impl Talk {
 
     pub(crate) fn tls_started(&mut self) {
         assert_eq!(self.progress, Progress::StartTls);
-        self.session.tls_started();
+        self.session.tls_started(Client::Anybody);
         self.run();
     }
 

@@ -14,12 +14,15 @@ use tower::ServiceExt;
 use volume::{Engine, EngineOptions, Volume};
 
 use crate::attachments::AttachmentList;
-use crate::config::{ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace};
+use crate::config::{
+    AllowList, ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace,
+};
 use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
-    Catalog, DeviceFailure, KernelDevices, NbdExport, RingExport, RingParts, VhostUserExports,
+    Catalog, DeviceFailure, KernelDevices, NbdExport, NbdParts, RingExport, RingParts,
+    VhostUserExports,
 };
 use crate::http::{AccessRule, routes};
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
@@ -61,10 +64,15 @@ impl House {
         let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
         let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
-        let nbd = NbdConfig { socket: dir.path().join("nbd.sock"), tcp: None, tls: None };
         let permits = Arc::new(waiting::SpinPermits::new(0));
-        let nbd = NbdExport::start(&nbd, Arc::clone(&catalog), Arc::clone(&permits));
         let users = Arc::new(VolumeUsers::read(dir.path())?);
+        let parts = NbdParts {
+            catalog: Arc::clone(&catalog),
+            rule: AccessRule::of_this_host(),
+            users: Arc::clone(&users),
+            spin_permits: Arc::clone(&permits),
+        };
+        let nbd = NbdExport::start(&nbd_config(dir.path()), parts);
         let ring = RingParts {
             catalog: Arc::clone(&catalog),
             rule: AccessRule::of_this_host(),
@@ -139,6 +147,16 @@ impl House {
     }
 }
 
+fn nbd_config(dir: &Path) -> NbdConfig {
+    NbdConfig {
+        socket: dir.join("nbd.sock"),
+        tcp: None,
+        tls: None,
+        allowed: AllowList::default(),
+        is_insecure: false,
+    }
+}
+
 fn journal_config(dir: &Path) -> JournalConfig {
     JournalConfig {
         dir: dir.join("journal"),
@@ -150,6 +168,7 @@ fn journal_config(dir: &Path) -> JournalConfig {
 fn images_config(dir: &Path) -> ImagesConfig {
     ImagesConfig {
         store: StorePlace::Directory(dir.join("images")),
+        credentials: None,
         every: None,
         keep_count: 2,
         saves_at_stop: true,
