@@ -1,18 +1,15 @@
 //! System calls that libraries do not offer safely, each behind a function that cannot be misused.
 //!
-//! Unsafe code is confined to `sys`, `fault_sys` and `ublk::sys`: one function for each call, one
-//! unsafe operation in each block. The rest of the crate gives the calls names and owners. It
-//! decides nothing: when to bind a loop device or to lock memory is its callers' business.
+//! Unsafe code is confined to `sys` and `ublk::sys`: one function for each call, one unsafe
+//! operation in each block. The rest of the crate gives the calls names and owners. It decides
+//! nothing: when to bind a loop device or to lock memory is its callers' business.
 
-mod fault;
-mod fault_sys;
 mod loop_device;
 mod peer;
 mod process;
 mod sys;
 mod ublk;
 
-pub use fault::{FaultGuard, GUARD_COUNT_MAX, LossFlag};
 pub use loop_device::{Backing, LoopBinding, LoopControl, LoopDevice};
 pub use peer::groups_of_peer;
 pub use process::{lock_memory, return_freed_memory, serve_block_io};

@@ -27,7 +27,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use kernel::LossFlag;
+use fault_guard::LossFlag;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use vm_memory::{AtomicInteger, VolatileMemory};
 

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use kernel::{FaultGuard, LossFlag};
+use fault_guard::{FaultGuard, LossFlag};
 use rustix::fs::{SealFlags, fcntl_add_seals, fstat, fstatfs};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use vhost::vhost_user::message::VhostUserMemoryRegion;

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use kernel::{FaultGuard, LossFlag};
+use fault_guard::{FaultGuard, LossFlag};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
@@ -58,7 +58,7 @@ fn guarded_memory_that_goes_away_is_zeros_for_all_threads() {
 #[test]
 fn a_guard_that_is_gone_leaves_its_place_to_others() {
     let flag = LossFlag::default();
-    for _ in 0..2 * kernel::GUARD_COUNT_MAX {
+    for _ in 0..2 * fault_guard::GUARD_COUNT_MAX {
         let (_file, region) = shared_memory();
         drop(FaultGuard::new(region, &flag).expect("there is a place"));
     }

@@ -22,7 +22,7 @@ use rustix::fs::fstatfs;
 use sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use vm_memory::MmapRegion;
 
-use crate::fault_sys;
+use crate::sys;
 
 /// Guards of a process, at most.
 pub const GUARD_COUNT_MAX: usize = 4096;
@@ -77,10 +77,10 @@ impl FaultGuard {
     /// installed.
     pub fn new(region: Arc<MmapRegion>, flag: &LossFlag) -> io::Result<Self> {
         let range = mapped_range(&region)?;
-        fault_sys::keep_out_of_dumps(&region)?;
+        sys::keep_out_of_dumps(&region)?;
         let mut handler = REGISTRY.lock().expect(NO_PANIC);
         if matches!(*handler, Handler::Absent) {
-            fault_sys::install_handler()?;
+            sys::install_handler()?;
             *handler = Handler::Installed;
         }
         let is_free = |slot: &&Slot| slot.start.load(Ordering::Relaxed) == 0;
@@ -148,10 +148,10 @@ impl Slot {
 pub(crate) fn contain(address: usize) -> bool {
     let guarded = SLOTS.iter().filter_map(Slot::read).find(|(range, _)| range.contains(&address));
     let Some((range, flag)) = guarded else { return false };
-    fault_sys::raise(flag);
+    sys::raise(flag);
     // PAIRS-WITH: is_raised, "the flag is raised before the zeros are there"
     fence(Ordering::Release);
-    fault_sys::replace_by_zeros(&range)
+    sys::replace_by_zeros(&range)
 }
 
 /// Where the kernel has the mapping: whole pages.

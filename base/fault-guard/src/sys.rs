@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use sync::atomic::{AtomicBool, Ordering};
 use vm_memory::MmapRegion;
 
-use crate::fault;
+use crate::guard;
 
 /// What the process did about the signal before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
@@ -37,7 +37,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _context: *mut
     let is_fault = info.si_code > 0;
     // SAFETY:
     // - initialised: the kernel fills in the address for each fault of this signal.
-    if is_fault && fault::contain(unsafe { info.si_addr() }.addr()) {
+    if is_fault && guard::contain(unsafe { info.si_addr() }.addr()) {
         return;
     }
     let before = BEFORE.get().filter(|_| is_fault).copied().unwrap_or_else(zeroed_action);
