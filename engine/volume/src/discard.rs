@@ -67,26 +67,30 @@ impl Volume {
         range: ByteRange,
     ) -> Result<(), DeviceError> {
         self.admit(&self.shared.store.pin(), action, range)?;
-        // A hole that the journal lacks is remembered until it has it.
-        let hole = match self.is_journaled() {
-            true => Entry::HOLE.with(Marks::UNJOURNALED),
-            false => Entry::HOLE,
-        };
-        self.discard_leaves((action, range), hole, |pinned| self.admit(pinned, action, range))
+        self.discard_leaves((action, range), |pinned| {
+            self.admit(pinned, action, range)?;
+            // A hole that the journal lacks is remembered until it has it. Asked under the pin, as
+            // by writers: who changes the class waits for those that saw the old one.
+            Ok(match self.is_journaled() {
+                true => Entry::HOLE.with(Marks::UNJOURNALED),
+                false => Entry::HOLE,
+            })
+        })
     }
 
     /// Makes holes of the whole blocks in `range`, for the administration, which keeps requests
     /// away: the range lies behind the volume's end. Fails only where copies of shared nodes find
     /// no memory.
     pub(crate) fn discard_whole_blocks(&self, range: ByteRange) -> Result<(), DeviceError> {
-        self.discard_leaves((Action::Discard, range), Entry::HOLE, |_| Ok(()))
+        self.discard_leaves((Action::Discard, range), |_| Ok(Entry::HOLE))
     }
 
+    /// Makes holes of the whole blocks in `range`, leaf by leaf. What kind of hole is asked for
+    /// each leaf anew, under the pin that it is made in.
     fn discard_leaves(
         &self,
         (action, range): (Action, ByteRange),
-        hole: Entry,
-        admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
+        hole: impl Fn(&Pinned<'_>) -> Result<Entry, DeviceError>,
     ) -> Result<(), DeviceError> {
         let blocks = whole_blocks(range);
         let fail = |error| DeviceError::new(refusal(error), action, range);
@@ -104,7 +108,7 @@ impl Volume {
                     let mut lane = self.shared.store.lane();
                     {
                         let pinned = self.shared.store.pin();
-                        admit(&pinned)?;
+                        let hole = hole(&pinned)?;
                         let done = self.discard_in_leaf(&mut lane, &pinned, first..last, hole);
                         done.map_err(fail)?;
                     }
@@ -272,4 +276,62 @@ fn is_cleared_by(entry: Entry, hole: Entry) -> bool {
 
 fn is_empty(volume: &Volume, pinned: &Pinned<'_>, node: NodeRef) -> bool {
     (0..NODE_ENTRY_COUNT).all(|index| volume.shared.store.entry(pinned, node, index) == Entry::HOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use block_device::BlockDevice;
+    use region::{Region, RegionSpec};
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::spec::{Durability, EngineOptions, VolumeSpec};
+
+    const LEAF_BYTES: u64 = LEAF_BLOCKS * BLOCK_BYTES as u64;
+
+    /// The longest that the test waits for another thread.
+    const WAIT_MAX: Duration = Duration::from_secs(60);
+
+    #[track_caller]
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < WAIT_MAX, "it does not happen");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A discard that has begun holds the class up, or makes holes that the new class asks for.
+    #[test]
+    fn a_discard_while_the_class_becomes_journal_leaves_holes_that_the_journal_is_told_of() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let path = folder.path().join("region");
+        let region = Region::open(&RegionSpec { path, size_bytes: 16 << 20 });
+        let options = EngineOptions { lane_count: 3, fresh_secret: [7; 32] };
+        let engine = Engine::open(region.expect("the region opens"), options);
+        let engine = engine.expect("the pool opens");
+        let name = "one".parse().expect("a good name");
+        let volume = engine.create_volume(VolumeSpec::new(name, 2 * LEAF_BYTES));
+        let volume: Arc<Volume> = volume.expect("there is room");
+        volume.write(0, &[5; BLOCK_BYTES]).expect("there is room");
+        volume.write(LEAF_BYTES, &[6; BLOCK_BYTES]).expect("there is room");
+        std::thread::scope(|scope| {
+            let held = volume.shared.locks.lock_leaf(volume.id(), 0);
+            let before = engine.activity_of_others();
+            let discard = scope.spawn(|| volume.discard(ByteRange::new(0, 2 * LEAF_BYTES)));
+            // It is on its way to the first leaf.
+            wait_until(|| engine.activity_of_others() != before);
+            let change = scope.spawn(|| engine.set_durability("one", Durability::Journal));
+            wait_until(|| volume.durability() == Durability::Journal);
+            drop(held);
+            discard.join().expect("no panic").expect("holes can be made");
+            change.join().expect("no panic").expect("the class can be changed");
+        });
+        let mut walk = volume.walk_unjournaled().expect("there is something to be journaled");
+        let capture = walk.capture(8).expect("the second leaf has a hole");
+        assert!(capture.blocks().any(|(block, _)| block == LEAF_BLOCKS), "{capture:?}");
+    }
 }
