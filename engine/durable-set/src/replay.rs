@@ -37,7 +37,7 @@ impl<'engine> EngineReplay<'engine> {
         for volume in self.volumes.values() {
             let Some(mut walk) = volume.walk_unjournaled() else { continue };
             while let Some(capture) = walk.capture(512) {
-                capture.settle();
+                capture.settle(u64::MAX);
             }
             walk.end();
         }

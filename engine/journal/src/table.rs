@@ -7,15 +7,14 @@ use crate::format::VolumeRecord;
 
 impl VolumeRecord {
     pub(crate) fn of(volume: &Volume) -> Self {
-        let geometry = volume.geometry();
-        let sector = u8::from(geometry.sector == SectorSize::Bytes4096);
+        let sector = u8::from(volume.geometry().sector == SectorSize::Bytes4096);
         let reduction = place_of(&Reduction::ALL, volume.reduction());
         let durability = place_of(&Durability::ALL, volume.durability());
         // Above zero, which means that nothing is said.
         let capacity = place_of(&CapacityClass::ALL, volume.capacity_class()) + 1;
         Self {
             id: volume.id(),
-            size_bytes: geometry.size_bytes,
+            size_bytes: volume.settled_size_bytes(),
             shape: u32::from_le_bytes([sector, reduction, durability, capacity]),
             name: volume.name(),
         }

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use block_device::BlockDevice;
 use volume::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
 
 use crate::draft::{Contents, Draft, Page};
@@ -85,14 +84,23 @@ impl Writer {
                 round = Round::begin(&self.table, volume_ids);
                 continue;
             }
-            self.write(&captures)?;
-            captures.into_iter().for_each(Capture::settle);
+            self.write(captures)?;
         }
         round.walks.into_iter().for_each(CaptureWalk::end);
         Ok(())
     }
 
-    fn write(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
+    /// Writes what was captured, and has the pool know that it is durable.
+    fn write(&mut self, captures: Vec<Capture>) -> Result<(), JournalError> {
+        self.append(&captures)?;
+        for capture in captures {
+            let end = self.table.block_count(capture.volume().id());
+            capture.settle(end);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
         let mut draft = Draft::default();
         if self.table.edition != self.written_edition {
             draft.set_table(&self.table.encoded);
@@ -100,7 +108,7 @@ impl Writer {
         let known = self.log.known();
         for capture in captures {
             let id = capture.volume().id();
-            let block_count = self.table.find(id).map_or(0, |member| member.block_count);
+            let block_count = self.table.block_count(id);
             for (block, contents) in capture.blocks() {
                 // Behind the end there is nothing any more.
                 if block < block_count {
@@ -156,7 +164,7 @@ impl Table {
     }
 
     fn describes(&self, volume: &Volume) -> bool {
-        let block_count = volume.geometry().size_bytes / BLOCK_BYTES;
+        let block_count = volume.settled_size_bytes() / BLOCK_BYTES;
         let now = (block_count, volume.durability());
         self.find(volume.id()).is_some_and(|it| (it.block_count, it.durability) == now)
     }
@@ -177,6 +185,11 @@ impl Table {
             let volume = Arc::downgrade(volume);
             self.volumes.push(Member { id: record.id, block_count, durability, volume });
         }
+    }
+
+    /// Behind the last block of a volume; 0 for one that is not in the table.
+    fn block_count(&self, id: u64) -> u64 {
+        self.find(id).map_or(0, |member| member.block_count)
     }
 
     fn find(&self, id: u64) -> Option<&Member> {
@@ -234,6 +247,7 @@ fn to_draft(contents: CapturedContents<'_>) -> Contents<'_> {
 
 #[cfg(test)]
 mod tests {
+    use block_device::BlockDevice;
     use powercut::Disk;
     use region::{Region, RegionSpec};
     use volume::{EngineOptions, ShrinkPolicy, VolumeSpec};
@@ -265,6 +279,14 @@ mod tests {
         Writer::new(log, engine, Arc::default(), Arc::new(SystemClock::new()))
     }
 
+    fn create(engine: &Engine) -> Arc<Volume> {
+        let spec = VolumeSpec {
+            durability: Durability::Journal,
+            ..VolumeSpec::new("one".parse().expect("a good name"), 4 * MIB)
+        };
+        engine.create_volume(spec).expect("there is room")
+    }
+
     /// The blocks that a journal says something of.
     #[derive(Default)]
     struct Blocks(Vec<u64>);
@@ -286,11 +308,7 @@ mod tests {
         let engine = open_engine(&memory);
         let disk = Disk::new(1 << 30);
         let mut writer = writer(&disk, &engine);
-        let spec = VolumeSpec {
-            durability: Durability::Journal,
-            ..VolumeSpec::new("one".parse().expect("a good name"), 4 * MIB)
-        };
-        let volume = engine.create_volume(spec).expect("there is room");
+        let volume = create(&engine);
         writer.commit(&[volume.id()]).expect("the disk works");
         engine.resize_volume("one", 8 * MIB, ShrinkPolicy::KeepData).expect("it can grow");
         volume.write(6 * MIB, &[7; 4096]).expect("there is room");
@@ -301,5 +319,32 @@ mod tests {
         let mut found = Blocks::default();
         recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
         assert_eq!(found.0, [6 * MIB / BLOCK_BYTES]);
+    }
+    #[test]
+    fn blocks_behind_the_end_are_neither_written_nor_taken_for_written() {
+        let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = open_engine(&memory);
+        let disk = Disk::new(1 << 30);
+        let mut writer = writer(&disk, &engine);
+        let volume = create(&engine);
+        for block in [3, 900] {
+            volume.write(block * BLOCK_BYTES, &[7; 4096]).expect("there is room");
+        }
+        writer.table.refresh(&engine);
+        let walk = |volume: &Volume| volume.walk_unjournaled().expect("a block is to be written");
+        // As the table says after a shrink that has not dropped what lies behind the new end.
+        writer.table.volumes[0].block_count = 100;
+        let mut before = walk(&volume);
+        writer.write(before.capture(8).into_iter().collect()).expect("the disk works");
+        before.end();
+        let mut found = Blocks::default();
+        recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
+        assert_eq!((found.0, volume.unjournaled_blocks()), (vec![3], 1));
+        // The next flush looks at it again.
+        writer.table.volumes[0].block_count = 1024;
+        writer.write(walk(&volume).capture(8).into_iter().collect()).expect("the disk works");
+        let mut found = Blocks::default();
+        recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
+        assert_eq!((found.0, volume.unjournaled_blocks()), (vec![3, 900], 0));
     }
 }

@@ -14,7 +14,7 @@ use sync::Pinned;
 use crate::leaf_marks::LeafSet;
 use crate::map::LEAF_BLOCKS;
 use crate::unmark::Known;
-use crate::volume::Volume;
+use crate::volume::{Volume, leaves_in};
 
 /// A walk over the blocks of one volume that are not in the journal. What it does not settle is
 /// found by the next walk.
@@ -85,7 +85,8 @@ impl Volume {
     /// Begins a walk over the blocks that are not in the journal; `None` if there are none. It
     /// finds everything that was acknowledged before.
     pub fn walk_unjournaled(&self) -> Option<CaptureWalk> {
-        let set = self.unjournaled_leaves.take(|| self.leaf_count())?;
+        let leaf_count = || leaves_in(self.settled_size_bytes());
+        let set = self.unjournaled_leaves.take(leaf_count)?;
         let (volume, next_leaf, next_index) = (self.handle(), 0, 0);
         Some(CaptureWalk { volume, set, next_leaf, next_index, is_settled: false })
     }
@@ -227,16 +228,22 @@ impl Capture {
         Some(CapturedContents::Page(page))
     }
 
-    /// The journal has these blocks on stable storage: those that still hold the same are not
-    /// marked any more, and their pages are known to be in the journal.
-    pub fn settle(self) {
+    /// The journal has these blocks, those before `end`, on stable storage: those that still hold
+    /// the same are not marked any more, and their pages are known to be in the journal. Those from
+    /// `end` on stay as they are, for the next walk.
+    pub fn settle(self, end: u64) {
         let volume = &self.volume;
-        for captured in &self.blocks {
+        let written = self.blocks.partition_point(|captured| captured.block < end);
+        let (written, left) = self.blocks.split_at(written);
+        for captured in written {
             if let Held::Page(page) = &captured.held {
                 volume.shared.store.note_journaled(page);
             }
         }
-        let mut rest = &self.blocks[..];
+        for captured in left {
+            volume.unjournaled_leaves.mark(captured.block / LEAF_BLOCKS);
+        }
+        let mut rest = written;
         while let Some(first) = rest.first() {
             let leaf = first.block / LEAF_BLOCKS;
             let count = rest.partition_point(|captured| captured.block / LEAF_BLOCKS == leaf);

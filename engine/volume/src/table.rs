@@ -357,6 +357,10 @@ impl Record {
         self.set(store, ANCHORED, u64::from(is_anchored));
     }
 
+    pub(crate) fn size_bytes(self, store: &PageStore) -> u64 {
+        self.get(store, SIZE)
+    }
+
     pub(crate) fn set_size(self, store: &PageStore, size_bytes: u64) {
         self.set(store, SIZE, size_bytes);
     }

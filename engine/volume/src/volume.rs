@@ -59,7 +59,7 @@ pub struct Volume {
 impl Volume {
     pub(crate) fn new(shared: Arc<Shared>, record: Record, stored: &Stored) -> Arc<Self> {
         let lane_count = shared.store.lane_count();
-        let leaf_count = stored.size_bytes.div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64);
+        let leaf_count = leaves_in(stored.size_bytes);
         let shape = stored.shape;
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -261,12 +261,22 @@ impl Volume {
 
     /// Leaves that the volume may have.
     pub(crate) fn leaf_count(&self) -> u64 {
-        self.size_bytes().div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64)
+        leaves_in(self.size_bytes())
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
         // PAIRS-WITH: Volume::set_size_bytes, "the volume's end".
         self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// The size that no resize under way takes back: requests may be kept from the end of the
+    /// volume before it is known whether it can be cut off.
+    pub fn settled_size_bytes(&self) -> u64 {
+        match self.is_gone() {
+            // Its place in the table may be another's.
+            true => self.size_bytes(),
+            false => self.record.size_bytes(&self.shared.store),
+        }
     }
 
     pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
@@ -332,6 +342,11 @@ impl Volume {
         };
         Err(DeviceError::new(kind, action, range))
     }
+}
+
+/// Leaves that a volume of this size may have.
+pub(crate) fn leaves_in(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(LEAF_BLOCKS * BLOCK_BYTES as u64)
 }
 
 /// The part of a block that a request covers.
@@ -553,6 +568,23 @@ mod tests {
         new.write(0, &[5; BLOCK_BYTES]).expect("there is room");
         check_refused(&old, 0, DeviceErrorKind::Gone);
         assert_eq!(old.leaves.find(0), None);
+    }
+
+    #[test]
+    fn a_walk_in_the_middle_of_a_shrink_finds_what_lies_behind_the_new_end() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = engine(&folder);
+        let spec = VolumeSpec {
+            durability: Durability::Journal,
+            ..VolumeSpec::new("one".parse().expect("a good name"), 200 * LEAF_BYTES)
+        };
+        let volume = engine.create_volume(spec).expect("there is room");
+        volume.write(150 * LEAF_BYTES, &[5; BLOCK_BYTES]).expect("there is room");
+        // The shrink may still be refused, and the size taken back.
+        volume.set_size_bytes(LEAF_BYTES);
+        assert_eq!(volume.settled_size_bytes(), 200 * LEAF_BYTES);
+        let mut walk = volume.walk_unjournaled().expect("a block is not in the journal");
+        assert_eq!(walk.capture(8).map(|capture| capture.block_count()), Some(1));
     }
 
     #[test]

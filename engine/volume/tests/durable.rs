@@ -39,7 +39,7 @@ fn walk(volume: &Volume) -> Vec<(u64, String)> {
 fn settle(volume: &Volume) {
     let mut walk = volume.walk_unjournaled().expect("leaves are marked");
     while let Some(capture) = walk.capture(7) {
-        capture.settle();
+        capture.settle(u64::MAX);
     }
     walk.end();
 }
@@ -87,7 +87,7 @@ fn what_is_overwritten_after_its_capture_is_captured_again() {
     let mut walking = volume.walk_unjournaled().expect("leaves are marked");
     let capture = walking.capture(9).expect("two blocks");
     volume.write(BLOCK, &noise(3)).expect("it is there");
-    capture.settle();
+    capture.settle(u64::MAX);
     walking.end();
     let first = noise(3)[0];
     assert_eq!(walk(&volume), [(1, format!("raw {first:x}"))]);
