@@ -5,7 +5,7 @@ use std::fmt;
 
 use block_device::DeviceError;
 use image::{ImageError, ImageErrorKind};
-use journal::{FlushError, JournalError};
+use journal::JournalError;
 use volume::VolumeError;
 
 /// The class of a failure.
@@ -31,6 +31,8 @@ pub enum DurableErrorKind {
     NewestUnreadable,
     /// Another image is the newest that can be read.
     NotNewest,
+    /// What was attempted is so in memory, and stable storage could not be told.
+    NotNoted,
 }
 
 impl fmt::Display for DurableErrorKind {
@@ -53,6 +55,10 @@ impl fmt::Display for DurableErrorKind {
                  loss"
             }
             Self::NotNewest => "name that one to accept that what came after it is lost",
+            Self::NotNoted => {
+                "it is so in memory, but the journal could not be told, and a power loss would \
+                 take it back; it is written as soon as the journal takes something again"
+            }
             Self::StartOfJournal => {
                 "the journal goes on from it; save another image first, which takes its place"
             }
@@ -81,8 +87,13 @@ impl DurableError {
         move |error| Self::of(DurableErrorKind::Journal, attempt, error)
     }
 
-    pub(crate) fn flush(attempt: &str) -> impl Fn(FlushError) -> Self + '_ {
-        move |error| Self::of(DurableErrorKind::Journal, attempt, error)
+    pub(crate) fn not_noted(attempt: &str) -> impl Fn(JournalError) -> Self + '_ {
+        move |error| Self::of(DurableErrorKind::NotNoted, attempt, error)
+    }
+
+    /// The engine's refusal, if that is what failed.
+    pub fn volume_error(&self) -> Option<&VolumeError> {
+        self.source.as_ref()?.downcast_ref()
     }
 
     pub(crate) fn images(attempt: &str) -> impl Fn(ImageError) -> Self + '_ {

@@ -14,6 +14,7 @@
 //! It starts no thread and reads no clock; the owner calls what has to be done now and then.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod error;
 mod healer;
 mod newest;

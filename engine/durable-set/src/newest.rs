@@ -4,12 +4,13 @@
 //! volume of class `image`, whose contents are in images alone. Otherwise something would be lost
 //! that was promised, which only the owner may say.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use image::{ImageStore, OpenImage};
-use journal::{Change, Position, Recovered, Refusal, Replay, VolumeRecord};
+use image::{ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
+use journal::{Change, Position, RecordKind, Recovered, Refusal, Replay, VolumeRecord};
 use storage::Folder;
-use volume::{Durability, SetId};
+use volume::{Durability, Engine, SetId};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::set::covered_by;
@@ -88,6 +89,29 @@ impl NewestImage {
         }
     }
 
+    /// Whether the image has the volumes that an image of now would have, and their snapshots,
+    /// under the same names and with the same sizes and classes.
+    pub(crate) fn lists_all_of(&self, engine: &Engine) -> bool {
+        let Some(image) = &self.image else { return false };
+        let listed = |id, name: &str, size_bytes, class| (id, (name.to_owned(), size_bytes, class));
+        let durable = engine.volumes().into_iter().filter(|it| it.durability() != Durability::Ram);
+        let durable: Vec<_> =
+            durable.flat_map(|it| [vec![it.clone()], it.snapshot_list()].concat()).collect();
+        let now: BTreeMap<_, _> = durable
+            .iter()
+            .map(|it| listed(it.id(), &it.name(), it.settled_size_bytes(), it.durability()))
+            .collect();
+        let is_durable = |record: &ImageVolume| match record.kind {
+            ImageVolumeKind::Volume => record.durability != Durability::Ram,
+            // Also one of a volume of class `ram` that was asked for: it is no reason for an image.
+            ImageVolumeKind::Snapshot => now.contains_key(&record.origin),
+        };
+        let records = image.volumes().iter().filter(|record| is_durable(record));
+        let saved: BTreeMap<_, _> =
+            records.map(|it| listed(it.id, &it.name, it.size_bytes, it.durability)).collect();
+        saved == now
+    }
+
     fn name(&self) -> String {
         match &self.image {
             Some(image) => image.id().to_string(),
@@ -104,7 +128,9 @@ struct Classes {
 
 impl Replay for Classes {
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
-        let is_of_image = |record: &VolumeRecord| record.durability() == Some(Durability::Image);
+        let is_of_image = |record: &VolumeRecord| {
+            record.kind == RecordKind::Volume && record.durability() == Some(Durability::Image)
+        };
         self.has_image |= table.iter().any(is_of_image);
         Ok(())
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use codec::BLOCK_BYTES;
-use journal::{Change, Refusal, Replay, VolumeRecord};
+use journal::{Change, RecordKind, Refusal, Replay, VolumeRecord};
 use volume::{
     CapacityClass, Durability, Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
-    VolumeSpec,
+    VolumeName, VolumeSpec,
 };
 
 /// Blocks of a pattern written at a time.
@@ -55,7 +55,7 @@ impl<'engine> EngineReplay<'engine> {
     }
 
     /// Deletes what is not in the table any more, and makes room for names.
-    fn clear_names(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
+    fn clear_names(&mut self, table: &[&VolumeRecord]) -> Result<(), Refusal> {
         let ids: HashSet<u64> = table.iter().map(|record| record.id).collect();
         let gone: Vec<u64> = self.volumes.keys().copied().filter(|id| !ids.contains(id)).collect();
         for id in gone {
@@ -111,6 +111,35 @@ impl<'engine> EngineReplay<'engine> {
         let volume = self.make(spec, record.id)?;
         volume.set_anchored(durability == Durability::Journal);
         self.volumes.insert(record.id, volume);
+        Ok(())
+    }
+
+    /// Snapshots of a volume that are not in the table have been deleted since the image was saved.
+    /// Those that were made since are in no image, and stay away.
+    fn bring_up_snapshots(
+        &self,
+        record: &VolumeRecord,
+        names: &HashMap<u64, &str>,
+    ) -> Result<(), Refusal> {
+        let Some(volume) = self.volumes.get(&record.id) else { return Ok(()) };
+        let mut renamed = Vec::new();
+        for snapshot in volume.snapshot_list() {
+            let own_name = snapshot.snapshot_name();
+            match names.get(&snapshot.id()) {
+                None => self.engine.delete_snapshot(&record.name, &own_name)?,
+                Some(&name) if name != own_name => {
+                    // Two may have changed names with each other.
+                    let between = format!("restoring-{}", snapshot.id());
+                    let between: VolumeName = between.parse()?;
+                    self.engine.rename_snapshot(&record.name, &own_name, &between)?;
+                    renamed.push((between, name));
+                }
+                Some(_) => {}
+            }
+        }
+        for (between, name) in renamed {
+            self.engine.rename_snapshot(&record.name, between.as_str(), &name.parse()?)?;
+        }
         Ok(())
     }
 
@@ -172,9 +201,11 @@ impl<'engine> EngineReplay<'engine> {
 
 impl Replay for EngineReplay<'_> {
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
+        let is_volume = |record: &&VolumeRecord| record.kind == RecordKind::Volume;
+        let (volumes, snapshots): (Vec<_>, Vec<_>) = table.iter().partition(is_volume);
         // One that the image has as of class `ram`, because somebody asked for that, may have
         // become another since.
-        for record in table {
+        for record in &volumes {
             let of_image = || self.engine.volumes().into_iter().find(|it| it.id() == record.id);
             if !self.volumes.contains_key(&record.id)
                 && let Some(volume) = of_image()
@@ -182,8 +213,15 @@ impl Replay for EngineReplay<'_> {
                 self.volumes.insert(record.id, volume);
             }
         }
-        self.clear_names(table)?;
-        table.iter().try_for_each(|record| self.bring_up(record))
+        self.clear_names(&volumes)?;
+        let snapshots = snapshots.iter().map(|record| (record.id, &record.name[..])).collect();
+        for record in volumes {
+            self.bring_up(record)?;
+            if record.lists_snapshots() {
+                self.bring_up_snapshots(record, &snapshots)?;
+            }
+        }
+        Ok(())
     }
 
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal> {

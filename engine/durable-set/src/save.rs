@@ -52,10 +52,15 @@ impl DurableSet {
     pub fn save(&self, request: &SaveRequest, watch: &dyn Watch) -> Result<Saved, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
+        // No volume is changed from the position on until the volumes are frozen: what the journal
+        // says behind it goes on from what the image has.
+        let turn = self.changes.turn();
         // Before the checkpoint: the journal has nothing of these behind its position.
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
-        let saved = self.freeze(&request.extent).and_then(|frozen| {
+        let frozen = self.freeze(&request.extent);
+        drop(turn);
+        let saved = frozen.and_then(|frozen| {
             let source = EngineSource::new(frozen.to_save(), self.engine.absent_image())
                 .with_damage(self.damaged_chunks());
             let options = SaveOptions {

@@ -8,6 +8,7 @@ use journal::{Clock, Journal, JournalError, JournalOptions, JournalSpec, Positio
 use storage::Folder;
 use volume::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
 
+use crate::changes::{Changes, Concern};
 use crate::error::{DurableError, DurableErrorKind};
 use crate::healer::StableCopies;
 use crate::newest::{AcceptedImage, NewestImage};
@@ -45,6 +46,9 @@ pub struct Opening {
     pub source_failure: Option<DurableError>,
     /// What would have kept the set from being opened, had the owner not accepted the loss.
     pub loss: Option<DurableError>,
+    /// The newest image has the volumes and snapshots that there are, under their names, and no
+    /// others: none was deleted just before a kill.
+    pub newest_is_current: bool,
 }
 
 /// Which of memory and stable storage is right.
@@ -82,6 +86,7 @@ pub struct DurableSet {
     source: Mutex<Option<Arc<OpenImage>>>,
     unfetched: Mutex<Unfetched>,
     pub(crate) speeds: Speeds,
+    pub(crate) changes: Changes,
 }
 
 impl DurableSet {
@@ -142,10 +147,35 @@ impl DurableSet {
         if let Some(error) = journal_failure {
             loss.get_or_insert(DurableError::journal("read the journal")(error));
         }
+        let set = Self::serve(engine, spec, id, found.newest.covered())?;
+        let is_gone = found.journal_set.is_none() && matches!(opened, Opened::Continued);
+        let journal_was_gone = is_gone && lose_anchors(engine);
+        let source_failure = set.connect_source().err();
+        let newest_is_current = found.newest.lists_all_of(engine);
+        let newest = found.newest.image.map(|image| image.summary());
+        let opening = Opening {
+            how: opened,
+            newest,
+            skipped: found.newest.skipped,
+            journal_was_gone,
+            source_failure,
+            loss,
+            newest_is_current,
+        };
+        Ok((set, opening))
+    }
+
+    /// Opens the journal, and has the engine use it.
+    fn serve(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        id: SetId,
+        covered: Position,
+    ) -> Result<Self, DurableError> {
         let journal = Journal::open(JournalSpec {
-            folder: Arc::clone(&spec.journal),
+            folder: spec.journal,
             set_id: id,
-            covered: found.newest.covered(),
+            covered,
             options: spec.journal_options,
             clock: Arc::clone(&spec.clock),
         });
@@ -153,7 +183,7 @@ impl DurableSet {
         journal.serve(engine);
         let copies = StableCopies::new(Arc::clone(&journal), Arc::clone(&spec.images));
         engine.set_healer(Arc::new(copies));
-        let set = Self {
+        Ok(Self {
             engine: Arc::clone(engine),
             journal,
             id,
@@ -163,23 +193,22 @@ impl DurableSet {
             source: Mutex::new(None),
             unfetched: Mutex::default(),
             speeds: Speeds::default(),
-        };
-        let is_gone = found.journal_set.is_none() && matches!(opened, Opened::Continued);
-        let journal_was_gone = is_gone && lose_anchors(engine);
-        let source_failure = set.connect_source().err();
-        let newest = found.newest.image.map(|image| image.summary());
-        let (how, skipped) = (opened, found.newest.skipped);
-        Ok((set, Opening { how, newest, skipped, journal_was_gone, source_failure, loss }))
+            changes: Changes::new(spec.clock, spec.journal_options.patience),
+        })
     }
 
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
     }
 
-    /// Does for the journal what can be done before somebody waits for it: about once a second, and
-    /// soon after [`DurableSet::wants_tending`]. A set without a volume of class `journal` takes no
-    /// room on the disk.
+    /// Notes changes that could not be noted before, and does for the journal what can be done
+    /// before somebody waits for it: about once a second, and soon after
+    /// [`DurableSet::wants_tending`]. For volumes of class `image` alone the journal is short, and
+    /// without those too it takes no room on the disk.
     pub fn tend(&self) -> Result<(), DurableError> {
+        if !self.journal.knows_table() || self.journal.failure().is_some() {
+            self.note_volumes()?;
+        }
         match self.has_journaled_volumes() {
             true => self.journal.tend().map_err(DurableError::journal("tend the journal")),
             false => Ok(()),
@@ -195,7 +224,13 @@ impl DurableSet {
         self.has_journaled_volumes() || self.journal.length_bytes() > 0
     }
 
-    fn has_journaled_volumes(&self) -> bool {
+    /// Whether stable storage is to know what volumes there are.
+    pub(crate) fn keeps_table(&self) -> bool {
+        let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
+        self.journal.length_bytes() > 0 || self.engine.volumes().iter().any(is_durable)
+    }
+
+    pub fn has_journaled_volumes(&self) -> bool {
         self.engine.volumes().iter().any(|volume| volume.durability() == Durability::Journal)
     }
 
@@ -203,29 +238,11 @@ impl DurableSet {
         self.id
     }
 
-    /// Returns when stable storage knows what volumes of class `journal` there are now. To be
-    /// called before an operation that makes, changes or deletes one is acknowledged.
-    pub fn note_volumes(&self) -> Result<(), DurableError> {
-        if !self.has_journal() {
-            return Ok(());
-        }
-        let noted = self.journal.commit_table();
-        noted.map_err(DurableError::flush("write the table of volumes to the journal"))
-    }
-
     /// Volumes and snapshots.
     pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
         let mut all = self.engine.volumes();
         all.extend(self.engine.snapshots());
         all
-    }
-
-    /// Changes what flushes of a volume promise. Durable when it returns; a volume that becomes one
-    /// of class `journal` is so with the next image, for which its flushes wait.
-    pub fn set_durability(&self, name: &str, class: Durability) -> Result<(), DurableError> {
-        let attempt = format!("change the durability of {name:?}");
-        self.engine.set_durability(name, class).map_err(DurableError::volume(&attempt))?;
-        self.note_volumes()
     }
 
     /// Makes volumes from those of an image: pairs of a name there, which may be a snapshot's, and
@@ -253,6 +270,9 @@ impl DurableSet {
             let missing = || DurableError::new(DurableErrorKind::NotInImage, attempt());
             indexes.push(index.ok_or_else(missing)?);
         }
+        let of_class = |&index: &usize| Concern::of(source.volumes()[index].durability);
+        let concern = indexes.iter().map(of_class).fold(Concern::MemoryAlone, Concern::or);
+        let begun = self.begin_change(&attempt, || concern)?;
         self.set_source(Some(Arc::clone(&source)));
         let mut made = Vec::new();
         for (&index, (_, new_name)) in indexes.iter().zip(names) {
@@ -264,8 +284,10 @@ impl DurableSet {
                 }
             }
         }
-        self.note_volumes()?;
-        Ok(made)
+        match self.end_change(begun, &attempt) {
+            Ok(()) => Ok(made),
+            Err(error) => Err(self.take_back(&made, error)),
+        }
     }
 
     /// The image that absent blocks are in, opened now if it could not be before.

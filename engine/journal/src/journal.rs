@@ -20,7 +20,7 @@ use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
 use crate::rounds::{Lead, Rounds, Turn};
 use crate::shelf::Shelf;
-use crate::writer::Writer;
+use crate::writer::{NotedVersion, Writer};
 
 /// What a journal is made on.
 #[derive(Clone, Debug)]
@@ -48,7 +48,8 @@ pub struct Journal {
     /// Held by who searches for a block.
     search: Mutex<()>,
     meter: Arc<Meter>,
-    rounds: Rounds<Writer, Option<u64>, Outcome>,
+    noted_version: Arc<NotedVersion>,
+    rounds: Rounds<Writer, u64, Outcome>,
     checkpoints: Mutex<Checkpoints>,
     /// A checkpoint has ended, or the journal was stopped.
     checkpoint_ended: Condvar,
@@ -121,6 +122,7 @@ impl Journal {
         meter.note_position(log.position());
         let known = log.share_known();
         let writer = Writer::new(log, Arc::clone(&engine), Arc::clone(&meter), Arc::clone(&clock));
+        let noted_version = writer.share_noted_version();
         Ok(Self {
             options,
             clock,
@@ -129,6 +131,7 @@ impl Journal {
             known,
             search: Mutex::new(()),
             meter,
+            noted_version,
             rounds: Rounds::new(writer),
             checkpoints: Mutex::default(),
             checkpoint_ended: Condvar::new(),
@@ -149,7 +152,7 @@ impl Journal {
         self.meter.note_flush();
         loop {
             self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
-            self.commit(Some(volume.id()))?;
+            self.commit(volume.id())?;
             // While the round was waited for, the volume may have come to need an image: its blocks
             // were left out then.
             if needs_no_image(volume) || !self.has(volume) {
@@ -163,14 +166,64 @@ impl Journal {
     pub fn write_back(&self, volume: &Volume) {
         if needs_no_image(volume) && !self.meter.is_failing() {
             // The blocks stay marked: the next flush meets the failure itself.
-            let _ = self.commit(Some(volume.id()));
+            let _ = self.commit(volume.id());
         }
     }
 
-    /// Returns when the journal says what volumes of class `journal` and `image` there are now. For
-    /// operations that make, change or delete one.
-    pub fn commit_table(&self) -> Result<(), FlushError> {
-        self.commit(None)
+    /// Returns when the journal says what volumes of class `journal` and `image` there are now, and
+    /// which snapshots of them: for operations that make, change or delete one. Unlike a flush it
+    /// waits neither for room nor for a disk that fails, whatever the policy: after a failure it
+    /// tries another segment, and no more.
+    pub fn commit_table(&self) -> Result<(), JournalError> {
+        self.try_at_once(|writer| writer.commit(&[]))
+    }
+
+    /// The same, and makes sure that the journal has room for the next table too: for operations
+    /// that must not begin unless they can be made durable. While the journal fails the disk has to
+    /// take something first.
+    pub fn prepare_table(&self) -> Result<(), JournalError> {
+        self.try_at_once(Writer::prepare_table)
+    }
+
+    /// Whether the journal says what volumes there are now. Costs next to nothing.
+    pub fn knows_table(&self) -> bool {
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        engine.is_none_or(|engine| self.noted_version.is(engine.table_version()))
+    }
+
+    fn try_at_once(
+        &self,
+        work: impl Fn(&mut Writer) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        let mut failures = 0;
+        loop {
+            if self.is_stopped() {
+                let what = "cannot note a change of volumes";
+                return Err(JournalError::new(JournalErrorKind::Stopped, what));
+            }
+            let Err(error) = self.rounds.borrow(&work) else { return Ok(()) };
+            self.meter.note_failure(&error, self.clock.now());
+            if failures == FAILURES_SURVIVED {
+                return Err(error);
+            }
+            failures += 1;
+        }
+    }
+
+    /// Whether a checkpoint may mend this failure.
+    pub fn may_get_room(&self, error: &JournalError) -> bool {
+        match error.kind {
+            JournalErrorKind::Limit => true,
+            JournalErrorKind::NoSpace => !self.is_out_of_room(),
+            _ => false,
+        }
+    }
+
+    /// Waits until a checkpoint ends, for so long at most.
+    pub fn wait_for_checkpoint(&self, time_max: Duration) {
+        let checkpoints = self.lock_checkpoints();
+        let woken = self.checkpoint_ended.wait_timeout(checkpoints, time_max);
+        drop(woken.expect("nobody panics with the checkpoints locked"));
     }
 
     /// Does what can be done before somebody waits for it: makes a segment ready, removes those
@@ -181,7 +234,7 @@ impl Journal {
             return Ok(());
         }
         if self.meter.is_failing() && self.options.policy == FailurePolicy::ReadOnly {
-            let prepared = self.rounds.borrow(|writer| writer.log.prepare());
+            let prepared = self.rounds.borrow(|writer| writer.log.prepare(0));
             match prepared {
                 Ok(()) => self.meter.note_resumed(),
                 Err(error) => {
@@ -327,8 +380,8 @@ impl Journal {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    fn commit(&self, wish: Option<u64>) -> Result<(), FlushError> {
-        let outcome = match self.rounds.join(wish) {
+    fn commit(&self, volume_id: u64) -> Result<(), FlushError> {
+        let outcome = match self.rounds.join(volume_id) {
             Turn::Done(outcome) => outcome,
             Turn::Lead(lead) => self.lead(lead),
         };
@@ -336,13 +389,12 @@ impl Journal {
     }
 
     /// Leads a round until it is durable, or for as long as the policy says.
-    fn lead(&self, mut lead: Lead<Writer, Option<u64>, Outcome>) -> Outcome {
-        let volume_ids: Vec<_> = lead.wishes.iter().copied().flatten().collect();
+    fn lead(&self, mut lead: Lead<Writer, u64, Outcome>) -> Outcome {
         let mut attempts = Attempts::new(&self.options, self.clock.now());
         loop {
             let committed = match self.is_stopped() {
                 true => Err(JournalError::new(JournalErrorKind::Stopped, "cannot flush")),
-                false => lead.tool.commit(&volume_ids),
+                false => lead.tool.commit(&lead.wishes),
             };
             let Err(error) = committed else { return self.rounds.end(lead, Ok(())) };
             let now = self.clock.now();

@@ -33,7 +33,7 @@ mod writer;
 
 pub use chain::set_in;
 pub use error::{JournalError, JournalErrorKind};
-pub use format::{SetId, VolumeRecord};
+pub use format::{RecordKind, SetId, VolumeRecord};
 pub use journal::{FlushError, Journal, JournalSpec};
 pub use meter::{Failure, JournalState, JournalStatus};
 pub use options::{

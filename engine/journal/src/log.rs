@@ -18,7 +18,7 @@ use crate::format::{
     TABLE_COUNT_MAX, TABLE_RECORD_BYTES, TRANSACTION_HEADER_BYTES,
 };
 use crate::known::KnownPages;
-use crate::options::JournalOptions;
+use crate::options::{JournalOptions, SEGMENT_BYTES_MIN};
 use crate::replay::Position;
 use crate::segment_file::name_of;
 use crate::shelf::{Segment, Shelf};
@@ -42,6 +42,8 @@ pub(crate) struct Log {
     abandoned: u32,
     /// What is next goes to a new segment.
     wants_segment: bool,
+    /// Nothing but volume tables is written for now: short segments will do.
+    is_of_tables: bool,
     known: Arc<Mutex<KnownPages>>,
     head: AlignedBuffer,
 }
@@ -77,6 +79,7 @@ impl Log {
             // A run that began that many more has failed as often.
             abandoned: u32::try_from(abandoned).unwrap_or(u32::MAX),
             wants_segment: true,
+            is_of_tables: false,
             known: Arc::new(Mutex::new(KnownPages::new(options.known_pages_max))),
             head: AlignedBuffer::new(),
         }
@@ -110,12 +113,24 @@ impl Log {
         Ok(room.min(DRAFT_BLOCKS_MAX))
     }
 
-    /// Makes sure that there is a segment to write to, without writing a transaction.
-    pub(crate) fn prepare(&mut self) -> Result<(), JournalError> {
-        match self.current {
-            Some(_) if !self.wants_segment => Ok(()),
-            _ => self.begin_segment(),
+    /// Says whether any volume has contents that are written here. Without one the journal takes
+    /// little room on the disk.
+    pub(crate) fn expect_blocks(&mut self, are_expected: bool) {
+        self.is_of_tables = !are_expected;
+    }
+
+    /// Makes sure that there is a segment to write a transaction of this length to, without writing
+    /// one.
+    pub(crate) fn prepare(&mut self, length: usize) -> Result<(), JournalError> {
+        match self.has_room(length) {
+            true => Ok(()),
+            false => self.begin_segment(length),
         }
+    }
+
+    fn has_room(&self, length: usize) -> bool {
+        let fits = |it: &Current| it.offset as usize + length <= it.segment.bytes as usize;
+        !self.wants_segment && self.current.as_ref().is_some_and(fits)
     }
 
     /// Writes a draft that holds no more than [`Log::blocks_max`] blocks. It is durable when this
@@ -131,9 +146,8 @@ impl Log {
             draft.set_table(table);
         }
         let length = draft.sizes().total_bytes();
-        let fits = |it: &Current| it.offset as usize + length <= self.segment_bytes as usize;
-        if self.wants_segment || !self.current.as_ref().is_some_and(fits) {
-            self.begin_segment()?;
+        if !self.has_room(length) {
+            self.begin_segment(length + table.len())?;
             draft.set_table(table);
         }
         self.write(draft)
@@ -185,15 +199,20 @@ impl Log {
 
     /// Begins a segment. From the attempt on nothing is added to the one before: the new header may
     /// be on the disk even if that could not be told.
-    fn begin_segment(&mut self) -> Result<(), JournalError> {
+    fn begin_segment(&mut self, length: usize) -> Result<(), JournalError> {
         self.current = None;
         self.shelf.close_last(self.next_sequence);
-        let segment = self.shelf.take()?;
+        let is_short = SEGMENT_HEADER_BYTES + length <= SEGMENT_BYTES_MIN as usize / 2;
+        let bytes_min = match self.is_of_tables && is_short {
+            true => SEGMENT_BYTES_MIN,
+            false => self.segment_bytes,
+        };
+        let segment = self.shelf.take(bytes_min)?;
         let header = SegmentHeader {
             set_id: self.set_id,
             epoch: self.epoch,
             number: segment.number,
-            segment_bytes: self.segment_bytes,
+            segment_bytes: segment.bytes,
             first_sequence: self.next_sequence,
             abandoned: self.abandoned,
             previous: self.end,

@@ -45,7 +45,8 @@ struct Kept {
 #[derive(Debug)]
 enum Spare {
     None,
-    Making,
+    /// A file of so many bytes.
+    Making(u32),
     Ready(Segment),
 }
 
@@ -53,6 +54,7 @@ enum Spare {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) number: u32,
+    pub(crate) bytes: u32,
     pub(crate) file: Arc<dyn StableFile>,
 }
 
@@ -87,20 +89,24 @@ impl Shelf {
         }
     }
 
-    /// A new segment: the one that was made ready, or one that is made now.
-    pub(crate) fn take(&self) -> Result<Segment, JournalError> {
+    /// A new segment of so many bytes or more: the one that was made ready, or one that is made
+    /// now.
+    pub(crate) fn take(&self, bytes_min: u32) -> Result<Segment, JournalError> {
         loop {
             let mut state = self.lock();
             match mem::replace(&mut state.spare, Spare::None) {
-                Spare::Ready(segment) => return Ok(segment),
-                Spare::Making => {
-                    state.spare = Spare::Making;
+                Spare::Ready(segment) if segment.bytes >= bytes_min => return Ok(segment),
+                Spare::Ready(segment) => {
+                    state.unused.push((segment.number, u64::from(segment.bytes)));
+                }
+                Spare::Making(bytes) => {
+                    state.spare = Spare::Making(bytes);
                     let woken = self.changed.wait(state);
                     drop(woken.expect("nobody panics with the shelf locked"));
                 }
                 Spare::None => {
                     drop(state);
-                    self.make_ready()?;
+                    self.make_ready_of(bytes_min)?;
                 }
             }
         }
@@ -109,24 +115,28 @@ impl Shelf {
     /// Makes a segment ready, unless there is one or somebody is at it. Removes first what is of no
     /// use any more. Fails when the journal is as long as it may be.
     pub(crate) fn make_ready(&self) -> Result<(), JournalError> {
+        self.make_ready_of(self.segment_bytes)
+    }
+
+    fn make_ready_of(&self, bytes: u32) -> Result<(), JournalError> {
         self.remove_unused()?;
         let number = {
             let mut state = self.lock();
             if !matches!(state.spare, Spare::None) {
                 return Ok(());
             }
-            if !self.has_room(&state) {
+            if !self.has_room(&state, bytes) {
                 return Err(self.too_long());
             }
-            state.spare = Spare::Making;
+            state.spare = Spare::Making(bytes);
             state.next_number = state.next_number.checked_add(1).expect("numbers last for ages");
             state.next_number - 1
         };
-        let created = self.folder.create(&name_of(number), u64::from(self.segment_bytes));
+        let created = self.folder.create(&name_of(number), u64::from(bytes));
         let mut state = self.lock();
         let answer = match created {
             Ok(file) => {
-                state.spare = Spare::Ready(Segment { number, file });
+                state.spare = Spare::Ready(Segment { number, bytes, file });
                 state.is_disk_full = false;
                 Ok(())
             }
@@ -162,7 +172,7 @@ impl Shelf {
     /// Whether a segment might be made ready, if the disk has room.
     pub(crate) fn lacks_spare(&self) -> bool {
         let state = self.lock();
-        matches!(state.spare, Spare::None) && self.has_room(&state)
+        matches!(state.spare, Spare::None) && self.has_room(&state, self.segment_bytes)
     }
 
     /// Whether the disk has no room for another file, as far as is known.
@@ -177,7 +187,7 @@ impl Shelf {
 
     /// The segment is part of the journal from now on.
     pub(crate) fn keep(&self, segment: &Segment) {
-        let file_bytes = u64::from(self.segment_bytes);
+        let file_bytes = u64::from(segment.bytes);
         let kept = Kept { number: segment.number, file_bytes, end_sequence: None };
         self.lock().kept.push(kept);
     }
@@ -191,7 +201,7 @@ impl Shelf {
 
     /// The segment never became part of the journal.
     pub(crate) fn give_up(&self, segment: &Segment) {
-        self.lock().unused.push((segment.number, u64::from(self.segment_bytes)));
+        self.lock().unused.push((segment.number, u64::from(segment.bytes)));
     }
 
     /// Removes the segments whose transactions all lie before `sequence`. The last one stays: it
@@ -230,14 +240,17 @@ impl Shelf {
         }
     }
 
-    fn has_room(&self, state: &State) -> bool {
-        self.file_bytes(state) + u64::from(self.segment_bytes) <= self.length_bytes_max
+    fn has_room(&self, state: &State, bytes: u32) -> bool {
+        self.file_bytes(state) + u64::from(bytes) <= self.length_bytes_max
     }
 
     fn file_bytes(&self, state: &State) -> u64 {
         let kept: u64 = state.kept.iter().map(|kept| kept.file_bytes).sum();
         let unused: u64 = state.unused.iter().map(|&(_, file_bytes)| file_bytes).sum();
-        let spare = if matches!(state.spare, Spare::None) { 0 } else { self.segment_bytes };
+        let spare = match &state.spare {
+            Spare::None => 0,
+            Spare::Making(bytes) | Spare::Ready(Segment { bytes, .. }) => *bytes,
+        };
         kept + unused + u64::from(spare)
     }
 

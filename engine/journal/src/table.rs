@@ -1,9 +1,14 @@
-//! What the journal's volume table says of a volume, in the codes of the region's table.
+//! What the journal's volume table says of a volume or snapshot, in the codes of the region's
+//! table.
 
 use block_device::{BlockDevice, SectorSize};
 use volume::{CapacityClass, Durability, Reduction, Volume, place_of};
 
-use crate::format::VolumeRecord;
+use crate::format::{RecordKind, VolumeRecord};
+
+/// Beside the capacity class: the volume's snapshots are in the table. Earlier releases did not
+/// write them, and take this for a class that they do not know.
+const LISTS_SNAPSHOTS: u8 = 1 << 7;
 
 impl VolumeRecord {
     pub(crate) fn of(volume: &Volume) -> Self {
@@ -12,12 +17,23 @@ impl VolumeRecord {
         let durability = place_of(&Durability::ALL, volume.durability());
         // Above zero, which means that nothing is said.
         let capacity = place_of(&CapacityClass::ALL, volume.capacity_class()) + 1;
+        let (kind, name, capacity) = match volume.is_snapshot() {
+            true => (RecordKind::Snapshot, volume.snapshot_name(), capacity),
+            false => (RecordKind::Volume, volume.name(), capacity | LISTS_SNAPSHOTS),
+        };
         Self {
             id: volume.id(),
             size_bytes: volume.settled_size_bytes(),
+            kind,
             shape: u32::from_le_bytes([sector, reduction, durability, capacity]),
-            name: volume.name(),
+            name,
         }
+    }
+
+    /// Whether snapshots of the volume that are not in the table are gone. Earlier releases did not
+    /// say which there are.
+    pub fn lists_snapshots(&self) -> bool {
+        self.byte(3) & LISTS_SNAPSHOTS != 0
     }
 
     pub fn sector(&self) -> SectorSize {
@@ -29,21 +45,22 @@ impl VolumeRecord {
 
     /// `None` for a policy that this program does not know.
     pub fn reduction(&self) -> Option<Reduction> {
-        Reduction::ALL.get(self.byte(1)).copied()
+        Reduction::ALL.get(usize::from(self.byte(1))).copied()
     }
 
     /// `None` for a class that this program does not know.
     pub fn durability(&self) -> Option<Durability> {
-        Durability::ALL.get(self.byte(2)).copied()
+        Durability::ALL.get(usize::from(self.byte(2))).copied()
     }
 
     /// `None` for a record of an earlier release, which did not say it, and for a class that this
     /// program does not know.
     pub fn capacity(&self) -> Option<CapacityClass> {
-        CapacityClass::ALL.get(self.byte(3).checked_sub(1)?).copied()
+        let class = usize::from(self.byte(3) & !LISTS_SNAPSHOTS);
+        CapacityClass::ALL.get(class.checked_sub(1)?).copied()
     }
 
-    fn byte(&self, index: usize) -> usize {
-        usize::from(self.shape.to_le_bytes()[index])
+    fn byte(&self, index: usize) -> u8 {
+        self.shape.to_le_bytes()[index]
     }
 }

@@ -1,13 +1,15 @@
 //! What the leader of a round does: it captures what changed in the volumes that are flushed, and
 //! appends it to the log.
 
+use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 
+use sync::atomic::{AtomicU64, Ordering};
 use volume::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
 
 use crate::draft::{Contents, Draft, Page};
 use crate::error::{JournalError, JournalErrorKind};
-use crate::format::VolumeRecord;
+use crate::format::{Sizes, TABLE_RECORD_BYTES, VolumeRecord};
 use crate::log::Log;
 use crate::meter::{Meter, Written};
 use crate::options::Clock;
@@ -22,20 +24,35 @@ pub(crate) struct Writer {
     table: Table,
     /// The edition of the table that the journal has.
     written_edition: u64,
+    /// The engine's version of the table that the journal has.
+    noted_version: Arc<NotedVersion>,
     meter: Arc<Meter>,
     clock: Arc<dyn Clock>,
 }
 
-/// The volumes of class `journal` and `image` at one moment. Those of class `image` are there for
-/// what they are, so that one that was deleted stays so; their contents are not.
+/// No edition of the table.
+const UNWRITTEN: u64 = 0;
+
+/// The engine's version of the table that the journal has, for those who have no writer.
+#[derive(Debug)]
+pub(crate) struct NotedVersion(AtomicU64);
+
+/// No version of the table.
+const NEVER: u64 = u64::MAX;
+
+/// The volumes of class `journal` and `image` at one moment, and their snapshots. Those of class
+/// `image` are there for what they are, so that one that was deleted stays so; their contents are
+/// not, nor are those of snapshots.
 #[derive(Debug, Default)]
 struct Table {
     /// The engine's version that it was read at.
     version: Option<u64>,
-    /// How often it was read.
+    /// How often it has become another.
     edition: u64,
     /// By id.
     volumes: Vec<Member>,
+    /// Some volume is of class `journal`.
+    has_journaled: bool,
     encoded: Vec<u8>,
 }
 
@@ -61,7 +78,24 @@ impl Writer {
         meter: Arc<Meter>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { log, engine, table: Table::default(), written_edition: 0, meter, clock }
+        let (table, noted_version) = Default::default();
+        Self { log, engine, table, written_edition: UNWRITTEN, noted_version, meter, clock }
+    }
+
+    /// What others ask whether the journal has the table as it is.
+    pub(crate) fn share_noted_version(&self) -> Arc<NotedVersion> {
+        Arc::clone(&self.noted_version)
+    }
+
+    /// Makes sure that the journal has the volume table as it is, and room for the next one. After
+    /// a failure the disk has to take something first.
+    pub(crate) fn prepare_table(&mut self) -> Result<(), JournalError> {
+        if self.meter.is_failing() {
+            self.written_edition = UNWRITTEN;
+        }
+        self.commit(&[])?;
+        self.log.expect_blocks(self.table.has_journaled);
+        self.log.prepare(self.table.next_length())
     }
 
     /// Makes durable what the volumes of these ids held when this was called, and the volume table.
@@ -87,6 +121,7 @@ impl Writer {
             self.write(captures)?;
         }
         round.walks.into_iter().for_each(CaptureWalk::end);
+        self.noted_version.set(self.table.version.unwrap_or(NEVER));
         Ok(())
     }
 
@@ -101,6 +136,7 @@ impl Writer {
     }
 
     fn append(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
+        self.log.expect_blocks(self.table.has_journaled);
         let mut draft = Draft::default();
         if self.table.edition != self.written_edition {
             draft.set_table(&self.table.encoded);
@@ -143,6 +179,22 @@ impl Writer {
     }
 }
 
+impl Default for NotedVersion {
+    fn default() -> Self {
+        Self(AtomicU64::new(NEVER))
+    }
+}
+
+impl NotedVersion {
+    pub(crate) fn is(&self, version: u64) -> bool {
+        self.0.load(Ordering::Relaxed) == version
+    }
+
+    fn set(&self, version: u64) {
+        self.0.store(version, Ordering::Relaxed);
+    }
+}
+
 impl Table {
     /// Looks at the engine's table if that has changed. Returns whether it had.
     fn refresh(&mut self, engine: &Engine) -> bool {
@@ -170,21 +222,33 @@ impl Table {
     }
 
     fn read(&mut self, engine: &Engine) {
+        let is_first = self.version.is_none();
         self.version = Some(engine.table_version());
-        self.edition += 1;
         let is_kept = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
         let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_kept).collect();
         volumes.sort_by_key(|volume| volume.id());
         self.volumes.clear();
-        self.encoded.clear();
+        let before = mem::take(&mut self.encoded);
         for volume in &volumes {
             let record = VolumeRecord::of(volume);
             record.encode(&mut self.encoded);
             let block_count = record.size_bytes / BLOCK_BYTES;
             let durability = record.durability().expect("it is one of ours");
+            let snapshots = volume.snapshot_list();
+            snapshots.iter().for_each(|it| VolumeRecord::of(it).encode(&mut self.encoded));
             let volume = Arc::downgrade(volume);
             self.volumes.push(Member { id: record.id, block_count, durability, volume });
         }
+        let is_journaled = |member: &Member| member.durability == Durability::Journal;
+        self.has_journaled = self.volumes.iter().any(is_journaled);
+        self.edition += u64::from(is_first || self.encoded != before);
+    }
+
+    /// Bytes of a transaction with this table and one more volume.
+    fn next_length(&self) -> usize {
+        let count = self.encoded.len() / TABLE_RECORD_BYTES + 1;
+        let table_count = Some(u32::try_from(count).expect("a pool has few volumes"));
+        Sizes { table_count, entry_count: 0, packed_bytes: 0, whole_count: 0 }.total_bytes()
     }
 
     /// Behind the last block of a volume; 0 for one that is not in the table.

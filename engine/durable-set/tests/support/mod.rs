@@ -151,6 +151,17 @@ impl House {
         self.reopen()
     }
 
+    /// The process dies and another takes over; memory stays.
+    pub(crate) fn restart(&mut self) -> Opening {
+        self.try_to_reopen(None).expect("it opens")
+    }
+
+    /// The journal's disk takes nothing, until it is healed.
+    pub(crate) fn refuse_writes(&self, effect: Effect) {
+        self.disk
+            .inject(Fault::always(&[StorageAction::WriteDurably, StorageAction::Create], effect));
+    }
+
     /// Memory is gone, and the process dies while it is restored, with these snapshots made.
     pub(crate) fn begin_restore_and_kill(&mut self, snapshots: &[&str]) {
         let path = self.folder.path().join("region");

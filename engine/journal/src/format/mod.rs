@@ -16,7 +16,7 @@ pub use entry::{BLOCK_COUNT_MAX, ENTRY_BYTES, Entry, Location, Place};
 pub use error::{FormatError, FormatErrorKind};
 pub use seal::{PageCheck, Seal, SetId};
 pub use segment::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
-pub use table::{TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
+pub use table::{RecordKind, TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
 pub use transaction::{
     Address, HEAD_BYTES_MAX, PAGES_BYTES_MAX, Sizes, TRANSACTION_HEADER_BYTES, Transaction,
     TransactionHead, seal_head,

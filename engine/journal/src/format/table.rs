@@ -1,31 +1,42 @@
-//! A volume in the journal's volume table.
+//! A volume or snapshot in the journal's volume table.
 //!
 //! ```text
-//! 0 id   8 size in bytes   16 shape   20 length of the name   21 zeros   24 name (64 bytes)
-//! 88 zeros to 96
+//! 0 id   8 size in bytes   16 shape   20 length of the name   21 kind (0 volume, 1 snapshot)
+//! 22 zeros   24 name (64 bytes)   88 zeros to 96
 //! ```
 
 use crate::format::error::FormatError;
 use crate::format::field::{is_zero, read_u32, read_u64, write};
 
-/// Bytes of a volume in the table.
+/// Bytes of a volume or snapshot in the table.
 pub const TABLE_RECORD_BYTES: usize = 96;
 
-/// Volumes in a table, at most.
+/// Volumes and snapshots in a table, at most.
 pub const TABLE_COUNT_MAX: usize = 4096;
 
+const KIND: usize = 21;
 const NAME: usize = 24;
 const NAME_BYTES: usize = 64;
 
-/// A volume of class `journal`, as it was when the transaction was written.
+/// What a record is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    Volume,
+    Snapshot,
+}
+
+/// A volume of class `image` or `journal`, or a snapshot of one, as it was when the transaction was
+/// written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
     pub id: u64,
     pub size_bytes: u64,
+    pub kind: RecordKind,
     /// One byte each, from the lowest: sector, reduction and durability, in the codes of the
     /// region's volume table, and one more than the code of the capacity class; 0: it is not said.
+    /// The highest bit: the volume's snapshots are in the table too.
     pub shape: u32,
-    /// 1 to 63 bytes.
+    /// 1 to 63 bytes; of a snapshot its own.
     pub name: String,
 }
 
@@ -38,6 +49,7 @@ impl VolumeRecord {
         write(&mut bytes, 8, self.size_bytes.to_le_bytes());
         write(&mut bytes, 16, self.shape.to_le_bytes());
         bytes[20] = u8::try_from(self.name.len()).expect("63 at most");
+        bytes[KIND] = u8::from(self.kind == RecordKind::Snapshot);
         write(&mut bytes, NAME, self.name.as_bytes());
         into.extend_from_slice(&bytes);
     }
@@ -49,12 +61,17 @@ impl VolumeRecord {
             return Err(damaged());
         }
         let (name, rest) = bytes[NAME..].split_at(length);
-        if !is_name(name) || !is_zero(rest) || !is_zero(&bytes[21..NAME]) {
+        if !is_name(name) || !is_zero(rest) || !is_zero(&bytes[KIND + 1..NAME]) {
             return Err(damaged());
         }
+        let kind = match bytes[KIND] {
+            0 => RecordKind::Volume,
+            1 => RecordKind::Snapshot,
+            _ => return Err(damaged()),
+        };
         let name = String::from_utf8(name.to_vec()).map_err(|_| damaged())?;
         let (id, size_bytes) = (read_u64(bytes, 0), read_u64(bytes, 8));
-        Ok(Self { id, size_bytes, shape: read_u32(bytes, 16), name })
+        Ok(Self { id, size_bytes, kind, shape: read_u32(bytes, 16), name })
     }
 }
 
@@ -68,9 +85,10 @@ mod tests {
 
     #[test]
     fn a_record_is_decoded_as_it_was_encoded() {
-        for name in ["a", &"x".repeat(63)] {
-            let record =
-                VolumeRecord { id: 5, size_bytes: 1 << 30, shape: 0x0102_0001, name: name.into() };
+        let long = "x".repeat(63);
+        for (name, kind) in [("a", RecordKind::Volume), (&long, RecordKind::Snapshot)] {
+            let (size_bytes, shape) = (1 << 30, 0x8102_0001);
+            let record = VolumeRecord { id: 5, size_bytes, kind, shape, name: name.into() };
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             let bytes = bytes.try_into().expect("one record");

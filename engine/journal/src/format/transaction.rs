@@ -245,6 +245,7 @@ fn decode_table(bytes: &[u8]) -> Result<Vec<VolumeRecord>, FormatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::table::RecordKind;
 
     const ADDRESS: Address = Address { sequence: 5, epoch: 2, segment: 1, offset: 8192 };
 
@@ -253,7 +254,8 @@ mod tests {
     }
 
     fn record(id: u64) -> VolumeRecord {
-        VolumeRecord { id, size_bytes: 1 << 20, shape: 1, name: format!("volume-{id}") }
+        let (size_bytes, kind, name) = (1 << 20, RecordKind::Volume, format!("volume-{id}"));
+        VolumeRecord { id, size_bytes, kind, shape: 1, name }
     }
 
     /// Two volumes, a run of holes, a packed page and a whole one.

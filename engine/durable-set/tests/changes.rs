@@ -1,0 +1,229 @@
+//! Volumes are made, changed and deleted, and stay so when memory is lost.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block_device::BlockDevice;
+use durable_set::{DurableErrorKind, SaveExtent};
+use powercut::Effect;
+use support::{BLOCK, House, noise, read};
+use volume::{Durability, ShrinkPolicy, VolumeName, VolumeSpec};
+
+const MIB: u64 = 1 << 20;
+
+fn name(name: &str) -> VolumeName {
+    name.parse().expect("a good name")
+}
+
+fn spec(volume: &str, durability: Durability) -> VolumeSpec {
+    VolumeSpec { durability, ..VolumeSpec::new(name(volume), House::VOLUME_BYTES) }
+}
+
+fn names(house: &House) -> Vec<String> {
+    house.engine.volumes().iter().map(|volume| volume.name()).collect()
+}
+
+fn shrink(house: &House, volume: &str) -> Result<(), DurableErrorKind> {
+    let resized = house.set.resize_volume(volume, MIB, ShrinkPolicy::DropData);
+    resized.map_err(|error| error.kind)
+}
+
+fn grow(house: &House, volume: &str) -> Result<(), DurableErrorKind> {
+    let resized = house.set.resize_volume(volume, House::VOLUME_BYTES, ShrinkPolicy::KeepData);
+    resized.map_err(|error| error.kind)
+}
+
+#[test]
+fn changes_of_volumes_with_images_alone_outlive_memory() {
+    let mut house = House::new();
+    for volume in ["deleted", "renamed", "cut", "forgotten", "kept"] {
+        let created = house.set.create_volume(spec(volume, Durability::Image));
+        created.expect("there is room").write(9 * MIB, &noise(1)).expect("there is room");
+    }
+    house.save();
+    house.set.delete_volume("deleted").expect("the disk works");
+    house.set.rename_volume("renamed", name("other")).expect("the disk works");
+    shrink(&house, "cut").expect("the disk works");
+    house.set.set_durability("forgotten", Durability::Ram).expect("the disk works");
+    house.lose_memory();
+    assert_eq!(names(&house), ["cut", "kept", "other"]);
+    assert_eq!(house.volume("cut").geometry().size_bytes, MIB);
+    grow(&house, "cut").expect("the disk works");
+    house.lose_memory();
+    let block = 9 * MIB / BLOCK;
+    assert!(read(&house.volume("cut"), block) == Ok(vec![0; 4096]));
+    assert!(read(&house.volume("other"), block) == Ok(noise(1)));
+}
+
+#[test]
+fn the_last_volume_stays_deleted() {
+    let mut house = House::new();
+    house.set.create_volume(spec("one", Durability::Image)).expect("there is room");
+    house.save();
+    house.set.delete_volume("one").expect("the disk works");
+    house.lose_memory();
+    assert_eq!(names(&house), [""; 0]);
+}
+
+#[test]
+fn deleted_and_renamed_snapshots_stay_so() {
+    for class in [Durability::Image, Durability::Journal] {
+        let mut house = House::new();
+        let volume = house.set.create_volume(spec("one", class)).expect("there is room");
+        for (seed, snapshot) in [(1, "gone"), (2, "early"), (3, "late")] {
+            volume.write(0, &noise(seed)).expect("there is room");
+            let made = house.set.create_snapshots(&["one"], &name(snapshot), 1);
+            made.expect("there is room");
+        }
+        house.save();
+        house.set.delete_snapshot("one", "gone").expect("the disk works");
+        for (from, to) in [("early", "between"), ("late", "early"), ("between", "late")] {
+            house.set.rename_snapshot("one", from, &name(to)).expect("the disk works");
+        }
+        let made = house.set.create_snapshots(&["one"], &name("in-no-image"), 2);
+        made.expect("there is room");
+        drop(volume);
+        house.lose_memory();
+        let found: Vec<_> = house.engine.snapshots().iter().map(|it| it.name()).collect();
+        assert_eq!(found, ["one@early", "one@late"]);
+        assert!(read(&house.volume("one@early"), 0) == Ok(noise(3)));
+        assert!(read(&house.volume("one@late"), 0) == Ok(noise(2)));
+    }
+}
+
+/// A journal volume with a flushed block behind its first MiB, in no image.
+fn with_a_tail(house: &House) {
+    let created = house.set.create_volume(spec("one", Durability::Journal));
+    let volume = created.expect("there is room");
+    volume.write(9 * MIB, &noise(1)).expect("there is room");
+    volume.flush().expect("the disk works");
+}
+
+#[track_caller]
+fn check_no_tail(house: &mut House) {
+    house.lose_memory();
+    assert_eq!(house.volume("one").geometry().size_bytes, House::VOLUME_BYTES);
+    assert!(read(&house.volume("one"), 9 * MIB / BLOCK) == Ok(vec![0; 4096]));
+}
+
+#[test]
+fn a_volume_that_was_cut_and_grows_again_shows_nothing_old() {
+    let mut house = House::new();
+    with_a_tail(&house);
+    shrink(&house, "one").expect("the disk works");
+    grow(&house, "one").expect("the disk works");
+    check_no_tail(&mut house);
+}
+
+#[test]
+fn the_same_when_the_process_dies_before_the_shrink_is_noted() {
+    let mut house = House::new();
+    with_a_tail(&house);
+    house.engine.resize_volume("one", MIB, ShrinkPolicy::DropData).expect("it shrinks");
+    house.kill();
+    grow(&house, "one").expect("the disk works");
+    check_no_tail(&mut house);
+}
+
+#[test]
+fn the_same_when_the_journal_fails_in_between() {
+    let mut house = House::new();
+    with_a_tail(&house);
+    house.refuse_writes(Effect::NoSpace);
+    assert_eq!(shrink(&house, "one"), Err(DurableErrorKind::NotNoted));
+    assert_eq!(grow(&house, "one"), Err(DurableErrorKind::Journal), "the shrink comes first");
+    assert_eq!(house.volume("one").geometry().size_bytes, MIB);
+    house.heal_disk();
+    grow(&house, "one").expect("the disk works");
+    check_no_tail(&mut house);
+}
+
+#[test]
+fn while_the_journal_fails_nothing_is_made_deleted_or_cut() {
+    let house = House::new();
+    with_a_tail(&house);
+    house.refuse_writes(Effect::Io);
+    let create = |volume| house.set.create_volume(spec(volume, Durability::Journal));
+    let error = create("two").expect_err("the disk fails");
+    assert_eq!((error.kind, names(&house)), (DurableErrorKind::Journal, vec!["one".to_owned()]));
+    let error = house.set.delete_volume("one").expect_err("the disk fails");
+    assert_eq!((error.kind, names(&house)), (DurableErrorKind::Journal, vec!["one".to_owned()]));
+    assert_eq!(shrink(&house, "one"), Err(DurableErrorKind::Journal));
+    assert!(read(&house.volume("one"), 9 * MIB / BLOCK) == Ok(noise(1)));
+    house.set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
+    house.heal_disk();
+    create("two").expect("the disk works");
+    house.set.delete_volume("one").expect("the disk works");
+    assert_eq!(names(&house), ["memory", "two"]);
+}
+
+#[test]
+fn what_could_not_be_noted_is_noted_when_the_set_is_tended() {
+    let mut house = House::new();
+    with_a_tail(&house);
+    house.refuse_writes(Effect::Io);
+    let error = house.set.delete_volume("one").expect_err("the disk fails");
+    assert_eq!((error.kind, names(&house)), (DurableErrorKind::NotNoted, Vec::new()));
+    house.set.tend().expect_err("the disk fails");
+    house.heal_disk();
+    house.set.tend().expect("the disk works");
+    assert_eq!(house.set.journal().failure(), None);
+    house.lose_memory();
+    assert_eq!(names(&house), [""; 0]);
+}
+
+#[test]
+fn the_journal_takes_little_room_without_volumes_of_its_class() {
+    let house = House::new();
+    house.set.create_volume(spec("memory", Durability::Ram)).expect("there is room");
+    house.set.tend().expect("the disk works");
+    assert_eq!(house.set.journal().length_bytes(), 0);
+    for volume in 0..20 {
+        let volume = format!("volume-{volume}");
+        house.set.create_volume(spec(&volume, Durability::Image)).expect("there is room");
+    }
+    house.set.tend().expect("the disk works");
+    house.save();
+    house.set.delete_volume("volume-7").expect("the disk works");
+    assert!(house.set.journal().status().file_bytes <= 512 << 10);
+}
+
+#[test]
+fn images_are_saved_while_volumes_come_and_go() {
+    const ROUNDS: u64 = 400;
+    let house = House::new();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                house.set.create_volume(spec("one", Durability::Image)).expect("there is room");
+                house.set.delete_volume("one").expect("the disk works");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            house.try_to_save(SaveExtent::Durable).expect("the disk works");
+        }
+    });
+}
+
+#[test]
+fn a_start_knows_whether_the_newest_image_has_what_there_is() {
+    let mut house = House::new();
+    for volume in ["one", "two"] {
+        house.set.create_volume(spec(volume, Durability::Image)).expect("there is room");
+    }
+    house.set.create_volume(spec("memory", Durability::Ram)).expect("there is room");
+    house.set.create_snapshots(&["one"], &name("early"), 1).expect("there is room");
+    assert!(!house.restart().newest_is_current, "there is no image");
+    house.save();
+    assert!(house.restart().newest_is_current);
+    house.engine.delete_volume("two").expect("it is there");
+    assert!(!house.restart().newest_is_current, "it was deleted just before the kill");
+    house.save();
+    house.engine.delete_snapshot("one", "early").expect("it is there");
+    assert!(!house.restart().newest_is_current);
+    house.save();
+    assert!(house.restart().newest_is_current);
+}
