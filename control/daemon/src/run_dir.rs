@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use rustix::fs::FlockOperation;
 
 /// How long a daemon that was killed may take to let go: the kernel unmaps its memory first.
@@ -48,10 +48,32 @@ pub(crate) fn take(run_dir: &Path) -> anyhow::Result<RunDir> {
     }
 }
 
-/// Makes a directory and those above it, unless it exists.
+/// Makes a directory and those above it, unless it exists. A loss of power takes none of them, nor
+/// what is stored in them later.
 pub(crate) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
-    let result = DirBuilder::new().recursive(true).mode(mode).create(path);
-    result.with_context(|| format!("cannot make the directory {}", path.display()))
+    make_dir_with(path, mode, &mut |parent| File::open(parent)?.sync_all())
+}
+
+/// The same, with what makes the names in a directory durable.
+fn make_dir_with(
+    path: &Path,
+    mode: u32,
+    sync: &mut dyn FnMut(&Path) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let attempt = || format!("cannot make the directory {}", path.display());
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
+    for dir in missing.into_iter().rev() {
+        match DirBuilder::new().mode(mode).create(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.with_context(attempt)?,
+        }
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        sync(parent).with_context(|| format!("cannot sync the directory {}", parent.display()))?;
+    }
+    ensure!(path.is_dir(), "{}: something else is in its place", attempt());
+    Ok(())
 }
 
 /// Removes what an earlier daemon left at `path`.
@@ -75,5 +97,23 @@ mod tests {
         assert!(error.to_string().contains("another memlaned"), "{error}");
         drop(first);
         take(&run_dir).expect("the directory is free again");
+    }
+
+    #[test]
+    fn a_directory_that_is_made_is_durable_with_all_above_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (above, between) = (dir.path().join("a"), dir.path().join("a/b"));
+        let mut synced = Vec::new();
+        let mut make = |path: &Path| {
+            make_dir_with(path, 0o700, &mut |parent| {
+                synced.push(parent.to_owned());
+                Ok(())
+            })
+        };
+        make(&between.join("c")).expect("there is room");
+        make(&between.join("c")).expect("it is there");
+        std::fs::write(between.join("file"), "in the way").expect("there is room");
+        make(&between.join("file")).expect_err("a file is no directory");
+        assert_eq!(synced, [dir.path().to_owned(), above, between]);
     }
 }
