@@ -17,7 +17,8 @@ use crate::durable::state::Durable;
 use crate::error_text;
 use crate::tasks::{Progress, TaskEnd, Tasks};
 
-/// How often it looks whether there is something to do: with a journal, and without.
+/// How often it looks whether there is something to do: with volumes of class `journal`, and
+/// without.
 const TURN: Duration = Duration::from_millis(100);
 const TURN_WITHOUT_JOURNAL: Duration = Duration::from_millis(500);
 
@@ -80,7 +81,7 @@ struct Turns {
 
 impl Turns {
     fn work_until(&mut self, stopped: &Receiver<()>) {
-        let turn = |durable: &Durable| match durable.set.has_journal() {
+        let turn = |durable: &Durable| match durable.set.has_journaled_volumes() {
             true => TURN,
             false => TURN_WITHOUT_JOURNAL,
         };
@@ -198,7 +199,7 @@ impl Durable {
         }
         // What was deleted or renamed is in the last image as it was.
         let known = self.known();
-        known.newest.is_some() && known.table_version != self.engine.table_version()
+        known.newest.is_some() && known.table_version != Some(self.engine.table_version())
     }
 
     /// The number of the image that contents are still fetched from.

@@ -60,7 +60,7 @@ impl Durable {
                 number: saved.id.number(),
                 saved_unix_seconds: request.created_seconds,
             });
-            known.table_version = table_version;
+            known.table_version = Some(table_version);
             known.measured_unix_seconds = request.created_seconds;
         }
         self.retain();

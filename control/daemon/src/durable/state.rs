@@ -68,7 +68,8 @@ pub(super) struct Known {
     /// An image is wanted soon: what was restored is in none of this pool's yet.
     pub(super) is_wanted: bool,
     /// What the newest image knows of which volumes there are: [`Engine::table_version`] before it.
-    pub(super) table_version: u64,
+    /// `None`: others than there are.
+    pub(super) table_version: Option<u64>,
 }
 
 /// The newest image.
@@ -121,7 +122,7 @@ impl Durable {
             // What cannot be read is not relied on any longer than need be.
             is_wanted: !opening.skipped.is_empty() || opening.loss.is_some(),
             newest: opening.newest.as_ref().map(Newest::of),
-            table_version: parts.engine.table_version(),
+            table_version: opening.newest_is_current.then(|| parts.engine.table_version()),
             ..Known::default()
         };
         Ok(Arc::new(Self {
@@ -150,6 +151,12 @@ impl Durable {
             JournalErrorKind::NoSpace => format!("{}; {}", failure.cause, self.way_to_room()),
             _ => failure.cause,
         })
+    }
+
+    /// What helps while the journal takes nothing, if its disk is full.
+    pub(crate) fn way_on(&self) -> Option<String> {
+        let failure = self.journal().failure()?;
+        (failure.kind == JournalErrorKind::NoSpace).then(|| self.way_to_room())
     }
 
     /// How room comes to be on the journal's full disk.

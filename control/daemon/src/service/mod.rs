@@ -2,7 +2,8 @@
 //! attachments joined.
 //!
 //! Operations that change something take turns, so that a volume is not deleted while it is being
-//! attached. A turn may wait for the kernel; only operations that change something wait for it.
+//! attached. A turn may wait for the kernel, or for the journal's disk; only operations that change
+//! something wait for it.
 //! Lock order: the turn, then the list of attachments or that of exports, which are never held
 //! across a system call other than the one that stores them.
 

@@ -1,6 +1,7 @@
 //! Problems that the service refuses requests with.
 
 use api::{Problem, ProblemKind};
+use durable_set::DurableError;
 use volume::{Volume, VolumeError, VolumeErrorKind};
 
 use crate::exports::DeviceFailure;
@@ -30,6 +31,16 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
         VolumeErrorKind::NoSpace => Problem::new(ProblemKind::NoSpace, detail),
         VolumeErrorKind::Damaged => Problem::new(ProblemKind::HostFailed, detail),
     }
+}
+
+/// A change that the engine refuses, or that cannot be made durable: then with what helps.
+pub(super) fn of_change(error: DurableError, way_on: Option<String>) -> Problem {
+    if let Some(refusal) = error.volume_error() {
+        return of_volume(refusal);
+    }
+    let way_on = way_on.map(|way_on| format!("; {way_on}")).unwrap_or_default();
+    let detail = format!("{:#}{way_on}", anyhow::Error::from(error));
+    Problem::new(ProblemKind::HostFailed, detail)
 }
 
 pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Problem {

@@ -46,9 +46,10 @@ impl Service {
         let volumes: Vec<&str> = request.volumes.iter().map(String::as_str).collect();
         let _turn = self.turn();
         let made = self
-            .engine
+            .durable
+            .set()
             .create_snapshots(&volumes, &name, unix_seconds())
-            .map_err(|error| refusals::of_volume(&error))?;
+            .map_err(|error| self.refusal(error))?;
         for snapshot in &made {
             tracing::info!(snapshot = snapshot.name(), "snapshot taken");
             self.catalog.add(Arc::clone(snapshot));
@@ -73,11 +74,11 @@ impl Service {
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         let (volume, own_name) = own_names(&snapshot);
-        self.engine
-            .rename_snapshot(&volume, &own_name, &new_name)
-            .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        let renamed = self.durable.set().rename_snapshot(&volume, &own_name, &new_name);
+        let noted = self.made(renamed).map_err(|problem| problem.in_field("snapshot"))?;
         self.note_attached_name(&snapshot);
         tracing::info!(snapshot = name, new_name = snapshot.name(), "snapshot renamed");
+        noted?;
         Ok(self.describe_snapshot(&snapshot))
     }
 
@@ -89,18 +90,16 @@ impl Service {
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         let (volume, own_name) = own_names(&snapshot);
-        self.engine
-            .delete_snapshot(&volume, &own_name)
-            .map_err(|error| refusals::of_volume(&error))?;
+        let noted = self.made(self.durable.set().delete_snapshot(&volume, &own_name))?;
         self.catalog.remove(snapshot.id());
         self.usages.forget(snapshot.id());
         tracing::info!(snapshot = name, "snapshot deleted");
-        Ok(())
+        noted
     }
 
     /// Lets a volume be what it was. File systems on it must not be mounted meanwhile.
     pub(crate) fn restore_snapshot(&self, name: &str) -> Result<api::Volume, Problem> {
-        let volume = {
+        let (volume, noted) = {
             let _turn = self.turn();
             let snapshot = self.snapshot(name)?;
             let (volume_name, own_name) = own_names(&snapshot);
@@ -109,14 +108,13 @@ impl Service {
                 let detail = format!("the volume {volume_name:?} cannot be restored: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
-            self.engine
-                .restore_snapshot(&volume_name, &own_name)
-                .map_err(|error| refusals::of_volume(&error))?;
-            volume
+            let restored = self.durable.set().restore_snapshot(&volume_name, &own_name);
+            (volume, self.made(restored)?)
         };
         self.usages.forget(volume.id());
         tracing::info!(snapshot = name, "volume restored from a snapshot");
-        self.note_new_contents(&volume)?;
+        self.note_new_contents(&volume);
+        noted?;
         Ok(self.describe(&volume))
     }
 
@@ -129,13 +127,13 @@ impl Service {
         let clone = {
             let _turn = self.turn();
             self.volume(name)?;
-            let cloned = self.engine.clone_volume(name, new_name);
-            let clone = cloned.map_err(|error| refusals::of_volume(&error))?;
+            let cloned = self.durable.set().clone_volume(name, new_name);
+            let clone = cloned.map_err(|error| self.refusal(error))?;
             self.catalog.add(Arc::clone(&clone));
             clone
         };
         tracing::info!(source = name, volume = request.name, "volume cloned");
-        self.note_new_contents(&clone)?;
+        self.note_new_contents(&clone);
         Ok(self.describe(&clone))
     }
 
@@ -168,11 +166,10 @@ impl Service {
     }
 
     /// A volume has contents that no flush has made durable: an image is to have them.
-    fn note_new_contents(&self, volume: &Volume) -> Result<(), Problem> {
+    fn note_new_contents(&self, volume: &Volume) {
         if volume.durability() == Durability::Journal {
             self.durable.want_image();
         }
-        self.tell_journal(volume.durability())
     }
 
     fn snapshot(&self, name: &str) -> Result<Arc<Volume>, Problem> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use api::{AttachAs, Problem, ProblemKind, SectorBytes, VolumeCreate, VolumePatch};
 use block_device::{BlockDevice, SectorSize};
+use durable_set::{DurableError, DurableErrorKind};
 use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
 
-use crate::service::images::{self, api_durability, engine_durability};
+use crate::service::images::{api_durability, engine_durability};
 use crate::service::{Devices, Service, refusals};
 use crate::volume_users;
 
@@ -28,16 +29,15 @@ impl Service {
             capacity: engine_capacity(request.capacity),
             ..VolumeSpec::new(parse_name(&request.name)?, request.size.0)
         };
-        self.check_journal(request.durability)?;
         let volume = {
             let _turn = self.turn();
-            let volume = self.engine.create_volume(spec).map_err(|e| refusals::of_volume(&e))?;
+            let created = self.durable.set().create_volume(spec);
+            let volume = created.map_err(|error| self.refusal(error))?;
             self.catalog.add(Arc::clone(&volume));
             volume
         };
         let (durability, size) = (volume.durability(), request.size);
         tracing::info!(volume = request.name, %size, %durability, "volume created");
-        self.tell_journal(volume.durability())?;
         Ok(self.describe(&volume))
     }
 
@@ -55,15 +55,12 @@ impl Service {
             return Err(Problem::new(ProblemKind::InvalidField, refusal).in_field("users"));
         }
         let volume = self.volume(name)?;
-        let class_before = volume.durability();
         if let Some(class) = request.durability {
-            self.prepare_class(&volume, class)?;
+            self.prepare_class(&volume, class);
         }
         let changed = self.change(&volume, request, new_name);
         self.usages.forget(volume.id());
-        // What was changed before a refusal is to be known all the same.
-        let told = self.tell_journal(class_before).and(self.tell_journal(volume.durability()));
-        changed.and(told)?;
+        changed?;
         Ok(self.describe(&volume))
     }
 
@@ -78,22 +75,24 @@ impl Service {
         let name = &volume.name();
         let durability_before = volume.durability();
         if let Some(reduction) = request.reduction {
-            self.engine
+            self.durable
+                .set()
                 .set_reduction(name, engine_reduction(reduction))
-                .map_err(|error| refusals::of_volume(&error))?;
+                .map_err(|error| self.refusal(error))?;
             tracing::info!(volume = name, ?reduction, "reduction changed");
         }
         if let Some(class) = request.durability {
-            self.engine
-                .set_durability(name, engine_durability(class))
-                .map_err(|error| refusals::of_volume(&error))?;
+            let changed = self.durable.set().set_durability(name, engine_durability(class));
+            let noted = self.made(changed)?;
             self.tell_write_cache(volume, durability_before)?;
+            noted?;
             tracing::info!(volume = name, ?class, "durability changed");
         }
         if let Some(class) = request.capacity {
-            self.engine
+            self.durable
+                .set()
                 .set_capacity(name, engine_capacity(class))
-                .map_err(|error| refusals::of_volume(&error).in_field("capacity"))?;
+                .map_err(|error| self.refusal(error).in_field("capacity"))?;
             tracing::info!(volume = name, ?class, "capacity changed");
         }
         if let Some(users) = &request.users {
@@ -112,16 +111,16 @@ impl Service {
     }
 
     pub(crate) fn delete_volume(&self, name: &str) -> Result<(), Problem> {
-        let volume = {
+        let (volume, noted) = {
             let _turn = self.turn();
             let volume = self.volume(name)?;
             if let Some(user) = self.user_of(&volume) {
                 let detail = format!("the volume {name:?} cannot be deleted: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
-            self.engine.delete_volume(name).map_err(|error| refusals::of_volume(&error))?;
+            let noted = self.made(self.durable.set().delete_volume(name))?;
             self.catalog.remove(volume.id());
-            volume
+            (volume, noted)
         };
         self.usages.forget(volume.id());
         // Ids are never given again: what stays in the list lets nobody in.
@@ -129,35 +128,33 @@ impl Service {
             tracing::warn!(volume = name, %error, "cannot strike the volume's users off the list");
         }
         tracing::info!(volume = name, "volume deleted");
-        self.tell_journal(volume.durability())
+        noted
     }
 
-    /// Makes sure that a journal takes flushes before a volume relies on it.
-    fn check_journal(&self, class: api::Durability) -> Result<(), Problem> {
-        if class != api::Durability::Journal {
-            return Ok(());
-        }
-        let refuse = |cause: String| {
-            let problem = Problem::new(ProblemKind::HostFailed, cause);
-            Err(problem.in_field("durability"))
-        };
-        match self.durable.journal_failure() {
-            Some(cause) => refuse(format!("the journal cannot be written: {cause}")),
-            None => Ok(()),
+    /// A change that the engine refuses, or that cannot be made durable.
+    pub(super) fn refusal(&self, error: DurableError) -> Problem {
+        refusals::of_change(error, self.durable.way_on())
+    }
+
+    /// Whether a change was made: what it takes besides has to be done then, also if stable storage
+    /// could not be told of it, which is to be answered in the end.
+    pub(super) fn made(
+        &self,
+        changed: Result<(), DurableError>,
+    ) -> Result<Result<(), Problem>, Problem> {
+        match changed {
+            Ok(()) => Ok(Ok(())),
+            Err(error) if error.kind == DurableErrorKind::NotNoted => Ok(Err(self.refusal(error))),
+            Err(error) => Err(self.refusal(error)),
         }
     }
 
     /// What has to be done before a volume's class changes.
-    fn prepare_class(&self, volume: &Volume, class: api::Durability) -> Result<(), Problem> {
+    fn prepare_class(&self, volume: &Volume, class: api::Durability) {
         let (before, after) = (volume.durability(), engine_durability(class));
-        if before == after {
-            return Ok(());
-        }
-        self.check_journal(class)?;
-        if after == Durability::Journal {
+        if before != after && after == Durability::Journal {
             self.durable.want_image();
         }
-        Ok(())
     }
 
     /// The kernel has to know whether an attached device takes flushes. If it cannot be told, the
@@ -169,25 +166,11 @@ impl Service {
         }
         driver.write_cache_changed(volume).map_err(|failure| {
             let name = volume.name();
-            if let Err(error) = self.engine.set_durability(&name, before) {
+            if let Err(error) = self.durable.set().set_durability(&name, before) {
                 tracing::error!(volume = name, %error, "cannot take back a change of durability");
             }
             refusals::of_device("tell the kernel the durability of", &name, &failure)
         })
-    }
-
-    /// Has the journal know what changed, if it concerns the journal at all. While its disk fails
-    /// that has to wait: whatever is flushed next says it.
-    pub(super) fn tell_journal(&self, class: Durability) -> Result<(), Problem> {
-        if class == Durability::Ram {
-            return Ok(());
-        }
-        if let Some(cause) = self.durable.journal_failure() {
-            tracing::warn!(cause, "the journal cannot be told of a change yet");
-            return Ok(());
-        }
-        let noted = self.durable.set().note_volumes();
-        noted.map_err(|error| images::problem(error.into()))
     }
 
     fn resize(
@@ -203,9 +186,7 @@ impl Service {
                 .check_resizable(volume)
                 .map_err(|failure| refusals::of_device("resize", &name, &failure))?;
         }
-        self.engine
-            .resize_volume(&name, size_bytes, shrink)
-            .map_err(|error| refusals::of_volume(&error))?;
+        let noted = self.made(self.durable.set().resize_volume(&name, size_bytes, shrink))?;
         tracing::info!(volume = name, size_bytes, "volume resized");
         self.ring.resized(volume);
         self.vhost_user.resized(volume.id());
@@ -218,7 +199,7 @@ impl Service {
         if let (Some(driver), Some(AttachAs::Ublk)) = (driver, self.way_of(volume)) {
             driver.resized(volume).map_err(refused)?;
         }
-        Ok(())
+        noted
     }
 
     fn rename(&self, volume: &Volume, new_name: VolumeName) -> Result<(), Problem> {
@@ -232,12 +213,10 @@ impl Service {
             let detail = format!("the volume {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail).in_field("name"));
         }
-        self.engine
-            .rename_volume(&name, new_name.clone())
-            .map_err(|error| refusals::of_volume(&error))?;
+        let noted = self.made(self.durable.set().rename_volume(&name, new_name.clone()))?;
         tracing::info!(volume = name, new_name = new_name.as_str(), "volume renamed");
         self.note_attached_name(volume);
-        Ok(())
+        noted
     }
 
     /// Stores the name that an attached volume or snapshot has now.

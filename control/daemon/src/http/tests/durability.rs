@@ -81,6 +81,9 @@ async fn an_image_is_listed_verified_and_deleted() {
         task(&house, &format!("{path}/verify"), "").await["result"]["complaints"],
         json!([])
     );
+    // What was changed since is told from there on.
+    house.ask("DELETE", &path, "").await.refused("host_failed", None);
+    assert_eq!(task(&house, "/v1/images", "{}").await["state"], "done");
     house.ask("DELETE", &path, "").await.nothing();
     house.get(&path).await.refused("not_found", None);
     house.ask("DELETE", &path, "").await.refused("not_found", None);
