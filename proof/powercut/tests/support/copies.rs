@@ -3,11 +3,11 @@
 //! Each of them may be refused, for lack of memory or because of a name: then nothing has changed.
 
 use block_device::BlockDevice;
-use volume::{CapacityClass, Durability};
+use volume::Durability;
 
 use crate::support::History;
-use crate::support::history::{name_of, slot_name};
-use crate::support::truth::{Contents, SnapshotTruth, Step, VolumeTruth};
+use crate::support::history::{is_made, name_of, slot_name};
+use crate::support::truth::{Contents, NamedSnapshot, SnapshotTruth, Step, VolumeTruth};
 
 /// More of them would fill the pool.
 const SNAPSHOTS_MAX: usize = 5;
@@ -17,9 +17,10 @@ const OWN_NAMES: [&str; 2] = ["early", "late"];
 impl History {
     /// Does something with copies of volumes.
     pub(crate) fn copy(&mut self) {
-        match self.random.below(10) {
+        match self.random.below(12) {
             0..4 => self.create_snapshots(),
             4 => self.delete_some_snapshot(),
+            10..12 => self.rename_snapshot(),
             5..8 => self.clone_volume(),
             _ => self.restore_snapshot(),
         }
@@ -36,20 +37,27 @@ impl History {
             sources.truncate(1);
         }
         let own_name = self.random.pick(&OWN_NAMES);
-        self.begin_step();
+        let step = self.begin_step();
         let names: Vec<&str> = sources.iter().map(|(name, _)| &name[..]).collect();
-        if self.site.engine.create_snapshots(&names, &name_of(own_name), 1).is_err() {
-            return;
+        let created = self.site.set.create_snapshots(&names, &name_of(own_name), 1);
+        let Ok(created) = created else { return };
+        for ((_, volume), snapshot) in sources.into_iter().zip(created) {
+            let truth = SnapshotTruth::of(&self.truth.volumes[&volume].now);
+            let named = NamedSnapshot { volume, name: own_name.to_owned(), truth };
+            self.truth.snapshots.insert(snapshot.id(), named);
         }
-        for (_, id) in sources {
-            let snapshot = SnapshotTruth::of(&self.truth.volumes[&id].now);
-            self.truth.snapshots.insert((id, own_name.to_owned()), snapshot);
-        }
+        self.note_table(step);
     }
 
-    fn some_snapshot(&mut self) -> Option<(u64, String)> {
+    fn some_snapshot(&mut self) -> Option<u64> {
         let place = self.random.index(self.truth.snapshots.len().max(1));
-        self.truth.snapshots.keys().nth(place).cloned()
+        self.truth.snapshots.keys().nth(place).copied()
+    }
+
+    /// The present names of a snapshot's volume and of the snapshot itself.
+    fn names_of(&self, id: u64) -> (String, String) {
+        let snapshot = &self.truth.snapshots[&id];
+        (self.name_of_volume(snapshot.volume), snapshot.name.clone())
     }
 
     /// The present name of a volume that is there.
@@ -60,22 +68,42 @@ impl History {
     }
 
     fn delete_some_snapshot(&mut self) {
-        if let Some(key) = self.some_snapshot() {
-            self.delete_snapshot(&key);
+        if let Some(id) = self.some_snapshot() {
+            self.delete_snapshot(id);
         }
     }
 
-    fn delete_snapshot(&mut self, key: &(u64, String)) {
-        let volume = self.name_of_volume(key.0);
-        self.begin_step();
-        self.site.engine.delete_snapshot(&volume, &key.1).expect("it is there");
-        self.truth.snapshots.remove(key);
+    fn delete_snapshot(&mut self, id: u64) {
+        let (volume, own_name) = self.names_of(id);
+        let step = self.begin_step();
+        let deleted = self.site.set.delete_snapshot(&volume, &own_name);
+        if is_made(&deleted) {
+            let snapshot = self.truth.snapshots.remove(&id).expect("it was just seen");
+            self.changed_table(step, snapshot.volume, deleted.is_ok());
+        }
+    }
+
+    fn rename_snapshot(&mut self) {
+        let Some(id) = self.some_snapshot() else { return };
+        let (volume, own_name) = self.names_of(id);
+        let to = self.random.pick(&OWN_NAMES);
+        let step = self.begin_step();
+        // Refused if there is one of that name.
+        let renamed = self.site.set.rename_snapshot(&volume, &own_name, &name_of(to));
+        if is_made(&renamed) {
+            let snapshot = self.truth.snapshots.get_mut(&id).expect("it was just seen");
+            snapshot.name = to.to_owned();
+            let volume = snapshot.volume;
+            self.changed_table(step, volume, renamed.is_ok());
+        }
     }
 
     /// A volume is deleted after its snapshots.
     pub(crate) fn delete_snapshots_of(&mut self, id: u64) {
-        let keys: Vec<_> = self.truth.snapshots.keys().filter(|key| key.0 == id).cloned().collect();
-        keys.iter().for_each(|key| self.delete_snapshot(key));
+        let snapshots = self.truth.snapshots.iter();
+        let ids: Vec<u64> =
+            snapshots.filter(|(_, it)| it.volume == id).map(|(&snapshot, _)| snapshot).collect();
+        ids.iter().for_each(|&id| self.delete_snapshot(id));
     }
 
     /// Of a volume or of a snapshot.
@@ -83,32 +111,35 @@ impl History {
         let to = slot_name(self.random.below(super::history::SLOTS));
         let snapshot = self.some_snapshot().filter(|_| self.random.one_in(2));
         let (from, contents) = match snapshot {
-            Some(key) => {
-                let contents = self.truth.snapshots[&key].clone();
-                (format!("{}@{}", self.name_of_volume(key.0), key.1), contents)
+            Some(id) => {
+                let (volume, own_name) = self.names_of(id);
+                (format!("{volume}@{own_name}"), self.truth.snapshots[&id].truth.clone())
             }
             None => {
                 let Some((name, id)) = self.some_volume() else { return };
                 (name, SnapshotTruth::of(&self.truth.volumes[&id].now))
             }
         };
+        self.heal_before_making();
         let step = self.begin_step();
-        let Ok(clone) = self.site.engine.clone_volume(&from, name_of(&to)) else { return };
+        let Ok(clone) = self.site.set.clone_volume(&from, name_of(&to)) else { return };
         let mut truth = VolumeTruth::new(contents.size_bytes);
         give(&mut truth, &contents.blocks, step);
         self.truth.volumes.insert(clone.id(), truth);
-        self.changed_table(step);
+        self.changed_table(step, clone.id(), true);
     }
 
     /// Makes a volume what it was.
     fn restore_snapshot(&mut self) {
-        let Some((id, own_name)) = self.some_snapshot() else { return self.create_snapshots() };
-        let volume = self.name_of_volume(id);
+        let Some(snapshot) = self.some_snapshot() else { return self.create_snapshots() };
+        let (volume, own_name) = self.names_of(snapshot);
         let step = self.begin_step();
-        if self.site.engine.restore_snapshot(&volume, &own_name).is_err() {
+        let restored = self.site.set.restore_snapshot(&volume, &own_name);
+        if !is_made(&restored) {
             return;
         }
-        let SnapshotTruth { size_bytes, blocks } = self.truth.snapshots[&(id, own_name)].clone();
+        let NamedSnapshot { volume: id, truth, .. } = self.truth.snapshots[&snapshot].clone();
+        let SnapshotTruth { size_bytes, blocks } = truth;
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         let is_same_size = self.site.engine.volume(&volume).is_ok_and(|volume| {
             assert_eq!(volume.geometry().size_bytes, size_bytes, "a restored volume's size");
@@ -119,14 +150,7 @@ impl History {
         truth.now.resize(size_bytes);
         give(truth, &blocks, step);
         truth.note_all(step);
-        self.changed_table(step);
-    }
-
-    pub(crate) fn set_capacity(&mut self, name: &str) {
-        let class = self.random.pick(&CapacityClass::ALL);
-        let volume = self.site.engine.volume(name).expect("it was just seen");
-        let changed = self.site.engine.set_capacity(name, class);
-        assert!(changed.is_err() || volume.capacity_class() == class);
+        self.changed_table(step, id, restored.is_ok());
     }
 
     /// What a change of class costs snapshots: nothing, but in memory alone none is promised.

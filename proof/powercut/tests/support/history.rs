@@ -1,7 +1,7 @@
 //! Random histories of volumes: what a day of a pool looks like, with the truth kept beside it.
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
-use durable_set::{SaveExtent, SaveRequest};
+use durable_set::{DurableError, DurableErrorKind, SaveExtent, SaveRequest};
 use image::Unwatched;
 use model::{Contents, Random, Request, observe};
 use powercut::{Disk, Effect, Fault, Moment};
@@ -27,6 +27,15 @@ pub(crate) struct History {
     pub(crate) site: Site,
     pub(crate) truth: Truth,
     pub(crate) random: Random,
+    classes: Classes,
+}
+
+/// Which classes the volumes of a history have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Classes {
+    All,
+    /// The journal has the table of volumes, and no contents.
+    NoJournal,
 }
 
 pub(crate) fn slot_name(slot: u64) -> String {
@@ -36,7 +45,9 @@ pub(crate) fn slot_name(slot: u64) -> String {
 impl History {
     pub(crate) fn new(disk: &Disk, seed: u64) -> Self {
         let (site, random) = (Site::new(disk), Random::new(seed));
-        let mut history = Self { site, truth: Truth::default(), random };
+        let (mut random, truth) = (random, Truth::default());
+        let classes = if random.one_in(4) { Classes::NoJournal } else { Classes::All };
+        let mut history = Self { site, truth, random, classes };
         let step = history.truth.begin_step(Moment(0));
         history.note_table(step);
         history
@@ -45,7 +56,8 @@ impl History {
     /// Goes on with a pool that is as it should be: all that is there is durable. `observed` is
     /// the same pool again, to be looked at: looking brings absent blocks into memory.
     pub(crate) fn of(site: Site, observed: &Site, seed: u64) -> Self {
-        let mut history = Self { site, truth: Truth::default(), random: Random::new(seed) };
+        let (random, classes) = (Random::new(seed), Classes::All);
+        let mut history = Self { site, truth: Truth::default(), random, classes };
         let step = history.truth.begin_step(Moment(0));
         let mut imaged = Vec::new();
         for volume in observed.engine.volumes() {
@@ -66,6 +78,9 @@ impl History {
         history.truth.snapshots = snapshots_of(observed);
         history.note_table(step);
         history.truth.note_table_covered(step + 1, Moment(0));
+        if observed.engine.volumes().iter().all(|it| it.durability() != Durability::Journal) {
+            history.classes = Classes::NoJournal;
+        }
         history.truth.note_image(step, Some(Moment(0)), imaged);
         history
     }
@@ -178,6 +193,7 @@ impl History {
         let durability = match self.random.below(8) {
             0 => Durability::Ram,
             1 | 2 => Durability::Image,
+            _ if self.classes == Classes::NoJournal => Durability::Image,
             _ => Durability::Journal,
         };
         let spec = VolumeSpec {
@@ -187,16 +203,23 @@ impl History {
             capacity: self.random_capacity(),
             ..VolumeSpec::new(name_of(&name), size_bytes)
         };
+        self.heal_before_making();
         let step = self.begin_step();
         let is_guaranteed = spec.capacity == CapacityClass::Guaranteed;
-        let volume = match self.site.engine.create_volume(spec) {
+        let volume = match self.site.set.create_volume(spec) {
             Ok(volume) => volume,
-            // It does not fit: nothing has changed.
-            Err(_) if is_guaranteed => return,
+            // It does not fit, or the journal is as long as it may be: nothing has changed.
+            Err(error) if is_guaranteed || error.kind == DurableErrorKind::Journal => return,
             Err(error) => panic!("the name is free: {error}"),
         };
         self.truth.volumes.insert(volume.id(), VolumeTruth::new(size_bytes));
-        self.changed_table(step);
+        self.changed_table(step, volume.id(), true);
+    }
+
+    /// What could not be noted and is taken back may be there after a cut all the same, until
+    /// something else is noted: under an id that nobody was told of.
+    pub(crate) fn heal_before_making(&mut self) {
+        self.site.disk.heal();
     }
 
     fn random_capacity(&mut self) -> CapacityClass {
@@ -209,51 +232,81 @@ impl History {
     /// Changes a volume as a whole.
     fn administrate(&mut self) {
         let Some((name, id)) = self.some_volume() else { return };
-        let change = self.random.below(10);
+        let change = self.random.below(12);
         if change < 2 {
             self.delete_snapshots_of(id);
         }
         let step = self.begin_step();
-        match change {
-            0..2 => self.site.engine.delete_volume(&name).expect("it is there"),
+        let changed = match change {
+            // Refused if a snapshot could not be deleted.
+            0..2 => self.site.set.delete_volume(&name),
             2..4 => {
                 let to = slot_name(self.random.below(SLOTS));
                 // Refused if there is one of that name.
-                let _answer = self.site.engine.rename_volume(&name, name_of(&to));
+                self.site.set.rename_volume(&name, name_of(&to))
             }
-            4..6 => self.resize(step, &name, id),
-            6 => self.set_durability(step, &name, id),
-            7..9 => self.set_capacity(&name),
+            4..7 => return self.resize(&name, id),
+            7..9 => return self.set_durability(step, &name, id),
+            9..11 => {
+                let class = self.random.pick(&CapacityClass::ALL);
+                self.site.set.set_capacity(&name, class)
+            }
             _ => {
                 let reduction = self.random.pick(&Reduction::ALL);
-                self.site.engine.set_reduction(&name, reduction).expect("it is there");
+                self.site.set.set_reduction(&name, reduction)
             }
-        }
-        self.changed_table(step);
+        };
+        self.changed_table(step, id, changed.is_ok());
     }
 
-    fn resize(&mut self, step: Step, name: &str, id: u64) {
-        let size_bytes = self.random.pick(&SIZES) * BLOCK_BYTES;
-        let volume = self.site.engine.volume(name).expect("it was just seen");
-        let resized = self.site.engine.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
-        if resized.is_err() && volume.capacity_class() == CapacityClass::Guaranteed {
-            // It does not fit: nothing has changed.
+    /// Now and then a volume that was made shorter is made longer again at once, also if the
+    /// journal could not be told in between.
+    fn resize(&mut self, name: &str, id: u64) {
+        let blocks = self.random.pick(&SIZES);
+        let longer: Vec<u64> = SIZES.iter().copied().filter(|it| *it > blocks).collect();
+        if longer.is_empty() || self.random.one_in(2) {
+            return self.resize_to(name, id, blocks);
+        }
+        if self.random.one_in(2) {
+            self.site.disk.inject(Fault::always(&[StorageAction::WriteDurably], Effect::Io));
+        }
+        self.resize_to(name, id, blocks);
+        self.site.disk.heal();
+        let blocks = self.random.pick(&longer);
+        self.resize_to(name, id, blocks);
+    }
+
+    fn resize_to(&mut self, name: &str, id: u64, block_count: u64) {
+        let step = self.begin_step();
+        let size_bytes = block_count * BLOCK_BYTES;
+        let resized = self.site.set.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
+        if !is_made(&resized) {
+            // It does not fit, or could not be noted: nothing has changed.
             return;
         }
-        resized.expect("the size is possible");
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.now.resize(size_bytes);
         truth.is_unchanged = false;
-        let behind: Vec<u64> =
-            truth.known_blocks().filter(|block| *block >= size_bytes / BLOCK_BYTES).collect();
+        let behind: Vec<u64> = truth.known_blocks().filter(|block| *block >= block_count).collect();
         behind.into_iter().for_each(|block| truth.note_block(step, block));
+        if self.class_of(id) != Some(Durability::Ram) {
+            self.truth.note_cut(step, id, block_count);
+        }
+        self.changed_table(step, id, resized.is_ok());
     }
 
     fn set_durability(&mut self, step: Step, name: &str, id: u64) {
         let volume = self.site.engine.volume(name).expect("it was just seen");
         let was = volume.durability();
-        let to = self.random.pick(&Durability::ALL);
-        self.site.engine.set_durability(name, to).expect("it is there");
+        let classes = match self.classes {
+            Classes::All => &Durability::ALL[..],
+            Classes::NoJournal => &[Durability::Ram, Durability::Image],
+        };
+        let changed = self.site.set.set_durability(name, self.random.pick(classes));
+        if !is_made(&changed) {
+            return;
+        }
+        let to = volume.durability();
         self.note_class(step, id, to);
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.is_unchanged &= was == to;
@@ -261,21 +314,28 @@ impl History {
             truth.forget_covered();
             truth.note_all(step);
         }
+        self.changed_table(step, id, changed.is_ok());
     }
 
-    /// Most administrators wait until a change is durable.
-    pub(crate) fn changed_table(&mut self, step: Step) {
+    /// The class of a volume that is there.
+    fn class_of(&self, id: u64) -> Option<Durability> {
+        let volumes = self.site.engine.volumes();
+        volumes.iter().find(|volume| volume.id() == id).map(|volume| volume.durability())
+    }
+
+    /// What was acknowledged of a volume is durable, unless that is none of stable storage's
+    /// business.
+    pub(crate) fn changed_table(&mut self, step: Step, id: u64, is_acknowledged: bool) {
+        let was_noted = self.truth.is_listed(id);
         self.note_table(step);
-        if self.random.one_in(4) {
-            return;
-        }
-        let step = self.begin_step();
-        if self.site.set.journal().commit_table().is_ok() {
-            self.truth.note_table_covered(step, self.site.disk.now());
+        if is_acknowledged && (was_noted || self.truth.is_listed(id)) {
+            let now = self.site.disk.now();
+            let step = self.begin_step();
+            self.truth.note_table_covered(step, now);
         }
     }
 
-    fn note_table(&mut self, step: Step) {
+    pub(crate) fn note_table(&mut self, step: Step) {
         let kept = self.site.engine.volumes().into_iter();
         let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
         let table: Table = kept
@@ -332,7 +392,7 @@ impl History {
     fn tend(&mut self) {
         self.begin_step();
         // A disk that fails is tried again next time.
-        let _answer = self.site.set.journal().tend();
+        let _answer = self.site.set.tend();
     }
 
     fn maintain(&mut self) {
@@ -355,8 +415,20 @@ impl History {
         let effect = self.random.pick(&[true, false]);
         let effect = if effect { Effect::Io } else { Effect::NoSpace };
         let mut fault = Fault::once(&[action], self.random.below(3), effect);
-        fault.count = 1 + self.random.below(3);
+        fault.count = match self.random.one_in(4) {
+            // Until somebody heals it.
+            true => u64::MAX,
+            false => 1 + self.random.below(3),
+        };
         self.site.disk.inject(fault);
+    }
+}
+
+/// Whether a change was made, also if it could not be noted.
+pub(crate) fn is_made(changed: &Result<(), DurableError>) -> bool {
+    match changed {
+        Ok(()) => true,
+        Err(error) => error.kind == DurableErrorKind::NotNoted,
     }
 }
 

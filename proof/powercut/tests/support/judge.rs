@@ -10,7 +10,7 @@ use volume::{CapacityClass, Durability, Reduction, Volume};
 
 use crate::support::site::Site;
 use crate::support::truth::{
-    Listed, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
+    Listed, NamedSnapshot, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
 };
 
 /// What is asked of a state.
@@ -102,11 +102,12 @@ fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -
 /// All snapshots that there are, with all that they hold.
 pub(crate) fn snapshots_of(site: &Site) -> Snapshots {
     let snapshots = site.engine.snapshots().into_iter();
-    snapshots.map(|snapshot| (key_of(&snapshot), held_by(&snapshot))).collect()
+    snapshots.map(|snapshot| (snapshot.id(), named(&snapshot))).collect()
 }
 
-fn key_of(snapshot: &Volume) -> (u64, String) {
-    (snapshot.origin_id().expect("a snapshot is of a volume"), snapshot.snapshot_name())
+fn named(snapshot: &Volume) -> NamedSnapshot {
+    let volume = snapshot.origin_id().expect("a snapshot is of a volume");
+    NamedSnapshot { volume, name: snapshot.snapshot_name(), truth: held_by(snapshot) }
 }
 
 fn held_by(snapshot: &Volume) -> SnapshotTruth {
@@ -123,19 +124,21 @@ fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, site: &Site, volumes: &
     }
     let found = snapshots_of(site);
     let mut possible = truth.possible_snapshots(cut.moment);
-    possible.iter_mut().for_each(|all| all.retain(|one| volumes.contains_key(&one.key.0)));
+    possible
+        .iter_mut()
+        .for_each(|all| all.retain(|one| volumes.contains_key(&one.snapshot.volume)));
     let is_of = |all: &Vec<PossibleSnapshot<'_>>| {
-        let is_expected = |key| all.iter().any(|one| one.key == key);
+        let is_expected = |id: &u64| all.iter().any(|one| one.id == *id);
         found.keys().all(is_expected)
-            && all.iter().all(|one| match found.get(one.key) {
-                Some(snapshot) => snapshot == one.truth,
+            && all.iter().all(|one| match found.get(&one.id) {
+                Some(found) => found.name == one.name && found.truth == one.snapshot.truth,
                 None => one.may_be_missing,
             })
     };
     assert!(
         possible.iter().any(is_of),
         "{cut:?}: the snapshots {:?} differ from those of each image that may be the newest: {:?}",
-        found.keys().collect::<Vec<_>>(),
+        found.iter().map(|(id, found)| (id, &found.name)).collect::<Vec<_>>(),
         possible.iter().map(|all| differences(&found, all)).collect::<Vec<_>>()
     );
 }
@@ -143,26 +146,28 @@ fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, site: &Site, volumes: &
 /// In words, for a failure.
 fn differences(found: &Snapshots, all: &[PossibleSnapshot<'_>]) -> Vec<String> {
     let of_one = |one: &PossibleSnapshot<'_>| {
-        let Some(found) = found.get(one.key) else { return format!("{:?} is missing", one.key) };
-        let blocks: BTreeSet<_> = found.blocks.keys().chain(one.truth.blocks.keys()).collect();
+        let name = format!("{} ({:?})", one.id, one.name);
+        let Some(found) = found.get(&one.id) else { return format!("{name} is missing") };
+        let (name, found) = (format!("{name}, found as {:?}", found.name), &found.truth);
+        let truth = &one.snapshot.truth;
+        let blocks: BTreeSet<_> = found.blocks.keys().chain(truth.blocks.keys()).collect();
         let differing: Vec<_> = blocks
             .into_iter()
-            .map(|block| (block, found.blocks.get(block), one.truth.blocks.get(block)))
+            .map(|block| (block, found.blocks.get(block), truth.blocks.get(block)))
             .filter(|(_, found, expected)| found != expected)
             .map(|(block, found, expected)| {
                 let [found, expected] = [found, expected].map(|it| describe(&it.cloned()));
                 format!("{block}: {found} instead of {expected}")
             })
             .collect();
-        let sizes = (found.size_bytes, one.truth.size_bytes);
-        format!("{:?}, {sizes:?} bytes, differs in {differing:?}", one.key)
+        let sizes = (found.size_bytes, truth.size_bytes);
+        format!("{name}, {sizes:?} bytes, differs in {differing:?}")
     };
     all.iter().map(of_one).collect()
 }
 
 /// What can be read of a snapshot is of one that there was.
 fn check_past_snapshot(truth: &Truth, cut: &Cut, snapshot: &Volume) {
-    let key = key_of(snapshot);
     let readable = |block: &u64| is_readable(snapshot, *block);
     let blocks: Vec<u64> = blocks_that_hold(snapshot).into_iter().filter(readable).collect();
     let is_of = |past: &SnapshotTruth| {
@@ -172,8 +177,12 @@ fn check_past_snapshot(truth: &Truth, cut: &Cut, snapshot: &Volume) {
                 found.as_ref() == past.blocks.get(block)
             })
     };
-    let mut past = truth.past_snapshots(cut.moment).filter(|(of, _)| **of == key);
-    assert!(past.any(|(_, past)| is_of(past)), "{cut:?}: the snapshot {key:?} is none of before");
+    let (id, name) = (snapshot.id(), snapshot.name());
+    let mut past = truth.past_snapshots(cut.moment).filter(|(of, _)| **of == id);
+    assert!(
+        past.any(|(_, past)| is_of(&past.truth)),
+        "{cut:?}: the snapshot {name:?} is none of before"
+    );
 }
 
 /// Volumes of class `image` are as they were at the one instant of an image.

@@ -40,21 +40,34 @@ struct Covered {
 /// What blocks hold, without holes.
 pub(crate) type Contents = BTreeMap<u64, Arc<Block>>;
 
-/// A snapshot, which never changes.
+/// What a snapshot holds, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotTruth {
     pub(crate) size_bytes: u64,
     pub(crate) blocks: Arc<Contents>,
 }
 
-/// Snapshots by the id of their volume and their own name.
-pub(crate) type Snapshots = BTreeMap<(u64, String), SnapshotTruth>;
+/// A snapshot: the id of its volume, its own name, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedSnapshot {
+    pub(crate) volume: u64,
+    pub(crate) name: String,
+    pub(crate) truth: SnapshotTruth,
+}
+
+/// Snapshots by id.
+pub(crate) type Snapshots = BTreeMap<u64, NamedSnapshot>;
+
+/// The own names of all snapshots, by id.
+pub(crate) type SnapshotNames = BTreeMap<u64, String>;
 
 /// Everything that is known of one volume's contents.
 pub(crate) struct VolumeTruth {
     pub(crate) now: ModelVolume,
     blocks: BTreeMap<u64, Vec<(Step, Value)>>,
     covered: Vec<Covered>,
+    /// Shrinks that were acknowledged: from which block on.
+    cuts: Vec<(u64, Covered)>,
     /// The volume has been of one class and size from the first.
     pub(crate) is_unchanged: bool,
     /// The steps at which it became one of class `ram`.
@@ -75,8 +88,10 @@ struct Imaged {
 pub(crate) struct Truth {
     /// When each step began.
     starts: Vec<Moment>,
-    tables: Vec<(Step, Table)>,
+    tables: Vec<(Step, Table, SnapshotNames)>,
     tables_covered: Vec<Covered>,
+    /// Shrinks that no table covers yet: step, volume and first block.
+    cuts_to_come: Vec<(Step, u64, u64)>,
     images: Vec<Imaged>,
     pub(crate) volumes: BTreeMap<u64, VolumeTruth>,
     /// Those that there are now.
@@ -94,8 +109,8 @@ impl SnapshotTruth {
 impl VolumeTruth {
     pub(crate) fn new(size_bytes: u64) -> Self {
         let now = ModelVolume::new(size_bytes, SectorSize::Bytes4096);
-        let (blocks, covered, was_ram) = Default::default();
-        Self { now, blocks, covered, is_unchanged: true, was_ram }
+        let (blocks, covered, cuts, was_ram) = Default::default();
+        Self { now, blocks, covered, cuts, is_unchanged: true, was_ram }
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -121,6 +136,13 @@ impl VolumeTruth {
     /// Nothing that was promised before counts any more.
     pub(crate) fn forget_covered(&mut self) {
         self.covered.clear();
+        self.cuts.clear();
+    }
+
+    /// Effects on the block of steps before this one are durable at `moment`.
+    fn floor(&self, block: u64, moment: Moment) -> Step {
+        let cuts = self.cuts.iter().filter(|(first, _)| *first <= block);
+        floor(self.covered.iter().chain(cuts.map(|(_, covered)| covered)), moment)
     }
 
     pub(crate) fn known_blocks(&self) -> impl Iterator<Item = u64> {
@@ -145,18 +167,34 @@ impl Truth {
     }
 
     pub(crate) fn note_table(&mut self, step: Step, table: Table) {
-        self.tables.push((step, table));
+        let names = self.snapshots.iter().map(|(&id, snapshot)| (id, snapshot.name.clone()));
+        self.tables.push((step, table, names.collect()));
+    }
+
+    /// Whether the volume is in the last table.
+    pub(crate) fn is_listed(&self, id: u64) -> bool {
+        self.tables.last().is_some_and(|(_, table, _)| table.contains_key(&id))
     }
 
     /// Everything before the step is durable, as far as the table is concerned.
     pub(crate) fn note_table_covered(&mut self, before: Step, since: Moment) {
         self.tables_covered.push(Covered { before, since });
+        for (step, id, first) in self.cuts_to_come.extract_if(.., |(step, _, _)| *step < before) {
+            let volume = self.volumes.get_mut(&id).expect("every volume is known");
+            volume.cuts.push((first, Covered { before: step + 1, since }));
+        }
+    }
+
+    /// A volume was cut: once a table covers that, what its blocks from `first` on held before is
+    /// gone for good.
+    pub(crate) fn note_cut(&mut self, step: Step, id: u64, first: u64) {
+        self.cuts_to_come.push((step, id, first));
     }
 
     /// An image was saved, or might have been: of these volumes, as they were before the step.
     pub(crate) fn note_image(&mut self, step: Step, since: Option<Moment>, volumes: Vec<u64>) {
         let mut snapshots = self.snapshots.clone();
-        snapshots.retain(|(volume, _), _| volumes.contains(volume));
+        snapshots.retain(|_, snapshot| volumes.contains(&snapshot.volume));
         self.images.push(Imaged { step, since, volumes, snapshots });
     }
 
@@ -177,41 +215,47 @@ impl Truth {
         &self.images[..self.images.partition_point(|image| image.step <= last)]
     }
 
-    /// The snapshots that may be found after a cut, each time all of them: those of an image. With
-    /// each of them whether it may be missing, because nothing was promised of its volume since.
+    /// The snapshots that may be found after a cut, each time all of them: those of an image that
+    /// have not been deleted since, under the names that they have then. With each of them whether
+    /// it may be missing, because nothing was promised of its volume since.
     pub(crate) fn possible_snapshots(&self, moment: Moment) -> Vec<Vec<PossibleSnapshot<'_>>> {
         let newest = self.images_that_may_be_newest(moment);
         let last = self.last_step(moment);
-        let mut possible: Vec<_> = newest
-            .iter()
-            .map(|image| {
-                let all = image.snapshots.iter().map(|(key, truth)| {
-                    let was_ram = &self.volumes[&key.0].was_ram;
+        let mut possible = Vec::new();
+        for image in newest {
+            for (_, _, names) in self.tables_that_may_be_found(moment) {
+                let all = image.snapshots.iter().filter_map(|(&id, snapshot)| {
+                    let was_ram = &self.volumes[&snapshot.volume].was_ram;
                     let may_be_missing =
                         was_ram.iter().any(|step| (image.step..=last).contains(step));
-                    PossibleSnapshot { key, truth, may_be_missing }
+                    Some(PossibleSnapshot { id, name: names.get(&id)?, snapshot, may_be_missing })
                 });
-                all.collect()
-            })
-            .collect();
+                possible.push(all.collect());
+            }
+        }
         if newest.first().is_none_or(|image| !image.is_there(moment)) {
             possible.push(Vec::new());
         }
         possible
     }
 
-    /// Every snapshot that some image has had.
+    /// Every snapshot that some image has had, by id.
     pub(crate) fn past_snapshots(
         &self,
         moment: Moment,
-    ) -> impl Iterator<Item = (&(u64, String), &SnapshotTruth)> {
+    ) -> impl Iterator<Item = (&u64, &NamedSnapshot)> {
         self.begun_images(moment).iter().flat_map(|image| &image.snapshots)
     }
 
-    /// Whether some acknowledged image has the volume.
+    /// Whether some acknowledged image has the volume, which was not of class `ram` since: then it
+    /// had been promised nothing.
     pub(crate) fn is_imaged(&self, id: u64, moment: Moment) -> bool {
-        let last = self.images.iter().rfind(|image| image.is_there(moment));
-        last.is_some_and(|image| image.volumes.contains(&id))
+        let last = self.last_step(moment);
+        let was_ram = self.volumes[&id].was_ram.iter().rfind(|step| **step <= last);
+        let image = self.images.iter().rfind(|image| image.is_there(moment));
+        image.is_some_and(|image| {
+            image.volumes.contains(&id) && was_ram.is_none_or(|step| *step < image.step)
+        })
     }
 
     /// What a block held when a step began.
@@ -226,24 +270,30 @@ impl Truth {
 
     /// The tables that may be found after a cut.
     pub(crate) fn possible_tables(&self, moment: Moment) -> Vec<&Table> {
+        self.tables_that_may_be_found(moment).map(|(_, table, _)| table).collect()
+    }
+
+    fn tables_that_may_be_found(
+        &self,
+        moment: Moment,
+    ) -> impl Iterator<Item = &(Step, Table, SnapshotNames)> {
         let (floor, last) = (floor(&self.tables_covered, moment), self.last_step(moment));
-        let covered = self.tables.partition_point(|(step, _)| *step < floor);
+        let covered = self.tables.partition_point(|(step, _, _)| *step < floor);
         let from = covered.saturating_sub(1);
-        let possible = self.tables[from..].iter().take_while(|(step, _)| *step <= last);
-        possible.map(|(_, table)| table).collect()
+        self.tables[from..].iter().take_while(move |(step, _, _)| *step <= last)
     }
 
     /// Every table that there ever was by `moment`.
     pub(crate) fn past_tables(&self, moment: Moment) -> Vec<&Table> {
         let last = self.last_step(moment);
-        let past = self.tables.iter().take_while(|(step, _)| *step <= last);
-        past.map(|(_, table)| table).collect()
+        let past = self.tables.iter().take_while(|(step, _, _)| *step <= last);
+        past.map(|(_, table, _)| table).collect()
     }
 
     /// What a block may hold after a cut.
     pub(crate) fn possible_values(&self, id: u64, block: u64, moment: Moment) -> Vec<Value> {
         let volume = &self.volumes[&id];
-        volume.possible(block, floor(&volume.covered, moment), self.last_step(moment))
+        volume.possible(block, volume.floor(block, moment), self.last_step(moment))
     }
 
     /// Everything that a block ever held by `moment`.
@@ -255,8 +305,10 @@ impl Truth {
 /// A snapshot that may be found.
 #[derive(Debug)]
 pub(crate) struct PossibleSnapshot<'truth> {
-    pub(crate) key: &'truth (u64, String),
-    pub(crate) truth: &'truth SnapshotTruth,
+    pub(crate) id: u64,
+    pub(crate) name: &'truth str,
+    /// As it was in the image.
+    pub(crate) snapshot: &'truth NamedSnapshot,
     pub(crate) may_be_missing: bool,
 }
 
@@ -268,6 +320,6 @@ impl Imaged {
 }
 
 /// Steps before this one are durable at `moment`.
-fn floor(covered: &[Covered], moment: Moment) -> Step {
-    covered.iter().filter(|it| it.since <= moment).map(|it| it.before).max().unwrap_or(0)
+fn floor<'it>(covered: impl IntoIterator<Item = &'it Covered>, moment: Moment) -> Step {
+    covered.into_iter().filter(|it| it.since <= moment).map(|it| it.before).max().unwrap_or(0)
 }
