@@ -129,6 +129,42 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
 }
 
 #[test]
+fn what_was_done_with_volumes_of_images_stays_done_when_memory_is_gone() -> Result<()> {
+    let mut daemon = daemon("")?;
+    for volume in ["deleted", "old", "cut"] {
+        daemon.memlane(&format!("volume create {volume} --size 64MiB --durability image"))?;
+        write(&mut client(&daemon, volume)?, 9000, 1)?;
+    }
+    for snapshot in ["gone", "kept"] {
+        daemon.memlane(&format!("snapshot create old {snapshot}"))?;
+    }
+    daemon.save_image()?;
+    for words in [
+        "volume delete deleted",
+        "snapshot delete old@gone",
+        "snapshot rename old@kept other",
+        "volume rename old new",
+        "volume resize cut --size 1MiB --force",
+        "volume resize cut --size 64MiB",
+    ] {
+        daemon.memlane(words)?;
+    }
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let volumes = daemon.volumes()?;
+    let names: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+    assert_eq!(names, ["cut", "new"]);
+    let snapshots: Vec<api::Snapshot> =
+        serde_json::from_str(&daemon.memlane("--json snapshot list")?).context("the snapshots")?;
+    let names: Vec<_> = snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+    assert_eq!(names, ["new@other"]);
+    check_block(&mut client(&daemon, "new")?, 9000, 1);
+    let cut = client(&daemon, "cut")?.ask(&Request::Read { offset: 9000 * 4096, length: 4096 })?;
+    ensure!(cut == vec![0; 4096], "what was cut off is back");
+    daemon.finish()
+}
+
+#[test]
 fn an_image_is_saved_before_the_daemon_ends() -> Result<()> {
     let mut daemon = daemon("")?;
     daemon.memlane("volume create db --size 64MiB --durability image")?;
@@ -287,6 +323,38 @@ fn flushes_wait_while_the_disk_is_full_and_go_on_when_it_is_not() -> Result<()> 
     daemon.start_again()?;
     let mut db = client(&daemon, "db")?;
     (0..1024).for_each(|block| check_block(&mut db, block, 7000 + block));
+    drop(db);
+    daemon.finish()?;
+    drop(disk);
+    Ok(())
+}
+
+#[test]
+fn a_volume_that_the_full_disk_of_the_journal_cannot_note_is_refused_and_not_made() -> Result<()> {
+    if !is_root() {
+        eprintln!("skipped: a small file system takes root");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let dir = folder.path().join("journal");
+    let disk = SmallDisk::mount(&dir)?;
+    let daemon = daemon(&format!("--journal-dir {}/journal", dir.display()))?;
+    let stuffing = dir.join("stuffing");
+    let _until_full = std::fs::write(&stuffing, vec![1; 8 << 20]);
+    for class in ["journal", "image"] {
+        let words = format!("volume create db --size 64MiB --durability {class}");
+        let refusal = daemon.try_memlane(&words)?;
+        let message = &refusal.stderr;
+        ensure!(refusal.exit_code == Some(1), "{refusal:?}");
+        ensure!(message.contains("disk is full") && message.contains("make room"), "{message}");
+        ensure!(!daemon.memlane("volume list")?.contains("db"), "it was made all the same");
+    }
+    daemon.memlane("volume create scratch --size 1MiB")?;
+    std::fs::remove_file(&stuffing)?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    let mut db = client(&daemon, "db")?;
+    write(&mut db, 0, 1)?;
+    db.ask(&Request::Flush)?;
     drop(db);
     daemon.finish()?;
     drop(disk);
