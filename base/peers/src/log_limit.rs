@@ -24,6 +24,10 @@ struct Window {
 }
 
 impl LogLimit {
+    pub const fn new() -> Self {
+        Self { window: Mutex::new(None) }
+    }
+
     /// Whether a line may be written, and then how many were left out before it.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())

@@ -26,6 +26,18 @@ pub struct ExportCreate {
     /// are made for several machines. Others are destroyed when two change them.
     #[serde(default)]
     pub share: bool,
+    /// The user, by name or number, to whom the socket belongs and who may connect: most often that
+    /// of the virtual machine. By default the first of the volume's users, or else the daemon's.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// The group, by name or number, of the socket, whose members may connect. By default memlane.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// The socket's mode, in octal digits. By default 660. It says who reaches the socket; who may
+    /// connect is asked besides.
+    #[serde(default)]
+    #[schema(example = "660")]
+    pub mode: Option<String>,
 }
 
 /// An exported volume. It stays exported over restarts of the daemon, until the export is deleted.

@@ -213,6 +213,19 @@ pub(crate) enum ExportCommand {
         /// Export it although it is attached to this host; what is on it must allow that
         #[arg(long)]
         share: bool,
+
+        /// Who owns the socket and may connect, as the machine's user [default: the volume's first
+        /// user, or the daemon's]
+        #[arg(long, value_name = "USER")]
+        owner: Option<String>,
+
+        /// The socket's group, whose members may connect [default: memlane]
+        #[arg(long, value_name = "GROUP")]
+        group: Option<String>,
+
+        /// The socket's mode [default: 660]
+        #[arg(long, value_name = "MODE")]
+        mode: Option<String>,
     },
 
     /// List all exports

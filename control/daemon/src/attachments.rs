@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     /// The name when it was last attached or renamed.
     pub(crate) name: String,
     pub(crate) attach_as: AttachAs,
+    /// Others may write to the volume besides.
+    pub(crate) is_shared: bool,
     /// The block device; `None` when the host refused it at the last start.
     pub(crate) device: Option<String>,
 }
@@ -45,6 +47,8 @@ struct StoredEntry {
     volume: String,
     #[serde(rename = "as")]
     attach_as: AttachAs,
+    #[serde(default)]
+    share: bool,
 }
 
 impl AttachmentList {
@@ -69,8 +73,8 @@ impl AttachmentList {
             );
         }
         let entry = |stored: StoredEntry| {
-            let StoredEntry { volume_id, volume: name, attach_as } = stored;
-            (volume_id, Entry { name, attach_as, device: None })
+            let StoredEntry { volume_id, volume: name, attach_as, share } = stored;
+            (volume_id, Entry { name, attach_as, is_shared: share, device: None })
         };
         Ok(Self { path, entries: stored.attachments.into_iter().map(entry).collect() })
     }
@@ -119,6 +123,7 @@ fn store(path: &Path, entries: &BTreeMap<u64, Entry>) -> io::Result<()> {
                 volume_id,
                 volume: entry.name.clone(),
                 attach_as: entry.attach_as,
+                share: entry.is_shared,
             })
             .collect(),
     };
@@ -144,6 +149,7 @@ mod tests {
     fn entry(name: &str, device: Option<&str>) -> Entry {
         Entry {
             name: name.to_owned(),
+            is_shared: true,
             attach_as: AttachAs::Loop,
             device: device.map(str::to_owned),
         }

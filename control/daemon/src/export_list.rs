@@ -24,6 +24,26 @@ pub(crate) struct ExportEntry {
     pub(crate) volume: String,
     pub(crate) protocol: ExportProtocol,
     pub(crate) queues: u16,
+    /// Others may write to the volume besides.
+    #[serde(default)]
+    pub(crate) share: bool,
+    #[serde(default, skip_serializing_if = "SocketRights::are_usual")]
+    pub(crate) rights: SocketRights,
+}
+
+/// Who reaches the socket of an export, where that is not as usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SocketRights {
+    pub(crate) owner_uid: Option<u32>,
+    pub(crate) group_gid: Option<u32>,
+    pub(crate) mode: Option<u32>,
+}
+
+impl SocketRights {
+    fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The exported volumes by id.
@@ -102,7 +122,14 @@ mod tests {
 
     fn entry(volume_id: u64) -> ExportEntry {
         let volume = format!("v{volume_id}");
-        ExportEntry { volume_id, volume, protocol: ExportProtocol::VhostUser, queues: 2 }
+        ExportEntry {
+            volume_id,
+            volume,
+            protocol: ExportProtocol::VhostUser,
+            queues: 2,
+            share: true,
+            rights: SocketRights { mode: Some(0o600), ..SocketRights::default() },
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Daemon {
             spin_permits: Arc::clone(&permits),
         };
         let nbd = start_nbd(config, parts.clone())?;
-        let vhost_user = start_vhost_user(config, &permits, &rule)?;
+        let vhost_user = start_vhost_user(config, &permits, &rule, &users)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
         let ring = start_ring(config, parts, (&devices, &ublk))?;
@@ -264,9 +264,15 @@ fn start_vhost_user(
     config: &Config,
     permits: &Arc<SpinPermits>,
     rule: &AccessRule,
+    users: &Arc<VolumeUsers>,
 ) -> anyhow::Result<Arc<VhostUserExports>> {
     let folder = config.run_dir.join("vhost");
-    Ok(Arc::new(VhostUserExports::new(folder, rule.clone(), Arc::clone(permits))?))
+    Ok(Arc::new(VhostUserExports::new(
+        folder,
+        rule.clone(),
+        Arc::clone(users),
+        Arc::clone(permits),
+    )?))
 }
 
 fn start_ring(

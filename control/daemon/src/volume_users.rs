@@ -114,6 +114,11 @@ fn is_among(users: &[String], uid: u32, database: &str) -> bool {
     })
 }
 
+/// A user of this host, by name or number.
+pub(crate) fn uid_named(user: &str) -> Option<u32> {
+    user.parse().ok().or_else(|| uid_of(&user_database(), user))
+}
+
 fn uid_of(database: &str, name: &str) -> Option<u32> {
     database.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -43,6 +43,7 @@ impl Connection {
             benches.clone(),
             shared.queue_count,
             Arc::clone(of_control),
+            Arc::clone(&shared.log),
         )));
         let handler = BackendReqHandler::from_stream(socket.try_clone()?, Arc::clone(&front));
         let connection = Self { socket, handler, front, benches, workers, number };
@@ -75,7 +76,9 @@ impl Connection {
         };
         match ended {
             Some(error) if !shared.is_over() => {
-                tracing::warn!(%error, "the connection to a front end was ended");
+                if let Some(left_out) = shared.log.admit() {
+                    tracing::warn!(%error, left_out, "the connection to a front end was ended");
+                }
             }
             _ => tracing::debug!(number = self.number, "a front end has gone"),
         }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use block_device::BlockDevice;
+use peers::{LogLimit, Peer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use waiting::SpinPermits;
 
@@ -71,10 +72,14 @@ impl Drop for Reserved {
     }
 }
 
+/// Who may connect, asked for each front end when it has connected.
+pub type Admission = Arc<dyn Fn(&Peer) -> bool + Send + Sync>;
+
 /// How a volume is exported.
 pub struct Config {
     /// Where front ends connect to. Its directory exists.
     pub socket: PathBuf,
+    pub admits: Admission,
     /// What drivers are told as the disk's serial number.
     pub serial: [u8; SERIAL_BYTES],
     pub queue_count: u16,
@@ -95,6 +100,9 @@ pub(crate) struct Shared {
     pub(crate) worker_counters: Vec<Arc<Counters>>,
     /// Those of the control thread, and of the desk's threads.
     pub(crate) other_counters: [Arc<Counters>; OTHER_THREAD_COUNT],
+    admits: Admission,
+    /// Bounds what front ends and guests can have logged.
+    pub(crate) log: Arc<LogLimit>,
     line: Mutex<Line>,
     is_connected: AtomicBool,
     connection_count: AtomicUsize,
@@ -121,7 +129,8 @@ pub struct Export {
 
 impl Export {
     pub fn start(config: Config, device: Arc<dyn BlockDevice>) -> Result<Self, ExportError> {
-        let Config { socket, serial, queue_count, threads, spin_permits, spin_max } = config;
+        let Config { socket, admits, serial, queue_count, .. } = config;
+        let Config { threads, spin_permits, spin_max, .. } = config;
         if !(1..=QUEUE_COUNT_MAX).contains(&queue_count) {
             return Err(ExportError::QueueCount { count: queue_count });
         }
@@ -139,6 +148,8 @@ impl Export {
             desk: Arc::default(),
             worker_counters: (0..worker_count).map(|_| Arc::default()).collect(),
             other_counters: std::array::from_fn(|_| Arc::default()),
+            admits,
+            log: Arc::default(),
             line: Mutex::default(),
             is_connected: AtomicBool::new(false),
             connection_count: AtomicUsize::new(0),
@@ -276,8 +287,11 @@ impl Shared {
                     | io::ErrorKind::ConnectionAborted
                     | io::ErrorKind::Interrupted => None,
                     _ => {
-                        let path = listener.path().display();
-                        tracing::warn!(%path, %error, "a front end could not be served");
+                        if let Some(left_out) = self.log.admit() {
+                            let path = listener.path().display();
+                            let message = "a front end could not be served";
+                            tracing::warn!(%path, %error, left_out, message);
+                        }
                         Some(ACCEPT_PAUSE)
                     }
                 },
@@ -287,6 +301,14 @@ impl Shared {
 
     /// Serves a front end until it goes.
     fn serve(&self, socket: UnixStream) -> io::Result<()> {
+        let peer = Peer::of(&socket)?;
+        if !(self.admits)(&peer) {
+            if let Some(left_out) = self.log.admit() {
+                let uid = peer.uid;
+                tracing::warn!(uid, left_out, "a front end was refused: its user may not");
+            }
+            return Ok(());
+        }
         let copy = socket.try_clone()?;
         self.line().socket = Some(copy);
         if self.is_over() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::BlockDevice;
+use peers::LogLimit;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
@@ -31,6 +32,9 @@ use crate::traffic::Counters;
 /// How long requests in flight may take when a machine stops its disk, before they are failed.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Of all front ends together.
+static REFUSALS_LOGGED: LogLimit = LogLimit::new();
+
 /// What the front end has told of one queue that does not run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setting {
@@ -50,6 +54,7 @@ pub(crate) struct Front {
     /// As the driver has set it.
     status: u64,
     counters: Arc<Counters>,
+    log: Arc<LogLimit>,
     /// The call events of the rings.
     calls: Vec<Option<Arc<Event>>>,
 }
@@ -60,6 +65,7 @@ impl Front {
         benches: Vec<SharedBench>,
         queue_count: u16,
         counters: Arc<Counters>,
+        log: Arc<LogLimit>,
     ) -> Self {
         let queue_count = usize::from(queue_count);
         Self {
@@ -72,6 +78,7 @@ impl Front {
             protocol: VhostUserProtocolFeatures::empty(),
             status: 0,
             counters,
+            log,
             calls: vec![None; queue_count],
         }
     }
@@ -129,12 +136,16 @@ impl Front {
             None => None,
         };
         let has_event_index = disk::has(self.features, VIRTIO_RING_F_EVENT_IDX);
-        let plan = RingPlan { size, place, base, has_event_index, in_flight };
+        let log = Arc::clone(&self.log);
+        let plan = RingPlan { size, place, base, has_event_index, in_flight, log };
         let mut ring = Ring::begin(&self.map, plan).or_else(refuse)?;
         ring.set_call(self.calls[queue].clone());
         if ring.again_count() > 0 {
             let count = ring.again_count();
-            tracing::info!(queue, count, "requests of an earlier process are done again");
+            if let Some(left_out) = self.log.admit() {
+                let message = "requests of an earlier process are done again";
+                tracing::info!(queue, count, left_out, message);
+            }
             self.counters.repeated.add(count as u64);
         }
         bench.visit(|rings| rings.slots[slot].ring = Some(ring));
@@ -185,7 +196,9 @@ fn has_protocol_features(features: u64) -> bool {
 
 /// Ends the connection, and says why.
 fn refuse<T>(reason: impl std::fmt::Display) -> Result<T> {
-    tracing::warn!(%reason, "a front end asks for what cannot be");
+    if let Some(left_out) = REFUSALS_LOGGED.admit() {
+        tracing::warn!(%reason, left_out, "a front end asks for what cannot be");
+    }
     Err(Error::InvalidParam)
 }
 

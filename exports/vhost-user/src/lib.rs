@@ -43,5 +43,6 @@ mod traffic;
 mod worker;
 
 pub use error::ExportError;
-pub use export::{Config, Export, QUEUE_COUNT_MAX, ThreadBudget};
+pub use export::{Admission, Config, Export, QUEUE_COUNT_MAX, ThreadBudget};
+pub use peers::Peer;
 pub use traffic::Traffic;

@@ -14,6 +14,7 @@ use std::num::Wrapping;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use peers::LogLimit;
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress};
@@ -60,6 +61,7 @@ pub(crate) struct RingPlan {
     pub(crate) base: u16,
     pub(crate) has_event_index: bool,
     pub(crate) in_flight: Option<QueueInFlight>,
+    pub(crate) log: Arc<LogLimit>,
 }
 
 /// A request that was taken and is to be answered.
@@ -91,6 +93,7 @@ pub(crate) struct Ring {
     unsignalled: u32,
     call: Option<Arc<Event>>,
     chain: Chain,
+    log: Arc<LogLimit>,
     /// The driver broke the protocol, or took the ring's memory away: nothing more is taken.
     is_broken: bool,
 }
@@ -125,6 +128,7 @@ impl Ring {
             unsignalled: 0,
             call: None,
             chain: Chain::default(),
+            log: plan.log,
             is_broken: false,
         })
     }
@@ -330,7 +334,9 @@ impl Ring {
     }
 
     fn break_off(&mut self, reason: &str) {
-        tracing::warn!(reason, "a ring of a virtual machine is not served any more");
+        if let Some(left_out) = self.log.admit() {
+            tracing::warn!(reason, left_out, "a ring of a virtual machine is not served any more");
+        }
         self.is_broken = true;
     }
 }

@@ -4,10 +4,12 @@ mod support;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use block_device::ByteRange;
 use front_end::{Ask, Descriptor, Driver, FrontEnd, Options, Status};
-use support::{Exported, MemoryDevice, PATIENCE, SERIAL, wait_until};
+use support::{Exported, MemoryDevice, PATIENCE, SERIAL, config, wait_until};
+use vhost_user::Export;
 use vmm_sys_util::eventfd::EventFd;
 
 const MIB: usize = 1 << 20;
@@ -224,6 +226,18 @@ fn what_lay_in_memory_that_is_taken_away_is_not_written() {
     assert_eq!(exported.device.contents(ByteRange::new(0, 512)), [7; 512]);
     machine.disconnect();
     check_alive(&exported);
+}
+
+#[test]
+fn a_front_end_of_a_user_who_may_not_is_left_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path(), 1);
+    let socket = config.socket.clone();
+    config.admits = Arc::new(|peer| peer.pid != std::process::id());
+    let _export = Export::start(config, Arc::new(MemoryDevice::new(MIB))).expect("a disk");
+    let mut stream = UnixStream::connect(&socket).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    assert_eq!(stream.read(&mut [0]).expect("it ends"), 0);
 }
 
 /// Sends bytes instead of messages.

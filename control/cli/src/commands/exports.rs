@@ -12,9 +12,10 @@ use crate::table::{Cell, Side, Table, View};
 
 pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
     match command {
-        ExportCommand::VhostUser { name, queues, share } => {
+        ExportCommand::VhostUser { name, queues, share, owner, group, mode } => {
             let protocol = ExportProtocol::VhostUser;
-            let request = ExportCreate { volume: name, protocol, queues, share };
+            let request =
+                ExportCreate { volume: name, protocol, queues, share, owner, group, mode };
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
             Ok(Report { text: text(&export), json: to_json(&export) })
         }

@@ -177,7 +177,7 @@ impl Exports for Door {
         let access = self.access_of(client)(&volume)?;
         let name = volume.name();
         let device: Arc<dyn BlockDevice> = match access {
-            NbdAccess::ReadWrite => volume,
+            NbdAccess::ReadWrite => self.catalog.device_beside(&volume),
             NbdAccess::ReadOnly => Arc::new(ReadOnly(volume)),
         };
         Some(Export { name, description: String::new(), device })

@@ -131,7 +131,14 @@ impl Volumes for Door {
                 self.find(target).filter(may_use).ok_or_else(|| not_for(peer.uid, target))?
             }
         };
-        let device: Arc<dyn BlockDevice> = Arc::<Volume>::clone(&volume);
+        let device: Arc<dyn BlockDevice> = match target {
+            Target::Name(_) => self.catalog.device_beside(&volume),
+            // Whoever has the device or the file open is the one that has the volume for itself,
+            // and comes back to it by its id.
+            Target::DeviceNumber { .. } | Target::File { .. } | Target::VolumeId(_) => {
+                Arc::<Volume>::clone(&volume)
+            }
+        };
         Ok(OpenVolume { id: volume.id(), name: volume.name(), device })
     }
 }

@@ -1,18 +1,22 @@
 //! Volumes as disks of virtual machines, one socket each.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use vhost_user::{Config, Export, ThreadBudget, Traffic};
+use vhost_user::{Admission, Config, Export, ThreadBudget, Traffic};
 use volume::Volume;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
+use crate::export_list::SocketRights;
 use crate::http::AccessRule;
 use crate::run_dir;
+use crate::volume_users::{self, VolumeUsers};
 
 /// Threads for all disks together; a disk has three and one for each queue, up to the cores.
 const THREAD_COUNT_MAX: usize = 512;
@@ -29,6 +33,7 @@ const NO_PANIC: &str = "nobody panics with this lock";
 pub(crate) struct VhostUserExports {
     folder: PathBuf,
     rule: AccessRule,
+    users: Arc<VolumeUsers>,
     threads: Arc<ThreadBudget>,
     spin_permits: Arc<SpinPermits>,
     running: Mutex<Running>,
@@ -54,11 +59,12 @@ impl VhostUserExports {
     pub(crate) fn new(
         folder: PathBuf,
         rule: AccessRule,
+        users: Arc<VolumeUsers>,
         spin_permits: Arc<SpinPermits>,
     ) -> anyhow::Result<Self> {
         run_dir::make_dir(&folder, 0o755)?;
         let threads = Arc::new(ThreadBudget::new(THREAD_COUNT_MAX));
-        Ok(Self { folder, rule, threads, spin_permits, running: Mutex::default() })
+        Ok(Self { folder, rule, users, threads, spin_permits, running: Mutex::default() })
     }
 
     /// As many queues as a disk has when nobody says how many.
@@ -68,10 +74,19 @@ impl VhostUserExports {
     }
 
     /// Serves a volume that is not served yet.
-    pub(crate) fn begin(&self, volume: &Arc<Volume>, queue_count: u16) -> anyhow::Result<()> {
+    pub(crate) fn begin(
+        &self,
+        volume: &Arc<Volume>,
+        queue_count: u16,
+        rights: SocketRights,
+    ) -> anyhow::Result<()> {
+        let volume_id = volume.id();
+        let first_user = || volume_users::uid_named(self.users.of(volume_id).first()?);
+        let rights = SocketRights { owner_uid: rights.owner_uid.or_else(first_user), ..rights };
         let config = Config {
             socket: self.folder.join(format!("{}.sock", volume.name())),
-            serial: serial_of(volume.id()),
+            admits: self.admission(volume_id, rights),
+            serial: serial_of(volume_id),
             queue_count,
             threads: Arc::clone(&self.threads),
             spin_permits: Arc::clone(&self.spin_permits),
@@ -80,8 +95,20 @@ impl VhostUserExports {
         let export = Export::start(config, Arc::<Volume>::clone(volume))
             .context("cannot serve it over vhost-user")?;
         self.rule.restrict(export.socket())?;
+        rights.give_to(export.socket())?;
         self.running().exports.insert(volume.id(), export);
         Ok(())
+    }
+
+    /// Root, the daemon's user and its group may, the volume's users, and who was named for the
+    /// socket.
+    fn admission(&self, volume_id: u64, rights: SocketRights) -> Admission {
+        let (rule, users) = (self.rule.clone(), Arc::clone(&self.users));
+        Arc::new(move |peer| {
+            let is_named = rights.owner_uid == Some(peer.uid)
+                || rights.group_gid.is_some_and(|gid| peer.is_in_group(gid));
+            is_named || rule.admits_peer(peer) || users.admits(volume_id, peer.uid)
+        })
     }
 
     /// Takes a volume's disk away, if it has one.
@@ -133,6 +160,22 @@ impl VhostUserExports {
 
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().expect(NO_PANIC)
+    }
+}
+
+impl SocketRights {
+    /// Gives them to a socket that has the usual ones.
+    fn give_to(self, socket: &Path) -> anyhow::Result<()> {
+        let doing = |what: &str| format!("cannot change the {what} of {}", socket.display());
+        if self.owner_uid.is_some() || self.group_gid.is_some() {
+            std::os::unix::fs::chown(socket, self.owner_uid, self.group_gid)
+                .with_context(|| doing("owner"))?;
+        }
+        if let Some(mode) = self.mode {
+            std::fs::set_permissions(socket, Permissions::from_mode(mode))
+                .with_context(|| doing("mode"))?;
+        }
+        Ok(())
     }
 }
 

@@ -59,6 +59,11 @@ fn read_or_empty(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
+/// A group of this host, by name or number.
+pub(crate) fn gid_named(group: &str) -> Option<u32> {
+    group.parse().ok().or_else(|| gid_of(&read_or_empty(Path::new(GROUPS_PATH)), group))
+}
+
 /// The group's number.
 fn gid_of(groups: &str, name: &str) -> Option<u32> {
     groups.lines().find_map(|line| {

@@ -20,5 +20,5 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use access::AccessRule;
+pub(crate) use access::{AccessRule, gid_named};
 pub(crate) use listener::{bind, serve};

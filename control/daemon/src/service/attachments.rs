@@ -34,7 +34,9 @@ impl Service {
             return Err(refusals::of_sharing(&volume, user, "delete the export"));
         }
         let (way, device) = self.attach_by_best(request.attach_as, &volume)?;
-        let entry = Entry { name: name.clone(), attach_as: way, device: Some(device.clone()) };
+        let is_shared = request.share;
+        let entry =
+            Entry { name: name.clone(), attach_as: way, is_shared, device: Some(device.clone()) };
         let stored = self.attachments().insert(volume.id(), entry.clone());
         stored.map_err(|error| {
             if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(&volume)) {
@@ -42,6 +44,7 @@ impl Service {
             }
             not_stored(name, &error)
         })?;
+        self.note_holder(volume.id());
         tracing::info!(volume = name, device, ?way, "volume attached");
         Ok(describe(&entry))
     }
@@ -95,6 +98,7 @@ impl Service {
         }
         let stored = self.attachments().remove(volume.id());
         stored.map_err(|error| not_stored(name, &error))?;
+        self.note_holder(volume.id());
         tracing::info!(volume = name, "volume detached");
         Ok(())
     }
@@ -170,10 +174,12 @@ impl Service {
                 None
             }
         };
-        let entry = Entry { name, attach_as: way, device };
+        let is_shared = self.attachments().get(volume.id()).is_some_and(|entry| entry.is_shared);
+        let entry = Entry { name, attach_as: way, is_shared, device };
         if let Err(error) = self.attachments().insert(volume.id(), entry) {
             tracing::error!(%error, "cannot store the list of attachments");
         }
+        self.note_holder(volume.id());
     }
 
     fn drop_lost(&self, volume_id: u64) {

@@ -4,9 +4,10 @@ use api::{Export, ExportCreate, Problem, ProblemKind};
 use block_device::BlockDevice;
 use volume::Volume;
 
-use crate::export_list::{ExportEntry, ExportList};
+use crate::export_list::{ExportEntry, ExportList, SocketRights};
 use crate::exports::VhostUserExports;
 use crate::service::{Service, refusals};
+use crate::{http, volume_users};
 
 /// Queues that a disk may have.
 const QUEUE_COUNTS: std::ops::RangeInclusive<u16> = 1..=vhost_user::QUEUE_COUNT_MAX;
@@ -34,6 +35,7 @@ impl Service {
             let detail = format!("a disk cannot have {queues} queues; give {first} to {last}");
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("queues"));
         }
+        let rights = rights_of(request)?;
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if self.export_list().get(volume.id()).is_some() {
@@ -46,7 +48,7 @@ impl Service {
             let user = format!("attached as {device}");
             return Err(refusals::of_sharing(&volume, &user, "detach it"));
         }
-        self.vhost_user.begin(&volume, queues).map_err(|error| {
+        self.vhost_user.begin(&volume, queues, rights).map_err(|error| {
             let detail = format!("cannot export the volume {name:?}: {error:#}");
             Problem::new(ProblemKind::HostFailed, detail)
         })?;
@@ -55,12 +57,15 @@ impl Service {
             volume: volume.name(),
             protocol: request.protocol,
             queues,
+            share: request.share,
+            rights,
         };
         let stored = self.export_list().insert(entry.clone());
         stored.map_err(|error| {
             self.vhost_user.end(volume.id());
             not_stored(name, &error)
         })?;
+        self.note_holder(volume.id());
         tracing::info!(volume = name, queues, "volume exported");
         Ok(self.describe_export(&entry))
     }
@@ -81,6 +86,7 @@ impl Service {
         let stored = self.export_list().remove(volume.id());
         stored.map_err(|error| not_stored(name, &error))?;
         self.vhost_user.end(volume.id());
+        self.note_holder(volume.id());
         tracing::info!(volume = name, "volume not exported any more");
         Ok(())
     }
@@ -95,7 +101,8 @@ impl Service {
                 drop_lost(&mut self.export_list(), &entry);
                 continue;
             };
-            match self.vhost_user.begin(&volume, entry.queues) {
+            self.note_holder(volume.id());
+            match self.vhost_user.begin(&volume, entry.queues, entry.rights) {
                 Ok(()) => tracing::info!(volume = volume.name(), "export restored"),
                 Err(error) => {
                     let reason = format!("{error:#}");
@@ -103,6 +110,16 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// Sees to it that a volume which a device or a machine has for itself is only read by others.
+    pub(super) fn note_holder(&self, volume_id: u64) {
+        let attached = self.attachments().get(volume_id).filter(|entry| !entry.is_shared).cloned();
+        let device = attached.and_then(|entry| entry.device);
+        let exported = self.export_list().get(volume_id).is_some_and(|entry| !entry.share);
+        let exported = exported.then(|| "exported to virtual machines".to_owned());
+        let holder = device.map(|device| format!("attached as {device}")).or(exported);
+        self.catalog.note_holder(volume_id, holder);
     }
 
     /// Who uses the volume through an export, and what to do about it.
@@ -137,6 +154,29 @@ fn drop_lost(list: &mut ExportList, entry: &ExportEntry) {
     if let Err(error) = list.remove(entry.volume_id) {
         tracing::error!(%error, "cannot store the list of exports");
     }
+}
+
+/// Rights that are asked for, with numbers in the place of names.
+fn rights_of(request: &ExportCreate) -> Result<SocketRights, Problem> {
+    let wrong = |field: &'static str, detail: String| {
+        Problem::new(ProblemKind::InvalidField, detail).in_field(field)
+    };
+    let ExportCreate { owner, group, mode, .. } = request;
+    let no_user = |name: &String| wrong("owner", format!("this host has no user {name:?}"));
+    let uid = |name: &String| volume_users::uid_named(name).ok_or_else(|| no_user(name));
+    let no_group = |name: &String| wrong("group", format!("this host has no group {name:?}"));
+    let gid = |name: &String| http::gid_named(name).ok_or_else(|| no_group(name));
+    let no_mode =
+        |text: &String| wrong("mode", format!("{text:?} is no mode of a socket; give 660 or 600"));
+    let bits = |text: &String| {
+        let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777);
+        bits.ok_or_else(|| no_mode(text))
+    };
+    Ok(SocketRights {
+        owner_uid: owner.as_ref().map(uid).transpose()?,
+        group_gid: group.as_ref().map(gid).transpose()?,
+        mode: mode.as_ref().map(bits).transpose()?,
+    })
 }
 
 fn not_exported(name: &str) -> Problem {

@@ -246,6 +246,7 @@ fn socket_in(folder: &Path) -> PathBuf {
 pub(crate) fn config(folder: &Path, queue_count: u16) -> Config {
     Config {
         socket: socket_in(folder),
+        admits: Arc::new(|_| true),
         serial: SERIAL,
         queue_count,
         threads: Arc::new(ThreadBudget::new(64)),

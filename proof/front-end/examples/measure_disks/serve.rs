@@ -23,6 +23,7 @@ pub(crate) fn serve(socket: &Path, size_mib: u64) -> Result<()> {
     let volume = engine.create_volume(VolumeSpec::new("disk".parse()?, size_bytes))?;
     let config = Config {
         socket: socket.to_owned(),
+        admits: Arc::new(|_| true),
         serial: *b"memlane-measured----",
         queue_count: 1,
         threads: Arc::new(ThreadBudget::new(8)),

@@ -1,5 +1,9 @@
 //! Attachments through the interface.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::House;
@@ -46,6 +50,41 @@ async fn what_cannot_be_attached_is_refused_by_field() {
     house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
     let again = house.ask("POST", "/v1/attachments", ATTACH_A).await;
     again.refused("already_exists", Some("volume"));
+}
+
+/// Whether a volume is offered over NBD without changes.
+async fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
+    const READ_ONLY: u8 = 2;
+    let status = house.get("/v1/status").await.json(200);
+    let socket = status["exports"]["nbd"]["socket"].as_str().expect("a path").to_owned();
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
+    stream.read_exact(&mut [0; 18]).expect("a greeting");
+    let length = u32::try_from(name.len()).expect("short").to_be_bytes();
+    let flags = [0, 0, 0, 3];
+    let choice = [&flags[..], b"IHAVEOPT", &[0, 0, 0, 1], &length, name.as_bytes()].concat();
+    stream.write_all(&choice).expect("it is sent");
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).expect("the volume is offered");
+    answer[9] & READ_ONLY != 0
+}
+
+#[tokio::test]
+async fn what_is_attached_or_exported_is_only_read_by_others_unless_it_is_shared() {
+    const EXPORT_A: &str = r#"{"volume": "a", "protocol": "vhost-user"}"#;
+    let house = House::new();
+    house.create("a").await;
+    assert!(!is_only_read_over_nbd(&house, "a").await);
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert!(is_only_read_over_nbd(&house, "a").await);
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert!(!is_only_read_over_nbd(&house, "a").await);
+    house.ask("POST", "/v1/exports", EXPORT_A).await.json(201);
+    assert!(is_only_read_over_nbd(&house, "a").await);
+    house.ask("DELETE", "/v1/exports/a", "").await.nothing();
+    let shared = r#"{"volume": "a", "share": true}"#;
+    house.ask("POST", "/v1/attachments", shared).await.json(201);
+    assert!(!is_only_read_over_nbd(&house, "a").await);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Volumes as disks of virtual machines, from the side of the REST interface.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::house::House;
@@ -48,6 +49,27 @@ async fn exports_that_cannot_be_are_refused() {
     house.ask("POST", "/v1/exports", other).await.refused("invalid_field", Some("protocol"));
     house.ask("POST", "/v1/exports", CREATE).await.json(201);
     house.ask("POST", "/v1/exports", CREATE).await.refused("already_exists", Some("volume"));
+}
+
+#[tokio::test]
+async fn a_socket_has_the_owner_and_the_mode_that_were_asked_for() {
+    let house = House::new();
+    house.create("db").await;
+    let uid = rustix::process::geteuid().as_raw();
+    let create = |owner: &str, mode: &str| {
+        format!(
+            r#"{{"volume": "db", "protocol": "vhost-user", "owner": "{owner}", "mode": "{mode}"}}"#
+        )
+    };
+    let nobody = create("no-such-user", "600");
+    house.ask("POST", "/v1/exports", &nobody).await.refused("invalid_field", Some("owner"));
+    let no_mode = create("0", "1777");
+    house.ask("POST", "/v1/exports", &no_mode).await.refused("invalid_field", Some("mode"));
+    let own = create(&uid.to_string(), "600");
+    let export = house.ask("POST", "/v1/exports", &own).await.json(201);
+    let socket = export["socket"].as_str().expect("a path");
+    let metadata = std::fs::metadata(socket).expect("it is there");
+    assert_eq!((metadata.uid(), metadata.mode() & 0o777), (uid, 0o600));
 }
 
 #[tokio::test]

@@ -83,7 +83,8 @@ impl House {
         };
         let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
         let rule = AccessRule::of_this_host();
-        let vhost_user = VhostUserExports::new(dir.path().join("vhost"), rule, permits)?;
+        let vhost_user =
+            VhostUserExports::new(dir.path().join("vhost"), rule, Arc::clone(&users), permits)?;
         let devices = Arc::new(PretendedDevices::default());
         let ublk = Arc::new(PretendedDevices::default());
         ublk.fail_with(Some(missing));
