@@ -24,6 +24,7 @@ mod log;
 mod maintenance;
 mod notify;
 mod pool;
+mod pool_medium;
 mod process;
 mod run_dir;
 mod scrubber;

@@ -11,6 +11,7 @@ use rustix::mount::MountFlags;
 use volume::{Engine, EngineOptions};
 
 use crate::config::{Config, PoolConfig, PoolPlace};
+use crate::pool_medium::{self, Medium};
 use crate::run_dir::make_dir;
 
 /// The unit of a region's size.
@@ -19,13 +20,17 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// More lanes than this for each core gain nothing.
 const LANES_A_CORE_MAX: usize = 4;
 
-/// How the kernel names tmpfs in the answer of `statfs`.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// The mount option of tmpfs that keeps its memory out of swap.
+const NO_SWAP: &str = "noswap";
 
 /// Opens the pool, or makes it.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     let begun = Instant::now();
     let spec = place(&config.pool)?;
+    let medium = pool_medium::of(&spec.path)?;
+    if medium.loses_writes() && !config.pool.may_lie_on_disk {
+        bail!("{}", pool_medium::refusal(&spec.path));
+    }
     let region = Region::open_growable(&spec, capacity_bytes(&config.pool, &spec)?)?;
     let mut fresh_secret = [0; 32];
     getrandom::fill(&mut fresh_secret).context("cannot draw the secret of the pool")?;
@@ -108,9 +113,7 @@ fn capacity_bytes(pool: &PoolConfig, spec: &RegionSpec) -> anyhow::Result<u64> {
     if let Some(size) = pool.size_max {
         return Ok(size.0);
     }
-    let file_system = rustix::fs::statfs(dir)
-        .with_context(|| format!("cannot look at the file system of {}", dir.display()))?;
-    if file_system.f_type != TMPFS_MAGIC {
+    if pool_medium::of(dir)? != Medium::Tmpfs {
         return Ok(spec.size_bytes);
     }
     let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
@@ -145,21 +148,25 @@ pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
 fn remount(path: &Path, pool_bytes: u64) -> anyhow::Result<()> {
     let dir = path.parent().context("the pool's path has no directory")?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
-    if !is_own_tmpfs(&mounts, dir) {
-        return Ok(());
+    let Some(present) = own_tmpfs_options(&mounts, dir) else { return Ok(()) };
+    let mut options = format!("size={}", pool_bytes.saturating_add(HUGE_PAGE_BYTES));
+    // The kernel refuses to change this one, so it must be named again.
+    if present.split(',').any(|option| option == NO_SWAP) {
+        options = format!("{options},{NO_SWAP}");
     }
-    let options = format!("size={}", pool_bytes.saturating_add(HUGE_PAGE_BYTES));
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount_remount(dir, flags, &*options)
         .with_context(|| format!("cannot change the size of the tmpfs on {}", dir.display()))
 }
 
-/// Whether the daemon has mounted what is at `dir`: under its own name as the source.
-fn is_own_tmpfs(mounts: &str, dir: &Path) -> bool {
-    mounts.lines().any(|line| {
+/// The options of the tmpfs at `dir`, if the daemon has mounted it: under its own name as the
+/// source.
+fn own_tmpfs_options<'mounts>(mounts: &'mounts str, dir: &Path) -> Option<&'mounts str> {
+    mounts.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
-        let [source, place, kind, ..] = fields[..] else { return false };
-        (source, kind) == ("memlane", "tmpfs") && Path::new(place) == dir
+        let [source, place, kind, options, ..] = fields[..] else { return None };
+        let is_own = (source, kind) == ("memlane", "tmpfs") && Path::new(place) == dir;
+        is_own.then_some(options)
     })
 }
 
@@ -202,10 +209,15 @@ fn is_mount_point(dir: &Path) -> anyhow::Result<bool> {
 fn mount_tmpfs(dir: &Path, pool_bytes: u64) -> anyhow::Result<()> {
     // The file system counts its own pages too.
     let size_bytes = pool_bytes.saturating_add(HUGE_PAGE_BYTES);
-    let huge = format!("size={size_bytes},mode=0700,huge=always");
+    let plain = format!("size={size_bytes},mode=0700");
+    let huge = format!("{plain},huge=always");
+    // Older kernels cannot keep one file system out of swap.
+    if mount(dir, "tmpfs", &format!("{huge},{NO_SWAP}")).is_ok() {
+        return Ok(());
+    }
     if let Err(error) = mount(dir, "tmpfs", &huge) {
         tracing::warn!(error = %format!("{error:#}"), "no huge pages for the pool");
-        mount(dir, "tmpfs", &format!("size={size_bytes},mode=0700"))?;
+        mount(dir, "tmpfs", &plain)?;
     }
     Ok(())
 }
@@ -248,11 +260,11 @@ mod tests {
 
     #[test]
     fn only_a_tmpfs_of_our_own_is_given_another_size() {
-        let mounts = "memlane /run/x/pool tmpfs rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n\
+        let mounts = "memlane /run/x/pool tmpfs rw,noswap 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n\
                       memlane /run/y/pool hugetlbfs rw 0 0\n";
-        assert!(is_own_tmpfs(mounts, Path::new("/run/x/pool")));
+        assert_eq!(own_tmpfs_options(mounts, Path::new("/run/x/pool")), Some("rw,noswap"));
         for other in ["/dev/shm", "/run/y/pool", "/run/x"] {
-            assert!(!is_own_tmpfs(mounts, Path::new(other)), "{other}");
+            assert_eq!(own_tmpfs_options(mounts, Path::new(other)), None, "{other}");
         }
     }
 

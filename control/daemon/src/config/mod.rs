@@ -119,6 +119,8 @@ pub(crate) struct PoolConfig {
     pub(crate) size: Option<ByteSize>,
     /// What a new pool may come to have.
     pub(crate) size_max: Option<ByteSize>,
+    /// Whether the file may lie on a disk, though old data may come back then.
+    pub(crate) may_lie_on_disk: bool,
 }
 
 /// The files that make NBD over TLS possible.
@@ -315,7 +317,8 @@ fn pool_config(
     {
         bail!("pool-size-max = {size_max} is less than pool-size = {size}");
     }
-    Ok(PoolConfig { path, place, size, size_max })
+    let may_lie_on_disk = settings.pool_on_disk == Some(true);
+    Ok(PoolConfig { path, place, size, size_max, may_lie_on_disk })
 }
 
 fn journal_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<JournalConfig> {

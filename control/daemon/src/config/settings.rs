@@ -32,13 +32,18 @@ pub(super) struct Settings {
     #[arg(long, value_name = "SIZE")]
     pub(super) pool_size_max: Option<ByteSize>,
 
-    /// The pool's file, on tmpfs or hugetlbfs [default: pool/region in the run directory]
+    /// The pool's file, on tmpfs, hugetlbfs or DAX [default: pool/region in the run directory]
     #[arg(long, value_name = "FILE")]
     pub(super) pool_path: Option<PathBuf>,
 
     /// Take the pool's memory from the huge pages that are set aside for hugetlbfs
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(super) pool_hugetlb: Option<bool>,
+
+    /// Let the pool's file lie on a disk: after a power cut, volumes may hold old data, those of
+    /// class `journal` included
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(super) pool_on_disk: Option<bool>,
 
     /// Serve NBD on this TCP address too, as 127.0.0.1:10809
     #[arg(long, value_name = "ADDRESS")]
@@ -203,6 +208,7 @@ impl Settings {
             pool_size_max: self.pool_size_max.or(fallback.pool_size_max),
             pool_path: self.pool_path.or(fallback.pool_path),
             pool_hugetlb: self.pool_hugetlb.or(fallback.pool_hugetlb),
+            pool_on_disk: self.pool_on_disk.or(fallback.pool_on_disk),
             nbd_tcp: self.nbd_tcp.or(fallback.nbd_tcp),
             nbd_tls_cert: self.nbd_tls_cert.or(fallback.nbd_tls_cert),
             nbd_tls_key: self.nbd_tls_key.or(fallback.nbd_tls_key),
