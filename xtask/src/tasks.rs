@@ -19,12 +19,17 @@ const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
 const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
 /// How often the long runs do it, unless the environment says otherwise.
-const COUNTS_IN_SOAK: &[(&str, &str)] =
-    &[("MEMLANE_KILLS", "10000"), ("MEMLANE_GUEST_KILLS", "1000"), ("MEMLANE_CUTS", "20")];
+const COUNTS_IN_SOAK: &[(&str, &str)] = &[
+    ("MEMLANE_KILLS", "10000"),
+    ("MEMLANE_EARLY_KILLS", "200"),
+    ("MEMLANE_GUEST_KILLS", "1000"),
+    ("MEMLANE_CUTS", "20"),
+];
 
 /// The suites of the long runs.
 const SOAK_SUITES: &[&str] = &[
     "system/kill_storm",
+    "system/early_kills",
     "system/copy_storm",
     "system/command_storm",
     "system/disk_kills",

@@ -18,6 +18,18 @@ pub enum RegionErrorKind {
         Size(*asked_bytes)
     )]
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
+    /// The file has a size that no region has.
+    #[error(
+        "it has {}, and no pool has that size: it is something else, or was cut; name another file",
+        Size(*found_bytes)
+    )]
+    NotARegion { found_bytes: u64 },
+    /// Others than the owner of this process could change it, or read it.
+    #[error(
+        "it belongs to user {owner} and has mode {mode:o}; it must belong to the user of the \
+         process, and be closed to others: if nobody has tampered with it, chown it and chmod 600"
+    )]
+    NotPrivate { owner: u32, mode: u32 },
     #[error("a size is a multiple of 2 MiB, and 4 MiB at least, not {}", Size(*asked_bytes))]
     InvalidSize { asked_bytes: u64 },
     /// The machine or the file system has too little memory.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use crate::error::{RegionError, RegionErrorKind};
 use crate::sys;
@@ -48,21 +49,17 @@ pub fn existing_size_bytes(path: &Path) -> io::Result<Option<u64>> {
     }
 }
 
-/// Opens or makes the file, takes its lock, and makes sure of all of its memory.
+/// Opens or makes the file and takes its lock. Refused where its memory cannot be had.
 pub(crate) fn open(spec: &RegionSpec) -> Result<File, RegionError> {
     let file = open_locked(spec)?;
-    let fail = |kind, source| RegionError { kind, path: spec.path.clone(), source };
     let found_bytes = length_of(&file, &spec.path)?;
-    if found_bytes != 0 && found_bytes != spec.size_bytes {
+    if found_bytes == 0 {
+        make(&file, spec, spec.size_bytes)?;
+    } else if found_bytes != spec.size_bytes {
         let kind = RegionErrorKind::SizeDiffers { found_bytes, asked_bytes: spec.size_bytes };
-        return Err(fail(kind, None));
+        return Err(RegionError { kind, path: spec.path.clone(), source: None });
     }
-    let taken = take_memory(&file, &spec.path, std::slice::from_ref(&(0..spec.size_bytes)));
-    if taken.is_err() && found_bytes == 0 {
-        // The error of the allocation is the one to report.
-        let _unlikely = file.set_len(0);
-    }
-    taken.map(|()| file)
+    Ok(file)
 }
 
 /// Opens the file, or makes one of `capacity_bytes` without memory, and takes its lock. Returns it
@@ -74,22 +71,38 @@ pub(crate) fn open_growable(
     let file = open_locked(spec)?;
     let found_bytes = length_of(&file, &spec.path)?;
     if found_bytes != 0 {
-        take_first_page(&file, &spec.path)?;
+        check_region(&file, spec, found_bytes)?;
         return Ok((file, found_bytes));
     }
     let capacity_bytes =
         capacity_bytes.max(spec.size_bytes).next_multiple_of(SIZE_UNIT_BYTES).min(CAPACITY_MAX);
-    // Looked at before the file has a length: whoever has too little memory leaves nothing behind.
-    check_available(&file, &spec.path, spec.size_bytes)?;
-    file.set_len(capacity_bytes).map_err(|error| system_error(&spec.path, "ftruncate", error))?;
-    take_first_page(&file, &spec.path)?;
+    make(&file, spec, capacity_bytes)?;
     Ok((file, capacity_bytes))
 }
 
-/// What says how much memory the rest shall have is looked at before that is known.
-fn take_first_page(file: &File, path: &Path) -> Result<(), RegionError> {
-    let result = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, SIZE_UNIT_BYTES);
-    result.map_err(|error| system_error(path, "fallocate", error.into()))
+/// Refuses a file that cannot be a region, or that others can reach. Changes nothing.
+fn check_region(file: &File, spec: &RegionSpec, found_bytes: u64) -> Result<(), RegionError> {
+    let refused = |kind| Err(RegionError { kind, path: spec.path.clone(), source: None });
+    if !(SIZE_BYTES_MIN..=CAPACITY_MAX).contains(&found_bytes)
+        || !found_bytes.is_multiple_of(SIZE_UNIT_BYTES)
+    {
+        return refused(RegionErrorKind::NotARegion { found_bytes });
+    }
+    let found = file.metadata().map_err(|error| system_error(&spec.path, "fstat", error))?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    if owner != rustix::process::geteuid().as_raw() || mode & 0o077 != 0 {
+        return refused(RegionErrorKind::NotPrivate { owner, mode });
+    }
+    Ok(())
+}
+
+/// Gives a new file its length, as holes. Whether there is memory is looked at before: whoever has
+/// too little leaves nothing behind.
+fn make(file: &File, spec: &RegionSpec, length_bytes: u64) -> Result<(), RegionError> {
+    let path = &spec.path;
+    let kind = file_system(file, path)?;
+    check_fits(path, spec.size_bytes, kind.free_bytes.min(kind.host_bytes()))?;
+    file.set_len(length_bytes).map_err(|error| system_error(path, "ftruncate", error))
 }
 
 fn open_locked(spec: &RegionSpec) -> Result<File, RegionError> {
@@ -128,27 +141,50 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Allocates the ranges of the file that it has no memory for yet. They are all that shall have
-/// any: what else the file holds counts as theirs. Where that fails, some of them may have memory.
-pub(crate) fn take_memory(
+/// Allocates a range of the file.
+pub(crate) fn allocate(file: &File, path: &Path, range: Range<u64>) -> Result<(), RegionError> {
+    let length = range.end - range.start;
+    let result = rustix::fs::fallocate(file, FallocateFlags::empty(), range.start, length);
+    result.map_err(|error| match error {
+        Errno::NOSPC | Errno::NOMEM => not_enough(file, path, length),
+        other => system_error(path, "fallocate", other.into()),
+    })
+}
+
+/// Refuses when the file cannot come to have so much more memory now: what is wanted, of all that
+/// it lacks. Pages of hugetlbfs were reserved: see [`reserve`].
+pub(crate) fn check_available(
     file: &File,
     path: &Path,
-    ranges: &[Range<u64>],
+    (wanted_bytes, missing_bytes): (u64, u64),
 ) -> Result<(), RegionError> {
-    let wanted_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let available_bytes = check_available(file, path, wanted_bytes)?;
-    for range in ranges {
-        let length = range.end - range.start;
-        let result = rustix::fs::fallocate(file, FallocateFlags::empty(), range.start, length);
-        result.map_err(|error| match error {
-            rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM => {
-                let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes };
-                RegionError { kind, path: path.to_owned(), source: None }
-            }
-            other => system_error(path, "fallocate", other.into()),
-        })?;
+    if missing_bytes == 0 {
+        return Ok(());
     }
-    Ok(())
+    let kind = file_system(file, path)?;
+    let available_bytes = kind.free_bytes.min(kind.host_bytes());
+    if kind.huge_page_bytes.is_some() || wanted_bytes.min(missing_bytes) <= available_bytes {
+        return Ok(());
+    }
+    let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes: missing_bytes, available_bytes };
+    Err(RegionError { kind, path: path.to_owned(), source: None })
+}
+
+/// Sees to it that nobody else takes the huge pages that ranges of the file will need. The kernel
+/// keeps them for the file until it is deleted. Where there are none, accounts are all there is.
+pub(crate) fn reserve(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<(), RegionError> {
+    if file_system(file, path)?.huge_page_bytes.is_none() {
+        return Ok(());
+    }
+    ranges.iter().try_for_each(|range| {
+        let length = range.end - range.start;
+        sys::reserve(file.as_fd(), range.start, length).map_err(|error| {
+            match error.raw_os_error() == Some(libc::ENOMEM) {
+                true => not_enough(file, path, length),
+                false => system_error(path, "mmap", error),
+            }
+        })
+    })
 }
 
 /// Gives the memory of a range of the file back: it reads as zeros then, and takes memory again
@@ -165,37 +201,57 @@ pub(crate) fn held_bytes(file: &File, path: &Path) -> Result<u64, RegionError> {
     Ok(found.blocks() * 512)
 }
 
-/// Refuses when the file cannot come to have `wanted_bytes` of memory. Returns how much more it
-/// could have.
-fn check_available(file: &File, path: &Path, wanted_bytes: u64) -> Result<u64, RegionError> {
-    let missing_bytes = wanted_bytes.saturating_sub(held_bytes(file, path)?);
-    if missing_bytes == 0 {
-        return Ok(0);
+/// What a file's memory comes from.
+struct FileSystem {
+    /// What the file system would still give.
+    free_bytes: u64,
+    /// The size of its pages, if it is made of huge ones that are kept apart.
+    huge_page_bytes: Option<u64>,
+}
+
+impl FileSystem {
+    /// What the host would still give.
+    fn host_bytes(&self) -> u64 {
+        match self.huge_page_bytes {
+            Some(page_bytes) => huge_pages_available_bytes(page_bytes),
+            None => machine_available_bytes().saturating_sub(HEADROOM_BYTES),
+        }
     }
-    let file_system =
-        rustix::fs::fstatfs(file).map_err(|e| system_error(path, "fstatfs", e.into()))?;
-    let block_bytes = u64::try_from(file_system.f_bsize).unwrap_or(1);
+}
+
+fn file_system(file: &File, path: &Path) -> Result<FileSystem, RegionError> {
+    let found = rustix::fs::fstatfs(file).map_err(|e| system_error(path, "fstatfs", e.into()))?;
+    let block_bytes = u64::try_from(found.f_bsize).unwrap_or(1);
     // A file system that sets no limit reports no blocks at all.
-    let file_system_bytes = match file_system.f_blocks {
+    let free_bytes = match found.f_blocks {
         0 => u64::MAX,
-        _ => file_system.f_bavail.saturating_mul(block_bytes),
+        _ => found.f_bavail.saturating_mul(block_bytes),
     };
-    let is_hugetlb = file_system.f_type == libc::HUGETLBFS_MAGIC;
-    let machine_bytes = if is_hugetlb { u64::MAX } else { machine_available_bytes() };
-    let available_bytes = file_system_bytes.min(machine_bytes.saturating_sub(HEADROOM_BYTES));
-    if missing_bytes > available_bytes {
-        let kind =
-            RegionErrorKind::NotEnoughMemory { wanted_bytes: missing_bytes, available_bytes };
-        return Err(RegionError { kind, path: path.to_owned(), source: None });
+    let is_hugetlb = found.f_type == libc::HUGETLBFS_MAGIC;
+    Ok(FileSystem { free_bytes, huge_page_bytes: is_hugetlb.then_some(block_bytes) })
+}
+
+fn check_fits(path: &Path, wanted_bytes: u64, available_bytes: u64) -> Result<(), RegionError> {
+    if wanted_bytes <= available_bytes {
+        return Ok(());
     }
-    Ok(available_bytes)
+    let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes };
+    Err(RegionError { kind, path: path.to_owned(), source: None })
+}
+
+/// The error of memory that could not be taken, though it looked as if it could.
+pub(crate) fn not_enough(file: &File, path: &Path, wanted_bytes: u64) -> RegionError {
+    let available = file_system(file, path).map(|kind| kind.free_bytes.min(kind.host_bytes()));
+    let available_bytes = available.unwrap_or(0);
+    let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes };
+    RegionError { kind, path: path.to_owned(), source: None }
 }
 
 fn length_of(file: &File, path: &Path) -> Result<u64, RegionError> {
     Ok(file.metadata().map_err(|error| system_error(path, "fstat", error))?.len())
 }
 
-fn system_error(path: &Path, call: &'static str, source: io::Error) -> RegionError {
+pub(crate) fn system_error(path: &Path, call: &'static str, source: io::Error) -> RegionError {
     let kind = RegionErrorKind::System { call };
     RegionError { kind, path: path.to_owned(), source: Some(source) }
 }
@@ -208,4 +264,19 @@ fn machine_available_bytes() -> u64 {
         .and_then(|rest| rest.trim().strip_suffix("kB"))
         .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
         .map_or(u64::MAX, |kibibytes| kibibytes << 10)
+}
+
+/// Huge pages of one size that nobody has and nobody has reserved, or no limit where the kernel
+/// says nothing.
+fn huge_pages_available_bytes(page_bytes: u64) -> u64 {
+    let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_bytes >> 10);
+    let number = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("{folder}/{name}")).ok()?.trim().parse().ok()
+    };
+    let pages = || {
+        let free = number("free_hugepages")?.saturating_sub(number("resv_hugepages")?);
+        let more = number("nr_overcommit_hugepages")?.saturating_sub(number("surplus_hugepages")?);
+        Some(free + more)
+    };
+    pages().map_or(u64::MAX, |count| count.saturating_mul(page_bytes))
 }

@@ -1,8 +1,8 @@
 //! Memory that outlives the process, addressed by offsets.
 //!
-//! A [`Region`] is one shared mapping of a file on tmpfs or hugetlbfs. Its memory is taken when it
-//! is opened or grows, so that too little memory is an error then and never a signal later; what
-//! it may still grow into are holes, which nobody touches. One process at a time has it open. This
+//! A [`Region`] is one shared mapping of a file on tmpfs or hugetlbfs. Whoever uses it takes memory
+//! for a range before anything touches that, so that too little memory is an error then and never a
+//! signal later; the rest are holes, which nobody touches. One process at a time has it open. This
 //! crate knows nothing of what lies in a region; it turns offsets into words and bytes, checks them
 //! against the mapping, and holds the unsafe code that this takes.
 //!

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
@@ -39,16 +40,32 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Opens the file or makes it, takes its lock and all of its memory. Waits a few seconds for
-    /// a dying process to let go.
+    /// Opens the file or makes it, takes its lock and all of its memory. Waits a few seconds for a
+    /// dying process to let go.
     pub fn open(spec: &RegionSpec) -> Result<Self, RegionError> {
         let file = file::open(spec)?;
-        Self::map(file, spec, spec.size_bytes)
+        let region = Self::map(file, spec, spec.size_bytes)?;
+        let all = 0..spec.size_bytes;
+        let held_bytes = region.held_bytes()?;
+        if held_bytes < all.end {
+            let taken = region.take_memory(std::slice::from_ref(&all), all.end);
+            taken.inspect_err(|_| region.forget_if_new(held_bytes))?;
+        }
+        Ok(region)
+    }
+
+    /// A new file that does not come to have its memory keeps none.
+    fn forget_if_new(&self, held_bytes: u64) {
+        if held_bytes == 0 {
+            // The error of taking memory is the one to report.
+            let _unlikely = self.file.set_len(0);
+        }
     }
 
     /// Opens the file, or makes one that may come to have `capacity_bytes` of memory, and takes its
-    /// lock. Whoever knows what lies in it takes the memory that it shall have now: see
-    /// [`Region::take_memory`]. A file that is there keeps its capacity.
+    /// lock. A new one has no memory, and whoever knows what lies in another looks with
+    /// [`Region::peek`] before anything touches it: see [`Region::take_memory`]. A file that is
+    /// there keeps its capacity; it must be of the user of this process, and closed to others.
     pub fn open_growable(spec: &RegionSpec, capacity_bytes: u64) -> Result<Self, RegionError> {
         let (file, capacity_bytes) = file::open_growable(spec, capacity_bytes)?;
         Self::map(file, spec, capacity_bytes)
@@ -88,10 +105,58 @@ impl Region {
     }
 
     /// Sees to it that the region has memory in these ranges, so that no access there can fail
-    /// later. They are all that shall have memory, whole pages of [`SIZE_UNIT_BYTES`].
-    pub fn take_memory(&self, ranges: &[Range<u64>]) -> Result<(), RegionError> {
+    /// later, and that accesses take no page faults. `expected_bytes` is all that it is to come to
+    /// have: what it has counts as a part of that. Fails where the host has too little, before or
+    /// while it is taken; some of the ranges may have memory then. Any number of threads may take
+    /// memory at once.
+    pub fn take_memory(
+        &self,
+        ranges: &[Range<u64>],
+        expected_bytes: u64,
+    ) -> Result<(), RegionError> {
         self.crash_point();
-        file::take_memory(&self.file, &self.path, ranges)
+        let wanted_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let missing_bytes = expected_bytes.saturating_sub(self.held_bytes()?);
+        file::check_available(&self.file, &self.path, (wanted_bytes, missing_bytes))?;
+        ranges.iter().try_for_each(|range| self.take_range(range.clone(), missing_bytes))
+    }
+
+    fn take_range(&self, range: Range<u64>, missing_bytes: u64) -> Result<(), RegionError> {
+        let mut next = Some(range.start);
+        while let Some(start) = next {
+            next = match self.populate(start..range.end) {
+                Ok(next) => next,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EFAULT | libc::ENOMEM) => {
+                        return Err(file::not_enough(&self.file, &self.path, missing_bytes));
+                    }
+                    // A kernel without this advice: page faults come later, but find memory.
+                    Some(libc::EINVAL) => {
+                        return file::allocate(&self.file, &self.path, start..range.end);
+                    }
+                    _ => {
+                        let call = "madvise(MADV_POPULATE_WRITE)";
+                        return Err(file::system_error(&self.path, call, error));
+                    }
+                },
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads words of the file from `offset` on as they are there, holes as zeros: nothing takes
+    /// memory by it.
+    pub fn peek(&self, offset: u64, count: usize) -> Result<Vec<u64>, RegionError> {
+        let mut bytes = vec![0; 8 * count];
+        let read = self.file.read_exact_at(&mut bytes, offset);
+        read.map_err(|error| file::system_error(&self.path, "pread", error))?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    /// Has the kernel keep what the ranges will need, where it can: huge pages of hugetlbfs.
+    /// Elsewhere memory is had when it is taken.
+    pub fn reserve_memory(&self, ranges: &[Range<u64>]) -> Result<(), RegionError> {
+        file::reserve(&self.file, &self.path, ranges)
     }
 
     /// Gives the memory of a range back, which nobody may use any more.

@@ -25,7 +25,7 @@ pub(crate) fn lock_exclusively(file: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Maps `length` bytes of `file`, shared, for reading and writing. The mapping itself reserves no
-/// memory: what the file has was allocated.
+/// memory: see `Region::take_memory`.
 pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonNull<u8>> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
@@ -36,10 +36,22 @@ pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonN
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
 }
 
-/// Ends a mapping of `map_shared`.
+/// Has the kernel reserve the huge pages of a part of `file`, which stay reserved for the file.
+pub(crate) fn reserve(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    let length = usize::try_from(length).expect("addresses have 64 bits");
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let (nowhere, shared) = (std::ptr::null_mut(), MapFlags::SHARED);
+    // SAFETY:
+    // - exclusive: the kernel chooses the address, so no mapping of ours is replaced.
+    let start = unsafe { rustix::mm::mmap(nowhere, length, protection, shared, file, offset) }?;
+    unmap(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"), length);
+    Ok(())
+}
+
+/// Ends a mapping of `map_shared`, or of `reserve`.
 pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     // SAFETY:
-    // - alive, one caller: `Region::drop` calls this once, with what `map_shared` returned.
+    // - alive, one caller: `Region::drop` and `reserve` call this once, with what `mmap` returned.
     let result = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };
     result.expect("a whole mapping can be unmapped");
 }
@@ -58,7 +70,8 @@ pub(crate) fn prefer_huge_pages(start: NonNull<u8>, length: usize) -> io::Result
     Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxHugepage) }?)
 }
 
-/// Fills the page tables, so that no access takes a fault later.
+/// Takes memory where the file has none, and fills the page tables, so that no access takes a fault
+/// later. A lack of memory is the error `EFAULT` or `ENOMEM`.
 pub(crate) fn populate(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.

@@ -91,8 +91,8 @@ fn a_growable_region_has_the_memory_that_was_taken_and_no_more() {
     assert_eq!(region.capacity_bytes(), capacity(SIZE_BYTES));
     assert_eq!(region.asked_bytes(), SIZE_BYTES);
     let unit = SIZE_UNIT_BYTES;
-    assert_eq!(region.held_bytes().expect("it can be asked"), unit, "the first page is there");
-    region.take_memory(&[0..unit, 3 * unit..4 * unit]).expect("there is memory");
+    assert_eq!(region.held_bytes().expect("it can be asked"), 0, "all of it are holes");
+    region.take_memory(&[0..unit, 3 * unit..4 * unit], 2 * unit).expect("there is memory");
     assert_eq!(region.held_bytes().expect("it can be asked"), 2 * unit);
     region.word_to_store(3 * unit).store(7, Ordering::Release);
     region.give_back_memory(3 * unit..4 * unit).expect("it has memory there");
@@ -105,7 +105,9 @@ fn a_growable_region_keeps_its_capacity() {
     let folder = folder();
     let spec = spec(&folder, SIZE_BYTES);
     let region = Region::open_growable(&spec, capacity(SIZE_BYTES)).expect("it can be made");
-    region.take_memory(std::slice::from_ref(&(0..SIZE_BYTES))).expect("there is memory");
+    region
+        .take_memory(std::slice::from_ref(&(0..SIZE_BYTES)), SIZE_BYTES)
+        .expect("there is memory");
     region.word_to_store(8).store(7, Ordering::Release);
     drop(region);
     let region = Region::open_growable(&spec, 2 * SIZE_BYTES).expect("it can be opened");
@@ -119,7 +121,50 @@ fn a_region_grows_no_further_than_memory_reaches() {
     let region = Region::open_growable(&spec(&folder, SIZE_BYTES), 1 << 50);
     let region = region.expect("holes cost nothing");
     let all = 0..region.capacity_bytes();
-    let error = region.take_memory(std::slice::from_ref(&all)).expect_err("that is too much");
+    let error =
+        region.take_memory(std::slice::from_ref(&all), all.end).expect_err("that is too much");
     assert!(matches!(error.kind, RegionErrorKind::NotEnoughMemory { .. }), "{error}");
-    assert_eq!(region.held_bytes().expect("it can be asked"), SIZE_UNIT_BYTES);
+    assert_eq!(region.held_bytes().expect("it can be asked"), 0);
+}
+
+#[test]
+fn what_cannot_be_a_region_is_refused_and_left_alone() {
+    for length in [1000_usize, (4 << 20) + 4096] {
+        let folder = folder();
+        let spec = spec(&folder, SIZE_BYTES);
+        std::fs::write(&spec.path, vec![7; length]).expect("tmpfs has room");
+        let error = Region::open_growable(&spec, SIZE_BYTES).expect_err("it is something else");
+        let found_bytes = length as u64;
+        assert_eq!(error.kind, RegionErrorKind::NotARegion { found_bytes });
+        let found = std::fs::read(&spec.path).expect("it is there");
+        assert!(found == vec![7; length], "it is what it was");
+    }
+}
+
+#[test]
+fn looking_at_a_region_takes_no_memory() {
+    let folder = folder();
+    let region = Region::open_growable(&spec(&folder, SIZE_BYTES), SIZE_BYTES);
+    let region = region.expect("a region can be made");
+    assert_eq!(region.peek(4096, 3).expect("it can be read"), [0; 3]);
+    assert_eq!(region.held_bytes().expect("it can be asked"), 0);
+}
+
+#[test]
+fn a_region_that_others_can_reach_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let spec = spec(&folder, SIZE_BYTES);
+    drop(Region::open_growable(&spec, SIZE_BYTES).expect("a region can be made"));
+    for mode in [0o604, 0o640] {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&spec.path, permissions).expect("it is ours");
+        let error = Region::open_growable(&spec, SIZE_BYTES).expect_err("it is not private");
+        let found =
+            matches!(error.kind, RegionErrorKind::NotPrivate { mode: found, .. } if found == mode);
+        assert!(found && error.to_string().contains("chmod 600"), "{error}");
+    }
+    let permissions = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&spec.path, permissions).expect("it is ours");
+    Region::open_growable(&spec, SIZE_BYTES).expect("it is private again");
 }

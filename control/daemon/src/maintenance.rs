@@ -69,6 +69,24 @@ impl PoolWatch {
         }
     }
 
+    /// Tells when memory that the pool is to have cannot be taken, and when that is over.
+    fn observe_shortage(&self, before: Option<&str>, now: Option<&str>) {
+        match (before, now) {
+            (None, Some(why)) => {
+                let message = format!(
+                    "the host lacks memory that the pool is to have; what needs it fails for lack \
+                     of space until the host has it again, and the pool tries each second: {why}"
+                );
+                self.events.warning("pool_memory_missing", None, message);
+            }
+            (Some(_), None) => {
+                let message = "the host has the memory again that the pool is to have".to_owned();
+                self.events.info("pool_memory_found", None, message);
+            }
+            _ => {}
+        }
+    }
+
     /// Tells of blocks that were found damaged since the last time.
     fn observe_damage(&self, before: u64, now: u64) {
         if now > before {
@@ -103,9 +121,13 @@ pub(crate) fn start(
     let mut last = Instant::now();
     let watched = Arc::clone(engine);
     let mut damaged_before = 0;
+    let mut shortage_before: Option<String> = None;
     filling.observe(sample(&watched));
     let after_turn = move |usage: &PoolUsage| {
         watch.observe(usage);
+        let shortage = watched.memory_shortage();
+        watch.observe_shortage(shortage_before.as_deref(), shortage.as_deref());
+        shortage_before = shortage;
         if last.elapsed() >= NOW_AND_THEN {
             filling.observe(sample(&watched));
             let damaged = watched.damaged_entries();
@@ -163,9 +185,18 @@ mod tests {
         watch.observe(&PoolUsage { size_bytes: 100, used_bytes: 91, ..PoolUsage::default() });
         assert_eq!(watch.passed_percent(), Some(90));
         watch.observe(&PoolUsage { size_bytes: 100, used_bytes: 9, ..PoolUsage::default() });
+        watch.observe_shortage(None, None);
+        watch.observe_shortage(None, Some("why"));
+        watch.observe_shortage(Some("why"), Some("another"));
+        watch.observe_shortage(Some("another"), None);
         watch.observe_damage(0, 0);
         watch.observe_damage(0, 3);
         let kinds: Vec<_> = events.after(0).into_iter().map(|event| event.kind).collect();
-        assert_eq!(kinds, ["pool_filling", "pool_has_room", "pool_damaged"]);
+        let of_memory = ["pool_memory_missing", "pool_memory_found"];
+        assert_eq!(kinds[..2], ["pool_filling", "pool_has_room"]);
+        assert_eq!(
+            (&kinds[2..4], kinds[4].as_str()),
+            (&of_memory.map(str::to_owned)[..], "pool_damaged")
+        );
     }
 }

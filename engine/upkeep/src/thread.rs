@@ -10,6 +10,7 @@ use volume::{Engine, PoolUsage, Work};
 
 use crate::host::Host;
 use crate::pace::{Pace, Pacer};
+use crate::taker::{self, Taker};
 
 /// How often an idle engine is looked at.
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -20,10 +21,26 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// How often it looks for a quiet moment while something waits to be compressed.
 const WAITING_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The running thread. Dropped, it ends after the piece of work in hand, which is short.
+/// The running thread, and those that help it to take the pool's memory. Dropped, they end after
+/// the piece of work in hand, which is short.
 #[derive(Debug)]
 pub struct Upkeep {
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    running: Vec<Running>,
+}
+
+/// A thread that ends when its sender is dropped.
+#[derive(Debug)]
+struct Running {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(name: &str, work: impl FnOnce(Receiver<()>) + Send + 'static) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(|| work(stopped))?;
+        Ok(Self { stop, thread })
+    }
 }
 
 impl Upkeep {
@@ -33,23 +50,37 @@ impl Upkeep {
         engine: Arc<Engine>,
         mut after_turn: impl FnMut(&PoolUsage) + Send + 'static,
     ) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let work = move || {
-            let mut turns = Turns::new(engine);
-            turns.work_until(&stopped, &mut after_turn);
-        };
-        let thread = std::thread::Builder::new().name("maintenance".to_owned()).spawn(work)?;
-        Ok(Self { running: Some((stop, thread)) })
+        let mut upkeep = Self { running: Vec::new() };
+        let helpers = if engine.untaken_bytes() > 0 { taker::helper_count() } else { 0 };
+        for _ in 0..helpers {
+            let taker = Taker::new(Arc::clone(&engine));
+            upkeep.running.push(Running::start("memory", |stopped| help(taker, &stopped))?);
+        }
+        let mut turns = Turns::new(engine);
+        let work = move |stopped| turns.work_until(&stopped, &mut after_turn);
+        upkeep.running.push(Running::start("maintenance", work)?);
+        Ok(upkeep)
     }
 }
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.running.take() {
-            drop(stop);
+        let (stops, threads): (Vec<_>, Vec<_>) =
+            self.running.drain(..).map(|running| (running.stop, running.thread)).unzip();
+        drop(stops);
+        for thread in threads {
             // A panic of the thread was reported there, and the owner is ending anyway.
             let _ended = thread.join();
         }
+    }
+}
+
+/// Takes memory until the pool has all that it is to have.
+fn help(mut taker: Taker, stopped: &Receiver<()>) {
+    let mut pause = Duration::ZERO;
+    while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let Some(next) = taker.turn() else { return };
+        pause = next;
     }
 }
 
@@ -57,6 +88,7 @@ struct Turns {
     engine: Arc<Engine>,
     pacer: Pacer,
     host: Host,
+    taker: Taker,
     /// From where on the pool's memory is still to be touched, and how much it had then.
     unready: Option<u64>,
     ready_bytes: u64,
@@ -65,16 +97,16 @@ struct Turns {
 impl Turns {
     fn new(engine: Arc<Engine>) -> Self {
         let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
-        Self { engine, pacer, host: Host::default(), unready: None, ready_bytes: 0 }
+        let taker = Taker::new(Arc::clone(&engine));
+        Self { engine, pacer, host: Host::default(), taker, unready: None, ready_bytes: 0 }
     }
 
     fn work_until(&mut self, stopped: &Receiver<()>, after_turn: &mut impl FnMut(&PoolUsage)) {
         let mut interval = Duration::ZERO;
         while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
             interval = self.turn();
-            if let Some(pause) = self.make_ready() {
-                interval = interval.min(pause);
-            }
+            let pauses = [self.make_ready(), self.taker.turn()];
+            interval = pauses.into_iter().flatten().fold(interval, Duration::min);
             after_turn(&self.engine.usage());
         }
     }
@@ -107,8 +139,8 @@ impl Turns {
         self.engine.usage().pending_bytes > 0
     }
 
-    /// Touches a piece of the pool's memory before requests do. Returns how long to wait before the
-    /// next piece, if there is more.
+    /// Touches a piece of the memory that the pool has before requests do. Returns how long to wait
+    /// before the next piece, if there is more.
     fn make_ready(&mut self) -> Option<Duration> {
         let begun = Instant::now();
         let size_bytes = self.engine.size_bytes();

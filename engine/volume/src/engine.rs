@@ -42,6 +42,8 @@ pub struct Engine {
     /// What maintenance says of itself, for those who do not want to wait for it.
     is_sweeping: AtomicBool,
     pub(crate) table_version: AtomicU64,
+    /// Why memory that the pool is to have could not be taken when it was last tried.
+    pub(crate) memory_shortage: Mutex<Option<String>>,
 }
 
 impl Engine {
@@ -65,6 +67,7 @@ impl Engine {
             resizing: Mutex::new(()),
             is_sweeping: AtomicBool::new(!was_clean),
             table_version: AtomicU64::new(0),
+            memory_shortage: Mutex::default(),
         })
     }
 

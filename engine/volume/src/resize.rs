@@ -5,8 +5,10 @@
 //! what they store goes to slabs in front of the end.
 
 use std::ops::ControlFlow;
+use std::sync::MutexGuard;
 
 use page_store::{Leaving, ResizeError, ResizeErrorKind};
+use region::RegionError;
 use sync::atomic::Ordering;
 
 use crate::engine::Engine;
@@ -32,7 +34,7 @@ pub struct ResizeProgress {
 }
 
 impl Engine {
-    /// The memory that the pool has.
+    /// The memory that the pool has, or is to have.
     pub fn size_bytes(&self) -> u64 {
         self.shared.store.size_bytes()
     }
@@ -40,6 +42,40 @@ impl Engine {
     /// The memory that the pool may come to have: decided when it was made.
     pub fn capacity_bytes(&self) -> u64 {
         self.shared.store.capacity_bytes()
+    }
+
+    /// Takes some of the memory that the pool is to have and has not: some milliseconds of work.
+    /// `false`: there is none that nobody else is taking. Any number of threads may call it. Where
+    /// nobody does, writers take memory as they need it.
+    pub fn take_memory(&self) -> Result<bool, RegionError> {
+        let result = self.shared.store.take_memory();
+        let shortage = match &result {
+            Ok(true) => None,
+            Ok(false) => return result,
+            Err(error) => Some(error.to_string()),
+        };
+        *self.lock_shortage() = shortage;
+        result
+    }
+
+    /// Memory that the pool is to have and has not: see [`Engine::take_memory`].
+    pub fn untaken_bytes(&self) -> u64 {
+        self.shared.store.untaken_bytes()
+    }
+
+    /// Memory that the pool has and nobody uses.
+    pub fn ready_bytes(&self) -> u64 {
+        self.shared.store.ready_bytes()
+    }
+
+    /// Why the pool could not get memory that it is to have, if that is so now. Writes that need it
+    /// fail for lack of space until the host has it again.
+    pub fn memory_shortage(&self) -> Option<String> {
+        self.lock_shortage().clone().filter(|_| self.untaken_bytes() > 0)
+    }
+
+    fn lock_shortage(&self) -> MutexGuard<'_, Option<String>> {
+        self.memory_shortage.lock().expect("nobody panics with it locked")
     }
 
     /// Gives the pool another size, a multiple of 2 MiB. Growing takes the memory at once or fails.

@@ -52,6 +52,14 @@ pub struct ClaimRefused {
     pub available_bytes: u64,
 }
 
+/// What a claim lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Room,
+    /// There is room, which has no memory yet.
+    Memory,
+}
+
 impl Claims {
     pub(crate) fn new(lane_count: usize) -> Self {
         Self {
@@ -93,12 +101,12 @@ impl Core {
         let left = match purpose {
             // Gives back more than it takes, and may use half of what is in flight.
             Purpose::Removal => kept - self.memory.claims.margin() / 2,
-            _ => kept + self.memory.book.floor(purpose) as u64 * SLOTS_A_SLAB,
+            _ => kept + self.memory.floor(purpose) as u64 * SLOTS_A_SLAB,
         };
         self.free_slots() >= left + SLOTS_A_SLAB
     }
 
-    /// Slots for pages as they are that hold none, wherever they are.
+    /// Slots for pages as they are that hold none, wherever there is memory.
     fn free_slots(&self) -> u64 {
         let book = &self.memory.book;
         let in_slabs = book.raw_slab_count() as u64 * SLOTS_A_SLAB;
@@ -108,13 +116,18 @@ impl Core {
 }
 
 impl Memory {
+    /// Free slabs with memory that are left for others when one is taken for this purpose.
+    fn floor(&self, purpose: Purpose) -> usize {
+        self.book.floor(purpose, self.untaken())
+    }
+
     /// Whether a whole slab may be taken for the dedup index.
     pub(crate) fn may_take_for_index(&self) -> bool {
         let claims = &self.claims;
         if claims.slots.load(Ordering::Relaxed) == 0 {
             return true;
         }
-        let left = claims.kept() + self.book.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
+        let left = claims.kept() + self.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
         self.book.free_soon() as u64 * SLOTS_A_SLAB >= left + SLOTS_A_SLAB
     }
 }
@@ -128,24 +141,41 @@ impl PageStore {
         self.claim_now(slots)
     }
 
-    /// The same, as memory is at this moment.
+    /// The same, as memory is at this moment. What has none yet is taken first: whoever has a claim
+    /// has the memory.
     pub fn claim_now(&self, slots: u64) -> Result<(), ClaimRefused> {
+        loop {
+            let seen = self.core.memory.layout.slab_count();
+            let Err((refused, missing)) = self.try_claim(slots) else { return Ok(()) };
+            let has_more = || self.core.memory.find_more(seen).is_ok();
+            if missing == Missing::Room || !has_more() {
+                return Err(refused);
+            }
+        }
+    }
+
+    fn try_claim(&self, slots: u64) -> Result<(), (ClaimRefused, Missing)> {
         let (core, claims) = (&self.core, &self.core.memory.claims);
         let _changing = claims.hold();
         claims.slots.fetch_add(slots, Ordering::SeqCst);
         // Who opened a slab before has it from the margin.
-        let reserve = core.memory.book.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
-        let (kept, free) = (claims.kept() + reserve, core.free_slots());
-        if kept <= free {
-            return Ok(());
-        }
+        let reserve = core.memory.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
+        let reserve_of_all = core.memory.book.floor(Purpose::NewData, 0) as u64 * SLOTS_A_SLAB;
+        let untaken = u64::from(core.memory.untaken()) * SLOTS_A_SLAB;
+        let (kept, free) = (claims.kept(), core.free_slots());
+        let missing = match kept + reserve_of_all <= free + untaken {
+            true if kept + reserve <= free => return Ok(()),
+            true => Missing::Memory,
+            false => Missing::Room,
+        };
         claims.slots.fetch_sub(slots, Ordering::SeqCst);
-        let available = (free + slots).saturating_sub(kept);
+        let available = (free + slots).saturating_sub(kept + reserve);
         claims.kept();
-        Err(ClaimRefused {
+        let refused = ClaimRefused {
             wanted_bytes: slots * SLOT_BYTES,
             available_bytes: available * SLOT_BYTES,
-        })
+        };
+        Err((refused, missing))
     }
 
     /// Claims slots that the pool owes from an earlier run.
@@ -184,7 +214,7 @@ impl PageStore {
         let claims = &self.core.memory.claims;
         let is_claimed = claims.slots.load(Ordering::Relaxed) > 0;
         let margin = if is_claimed { claims.margin() * SLOT_BYTES } else { 0 };
-        self.core.memory.book.floor(Purpose::NewData) as u64 * SLAB_BYTES + margin
+        self.core.memory.book.floor(Purpose::NewData, 0) as u64 * SLAB_BYTES + margin
     }
 
     /// Bytes of free slabs that nobody has claimed: a guess that costs two loads.

@@ -35,6 +35,8 @@ pub enum OpenErrorKind {
     TooSmall,
     /// Its memory cannot be taken; the source says why.
     Memory,
+    /// Its file cannot be read; the source says why.
+    Unreadable,
 }
 
 /// A region that is no pool for us. Nothing in it was changed.
@@ -67,6 +69,7 @@ impl OpenErrorKind {
             Self::SizeDiffers => "its file was cut or extended; restore the file's size",
             Self::TooSmall => "so small a size has no room for it; ask for more",
             Self::Memory => "its memory cannot be taken",
+            Self::Unreadable => "its file cannot be read",
         }
     }
 }

@@ -24,7 +24,7 @@ use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::entry::{PACKED_BITS, pack, unpack};
 use crate::layout::{Class, SLAB_BYTES, Slot};
 use crate::memory::Memory;
-use crate::slabs::Purpose;
+use crate::slabs::{Free, Purpose};
 
 const BUCKET_BYTES: u64 = 128;
 const BUCKET_COUNT: u64 = SLAB_BYTES / BUCKET_BYTES;
@@ -241,7 +241,14 @@ impl DedupIndex {
         if !memory.may_take_for_index() {
             return None;
         }
-        let slab = memory.book.take_free(Purpose::NewData, &memory.grace)?;
+        let slab = loop {
+            let seen = memory.layout.slab_count();
+            match memory.book.take_free(Purpose::NewData, memory.book_context()) {
+                Free::Slab(slab) => break slab,
+                Free::Untaken => memory.find_more(seen).ok()?,
+                Free::None => return None,
+            }
+        };
         let length = usize::try_from(SLAB_BYTES).expect("a slab fits memory");
         memory.zero_free_slab(slab, length);
         memory.name_slab(slab, Class::INDEX);

@@ -20,6 +20,7 @@ use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
 use crate::retire::Retired;
 
+use crate::slabs::Free;
 pub use crate::slabs::Purpose;
 
 /// How many references ahead a slot's word is asked for, and then what it leads to.
@@ -444,25 +445,28 @@ impl<'store> Lane<'store> {
     /// the caller looks again.
     fn open_slab(&mut self, class: Class, purpose: Purpose) -> Result<(), NoSpace> {
         let core = self.core;
+        let seen = core.memory.layout.slab_count();
         let may_open = core.may_open(purpose);
         // Only slots for pages as they are can be claimed.
         let may_open_listed = may_open || class != Class::RAW;
         let listed = may_open_listed.then(|| core.memory.book.take_listed(class)).flatten();
         let slab = match listed {
             Some(slab) => slab,
-            None if !may_open => return Err(NoSpace),
-            None => {
-                let free = core.memory.book.take_free(purpose, &core.memory.grace);
-                let Some(slab) = free else {
-                    // The caller looks again if single free slots were found.
+            None if !may_open => return core.memory.find_more(seen),
+            None => match core.memory.book.take_free(purpose, core.memory.book_context()) {
+                Free::Slab(slab) => {
+                    let words_bytes = Layout::inner_words_bytes(class);
+                    core.memory.zero_free_slab(slab, words_bytes);
+                    core.memory.name_slab(slab, class);
+                    core.memory.book.admit_open(slab, class);
+                    slab
+                }
+                Free::Untaken if core.memory.find_more(seen).is_ok() => return Ok(()),
+                // The caller looks again if single free slots were found.
+                Free::Untaken | Free::None => {
                     return core.memory.book.list_rest(class).then_some(()).ok_or(NoSpace);
-                };
-                let words_bytes = Layout::inner_words_bytes(class);
-                core.memory.zero_free_slab(slab, words_bytes);
-                core.memory.name_slab(slab, class);
-                core.memory.book.admit_open(slab, class);
-                slab
-            }
+                }
+            },
         };
         let promised = core.memory.book.promised(slab);
         let open = self.state.open.of(class, purpose);

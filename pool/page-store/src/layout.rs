@@ -180,14 +180,16 @@ pub(crate) struct Layout {
     capacity_bytes: u64,
     /// Slabs that the region has room for.
     pub(crate) slab_capacity: u32,
-    /// Slabs in use: those of lower numbers. The others are holes that nobody may touch.
+    /// Slabs that have memory: those of lower numbers. The others are holes that nobody may touch.
     slab_count: AtomicU32,
+    /// Slabs of the pool, those that have no memory yet included.
+    pool_slabs: AtomicU32,
     large_words: u64,
     data: u64,
 }
 
 impl Layout {
-    /// With all slabs in use.
+    /// With all slabs in the pool, and with memory.
     pub(crate) fn of(capacity_bytes: u64) -> Self {
         let room = capacity_bytes - SLAB_TABLE_OFFSET - SLAB_BYTES;
         let slab_count = (room / (SLAB_BYTES + SLAB_WORDS_BYTES)).min(SLAB_COUNT_MAX);
@@ -195,8 +197,8 @@ impl Layout {
         let data = (large_words + slab_count * LARGE_WORDS_BYTES).next_multiple_of(SLAB_BYTES);
         assert!(data + slab_count * SLAB_BYTES <= capacity_bytes, "the slabs fit the region");
         let slab_capacity = u32::try_from(slab_count).expect("slab counts fit 24 bits");
-        let slab_count = AtomicU32::new(slab_capacity);
-        Self { capacity_bytes, slab_capacity, slab_count, large_words, data }
+        let [slab_count, pool_slabs] = [slab_capacity; 2].map(AtomicU32::new);
+        Self { capacity_bytes, slab_capacity, slab_count, pool_slabs, large_words, data }
     }
 
     #[inline]
@@ -205,10 +207,20 @@ impl Layout {
         self.slab_count.load(Ordering::Relaxed)
     }
 
-    /// Puts the first `slab_count` slabs into use, and no others.
+    /// The first `slab_count` slabs have memory, and no others.
     pub(crate) fn set_slab_count(&self, slab_count: u32) {
         assert!(slab_count <= self.slab_capacity, "slabs lie inside the region");
         self.slab_count.store(slab_count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pool_slabs(&self) -> u32 {
+        self.pool_slabs.load(Ordering::Relaxed)
+    }
+
+    /// The pool has so many slabs, with and without memory.
+    pub(crate) fn set_pool_slabs(&self, pool_slabs: u32) {
+        assert!(pool_slabs <= self.slab_capacity, "slabs lie inside the region");
+        self.pool_slabs.store(pool_slabs, Ordering::Relaxed);
     }
 
     /// Where memory is needed for the first `slab_count` slabs, in whole pages of the region.
@@ -216,22 +228,36 @@ impl Layout {
         if slab_count == self.slab_capacity {
             return std::iter::once(0..self.capacity_bytes).collect();
         }
-        let count = u64::from(slab_count);
-        let parts = [
-            0..SLAB_TABLE_OFFSET + 8 * count,
-            self.large_words..self.large_words + LARGE_WORDS_BYTES * count,
-            self.data..self.data + SLAB_BYTES * count,
-        ];
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for part in parts {
-            let start = part.start / SIZE_UNIT_BYTES * SIZE_UNIT_BYTES;
-            let end = part.end.next_multiple_of(SIZE_UNIT_BYTES).min(self.capacity_bytes);
+        for range in self.memory_between(&(0..slab_count)) {
             match ranges.last_mut() {
-                Some(last) if start <= last.end => last.end = last.end.max(end),
-                _ => ranges.push(start..end),
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => ranges.push(range),
             }
         }
         ranges
+    }
+
+    /// Where memory is needed for these slabs, in whole pages of the region: those that they share
+    /// with slabs in front of them included. The ranges may overlap.
+    pub(crate) fn memory_between(&self, slabs: &Range<u32>) -> [Range<u64>; 3] {
+        let (first, end) = (u64::from(slabs.start), u64::from(slabs.end));
+        let table_start = if first == 0 { 0 } else { SLAB_TABLE_OFFSET + 8 * first };
+        // What does not divide into slabs goes with the last of them.
+        let data_end = match slabs.end == self.slab_capacity {
+            true => self.capacity_bytes,
+            false => self.data + SLAB_BYTES * end,
+        };
+        let parts = [
+            table_start..SLAB_TABLE_OFFSET + 8 * end,
+            self.large_words + LARGE_WORDS_BYTES * first
+                ..self.large_words + LARGE_WORDS_BYTES * end,
+            self.data + SLAB_BYTES * first..data_end,
+        ];
+        parts.map(|part| {
+            let start = part.start / SIZE_UNIT_BYTES * SIZE_UNIT_BYTES;
+            start..part.end.next_multiple_of(SIZE_UNIT_BYTES).min(self.capacity_bytes)
+        })
     }
 
     /// Bytes of memory that the first `slab_count` slabs need, tables and all.
@@ -269,9 +295,9 @@ impl Layout {
         Some(enough).filter(|&count| count >= SLAB_COUNT_MIN)
     }
 
-    /// Bytes of memory that are no slab.
+    /// Bytes of the pool that are no slab.
     pub(crate) fn table_bytes(&self) -> u64 {
-        let slab_count = self.slab_count();
+        let slab_count = self.pool_slabs();
         self.memory_bytes_of(slab_count) - u64::from(slab_count) * SLAB_BYTES
     }
 
@@ -344,6 +370,8 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -386,12 +414,38 @@ mod tests {
         if slab_count < layout.slab_capacity {
             assert!(layout.memory_bytes_of(slab_count + 1) > size_bytes);
         }
-        layout.set_slab_count(slab_count);
+        layout.set_pool_slabs(slab_count);
         assert!(layout.table_bytes() < size_bytes / 32 + 3 * SIZE_UNIT_BYTES);
         let all = [layout.memory_of(slab_count), layout.holes_beside(slab_count)].concat();
         let sum: u64 = all.iter().map(|range| range.end - range.start).sum();
         assert_eq!(sum, capacity_bytes, "every byte is memory or a hole");
         assert!(all.iter().all(|range| range.start.is_multiple_of(SIZE_UNIT_BYTES)));
+    }
+
+    /// Taken in pieces, slabs get the memory that they get at once.
+    #[track_caller]
+    fn check_pieces(capacity_bytes: u64, slab_count: u32, piece: u32) {
+        let layout = Layout::of(capacity_bytes);
+        let units = |ranges: &[Range<u64>]| -> BTreeSet<u64> {
+            let unit = usize::try_from(SIZE_UNIT_BYTES).expect("it fits memory");
+            ranges.iter().flat_map(|range| range.clone().step_by(unit)).collect()
+        };
+        let mut taken = BTreeSet::new();
+        let mut first = 0;
+        while first < slab_count {
+            let end = slab_count.min(first + piece);
+            taken.extend(units(&layout.memory_between(&(first..end))));
+            assert_eq!(taken, units(&layout.memory_of(end)), "the first {end} slabs");
+            first = end;
+        }
+    }
+
+    #[test]
+    fn pieces_of_memory_add_up() {
+        check_pieces(64 << 20, Layout::of(64 << 20).slab_capacity, 7);
+        check_pieces(1 << 30, Layout::of(1 << 30).slab_capacity, 32);
+        check_pieces(24 << 30, 20_000, 32);
+        check_pieces(2 << 40, 20_000, 999);
     }
 
     #[test]

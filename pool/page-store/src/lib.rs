@@ -14,7 +14,7 @@
 //! 5. The dedup index, the free lists and all statistics are derived.
 //!
 //! Lock order: lane, then (in the engine) block, then index, then search, then class list, then
-//! free list.
+//! pieces of memory, then superblock, then free list.
 
 mod census;
 mod claims;
@@ -37,11 +37,13 @@ mod open_slab;
 mod resize;
 mod retire;
 mod share;
+mod slab_state;
 mod slabs;
 mod steps;
 mod store;
 mod superblock;
 mod sweep;
+mod taking;
 mod usage;
 mod verify;
 

@@ -1,5 +1,7 @@
 //! The pool's memory: slots and slabs by name, and the crate's unsafe code.
 
+use std::sync::Mutex;
+
 use region::Region;
 use sync::atomic::Ordering;
 use sync::{Grace, Pinned, counted};
@@ -9,6 +11,8 @@ use crate::fingerprint::described_hint;
 use crate::lane::NewPage;
 use crate::layout::{Class, Layout, Slot};
 use crate::slabs::{BookContext, SlabBook};
+use crate::superblock::Superblock;
+use crate::taking::Taking;
 
 /// The region, where things lie in it, who looks at it, and what its slabs are used for.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub(crate) struct Memory {
     pub(crate) grace: Grace,
     pub(crate) book: SlabBook,
     pub(crate) claims: Claims,
+    pub(crate) taking: Taking,
+    pub(crate) superblock: Mutex<Superblock>,
 }
 
 /// What keeps a page's bytes as they are: a pin under which its name was read, or a reference.
@@ -27,6 +33,12 @@ impl Keeps for Pinned<'_> {}
 impl Keeps for NewPage {}
 
 impl Memory {
+    pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
+        let mut superblock = self.superblock.lock().expect("nobody panics with it locked");
+        change(&mut superblock);
+        superblock.save(&self.region, &self.layout);
+    }
+
     /// The first `length` bytes of a live slot. Whoever pins has read the slot's name from a map
     /// under this pin, or holds a reference.
     pub(crate) fn slot_bytes<'seen>(

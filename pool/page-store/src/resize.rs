@@ -9,13 +9,15 @@
 //! The size in the superblock commits either. A kill before it leaves the old size, a kill after it
 //! the new one; memory beside what the size needs is given back when the pool is opened.
 
-use region::{Region, SIZE_UNIT_BYTES};
+use region::{Region, RegionError, SIZE_UNIT_BYTES};
 
 use crate::entry::NodeRef;
 use crate::error::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 use crate::layout::{Class, Layout, SLAB_BYTES, Slot};
 use crate::slabs::reserve_of;
 use crate::store::PageStore;
+use crate::superblock::Superblock;
+use crate::taking::PIECE_SLABS;
 
 /// Slabs on their way out of the pool. Must go to [`PageStore::end_shrinking`] or
 /// [`PageStore::cancel_shrinking`].
@@ -34,29 +36,62 @@ impl Leaving {
     }
 }
 
-/// Puts the slabs into use that a pool of this size has, and sees to their memory.
-pub(crate) fn take_memory(
-    region: &Region,
-    layout: &Layout,
-    size_bytes: u64,
-) -> Result<(), OpenError> {
-    let too_small = || OpenError::new(OpenErrorKind::TooSmall);
-    let slab_count = layout.slabs_in(size_bytes).ok_or_else(too_small)?;
-    layout.set_slab_count(slab_count);
-    let result = (|| {
-        if region.held_bytes()? > layout.memory_bytes_of(slab_count) {
-            give_back_holes(region, layout, slab_count)?;
-        }
-        region.take_memory(&layout.memory_of(slab_count))
-    })();
-    result.map_err(|source| OpenError { kind: OpenErrorKind::Memory, source: Some(source) })
+/// Whether there was a pool in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolState {
+    New,
+    Existing,
 }
 
-fn give_back_holes(
+/// Says which slabs a pool has and which of them have memory, and sees to it that some have. A new
+/// pool is refused when the host does not have the memory for all of it.
+pub(crate) fn begin_with_memory(
     region: &Region,
     layout: &Layout,
-    slab_count: u32,
-) -> Result<(), region::RegionError> {
+    superblock: &mut Superblock,
+    state: PoolState,
+) -> Result<(), OpenError> {
+    let too_small = || OpenError::new(OpenErrorKind::TooSmall);
+    let pool_slabs = layout.slabs_in(superblock.size_bytes).ok_or_else(too_small)?;
+    let taken = begin_taking(region, layout, (superblock.untaken_slabs, pool_slabs), state)
+        .map_err(|source| OpenError { kind: OpenErrorKind::Memory, source: Some(source) })?;
+    superblock.untaken_slabs = pool_slabs - taken;
+    layout.set_pool_slabs(pool_slabs);
+    layout.set_slab_count(taken);
+    Ok(())
+}
+
+/// Returns how many slabs have memory.
+fn begin_taking(
+    region: &Region,
+    layout: &Layout,
+    (untaken, pool_slabs): (u32, u32),
+    state: PoolState,
+) -> Result<u32, RegionError> {
+    // What an interrupted resize left would count as memory of slabs.
+    give_back_holes(region, layout, pool_slabs)?;
+    let expected_bytes = layout.memory_bytes_of(pool_slabs);
+    if region.held_bytes()? >= expected_bytes {
+        return Ok(pool_slabs);
+    }
+    if state == PoolState::New {
+        region.reserve_memory(&layout.memory_of(pool_slabs))?;
+    }
+    let first = PIECE_SLABS.min(pool_slabs);
+    let taken = match state {
+        PoolState::New => first,
+        PoolState::Existing => pool_slabs.saturating_sub(untaken).max(first),
+    };
+    let missing = match region.held_bytes()? < layout.memory_bytes_of(taken) {
+        // A pool that is new, or whose file was copied without its memory.
+        true => layout.memory_of(taken),
+        false => Vec::new(),
+    };
+    region.take_memory(&missing, expected_bytes)?;
+    Ok(taken)
+}
+
+fn give_back_holes(region: &Region, layout: &Layout, slab_count: u32) -> Result<(), RegionError> {
     layout.holes_beside(slab_count).into_iter().try_for_each(|hole| region.give_back_memory(hole))
 }
 
@@ -66,8 +101,8 @@ impl PageStore {
         self.core.memory.region.capacity_bytes()
     }
 
-    /// Makes a piece of the pool's memory ready from `offset` on, so that requests meet no page
-    /// faults. Returns where the next piece begins, if there is one.
+    /// Makes a piece of the memory that the pool has ready from `offset` on, so that requests meet
+    /// no page faults. Returns where the next piece begins, if there is one.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
         let layout = &self.core.memory.layout;
         let mut ranges = layout.memory_of(layout.slab_count()).into_iter();
@@ -76,19 +111,26 @@ impl PageStore {
         Ok(next.or_else(|| ranges.next().map(|range| range.start)))
     }
 
-    /// Gives the pool more memory, at once. One resize at a time.
+    /// Gives the pool more memory, at once, after all that it was to have before. One resize at a
+    /// time.
     pub fn grow(&self, size_bytes: u64) -> Result<(), ResizeError> {
         let memory = &self.core.memory;
-        let slab_count = self.slabs_for(size_bytes)?;
+        let pool_slabs = self.slabs_for(size_bytes)?;
         let fail = |source| ResizeError::memory(source, size_bytes);
-        if let Err(error) = memory.region.take_memory(&memory.layout.memory_of(slab_count)) {
+        while memory.await_more(memory.layout.slab_count()).map_err(fail)? {}
+        let expected_bytes = memory.layout.memory_bytes_of(pool_slabs);
+        let more = memory.layout.memory_between(&(memory.layout.pool_slabs()..pool_slabs));
+        if let Err(error) = memory.region.take_memory(&more, expected_bytes) {
             // The error of the allocation is the one to report.
-            let _kept = give_back_holes(&memory.region, &memory.layout, memory.layout.slab_count());
+            let _kept = give_back_holes(&memory.region, &memory.layout, memory.layout.pool_slabs());
             return Err(fail(error));
         }
-        self.set_size_bytes(size_bytes);
-        memory.layout.set_slab_count(slab_count);
-        memory.book.admit_new(slab_count);
+        memory.while_nobody_takes(|| {
+            self.set_size_bytes(size_bytes, (pool_slabs, pool_slabs));
+            memory.layout.set_pool_slabs(pool_slabs);
+            memory.layout.set_slab_count(pool_slabs);
+            memory.book.admit_new(pool_slabs);
+        });
         Ok(())
     }
 
@@ -99,7 +141,7 @@ impl PageStore {
         let memory = &self.core.memory;
         let slab_count = self.slabs_for(size_bytes)?;
         self.check_fits(slab_count, size_bytes)?;
-        memory.book.begin_leaving(slab_count);
+        memory.while_nobody_takes(|| memory.book.begin_leaving(slab_count));
         memory.book.leave(memory.layout.slab_count());
         // Whoever took a slab before is done with it when its lane, or the index, is ours.
         self.reclaim();
@@ -110,7 +152,7 @@ impl PageStore {
     /// Bytes behind the new end that are still in use.
     pub fn leaving_bytes(&self, leaving: &Leaving) -> u64 {
         let memory = &self.core.memory;
-        let all = u64::from(memory.layout.slab_count() - leaving.slab_count);
+        let all = u64::from(memory.layout.slab_count().saturating_sub(leaving.slab_count));
         let left = memory.book.left_count(&memory.grace) as u64;
         (all - left) * SLAB_BYTES
     }
@@ -126,9 +168,13 @@ impl PageStore {
             return Err(error);
         }
         let memory = &self.core.memory;
-        self.set_size_bytes(leaving.size_bytes);
-        memory.layout.set_slab_count(leaving.slab_count);
-        memory.book.end_leaving();
+        memory.while_nobody_takes(|| {
+            let slab_count = memory.layout.slab_count().min(leaving.slab_count);
+            self.set_size_bytes(leaving.size_bytes, (slab_count, leaving.slab_count));
+            memory.layout.set_pool_slabs(leaving.slab_count);
+            memory.layout.set_slab_count(slab_count);
+            memory.book.end_leaving();
+        });
         // Who still holds the name of a slab behind the end has learnt it under a pin.
         self.wait_for_readers();
         give_back_holes(&memory.region, &memory.layout, leaving.slab_count)
@@ -138,7 +184,9 @@ impl PageStore {
     /// Lets the slabs behind the end take part again.
     pub fn cancel_shrinking(&self, _leaving: Leaving) {
         let memory = &self.core.memory;
-        memory.book.stay(memory.layout.slab_count(), memory.book_context());
+        memory.while_nobody_takes(|| {
+            memory.book.stay(memory.layout.pool_slabs(), memory.book_context());
+        });
     }
 
     /// Whether a node lies in a slab that is being emptied.
@@ -170,7 +218,7 @@ impl PageStore {
         if needed + reserve <= slab_count {
             return Ok(());
         }
-        let needed = (needed + reserve).min(self.core.memory.layout.slab_count());
+        let needed = (needed + reserve).min(self.core.memory.layout.pool_slabs());
         let in_use_bytes = self.core.memory.layout.memory_bytes_of(needed);
         Err(ResizeError::new(ResizeErrorKind::InUse { in_use_bytes }, asked_bytes))
     }

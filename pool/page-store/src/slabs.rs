@@ -12,13 +12,15 @@
 //!             last slot freed (also of a resting or a victim slab)
 //! ```
 //!
-//! Slabs from `end` on leave the pool: nobody opens them any more, what they hold is moved away as
-//! from victims, and free ones are kept apart.
+//! A slab is `unused` from when it has memory (`taking`). Slabs from `end` on leave the pool:
+//! nobody opens them any more, what they hold is moved away as from victims, and free ones are kept
+//! apart.
 //!
 //! `free` of a slab counts its free slots that no lane has taken. It is debited before a slot is
 //! used and credited after its word says free, so it never promises a slot that is in use.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 use region::Region;
@@ -27,9 +29,14 @@ use sync::{Epoch, Grace};
 use zerocopy::FromZeros;
 
 use crate::layout::{CLASS_COUNT, Class, Layout};
+use crate::slab_state::{SlabState, StateWords, Use, as_signed};
 
 /// Slabs looked at in one search for free slots that are not listed.
 const SEARCHED_SLABS_MAX: u32 = 16 << 10;
+
+/// Slabs that new data leaves at most while slabs without memory are there: whoever needs more
+/// takes the next of these first, and does not wait for a share of a large pool.
+const RESERVE_MAX_WHILE_UNTAKEN: usize = 32;
 
 /// Slabs that new data leaves at least: one more for each purpose that may go further down.
 const RESERVE_MIN: usize = 3;
@@ -49,74 +56,23 @@ pub enum Purpose {
     Claimed,
 }
 
-/// What a slab is doing. Every change from or to a use of a class is made with the list of that
-/// class locked, so what is seen under the lock holds until it is let go.
+/// What a search for a free slab finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    /// Free, or taken and not formatted yet.
-    Unused,
-    /// Full enough that nobody allocates from it.
-    Resting(Class),
-    /// It stands in its class's list of slabs with free slots.
-    Listed(Class),
-    /// A lane allocates from it.
-    Open(Class),
-    /// Its pages are being moved away.
-    Victim(Class),
-    /// It has no live slot and waits for its grace period.
-    Emptied,
-}
-
-impl Use {
-    fn to_word(self) -> u32 {
-        let of = |class: Class, tag: u32| u32::from(class.id()) << 8 | tag;
-        match self {
-            Self::Unused => 0,
-            Self::Emptied => 1,
-            Self::Resting(class) => of(class, 2),
-            Self::Listed(class) => of(class, 3),
-            Self::Open(class) => of(class, 4),
-            Self::Victim(class) => of(class, 5),
-        }
-    }
-}
-
-/// Words about one slab, zero at first. Those of slabs that were never in use take no memory.
-type StateWords = [AtomicU32; 3];
-
-/// What is known of one slab.
-#[derive(Clone, Copy)]
-struct SlabState<'book> {
-    /// A signed number: a debit may run ahead of a credit.
-    free: &'book AtomicU32,
-    /// A [`Use`].
-    usage: &'book AtomicU32,
-    /// Where it stands in its class's list. Guarded by the list's lock.
-    position: &'book AtomicU32,
-}
-
-impl SlabState<'_> {
-    fn is(&self, usage: Use) -> bool {
-        // SeqCst: see `SlabBook::credit`.
-        self.usage.load(Ordering::SeqCst) == usage.to_word()
-    }
-
-    fn set(&self, usage: Use) {
-        self.usage.store(usage.to_word(), Ordering::SeqCst);
-    }
-
-    fn free(&self) -> i32 {
-        as_signed(self.free.load(Ordering::SeqCst))
-    }
+pub(crate) enum Free {
+    Slab(u32),
+    /// None that has memory; there are some that have none yet.
+    Untaken,
+    None,
 }
 
 /// The free slabs, and those that wait to be.
 #[derive(Debug, Default)]
 struct FreeSlabs {
-    ready: Vec<u32>,
+    /// Those with memory, taken from the back.
+    ready: VecDeque<u32>,
     waiting: VecDeque<(Epoch, u32)>,
     /// Free slabs behind the end.
-    leaving: Vec<u32>,
+    leaving: VecDeque<u32>,
 }
 
 /// The slabs of one class that have free slots.
@@ -168,8 +124,15 @@ impl SlabBook {
 
     pub(crate) fn admit_free(&self, slab: u32) {
         self.slab(slab).set(Use::Unused);
-        self.lock_free().ready.push(slab);
+        self.lock_free().ready.push_back(slab);
         self.free_soon.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// These slabs have memory now, and are free. Taken after those that were free before.
+    pub(crate) fn admit_taken(&self, slabs: Range<u32>) {
+        self.free_soon.fetch_add(slabs.len(), Ordering::Relaxed);
+        let mut free = self.lock_free();
+        slabs.for_each(|slab| free.ready.push_front(slab));
     }
 
     pub(crate) fn admit_used(&self, slab: u32, class: Class, free_slots: u32) {
@@ -189,25 +152,30 @@ impl SlabBook {
     }
 
     /// Takes a free slab. The caller formats it and tells of it.
-    pub(crate) fn take_free(&self, purpose: Purpose, grace: &Grace) -> Option<u32> {
+    pub(crate) fn take_free(&self, purpose: Purpose, book: BookContext<'_>) -> Free {
         let mut free = self.lock_free();
-        let (reserve, floor) = (self.floor(Purpose::NewData), self.floor(purpose));
+        let untaken = self.untaken(book.layout);
+        let (reserve, floor) =
+            (self.floor(Purpose::NewData, untaken), self.floor(purpose, untaken));
         if free.ready.len() <= floor {
-            self.collect(&mut free, grace);
+            self.collect(&mut free, book.grace);
         }
         if free.ready.len() <= floor {
             drop(free);
+            if untaken > 0 {
+                return Free::Untaken;
+            }
             self.begin_scarcity();
-            return None;
+            return Free::None;
         }
         // Claimed slabs are taken while others find none.
         let is_for_all = purpose != Purpose::Claimed;
         if is_for_all && free.ready.len() > reserve && self.is_scarce.load(Ordering::Relaxed) {
             self.is_scarce.store(false, Ordering::Relaxed);
         }
-        let taken = free.ready.pop()?;
+        let Some(taken) = free.ready.pop_back() else { return Free::None };
         self.free_soon.fetch_sub(1, Ordering::Relaxed);
-        Some(taken)
+        Free::Slab(taken)
     }
 
     /// A lane has formatted a slab that it took: all of its slots are free.
@@ -337,8 +305,8 @@ impl SlabBook {
         free.ready.len()
     }
 
-    /// Free slabs and those that will be once a grace period has passed: a guess that takes no
-    /// lock.
+    /// Free slabs with memory, and those that will be once a grace period has passed: a guess that
+    /// takes no lock.
     pub(crate) fn free_soon(&self) -> usize {
         self.free_soon.load(Ordering::Relaxed)
     }
@@ -367,9 +335,16 @@ impl SlabBook {
         self.raw_slabs.load(Ordering::Relaxed)
     }
 
-    /// Free slabs that are left for others when one is taken for this purpose.
-    pub(crate) fn floor(&self, purpose: Purpose) -> usize {
-        let reserve = self.reserve.load(Ordering::Relaxed);
+    /// Slabs in front of the end that have no memory yet.
+    pub(crate) fn untaken(&self, layout: &Layout) -> u32 {
+        self.end().saturating_sub(layout.slab_count())
+    }
+
+    /// Free slabs with memory that are left for others when one is taken for this purpose, while so
+    /// many have none yet.
+    pub(crate) fn floor(&self, purpose: Purpose, untaken: u32) -> usize {
+        let all = self.reserve.load(Ordering::Relaxed);
+        let reserve = if untaken == 0 { all } else { all.min(RESERVE_MAX_WHILE_UNTAKEN) };
         match purpose {
             Purpose::NewData => reserve,
             Purpose::Overwrite => reserve.div_ceil(2),
@@ -379,7 +354,7 @@ impl SlabBook {
     }
 
     /// Slabs that may be opened have lower numbers.
-    fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         // SeqCst: see `SlabBook::begin_leaving`.
         self.end.load(Ordering::SeqCst)
     }
@@ -424,7 +399,7 @@ impl SlabBook {
         self.lock_free().leaving.clear();
     }
 
-    /// Slabs up to `slab_count` stay, or come back.
+    /// Slabs up to `slab_count` stay.
     pub(crate) fn stay(&self, slab_count: u32, book: BookContext<'_>) {
         let first = self.end.swap(slab_count, Ordering::SeqCst);
         self.reserve.store(reserve_of(slab_count), Ordering::Relaxed);
@@ -563,9 +538,9 @@ impl SlabBook {
             }
             free.waiting.pop_front();
             if slab < end {
-                free.ready.push(slab);
+                free.ready.push_back(slab);
             } else {
-                free.leaving.push(slab);
+                free.leaving.push_back(slab);
                 self.free_soon.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -591,10 +566,6 @@ pub(crate) struct BookContext<'pool> {
 
 fn slot_count(class: Class) -> i32 {
     i32::try_from(class.shape().slot_count).expect("slot counts fit eleven bits")
-}
-
-fn as_signed(free: u32) -> i32 {
-    i32::from_ne_bytes(free.to_ne_bytes())
 }
 
 #[cfg(test)]

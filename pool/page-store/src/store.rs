@@ -19,10 +19,11 @@ use crate::lane::{Lane, LaneState, NewPage};
 use crate::lane_cell::LaneCell;
 use crate::layout::{CLASS_COUNT, Layout};
 use crate::memory::Memory;
-use crate::resize;
+use crate::resize::{self, PoolState};
 use crate::retire::RETIRED_MAX;
 use crate::slabs::SlabBook;
 use crate::superblock::Superblock;
+use crate::taking::Taking;
 
 /// Threads that pin without waiting for each other.
 const PIN_PLACES: usize = 128;
@@ -50,7 +51,6 @@ pub struct StoreOptions {
 pub struct PageStore {
     pub(crate) core: Core,
     lanes: Box<[LaneCell]>,
-    superblock: Mutex<Superblock>,
     size_bytes: AtomicU64,
 }
 
@@ -64,28 +64,35 @@ impl PageStore {
         assert!(options.lane_count > 0, "somebody must be able to write");
         let layout = Layout::of(region.capacity_bytes());
         let found = Superblock::load(&region, &layout)?;
-        let mut superblock =
-            found.unwrap_or_else(|| Superblock::new(options.fresh_secret, region.asked_bytes()));
-        resize::take_memory(&region, &layout, superblock.size_bytes)?;
+        let fresh = Superblock::new(options.fresh_secret, region.asked_bytes());
+        let pool_state = if found.is_some() { PoolState::Existing } else { PoolState::New };
+        let mut superblock = found.unwrap_or(fresh);
+        resize::begin_with_memory(&region, &layout, &mut superblock, pool_state)?;
         let was_closed_cleanly = superblock.closed_cleanly;
         superblock.closed_cleanly = false;
         superblock.run_epoch += 1;
         superblock.save(&region, &layout);
-        let book = SlabBook::new(layout.slab_capacity, layout.slab_count());
-        let index = DedupIndex::new(layout.slab_capacity);
-        let claims = Claims::new(options.lane_count);
+        let fingerprinter = Fingerprinter::new(&superblock.secret);
+        let size_bytes = AtomicU64::new(superblock.size_bytes);
+        let memory = Memory {
+            grace: Grace::new(PIN_PLACES),
+            book: SlabBook::new(layout.slab_capacity, layout.pool_slabs()),
+            claims: Claims::new(options.lane_count),
+            taking: Taking::new(layout.slab_count()),
+            superblock: Mutex::new(superblock),
+            region,
+            layout,
+        };
         let core = Core {
-            memory: Memory { region, layout, grace: Grace::new(PIN_PLACES), book, claims },
-            index,
-            fingerprinter: Fingerprinter::new(&superblock.secret),
+            index: DedupIndex::new(memory.layout.slab_capacity),
+            memory,
+            fingerprinter,
             live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),
             dying: Dying::default(),
         };
         let excess = census::take_census(&core, !was_closed_cleanly);
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
-        let size_bytes = AtomicU64::new(superblock.size_bytes);
-        let superblock = Mutex::new(superblock);
-        let store = Self { core, lanes: lanes.collect(), superblock, size_bytes };
+        let store = Self { core, lanes: lanes.collect(), size_bytes };
         Ok((store, excess))
     }
 
@@ -100,29 +107,32 @@ impl PageStore {
         if !is_settled {
             return;
         }
-        self.change_superblock(|superblock| superblock.closed_cleanly = true);
+        self.core.memory.change_superblock(|superblock| superblock.closed_cleanly = true);
     }
 
-    /// Memory that the pool has.
+    /// Memory that the pool has, or is to have.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Commits the memory that the pool has.
-    pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
-        self.change_superblock(|superblock| superblock.size_bytes = size_bytes);
+    /// Commits the memory that the pool is to have, of which it has what `slab_count` slabs need.
+    pub(crate) fn set_size_bytes(&self, size_bytes: u64, (slab_count, pool_slabs): (u32, u32)) {
+        self.core.memory.change_superblock(|superblock| {
+            superblock.size_bytes = size_bytes;
+            superblock.untaken_slabs = pool_slabs - slab_count;
+        });
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-    }
-
-    fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
-        let mut superblock = self.superblock.lock().expect("nobody panics with it locked");
-        change(&mut superblock);
-        superblock.save(&self.core.memory.region, &self.core.memory.layout);
     }
 
     /// How often the pool was opened, this time included.
     pub fn run_epoch(&self) -> u64 {
-        self.superblock.lock().expect("nobody panics with it locked").run_epoch
+        self.core.memory.superblock.lock().expect("nobody panics with it locked").run_epoch
+    }
+
+    /// A number that stays the same for this pool and differs from those of others.
+    pub fn pool_number(&self) -> u64 {
+        let superblock = self.core.memory.superblock.lock().expect("nobody panics with it locked");
+        superblock.pool_number()
     }
 
     /// Writers that work without waiting for each other.

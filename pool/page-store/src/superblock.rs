@@ -18,12 +18,23 @@ use crate::layout::{
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
 const WORD_COUNT: usize = 16;
 
+/// Keeps the pool's number apart from the fingerprints, whose key is the secret.
+const POOL_NUMBER_SEED: u64 = u64::from_le_bytes(*b"pool num");
+
 /// Where the checksum of the words before it stands, since version 1 and since version 2.
 const OLD_CHECKSUM: usize = 11;
 const CHECKSUM: usize = WORD_COUNT - 1;
 
 const VERSION: usize = 1;
 const SIZE: usize = 12;
+const UNTAKEN: usize = 13;
+
+/// Words of the place that a copy has.
+const COPY_WORDS: usize = 4096 / 8;
+const _: () = assert!(COPY_WORDS as u64 * 8 == SUPERBLOCK_BYTES);
+
+/// Words in front of the slab table: the copies and the root words.
+const FRONT_WORD_COUNT: usize = 2 * COPY_WORDS + ROOT_WORD_COUNT;
 
 type Words = [u64; WORD_COUNT];
 
@@ -39,16 +50,36 @@ pub(crate) struct Superblock {
     pub(crate) secret: [u8; 32],
     /// Memory that the pool has, or is to have.
     pub(crate) size_bytes: u64,
+    /// The last so many slabs of that size have no memory yet. A release that does not know of this
+    /// writes 0: it takes all memory before it writes anything.
+    pub(crate) untaken_slabs: u32,
 }
 
 impl Superblock {
     pub(crate) fn new(secret: [u8; 32], size_bytes: u64) -> Self {
-        Self { sequence: 0, run_epoch: 0, closed_cleanly: true, secret, size_bytes }
+        Self {
+            sequence: 0,
+            run_epoch: 0,
+            closed_cleanly: true,
+            secret,
+            size_bytes,
+            untaken_slabs: 0,
+        }
+    }
+
+    /// Made of the secret, which it says nothing of: it has a quarter of the bits.
+    pub(crate) fn pool_number(&self) -> u64 {
+        let hash = XxHash3_128::oneshot_with_seed(POOL_NUMBER_SEED, &self.secret);
+        u64::try_from(hash & u128::from(u64::MAX)).expect("64 bits were kept")
     }
 
     /// The newest whole copy, or `None` in a fresh region.
     pub(crate) fn load(region: &Region, layout: &Layout) -> Result<Option<Self>, OpenError> {
-        let copies = [0, 1].map(|copy| read_words(region, copy));
+        let front = region.peek(0, FRONT_WORD_COUNT).map_err(|source| OpenError {
+            kind: OpenErrorKind::Unreadable,
+            source: Some(source),
+        })?;
+        let copies = [0, 1].map(|copy| copy_in(&front, copy));
         let newest = copies
             .iter()
             .filter(|words| words[0] == MAGIC && is_whole(words))
@@ -57,7 +88,7 @@ impl Superblock {
             let is_ours = copies.iter().any(|words| words[0] == MAGIC);
             let is_begun = is_ours && never_completed(&copies);
             let is_zero = copies.iter().flatten().all(|&word| word == 0);
-            if (is_begun || is_zero) && rest_is_zero(region) {
+            if (is_begun || is_zero) && rest_is_zero(&front) {
                 return Ok(None);
             }
             let kind = if is_ours { OpenErrorKind::Damaged } else { OpenErrorKind::Foreign };
@@ -98,6 +129,10 @@ impl Superblock {
             secret,
             // A pool of version 1 has all of its file.
             size_bytes: if words[VERSION] == 1 { words[3] } else { words[SIZE] },
+            untaken_slabs: match words[VERSION] {
+                1 => 0,
+                _ => u32::try_from(words[UNTAKEN]).unwrap_or(u32::MAX),
+            },
         }
     }
 
@@ -115,6 +150,7 @@ impl Superblock {
         }
         words[OLD_CHECKSUM] = checksum(&words[..OLD_CHECKSUM]);
         words[SIZE] = self.size_bytes;
+        words[UNTAKEN] = u64::from(self.untaken_slabs);
         words[CHECKSUM] = checksum(&words[..CHECKSUM]);
         words
     }
@@ -122,11 +158,12 @@ impl Superblock {
 
 impl fmt::Debug for Superblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sequence, run_epoch, closed_cleanly, size_bytes, secret: _ } = self;
+        let Self { sequence, run_epoch, closed_cleanly, size_bytes, untaken_slabs, secret: _ } =
+            self;
         write!(
             f,
             "Superblock({sequence}, epoch {run_epoch}, clean {closed_cleanly}, {size_bytes} bytes, \
-             secret)"
+             {untaken_slabs} slabs untaken, secret)"
         )
     }
 }
@@ -147,22 +184,17 @@ fn is_whole(words: &Words) -> bool {
 
 /// Whether nothing is written in front of the slab table but the copies: partition tables and
 /// file systems begin behind some zeros.
-fn rest_is_zero(region: &Region) -> bool {
-    let copy_bytes = 8 * WORD_COUNT as u64;
-    let is_in_copy = |offset: &u64| offset % SUPERBLOCK_BYTES < copy_bytes;
-    let end = Layout::root_word(ROOT_WORD_COUNT - 1) + 8;
-    let (copies, roots) = ((0..2 * SUPERBLOCK_BYTES), (2 * SUPERBLOCK_BYTES..end));
-    let mut rest = copies.step_by(8).filter(|offset| !is_in_copy(offset)).chain(roots.step_by(8));
-    rest.all(|offset| region.word(offset).load(Ordering::Relaxed) == 0)
+fn rest_is_zero(front: &[u64]) -> bool {
+    let is_in_copy = |index: usize| index < 2 * COPY_WORDS && index % COPY_WORDS < WORD_COUNT;
+    front.iter().enumerate().all(|(index, &word)| word == 0 || is_in_copy(index))
 }
 
 fn copy_offset(copy: usize) -> u64 {
     copy as u64 * SUPERBLOCK_BYTES
 }
 
-fn read_words(region: &Region, copy: usize) -> Words {
-    let offset = copy_offset(copy);
-    std::array::from_fn(|index| region.word(offset + 8 * index as u64).load(Ordering::Acquire))
+fn copy_in(front: &[u64], copy: usize) -> Words {
+    std::array::from_fn(|index| front[copy * COPY_WORDS + index])
 }
 
 fn checksum(words: &[u64]) -> u64 {

@@ -16,7 +16,7 @@ use sync::{Pinned, counted};
 pub struct StoreUsage {
     /// What the pool has; while it shrinks, without what is already free to go.
     pub size_bytes: u64,
-    /// Slabs that anything may take.
+    /// Slabs that anything may take, those that have no memory yet included.
     pub free_bytes: u64,
     /// Slots that hold pages, as long as the slots are.
     pub page_bytes: u64,
@@ -42,7 +42,8 @@ pub struct Victims {
 impl PageStore {
     pub fn usage(&self) -> StoreUsage {
         let core = &self.core;
-        let free_slabs = core.memory.book.free_count(&core.memory.grace) as u64;
+        let ready_slabs = core.memory.book.free_count(&core.memory.grace) as u64;
+        let free_slabs = ready_slabs + u64::from(core.memory.untaken());
         let leaving_slabs = core.memory.book.left_count(&core.memory.grace) as u64;
         let live = |class: Class| core.live[class.index()].sum();
         let pages = || Class::all().filter(|&class| class.has_slots() && class != Class::NODE);
@@ -68,10 +69,10 @@ impl PageStore {
         usage
     }
 
-    /// Bytes of free slabs, and of those on their way to be free: a guess that costs one load.
+    /// Bytes of free slabs, and of those on their way to be free: a guess that costs three loads.
     #[inline]
     pub fn free_bytes_soon(&self) -> u64 {
-        self.core.memory.book.free_soon() as u64 * SLAB_BYTES
+        self.ready_bytes() + self.untaken_bytes()
     }
 
     /// Bytes of memory that one entry answers for: its share of its slot.

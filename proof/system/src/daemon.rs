@@ -135,11 +135,16 @@ impl Daemon {
         if self.child.is_some() {
             self.kill()?;
         }
-        let region = match &self.shared_memory {
+        let region = self.pool_file();
+        fs::remove_file(&region).with_context(|| format!("cannot remove {}", region.display()))
+    }
+
+    /// The pool's file, unless the flags name another.
+    pub fn pool_file(&self) -> PathBuf {
+        match &self.shared_memory {
             Some(folder) => folder.path().join("region"),
             None => self.run_dir().join("pool").join("region"),
-        };
-        fs::remove_file(&region).with_context(|| format!("cannot remove {}", region.display()))
+        }
     }
 
     /// Asks the daemon to end and waits until it has.

@@ -179,6 +179,14 @@ impl Service {
             );
             warnings.push(warning("pool_filling", message));
         }
+        if let Some(why) = self.engine.memory_shortage() {
+            let message = format!(
+                "the host lacks {} that the pool is to have; free memory, or give the pool less: \
+                 {why}",
+                ByteSize(self.engine.untaken_bytes()).rounded()
+            );
+            warnings.push(warning("pool_memory_missing", message));
+        }
         let damage = self.damage_status();
         warnings.extend(damage.lost.iter().map(|lost| {
             let bytes = ByteSize(lost.bytes).rounded();

@@ -1,0 +1,71 @@
+//! What is known of one slab: private words of the process, and the uses that they stand for.
+
+use sync::atomic::{AtomicU32, Ordering};
+
+use crate::layout::Class;
+
+/// What a slab is doing. Every change from or to a use of a class is made with the list of that
+/// class locked, so what is seen under the lock holds until it is let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Free, or taken and not formatted yet.
+    Unused,
+    /// Full enough that nobody allocates from it.
+    Resting(Class),
+    /// It stands in its class's list of slabs with free slots.
+    Listed(Class),
+    /// A lane allocates from it.
+    Open(Class),
+    /// Its pages are being moved away.
+    Victim(Class),
+    /// It has no live slot and waits for its grace period.
+    Emptied,
+}
+
+impl Use {
+    pub(crate) fn to_word(self) -> u32 {
+        let of = |class: Class, tag: u32| u32::from(class.id()) << 8 | tag;
+        match self {
+            Self::Unused => 0,
+            Self::Emptied => 1,
+            Self::Resting(class) => of(class, 2),
+            Self::Listed(class) => of(class, 3),
+            Self::Open(class) => of(class, 4),
+            Self::Victim(class) => of(class, 5),
+        }
+    }
+}
+
+/// Words about one slab, zero at first. Those of slabs that were never in use take no memory.
+pub(crate) type StateWords = [AtomicU32; 3];
+
+/// What is known of one slab.
+#[derive(Clone, Copy)]
+pub(crate) struct SlabState<'book> {
+    /// A signed number: a debit may run ahead of a credit.
+    pub(crate) free: &'book AtomicU32,
+    /// A [`Use`].
+    pub(crate) usage: &'book AtomicU32,
+    /// Where it stands in its class's list. Guarded by the list's lock.
+    pub(crate) position: &'book AtomicU32,
+}
+
+impl SlabState<'_> {
+    pub(crate) fn is(&self, usage: Use) -> bool {
+        // SeqCst: see `SlabBook::credit`.
+        self.usage.load(Ordering::SeqCst) == usage.to_word()
+    }
+
+    pub(crate) fn set(&self, usage: Use) {
+        self.usage.store(usage.to_word(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn free(&self) -> i32 {
+        as_signed(self.free.load(Ordering::SeqCst))
+    }
+}
+
+/// A count of free slots as its word holds it.
+pub(crate) fn as_signed(free: u32) -> i32 {
+    i32::from_ne_bytes(free.to_ne_bytes())
+}
