@@ -198,12 +198,23 @@ pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {
     store.set_root_word(ABSENT_IMAGE, image.unwrap_or(0));
 }
 
-/// Ids are never given twice: the next one is stored before this one is used. A wish is for an id
-/// that the volume had before its pool was lost.
+/// Ids of volumes begin below this, so that programs that keep numbers in 53 bits can name them.
+const FIRST_ID_MAX: u64 = 1 << 51;
+
+/// Ids so far behind the next one may be the pool's own.
+const OWN_IDS: u64 = 1 << 32;
+
+/// Ids are never given twice: the next one is stored before this one is used. Each pool begins at
+/// another number, so that what outlives a pool (a device, a client, a list on disk) never finds
+/// its volume's id in the next. A wish is for an id that the volume had before its pool was lost.
 pub(crate) fn take_id(store: &PageStore, wish: Option<u64>) -> u64 {
-    let next = store.root_word(0).max(1);
+    let next = match store.root_word(0) {
+        0 => (store.pool_number() % FIRST_ID_MAX).max(1),
+        next => next,
+    };
     let id = wish.unwrap_or(next);
-    store.set_root_word(0, next.max(id + 1));
+    let is_own = (next..next + OWN_IDS).contains(&id);
+    store.set_root_word(0, if is_own { id + 1 } else { next });
     id
 }
 

@@ -138,6 +138,9 @@ impl Export {
         };
         let crew = Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files))
             .map_err(|error| FuseError::of_call("start threads for volumes as files", error))?;
+        if origin == Origin::TakenOver {
+            dead = remove_lost_devices(&config, &*files)?;
+        }
         let devices = Mutex::new(());
         Ok(Self { config, files, connection, crew, holder, origin, dead, devices })
     }
@@ -146,10 +149,10 @@ impl Export {
         self.origin
     }
 
-    /// Devices that a former connection left behind, which was lost with its holder, and that are
-    /// still in use, so that they could not be removed. They fail every request. Those that were
-    /// open go when they are closed, those that were mounted when they are unmounted and
-    /// [`Export::remove_dead_devices`] is called.
+    /// Devices that were left behind when a former connection was lost with its holder, or a volume
+    /// with its pool, and that are still in use, so that they could not be removed. They fail every
+    /// request. Those that were open go when they are closed, those that were mounted when they are
+    /// unmounted and [`Export::remove_dead_devices`] is called.
     pub fn dead_devices(&self) -> Vec<&DeadDevice> {
         let is_there =
             |it: &&DeadDevice| it.sequence.is_some() && sequence_of(it.number) == it.sequence;
@@ -361,27 +364,39 @@ fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
 }
 
 fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
-    let mut remaining = Vec::new();
-    for device in list_devices(config)? {
-        let (number, file) = match device {
-            Listed::Dead { number, file } => (number, file),
-            // Its attributes may still be remembered; its connection is lost all the same.
-            Listed::Alive { number, node } => {
-                (number, config.mount_point.join(format!("node {node}")))
-            }
-        };
-        let device = LoopDevice::path(number);
-        let sequence = sequence_of(number);
-        match config.errands.send(&Errand::Detach { number, sequence }) {
-            Ok(_) => tracing::warn!(device = %device.display(), "removed a dead device"),
-            Err(error) => {
-                let (device_name, why) = (device.display(), error.chain());
-                tracing::error!(device = %device_name, %why, "a dead device is still in use");
-                remaining.push(DeadDevice { device, file, number, sequence });
-            }
+    // Attributes of some may still be remembered; their connection is lost all the same.
+    let all = list_devices(config)?.into_iter();
+    Ok(all.filter_map(|device| remove_device(config, device)).collect())
+}
+
+/// Takes away the devices of volumes that are gone, as those of a pool that was lost: they fail
+/// every request. Asks the kernel about files, so somebody must be serving it.
+fn remove_lost_devices(config: &Config, files: &dyn Files) -> Result<Vec<DeadDevice>, FuseError> {
+    let is_served = |device: &Listed| match device {
+        Listed::Alive { node, .. } => {
+            FileId::of_node(*node).is_some_and(|id| files.by_id(id).is_some())
         }
-    }
-    Ok(remaining)
+        Listed::Dead { .. } => false,
+    };
+    let lost = list_devices(config)?.into_iter().filter(|device| !is_served(device));
+    Ok(lost.filter_map(|device| remove_device(config, device)).collect())
+}
+
+/// Returns the device if it is in use and stays.
+fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
+    let (number, file) = match device {
+        Listed::Dead { number, file } => (number, file),
+        Listed::Alive { number, node } => (number, config.mount_point.join(format!("node {node}"))),
+    };
+    let device = LoopDevice::path(number);
+    let sequence = sequence_of(number);
+    let Err(error) = config.errands.send(&Errand::Detach { number, sequence }) else {
+        tracing::warn!(device = %device.display(), "removed a dead device");
+        return None;
+    };
+    let (device_name, why) = (device.display(), error.chain());
+    tracing::error!(device = %device_name, %why, "a dead device is still in use");
+    Some(DeadDevice { device, file, number, sequence })
 }
 
 /// The holder gets its copy first, so that there is no moment at which a kill would leave a mount

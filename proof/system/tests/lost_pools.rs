@@ -1,0 +1,163 @@
+//! What outlives a pool that is lost finds nobody else's volume in the next one.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sdk::{Client, ClientOptions, Target};
+use system::{
+    Ability, Daemon, DaemonOptions, NbdClient, Random, Request, Tool, leftovers, missing,
+};
+
+const LENGTH: u32 = 4096;
+
+/// How long a client of the ring waits for a daemon.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; LENGTH as usize];
+    Random::new(seed).fill(&mut bytes);
+    bytes
+}
+
+fn write_over_nbd(daemon: &Daemon, volume: &str, data: Vec<u8>) -> Result<()> {
+    let mut client = NbdClient::connect(&daemon.nbd_socket(), volume)?;
+    client.ask(&Request::Write { offset: 0, data })?;
+    Ok(())
+}
+
+fn read_over_nbd(daemon: &Daemon, volume: &str) -> Result<Vec<u8>> {
+    let mut client = NbdClient::connect(&daemon.nbd_socket(), volume)?;
+    Ok(client.ask(&Request::Read { offset: 0, length: LENGTH })?)
+}
+
+/// Loses the pool with all volumes, and makes a volume of the name that the first one had.
+fn lose_and_make_anew(daemon: &mut Daemon) -> Result<()> {
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    ensure!(daemon.volumes()?.is_empty(), "nothing comes back from nowhere");
+    daemon.memlane("volume create v --size 16MiB")?;
+    write_over_nbd(daemon, "v", noise(2))
+}
+
+/// A block of the device, past the page cache.
+fn transfer(from: &Path, to: &Path, flag: &str) -> Result<bool> {
+    let copied = Tool::new("dd bs=4096 count=1 status=none conv=notrunc")
+        .arg(format!("if={}", from.display()))
+        .arg(format!("of={}", to.display()))
+        .arg(flag)
+        .run()?;
+    Ok(copied.exit_code == Some(0))
+}
+
+#[test]
+fn a_device_of_a_lost_pool_fails_and_serves_nobodys_volume() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "" })?;
+    daemon.memlane("volume create v --size 16MiB")?;
+    let device = daemon.memlane("attach v --as loop")?;
+    let device = Path::new(device.trim()).to_owned();
+    write_over_nbd(&daemon, "v", noise(1))?;
+    // Somebody has it open, so that the next daemon cannot take it away.
+    let user = File::open(&device).context("the device can be opened")?;
+    lose_and_make_anew(&mut daemon)?;
+    let copy = daemon.folder().join("copy");
+    ensure!(!transfer(&device, &copy, "iflag=direct")?, "the device of a lost volume is read");
+    let other = daemon.folder().join("other");
+    std::fs::write(&other, noise(3))?;
+    ensure!(!transfer(&other, &device, "oflag=direct")?, "the device of a lost volume is written");
+    ensure!(read_over_nbd(&daemon, "v")? == noise(2), "another volume was changed");
+    let warnings = daemon.status()?.warnings;
+    ensure!(warnings.iter().any(|warning| warning.kind == "device_dead"), "{warnings:?}");
+    ensure!(daemon.volume("v")?.device.is_none(), "the new volume is not attached");
+    drop(user);
+    daemon.kill()?;
+    daemon.start_again()?;
+    let left = leftovers(&daemon.run_dir().join("volumes"))?;
+    ensure!(!left.iter().any(|it| it.starts_with("/dev/")), "still there: {left:#?}");
+    daemon.finish()
+}
+
+#[test]
+fn an_unused_device_of_a_lost_pool_is_gone_after_the_start() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "" })?;
+    daemon.memlane("volume create v --size 16MiB")?;
+    daemon.memlane("attach v --as loop")?;
+    lose_and_make_anew(&mut daemon)?;
+    let left = leftovers(&daemon.run_dir().join("volumes"))?;
+    ensure!(!left.iter().any(|it| it.starts_with("/dev/")), "still there: {left:#?}");
+    ensure!(daemon.volume("v")?.device.is_none(), "the new volume is not attached");
+    daemon.finish()
+}
+
+#[test]
+fn a_user_of_a_lost_volume_is_none_of_the_next() -> Result<()> {
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
+    daemon.memlane("volume create v --size 16MiB")?;
+    daemon.memlane("volume set v users=65534")?;
+    ensure!(daemon.volume("v")?.users == ["65534"], "the user is there");
+    lose_and_make_anew(&mut daemon)?;
+    let users = daemon.volume("v")?.users;
+    ensure!(users.is_empty(), "the new volume has the users {users:?}");
+    daemon.finish()
+}
+
+#[test]
+fn a_client_of_a_lost_volume_is_refused_by_the_next_pool() -> Result<()> {
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
+    daemon.memlane("volume create v --size 16MiB")?;
+    let socket = daemon.run_dir().join("ring.sock");
+    let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
+    let client = Client::connect_with(&socket, options)?;
+    let device = client.open(&Target::Name("v".into()))?;
+    device.write(0, &noise(1))?;
+    lose_and_make_anew(&mut daemon)?;
+    let mut found = noise(4);
+    let read = device.read(0, &mut found);
+    ensure!(read.is_err() && found != noise(2), "the client reads another volume");
+    ensure!(device.write(0, &noise(3)).is_err(), "the client writes another volume");
+    ensure!(read_over_nbd(&daemon, "v")? == noise(2), "another volume was changed");
+    drop(device);
+    daemon.finish()
+}
+
+/// Starts the daemon with a pool at this place, which must fail and leave the place alone.
+fn check_refused(pool: &Path, reasons: &[&str]) -> Result<()> {
+    let before = std::fs::read(pool).ok();
+    let flags = format!("--no-fuse --pool-path {}", pool.display());
+    let Err(error) = Daemon::start_flagged("64MiB".to_owned(), flags) else {
+        anyhow::bail!("{} is taken as a pool", pool.display());
+    };
+    let text = format!("{error:#}");
+    ensure!(reasons.iter().all(|reason| text.contains(reason)), "{text}");
+    ensure!(!text.contains("panicked"), "{text}");
+    ensure!(std::fs::read(pool).ok() == before, "{} was changed", pool.display());
+    Ok(())
+}
+
+#[test]
+fn a_pool_on_a_disk_and_a_foreign_file_are_refused_and_left_alone() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: without root the pool's place is given already");
+        return Ok(());
+    }
+    // Not memory, whatever the folder for temporary files lies on.
+    check_refused(Path::new("/proc/memlane-pool"), &["on a disk", "pool-on-disk", "old data"])?;
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let foreign = folder.path().join("foreign");
+    for length in [1, 1 << 20, 4 << 20, 64 << 20] {
+        std::fs::write(&foreign, &b"anything".repeat(length / 8 + 1)[..length])?;
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&foreign, permissions)?;
+        check_refused(&foreign, &["name another file"])?;
+    }
+    Ok(())
+}
