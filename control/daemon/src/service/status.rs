@@ -50,7 +50,7 @@ impl Service {
             damage: self.damage_status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),
-            warnings: self.warnings(),
+            warnings: self.warnings().into_iter().chain(self.memory_warning()).collect(),
         }
     }
 
@@ -170,6 +170,16 @@ impl Service {
         CpuLatencyStatus { state, reason }
     }
 
+    /// Memory that the pool is to have and the host does not give.
+    fn memory_warning(&self) -> Option<Warning> {
+        let why = self.engine.memory_shortage()?;
+        let message = format!(
+            "the host lacks {} that the pool is to have; free memory, or give the pool less: {why}",
+            ByteSize(self.engine.untaken_bytes()).rounded()
+        );
+        Some(Warning { kind: "pool_memory_missing".to_owned(), message })
+    }
+
     fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let mut warnings = self.durable.warnings();
@@ -178,14 +188,6 @@ impl Service {
                 "the pool is over {percent} % full; delete or discard data, or give it more memory"
             );
             warnings.push(warning("pool_filling", message));
-        }
-        if let Some(why) = self.engine.memory_shortage() {
-            let message = format!(
-                "the host lacks {} that the pool is to have; free memory, or give the pool less: \
-                 {why}",
-                ByteSize(self.engine.untaken_bytes()).rounded()
-            );
-            warnings.push(warning("pool_memory_missing", message));
         }
         let damage = self.damage_status();
         warnings.extend(damage.lost.iter().map(|lost| {
