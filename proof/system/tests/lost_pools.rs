@@ -59,9 +59,9 @@ fn a_device_of_a_lost_pool_fails_and_serves_nobodys_volume() -> Result<()> {
     }
     let mut daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "" })?;
     daemon.memlane("volume create v --size 16MiB")?;
+    write_over_nbd(&daemon, "v", noise(1))?;
     let device = daemon.memlane("attach v --as loop")?;
     let device = Path::new(device.trim()).to_owned();
-    write_over_nbd(&daemon, "v", noise(1))?;
     // Somebody has it open, so that the next daemon cannot take it away.
     let user = File::open(&device).context("the device can be opened")?;
     lose_and_make_anew(&mut daemon)?;
