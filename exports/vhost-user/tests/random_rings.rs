@@ -1,5 +1,5 @@
-//! Rings full of nonsense, drawn at random. `MEMLANE_RINGS` is their number, `MEMLANE_SEED` the
-//! first seed.
+//! Rings full of nonsense, drawn at random. `MEMLANE_SEED_COUNT` is their number, `MEMLANE_SEED`
+//! replays one of them.
 
 #[path = "support/storm.rs"]
 mod storm;
@@ -8,17 +8,11 @@ mod support;
 const RINGS_DEFAULT: u64 = 300;
 const BYTES_PER_RING: usize = 1200;
 
-fn number(variable: &str, default: u64) -> u64 {
-    let text = std::env::var(variable).ok();
-    text.map_or(default, |text| text.parse().expect("a number in the environment"))
-}
-
 #[test]
 fn no_ring_keeps_an_export_from_serving_the_next_front_end() {
-    let first = number("MEMLANE_SEED", 1);
     let mut ground = storm::Ground::new();
-    for seed in first..first + number("MEMLANE_RINGS", RINGS_DEFAULT) {
-        eprintln!("replay: MEMLANE_SEED={seed} MEMLANE_RINGS=1 cargo test --test random_rings");
+    let command = "cargo test -p vhost-user --test random_rings";
+    model::for_each_seed(command, RINGS_DEFAULT, |seed| {
         let mut state = seed;
         let mut byte = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -27,7 +21,7 @@ fn no_ring_keeps_an_export_from_serving_the_next_front_end() {
         let bytes: Vec<u8> = (0..BYTES_PER_RING).map(|_| byte()).collect();
         ground.run(&bytes);
         ground.check();
-    }
+    });
     let (chains, traffic) = (ground.chain_count, ground.traffic());
     eprintln!("measured: {chains} chains, {traffic:?}");
     assert!(traffic.errors > 0, "nothing was refused: the rings were never looked at");

@@ -24,7 +24,9 @@ pub use pool::{ModelPool, ModelRefusal, Shrink};
 pub use random::Random;
 pub use request::{Answer, Request};
 pub use schedule::{Operation, Reopening, SLOT_COUNT, SNAPSHOT_COUNT, Schedule, ScheduleShape};
-pub use seeds::{SEED_COUNT_VARIABLE, SEED_VARIABLE, for_each_seed, for_each_seed_at_once};
+pub use seeds::{
+    FRESH_SEEDS_VARIABLE, SEED_COUNT_VARIABLE, SEED_VARIABLE, for_each_seed, for_each_seed_at_once,
+};
 pub use volume::ModelVolume;
 
 /// One block's contents.

@@ -1,5 +1,8 @@
-//! Running a test under many seeds, and one of them again.
+//! Running a test under many seeds, some the same in every run and the others fresh, and one of
+//! them again.
 
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::thread;
@@ -9,6 +12,12 @@ pub const SEED_VARIABLE: &str = "MEMLANE_SEED";
 
 /// The variable that asks for another number of seeds than the test has of itself.
 pub const SEED_COUNT_VARIABLE: &str = "MEMLANE_SEED_COUNT";
+
+/// The variable that chooses the first of the fresh seeds, to replay a whole run.
+pub const FRESH_SEEDS_VARIABLE: &str = "MEMLANE_FRESH_SEEDS";
+
+/// One in so many seeds is the same in every run.
+const FIXED_ONE_IN: u64 = 4;
 
 /// Says which seed failed, and how to replay it, if the test panics while this is alive.
 struct Witness<'test> {
@@ -27,11 +36,11 @@ impl Drop for Witness<'_> {
     }
 }
 
-/// Runs `test` with seeds `0..count`, or as many as [`SEED_COUNT_VARIABLE`] says, or with the one
-/// in [`SEED_VARIABLE`]. `command` replays the
-/// test, for the message of a failure.
+/// Runs `test` with `count` seeds, or as many as [`SEED_COUNT_VARIABLE`] says: the first of them
+/// are those from 0 on, the others are drawn anew in each run and printed. With [`SEED_VARIABLE`]
+/// it is that one seed. `command` replays the test, for messages.
 pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
-    for seed in seeds(count) {
+    for seed in seeds(command, count) {
         let _witness = Witness { seed, test: command };
         test(seed);
     }
@@ -39,7 +48,7 @@ pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
 
 /// The same on all cores, in any order, for tests that keep their seeds apart.
 pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {
-    let seeds = Mutex::new(seeds(count));
+    let seeds = Mutex::new(seeds(command, count));
     let next = || seeds.lock().expect("nobody panics with the seeds locked").next();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
@@ -53,11 +62,49 @@ pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Syn
     });
 }
 
-fn seeds(count: u64) -> Range<u64> {
-    let number = |variable| {
-        let text = std::env::var(variable).ok()?;
-        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
-    };
+fn seeds(command: &str, count: u64) -> impl Iterator<Item = u64> {
     let count = number(SEED_COUNT_VARIABLE).unwrap_or(count);
-    number(SEED_VARIABLE).map_or(0..count, |seed| seed..seed + 1)
+    let (fixed, fresh) = match number(SEED_VARIABLE) {
+        Some(seed) => (seed..seed + 1, 0..0),
+        None => ranges(count, number(FRESH_SEEDS_VARIABLE).unwrap_or_else(fresh_number)),
+    };
+    if !fresh.is_empty() {
+        eprintln!(
+            "seeds {fixed:?} and {fresh:?}; all again: {FRESH_SEEDS_VARIABLE}={} {command}",
+            fresh.start
+        );
+    }
+    fixed.chain(fresh)
+}
+
+/// The seeds of every run, and those of this one.
+fn ranges(count: u64, fresh: u64) -> (Range<u64>, Range<u64>) {
+    let fixed_count = count.div_ceil(FIXED_ONE_IN);
+    (0..fixed_count, fresh..fresh + (count - fixed_count))
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
+}
+
+/// Of 32 bits, so that people can type it and tests can calculate with it.
+fn fresh_number() -> u64 {
+    let mut bytes = [0; 4];
+    let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    drawn.expect("every Linux has /dev/urandom");
+    u64::from(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_seeds_are_the_same_in_every_run_and_the_others_fresh() {
+        assert_eq!(ranges(80, 1000), (0..20, 1000..1060));
+        assert_eq!(ranges(4, 7), (0..1, 7..10));
+        assert_eq!(ranges(1, 7), (0..1, 7..7));
+        assert_eq!(ranges(0, 7), (0..0, 7..7));
+    }
 }

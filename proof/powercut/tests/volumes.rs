@@ -62,7 +62,7 @@ fn what_was_flushed_survives_every_cut() {
         [&seeds, &STATES, &SNAPSHOTS, &GUARANTEED].map(|count| count.load(Relaxed));
     eprintln!(
         "measured: {states} power-cut states with {snapshots} snapshots and {guaranteed} \
-         guaranteed volumes, of the histories of {seeds} seeds from 0 on"
+         guaranteed volumes, of the histories of {seeds} seeds"
     );
     // Whoever chose the seeds has chosen how many states there are.
     if seeds == HISTORIES {
