@@ -1,11 +1,17 @@
 //! What this host can do, and what a run left on it.
 
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::tool::Tool;
+
+/// Each read of it is one record.
+const KERNEL_LOG: &str = "/dev/kmsg";
+const KERNEL_RECORD_BYTES_MAX: usize = 8192;
 
 /// Something that not every host offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +20,8 @@ pub enum Ability {
     BlockDevices,
     /// Compressed RAM disks of the kernel, made on demand: root and zram.
     Zram,
+    /// The right to read the kernel's log.
+    KernelLog,
     /// A program of this name.
     Program(&'static str),
 }
@@ -23,6 +31,7 @@ pub fn missing(needed: &[Ability]) -> Option<String> {
     needed.iter().find_map(|ability| match ability {
         Ability::BlockDevices => missing_for_block_devices(),
         Ability::Zram => missing_for_zram(),
+        Ability::KernelLog => KernelLog::follow().err().map(|error| format!("{error:#}")),
         Ability::Program(name) => missing_program(name),
     })
 }
@@ -64,13 +73,47 @@ fn has_one_of(process: u32, sockets: &[PathBuf]) -> bool {
     open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|it| sockets.contains(&it)))
 }
 
-/// What the kernel complained about `device` since it wrote `line_count` lines, as far as that may
-/// be read: failed requests, and damage that file systems found.
-pub fn kernel_complaints(device: &Path, line_count: usize) -> Vec<String> {
-    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let lines = kernel_lines();
-    let new_lines = &lines[line_count.min(lines.len())..];
-    new_lines.iter().filter(|line| is_complaint(line, &name)).cloned().collect()
+/// What the kernel writes to its log from now on.
+pub struct KernelLog {
+    file: fs::File,
+}
+
+impl KernelLog {
+    /// Fails where this process may not read the log.
+    pub fn follow() -> Result<Self> {
+        let mut file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(KERNEL_LOG)
+            .with_context(|| format!("cannot read {KERNEL_LOG}"))?;
+        let sought = file.seek(SeekFrom::End(0));
+        sought.with_context(|| format!("cannot go to the end of {KERNEL_LOG}"))?;
+        Ok(Self { file })
+    }
+
+    /// What the kernel complained about `device` since the last time: failed requests, and damage
+    /// that file systems found. Fails when it wrote so much that some of it was lost.
+    pub fn complaints(&mut self, device: &Path) -> Result<Vec<String>> {
+        let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut found = Vec::new();
+        let mut record = vec![0; KERNEL_RECORD_BYTES_MAX];
+        loop {
+            match self.file.read(&mut record) {
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&record[..length]);
+                    // What is before the semicolon says when and how important.
+                    let line = text.split_once(';').map_or(&*text, |(_, line)| line).trim();
+                    if is_complaint(line, &name) {
+                        found.push(line.to_owned());
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(found),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot read {KERNEL_LOG}"));
+                }
+            }
+        }
+    }
 }
 
 fn is_complaint(line: &str, device: &str) -> bool {
@@ -80,17 +123,6 @@ fn is_complaint(line: &str, device: &str) -> bool {
         !behind.is_some_and(|it| it.is_ascii_digit())
     });
     names_device && ["error", "corrupt", "warning"].iter().any(|word| line.contains(word))
-}
-
-/// How many lines the kernel has written.
-pub fn kernel_line_count() -> usize {
-    kernel_lines().len()
-}
-
-fn kernel_lines() -> Vec<String> {
-    // Without the right to read it there is nothing to see; other checks remain.
-    let text = Tool::new("dmesg").check().unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// Each process with its command line.
@@ -150,6 +182,21 @@ mod tests {
         check("[1.2] EXT4-fs error (device loop1): ext4_lookup", true);
         check("[1.2] I/O error, dev loop10, sector 0 op 0x0:(READ)", false);
         check("[1.2] EXT4-fs (loop1): mounted filesystem", false);
+    }
+
+    #[test]
+    fn the_kernels_log_is_read_from_now_on() {
+        if let Some(reason) = missing(&[Ability::KernelLog]) {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+        let mut log = KernelLog::follow().expect("it may be read");
+        let name = format!("memlane-test-{}", std::process::id());
+        fs::write(KERNEL_LOG, format!("I/O error, dev {name}, which a test made up"))
+            .expect("who reads it may write it");
+        let complaints = log.complaints(Path::new(&name)).expect("it may be read");
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        assert!(log.complaints(Path::new(&name)).expect("it may be read").is_empty());
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod tool;
 pub use attached::{attach, device_size_bytes, written_sector_count};
 pub use daemon::{Daemon, DaemonOptions, product, product_path, wait_for};
 pub use file_checker::FileChecker;
-pub use host::{Ability, kernel_complaints, kernel_line_count, leftovers, missing};
+pub use host::{Ability, KernelLog, leftovers, missing};
 pub use interruption::{CleaningUp, Interruption};
 pub use mounted::Mounted;
 pub use nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};

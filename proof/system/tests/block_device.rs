@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use system::{
-    Ability, Background, Daemon, DaemonOptions, FileChecker, Mounted, Random, Tool, attach,
-    device_size_bytes, kernel_complaints, kernel_line_count, missing, seed, wait_for,
-    written_sector_count,
+    Ability, Background, Daemon, DaemonOptions, FileChecker, KernelLog, Mounted, Random, Tool,
+    attach, device_size_bytes, missing, seed, wait_for, written_sector_count,
 };
 
 const KILLS: usize = 8;
@@ -181,10 +180,11 @@ fn daemon_for(needed: &[Ability]) -> Result<Option<Daemon>> {
 
 /// Makes the file system, works on it through kills, and checks it.
 fn check_file_system(file_system: &FileSystem) -> Result<()> {
-    let Some(mut daemon) = daemon_for(&[Ability::Program("stress-ng")])? else { return Ok(()) };
+    let needed = [Ability::Program("stress-ng"), Ability::KernelLog];
+    let Some(mut daemon) = daemon_for(&needed)? else { return Ok(()) };
     let seed = seed()?;
     eprintln!("replay: MEMLANE_SEED={seed}");
-    let kernel_lines = kernel_line_count();
+    let mut kernel_log = KernelLog::follow()?;
     daemon.memlane("volume create v --size 512MiB")?;
     let device = attach(&daemon, "v")?;
     Tool::new(file_system.make).arg(&device).check()?;
@@ -193,7 +193,7 @@ fn check_file_system(file_system: &FileSystem) -> Result<()> {
     mounted.unmount()?;
     Tool::new(file_system.check).arg(&device).check()?;
     daemon.finish()?;
-    let complaints = kernel_complaints(&device, kernel_lines);
+    let complaints = kernel_log.complaints(&device)?;
     ensure!(complaints.is_empty(), "the kernel complained: {complaints:#?}");
     Ok(())
 }

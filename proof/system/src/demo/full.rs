@@ -8,8 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use system::database::{self, Load, Postgres, Rush, Server};
 use system::{
-    Ability, Daemon, DaemonOptions, Interruption, Mounted, Tool, attach, kernel_complaints,
-    kernel_line_count, missing,
+    Ability, Daemon, DaemonOptions, Interruption, KernelLog, Mounted, Tool, attach, missing,
 };
 use tempfile::TempDir;
 
@@ -108,7 +107,7 @@ fn compare(
 }
 
 fn on_memlane(postgres: &Postgres, progress: &Progress) -> Result<OnMemlane> {
-    let kernel_lines = kernel_line_count();
+    let kernel_log = KernelLog::follow();
     progress.step("memlane: start a daemon, create and attach a volume of 6 GiB");
     let mut daemon = Daemon::start(DaemonOptions { pool_size: "4GiB", flags: "" })?;
     daemon.memlane("volume create pg --size 6GiB")?;
@@ -126,8 +125,13 @@ fn on_memlane(postgres: &Postgres, progress: &Progress) -> Result<OnMemlane> {
     daemon.memlane("detach pg")?;
     daemon.memlane("volume delete pg")?;
     daemon.finish()?;
-    let complaints = kernel_complaints(&device, kernel_lines);
-    ensure!(complaints.is_empty(), "the kernel complained: {complaints:#?}");
+    match kernel_log {
+        Ok(mut kernel_log) => {
+            let complaints = kernel_log.complaints(&device)?;
+            ensure!(complaints.is_empty(), "the kernel complained: {complaints:#?}");
+        }
+        Err(error) => eprintln!("not looked for: complaints of the kernel ({error:#})"),
+    }
     Ok(result)
 }
 
