@@ -1,8 +1,10 @@
 //! Runs test executables one after the other, each with a time limit, and counts what they ran.
 //!
 //! A suite that runs out of time shows its stacks and is ended with everything it started. A file
-//! of tests that runs none is a failure: it would hide that something is no longer tested.
+//! of tests that runs none is a failure: it would hide that something is no longer tested. So is,
+//! in continuous integration, a test that could not be run there.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,8 +24,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How much of the output of a failed suite is shown; all of it stays in the log.
 const LINES_SHOWN_MAX: usize = 200;
 
-/// Tests print a line with one of these at its beginning to say something although they passed.
-const REMARKS: &[&str] = &["skipped:", "measured:"];
+/// Tests print a line with one of these at its beginning to say something although they passed:
+/// that they tested nothing, and why, or what they measured.
+const SKIPPED: &str = "skipped:";
+const REMARKS: &[&str] = &[SKIPPED, "measured:"];
+
+/// Set in continuous integration, where everything is to be tested.
+const CI_VARIABLE: &str = "CI";
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,12 +52,61 @@ pub(crate) struct Outcome {
     pub counts: Counts,
     /// What to say at the end of what failed.
     pub failures: Vec<String>,
+    /// How often something was not tested, by the reason.
+    pub skips: BTreeMap<String, u64>,
 }
 
 impl Outcome {
     pub(crate) fn add(&mut self, other: Self) {
         self.counts.add(other.counts);
         self.failures.extend(other.failures);
+        for (reason, count) in other.skips {
+            *self.skips.entry(reason).or_default() += count;
+        }
+    }
+
+    /// Where everything is to be tested, what was not is a failure.
+    #[must_use]
+    pub(crate) fn judged(mut self, policy: SkipPolicy) -> Self {
+        if policy == SkipPolicy::Refused {
+            for (reason, count) in &self.skips {
+                self.counts.failed += count;
+                self.failures.push(format!("failed, as it was not tested: {count} × {reason}"));
+            }
+        }
+        self
+    }
+
+    /// The closing line.
+    pub(crate) fn summary(&self) -> String {
+        let Counts { passed, failed } = self.counts;
+        let mut line = format!("{passed} passed, {failed} failed");
+        let skipped: u64 = self.skips.values().sum();
+        if skipped > 0 {
+            let reasons = self.skips.iter().map(|(reason, count)| format!("{count} × {reason}"));
+            let reasons = reasons.collect::<Vec<_>>().join("; ");
+            line += &format!(", {skipped} skipped ({reasons})");
+        }
+        line
+    }
+}
+
+/// What a test that could not be run counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SkipPolicy {
+    /// It is said, and no more.
+    Counted,
+    /// It has failed.
+    Refused,
+}
+
+impl SkipPolicy {
+    /// The policy of the place where this runs.
+    pub(crate) fn of_environment() -> Self {
+        match std::env::var_os(CI_VARIABLE) {
+            Some(value) if !value.is_empty() && value != "false" => Self::Refused,
+            _ => Self::Counted,
+        }
     }
 }
 
@@ -96,7 +152,7 @@ impl Runner {
             eprintln!("  {ended:?}; the whole output is in {}", log_path.display());
             failures = failures::summary(&suite.name, &log);
         }
-        Ok(Outcome { counts, failures })
+        Ok(Outcome { counts, failures, skips: skips_in(&log) })
     }
 
     fn run_into(&self, suite: &Executable, log_path: &Path) -> Result<Ended> {
@@ -162,6 +218,18 @@ fn counts_in(log: &str) -> Counts {
     counts
 }
 
+/// The reasons in a suite's log. A test that runs alone is named on the same line before.
+fn skips_in(log: &str) -> BTreeMap<String, u64> {
+    let mut skips = BTreeMap::new();
+    for line in log.lines() {
+        let said = line.split_once(" ... ").map_or(line, |(_, said)| said);
+        if let Some(reason) = said.strip_prefix(SKIPPED) {
+            *skips.entry(reason.trim().to_owned()).or_default() += 1;
+        }
+    }
+    skips
+}
+
 fn is_remark(line: &str) -> bool {
     REMARKS.iter().any(|remark| line.starts_with(remark))
 }
@@ -187,6 +255,26 @@ mod tests {
         let log = "test result: ok. 3 passed; 0 failed; 0 ignored;\nx\n\
                    test result: FAILED. 1 passed; 2 failed; 0 ignored;\n";
         assert_eq!(counts_in(log), Counts { passed: 4, failed: 2 });
+    }
+
+    const LOG_WITH_SKIPS: &str = "test a ... skipped: no loop devices\nskipped: no loop devices\n\
+                                  skipped: fio is not installed\nit was not skipped: no\n";
+
+    #[test]
+    fn what_was_not_tested_is_counted_by_the_reason() {
+        let counts = Counts { passed: 4, failed: 0 };
+        let outcome = Outcome { counts, failures: vec![], skips: skips_in(LOG_WITH_SKIPS) };
+        let line = "4 passed, 0 failed, 3 skipped (1 × fio is not installed; 2 × no loop devices)";
+        assert_eq!(outcome.judged(SkipPolicy::Counted).summary(), line);
+        assert_eq!(Outcome::default().summary(), "0 passed, 0 failed");
+    }
+
+    #[test]
+    fn where_everything_is_to_be_tested_a_skip_is_a_failure() {
+        let outcome = Outcome { skips: skips_in(LOG_WITH_SKIPS), ..Outcome::default() };
+        let judged = outcome.judged(SkipPolicy::Refused);
+        assert_eq!(judged.counts, Counts { passed: 0, failed: 3 });
+        assert!(judged.failures[0].contains("1 × fio is not installed"), "{:?}", judged.failures);
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cargo::{self, Executable, ExecutableKind};
 use crate::house::{self, House};
 use crate::progress::{Progress, clock};
-use crate::suites::{Counts, Outcome, Runner};
+use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
 use crate::tidy;
 
 /// A suite that takes longer hangs.
@@ -95,7 +95,7 @@ pub(crate) fn check() -> Result<()> {
     progress.step("build the unit tests");
     let suites = cargo::build(&root, &["test", "--workspace", "--no-run", "--lib", "--bins"], &[])?;
     progress.step("unit tests");
-    conclude(&runner(&root, SUITE_TIME_LIMIT).run_all(&suites)?)
+    conclude(runner(&root, SUITE_TIME_LIMIT).run_all(&suites)?)
 }
 
 pub(crate) fn test(filter: &str) -> Result<()> {
@@ -115,7 +115,7 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     let runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
     outcome.add(runner.run_all(&suites)?);
     eprintln!("everything took {}", clock(progress.elapsed()));
-    conclude(&outcome)
+    conclude(outcome)
 }
 
 /// The long runs, on the programs that ship: the release build.
@@ -132,7 +132,7 @@ pub(crate) fn soak() -> Result<()> {
             runner.variables.push((name.into(), count.into()));
         }
     }
-    conclude(&runner.run_all(&suites)?)
+    conclude(runner.run_all(&suites)?)
 }
 
 /// Every suite by the quick profile, and the page that shows it.
@@ -158,20 +158,27 @@ pub(crate) fn demo() -> Result<()> {
 
 fn lint(root: &Path, progress: &mut Progress) -> Result<()> {
     progress.step("format");
-    if cargo::has("fmt") {
+    if is_there("fmt", "rustfmt")? {
         cargo::run(root, &["fmt", "--all", "--check"])?;
-    } else {
-        eprintln!("  skipped: the toolchain has no rustfmt (rustup component add rustfmt)");
     }
     progress.step("lints");
-    if cargo::has("clippy") {
+    if is_there("clippy", "clippy")? {
         let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--"];
         cargo::run(root, &[&arguments[..], &["-D", "warnings"]].concat())?;
-    } else {
-        eprintln!("  skipped: the toolchain has no clippy (rustup component add clippy)");
     }
     progress.step("tidy");
     tidy()
+}
+
+/// Whether the toolchain has a subcommand. Where everything is to be checked it must.
+fn is_there(subcommand: &str, component: &str) -> Result<bool> {
+    if cargo::has(subcommand) {
+        return Ok(true);
+    }
+    let reason = format!("the toolchain has no {component} (rustup component add {component})");
+    ensure!(SkipPolicy::of_environment() == SkipPolicy::Counted, "{reason}");
+    eprintln!("  skipped: {reason}");
+    Ok(false)
 }
 
 fn is_loom(suite: &Executable) -> bool {
@@ -261,17 +268,19 @@ fn counted(result: Result<()>) -> Outcome {
         Err(error) => {
             eprintln!("{error:#}");
             let failures = vec![format!("failed: {error:#}")];
-            Outcome { counts: Counts { passed: 0, failed: 1 }, failures }
+            let counts = Counts { passed: 0, failed: 1 };
+            Outcome { counts, failures, ..Outcome::default() }
         }
     }
 }
 
-fn conclude(outcome: &Outcome) -> Result<()> {
+fn conclude(outcome: Outcome) -> Result<()> {
+    let outcome = outcome.judged(SkipPolicy::of_environment());
     for line in &outcome.failures {
         eprintln!("{line}");
     }
+    eprintln!("{}", outcome.summary());
     let counts = outcome.counts;
-    eprintln!("{} passed, {} failed", counts.passed, counts.failed);
     if counts.failed > 0 {
         bail!("{} tests failed", counts.failed);
     }
