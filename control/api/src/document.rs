@@ -16,7 +16,8 @@ use crate::endpoints::{
 };
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 use crate::{
-    attachment, durability, event, export, image, pool, size, snapshot, status, task, volume,
+    attachment, durability, event, export, health, image, pool, size, snapshot, status, task,
+    volume,
 };
 
 /// The OpenAPI document as indented JSON.
@@ -78,6 +79,8 @@ fn schemas() -> ComponentsBuilder {
         with::<task::TaskResult>,
         with::<event::Event>,
         with::<event::EventLevel>,
+        with::<health::Health>,
+        with::<health::Stage>,
         with::<pool::Pool>,
         with::<pool::PoolPatch>,
         with::<pool::FillState>,

@@ -28,6 +28,8 @@ pub const ATTACHMENT_PATH: &str = "/v1/attachments/{volume}";
 pub const EXPORTS_PATH: &str = "/v1/exports";
 pub const EXPORT_PATH: &str = "/v1/exports/{volume}";
 pub const STATUS_PATH: &str = "/v1/status";
+pub const HEALTH_PATH: &str = "/healthz";
+pub const READINESS_PATH: &str = "/readyz";
 pub const METRICS_PATH: &str = "/metrics";
 pub const OPENAPI_PATH: &str = "/openapi.json";
 
@@ -96,8 +98,12 @@ pub struct Endpoint {
 }
 
 /// The refusals that any endpoint may answer with.
-pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] =
-    &[ProblemKind::Forbidden, ProblemKind::ShuttingDown, ProblemKind::Internal];
+pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] = &[
+    ProblemKind::Forbidden,
+    ProblemKind::Starting,
+    ProblemKind::ShuttingDown,
+    ProblemKind::Internal,
+];
 
 impl Endpoint {
     const fn get(path: &'static str, operation: &'static str, answer: Answer) -> Self {
@@ -308,6 +314,10 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
     Endpoint::get(STATUS_PATH, "status", Answer::One("Status"))
         .about("The daemon, its pool, its exports, and what a loss of power would take"),
+    Endpoint::get(HEALTH_PATH, "health", Answer::One("Health"))
+        .about("Whether the daemon is alive, also while it starts and stops"),
+    Endpoint::get(READINESS_PATH, "readiness", Answer::One("Health"))
+        .about("Whether the daemon serves; the refusal says what it is at instead"),
     Endpoint::get(METRICS_PATH, "metrics", Answer::Text)
         .about("Metrics in Prometheus' text format"),
     Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("This document"),

@@ -19,6 +19,7 @@ mod durability;
 mod endpoints;
 mod event;
 mod export;
+mod health;
 mod image;
 mod pool;
 mod problem;
@@ -37,13 +38,15 @@ pub use durability::{
 };
 pub use endpoints::{
     ACCEPT_LOSS_PATH, ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, ENDPOINTS,
-    EVENTS_PATH, EXPORT_PATH, EXPORTS_PATH, Endpoint, IMAGE_PATH, IMAGE_REHEARSE_PATH,
+    EVENTS_PATH, EXPORT_PATH, EXPORTS_PATH, Endpoint, HEALTH_PATH, IMAGE_PATH, IMAGE_REHEARSE_PATH,
     IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH, METRICS_PATH, Method, OPENAPI_PATH,
-    POOL_PATH, Query, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH, SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH,
-    STATUS_PATH, TASK_PATH, TASKS_PATH, VOLUME_PATH, VOLUMES_PATH, path_of, with_query,
+    POOL_PATH, Query, READINESS_PATH, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH, SNAPSHOT_RESTORE_PATH,
+    SNAPSHOTS_PATH, STATUS_PATH, TASK_PATH, TASKS_PATH, VOLUME_PATH, VOLUMES_PATH, path_of,
+    with_query,
 };
 pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol};
+pub use health::{Health, Stage};
 pub use image::{AcceptedLoss, Image, ImageRestore, ImageSave, ImageVolume};
 pub use pool::{FillState, Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};

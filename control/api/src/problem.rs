@@ -41,6 +41,8 @@ pub enum ProblemKind {
     BodyTooLarge,
     /// The body did not arrive in time.
     Timeout,
+    /// The daemon has not finished starting; `detail` says what it is at.
+    Starting,
     /// The daemon is draining.
     ShuttingDown,
     /// The host refused something that the daemon needs; `detail` says what.
@@ -50,7 +52,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidRequest,
         Self::InvalidField,
         Self::UnknownField,
@@ -67,6 +69,7 @@ impl ProblemKind {
         Self::TooManyVolumes,
         Self::BodyTooLarge,
         Self::Timeout,
+        Self::Starting,
         Self::ShuttingDown,
         Self::HostFailed,
         Self::Internal,
@@ -107,6 +110,7 @@ impl ProblemKind {
             Self::TooManyVolumes => ("too_many_volumes", 409, "The volume table is full"),
             Self::BodyTooLarge => ("body_too_large", 413, "The body is too large"),
             Self::Timeout => ("timeout", 408, "The request did not arrive in time"),
+            Self::Starting => ("starting", 503, "The daemon is starting"),
             Self::ShuttingDown => ("shutting_down", 503, "The daemon is shutting down"),
             Self::HostFailed => ("host_failed", 500, "The host refused what the daemon needs"),
             Self::Internal => ("internal", 500, "The daemon has a bug"),

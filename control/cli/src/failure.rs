@@ -66,7 +66,7 @@ impl From<Problem> for Failure {
         let exit_code = match problem.kind {
             ProblemKind::NotFound => EXIT_NOT_FOUND,
             ProblemKind::NoSpace => EXIT_NO_SPACE,
-            ProblemKind::ShuttingDown => EXIT_UNREACHABLE,
+            ProblemKind::Starting | ProblemKind::ShuttingDown => EXIT_UNREACHABLE,
             _ => EXIT_FAILED,
         };
         // People named no field: they know the options of the command line.
@@ -83,6 +83,7 @@ mod tests {
         let code = |kind| Failure::from(Problem::new(kind, "why")).exit_code;
         assert_eq!(code(ProblemKind::NotFound), 3);
         assert_eq!(code(ProblemKind::NoSpace), 4);
+        assert_eq!(code(ProblemKind::Starting), 5);
         assert_eq!(code(ProblemKind::ShuttingDown), 5);
         assert_eq!(code(ProblemKind::InUse), 1);
         assert_eq!(code(ProblemKind::InvalidField), 1);

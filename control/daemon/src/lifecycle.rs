@@ -1,15 +1,12 @@
 //! From start to end: what is started in which order, and how it ends.
 //!
-//! The end runs backwards. A daemon that is killed instead loses nothing; it only leaves the next
-//! one more to clean up.
+//! The interface answers all the time: while the rest starts and ends, with what that is at. A
+//! daemon that is killed loses nothing; it only leaves the next one more to clean up.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use tokio::net::UnixListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use upkeep::Upkeep;
 use volume::Engine;
 use waiting::{CpuLatencyRequest, SpinPermits};
@@ -17,6 +14,7 @@ use waiting::{CpuLatencyRequest, SpinPermits};
 use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy};
 use crate::durable::{self, Durable, Keeper};
+use crate::endings::Endings;
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
@@ -24,25 +22,21 @@ use crate::exports::{
     VhostUserExports,
 };
 use crate::forecast::Filling;
-use crate::http::{self, AccessRule};
+use crate::http::{AccessRule, Gate, Interface};
 use crate::maintenance::{self, PoolWatch};
+use crate::notify::MoreTime;
 use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Parts, Service};
+use crate::signals::{Wish, Wishes};
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
 use crate::{notify, pool, process, run_dir};
 
-/// How long NBD requests in flight may take when the daemon stops.
-const NBD_DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long exports, tasks and requests in flight may take to end, all of them together.
+const EXPORTS_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long clients of the ring may take to end when the daemon stops.
-const RING_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// How long operations that nobody waits for any more may take when the daemon stops.
-const OPERATIONS_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// Threads that operations of the REST interface may block at once.
-const BLOCKING_THREAD_COUNT_MAX: usize = 8;
+/// How often it is looked whether requests are still served.
+const REQUESTS_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
@@ -51,18 +45,23 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     run_dir::make_dir(&config.state_dir, 0o700)?;
     process::keep_memory_small();
     process::protect_from_memory_shortage();
-    let daemon = Daemon::start(config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .max_blocking_threads(BLOCKING_THREAD_COUNT_MAX)
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the REST interface")?;
-    let served = runtime.block_on(daemon.serve(config, begun));
-    // Operations whose client has gone still run; they hold the engine.
-    runtime.shutdown_timeout(OPERATIONS_TIME_MAX);
-    daemon.stop();
-    served
+    let rule = AccessRule::of_this_host();
+    let interface = Interface::start(&config.api_socket(), &rule)?;
+    let gate = interface.gate();
+    let wishes = Wishes::listen(interface.runtime(), Arc::clone(gate))?;
+    let daemon = Daemon::start(config, &rule, gate)?;
+    gate.open(Arc::clone(&daemon.service));
+    let socket = config.api_socket();
+    tracing::info!(
+        socket = %socket.display(),
+        milliseconds = begun.elapsed().as_millis(),
+        "ready"
+    );
+    notify::ready();
+    while wishes.next() != Wish::Stop {}
+    tracing::info!("stopping; a second signal stops at once");
+    daemon.stop(gate);
+    Ok(())
 }
 
 /// Everything that runs.
@@ -78,24 +77,25 @@ struct Daemon {
     fuse: Option<Arc<FuseDevices>>,
     ublk: Option<Arc<UblkDevices>>,
     service: Arc<Service>,
-    rule: AccessRule,
 }
 
 impl Daemon {
-    fn start(config: &Config) -> anyhow::Result<Self> {
+    fn start(config: &Config, rule: &AccessRule, gate: &Gate) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
+        gate.starting("the pool is opened");
         let engine = Arc::new(pool::open(config)?);
         let events = Arc::<EventLog>::default();
         let filling = Arc::<Filling>::default();
         let thresholds = config.thresholds_percent.clone();
         let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(&events)));
+        gate.starting("journal and images are read, and volumes restored if memory was lost");
         let durable = start_durable(config, &engine, &events)?;
+        gate.starting("exports are started, and devices taken over");
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(&events))?;
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
-        let rule = AccessRule::of_this_host();
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
@@ -106,7 +106,7 @@ impl Daemon {
             spin_permits: Arc::clone(&permits),
         };
         let nbd = start_nbd(config, parts.clone())?;
-        let vhost_user = start_vhost_user(config, &permits, &rule, &users)?;
+        let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
         let ring = start_ring(config, parts, (&devices, &ublk))?;
@@ -147,62 +147,40 @@ impl Daemon {
             fuse,
             ublk,
             service,
-            rule,
         })
     }
 
-    /// Serves the REST interface until a signal says to stop, then ends its requests in flight.
-    async fn serve(&self, config: &Config, begun: Instant) -> anyhow::Result<()> {
-        let mut signals = Signals::new()?;
-        let socket = config.api_socket();
-        let listener: UnixListener = http::bind(&socket, &self.rule)?;
-        tracing::info!(
-            socket = %socket.display(),
-            milliseconds = begun.elapsed().as_millis(),
-            "ready"
-        );
-        notify::ready();
-        let service = Arc::clone(&self.service);
-        let stop = async move {
-            signals.next().await;
-            tracing::info!("stopping; a second signal stops at once");
-            notify::stopping();
-            service.drain();
-            tokio::spawn(async move {
-                signals.next().await;
-                tracing::warn!("stopped at once; the next start cleans up");
-                exit_at_once();
-            });
-        };
-        let service = Arc::clone(&self.service);
-        http::serve(listener, service, self.rule.clone(), stop).await;
-        remove_socket(&socket);
-        Ok(())
-    }
-
-    /// Ends the exports, saves an image, and closes the pool.
-    fn stop(self) {
+    /// Ends the exports side by side, saves an image although some hang, and closes the pool.
+    fn stop(self, gate: &Gate) {
+        // Whoever waits for the end hears first that it may take longer.
+        let more_time = MoreTime::ask();
+        notify::stopping();
+        gate.stopping("exports end");
         let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, vhost_user, .. } = self;
         let (fuse, ublk, service) = (self.fuse, self.ublk, self.service);
-        drop((keeper, scrubber));
-        service.tasks.close(OPERATIONS_TIME_MAX);
-        durable.before_exports_stop();
+        let mut endings = Endings::within(EXPORTS_TIME_MAX);
+        let (ending, tasks) = (Arc::clone(&durable), Arc::clone(&service.tasks));
+        endings.begin("flushes that wait for the journal", move |_| ending.before_exports_stop());
+        endings.begin("tasks", move |time_max| tasks.close(time_max));
+        endings.begin("requests", move |time_max| end_requests(service, time_max));
+        endings.begin("maintenance", move |_| drop((keeper, scrubber, upkeep)));
         if let Some(nbd) = nbd {
-            nbd.stop(NBD_DRAIN_TIME_MAX);
+            endings.begin("NBD", move |time_max| nbd.stop(time_max));
         }
-        ring.stop(RING_TIME_MAX);
-        drop(ring);
-        vhost_user.stop();
-        drop(vhost_user);
-        drop(upkeep);
-        drop(service);
+        endings.begin("the ring", move |time_max| ring.stop(time_max));
+        endings.begin("vhost-user", move |time_max| vhost_user.stop(time_max));
         if let Some(fuse) = fuse {
-            fuse.stop();
+            endings.begin("volumes as files", move |_| fuse.stop());
         }
         if let Some(ublk) = ublk {
-            ublk.stop();
+            endings.begin("ublk devices", move |_| ublk.stop());
         }
-        durable.stop(notify::extend_timeout);
+        for what in endings.wait() {
+            tracing::warn!("{what} did not end and are left alone");
+        }
+        gate.stopping("the last image is saved");
+        more_time.progress();
+        durable.stop(&more_time);
         drop(durable);
         match Arc::into_inner(engine) {
             Some(engine) => {
@@ -211,6 +189,18 @@ impl Daemon {
             }
             None => tracing::warn!("stopped with work in flight; the next start cleans up"),
         }
+    }
+}
+
+/// Waits for requests that were let in: each has the service while it is served.
+fn end_requests(service: Arc<Service>, time_max: Duration) {
+    let deadline = Instant::now() + time_max;
+    while Arc::strong_count(&service) > 1 {
+        if Instant::now() >= deadline {
+            tracing::warn!("API requests go on that did not end in time");
+            return;
+        }
+        std::thread::sleep(REQUESTS_POLL_INTERVAL);
     }
 }
 
@@ -331,38 +321,4 @@ fn start_ublk(
     config.fuse.as_ref()?;
     let registry = config.state_dir.join("ublk.json");
     Some(Arc::new(UblkDevices::start(registry, Arc::clone(catalog), Arc::clone(permits))))
-}
-
-fn remove_socket(socket: &Path) {
-    if let Err(error) = run_dir::remove_stale(socket) {
-        tracing::warn!(%error, socket = %socket.display(), "cannot remove the socket");
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "whoever asks twice wants no clean end")]
-fn exit_at_once() {
-    std::process::exit(1);
-}
-
-/// The signals that stop the daemon.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

@@ -4,15 +4,17 @@
 //! exports, and both to the REST interface. It holds no block of data and no rule of reduction.
 //!
 //! ```text
-//! signals ─▶ lifecycle ─▶ pool ─▶ durable ─▶ exports ─▶ attachments ─▶ REST socket   (start)
-//!                          │        │           │            │              │
-//!                          └────────┴───────────┴── service ─┴──────────────┘  (every request)
+//! signals ─▶ lifecycle ─▶ REST socket ─▶ pool ─▶ durable ─▶ exports ─▶ attachments   (start)
+//!                             gate         │        │           │            │
+//!                              │           └────────┴─ service ─┴────────────┘
+//!                              └───────────────────────────┘                 (every request)
 //! ```
 #![forbid(unsafe_code)]
 
 mod attachments;
 mod config;
 mod durable;
+mod endings;
 mod error_text;
 mod events;
 mod export_list;
@@ -29,6 +31,7 @@ mod process;
 mod run_dir;
 mod scrubber;
 mod service;
+mod signals;
 mod tasks;
 mod volume_users;
 

@@ -6,7 +6,17 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How much more time is asked for at once, and how often.
+const MORE_TIME: Duration = Duration::from_secs(30);
+const MORE_TIME_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What has made no progress for so long hangs, and no more time is asked for.
+const STALL_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Everything is served.
 pub(crate) fn ready() {
@@ -22,6 +32,60 @@ pub(crate) fn stopping() {
 pub(crate) fn extend_timeout(time: Duration) {
     tell(&format!("EXTEND_TIMEOUT_USEC={}\n", time.as_micros()));
 }
+
+/// Asks the service manager for more time, again and again, until it is dropped or what goes on
+/// makes no progress any more.
+pub(crate) struct MoreTime {
+    progressed: Arc<Mutex<Instant>>,
+    asking: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl MoreTime {
+    /// Asks a first time before it returns.
+    pub(crate) fn ask() -> Self {
+        Self::ask_every(MORE_TIME_INTERVAL, STALL_TIME_MAX, || extend_timeout(MORE_TIME))
+    }
+
+    fn ask_every(interval: Duration, stall_max: Duration, ask: impl Fn() + Send + 'static) -> Self {
+        ask();
+        let progressed = Arc::new(Mutex::new(Instant::now()));
+        let (stop, stopped): (_, Receiver<()>) = mpsc::channel();
+        let watched = Arc::clone(&progressed);
+        let work = move || {
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                if watched.lock().expect(NO_PANIC).elapsed() < stall_max {
+                    ask();
+                }
+            }
+        };
+        let started = std::thread::Builder::new().name("more-time".to_owned()).spawn(work);
+        let asking = match started {
+            Ok(thread) => Some((stop, thread)),
+            Err(error) => {
+                tracing::warn!(%error, "the service manager is asked for more time only once");
+                None
+            }
+        };
+        Self { progressed, asking }
+    }
+
+    /// To be called whenever something was done.
+    pub(crate) fn progress(&self) {
+        *self.progressed.lock().expect(NO_PANIC) = Instant::now();
+    }
+}
+
+impl Drop for MoreTime {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.asking.take() {
+            drop(stop);
+            // A panic of the thread was reported there, and the owner is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";
 
 fn tell(message: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
@@ -50,6 +114,29 @@ mod tests {
         let mut message = [0; 32];
         let length = receiver.recv(&mut message).expect("the message arrives");
         assert_eq!(&message[..length], b"READY=1\n");
+    }
+
+    #[test]
+    fn more_time_is_asked_for_again_and_again_while_there_is_progress() {
+        let (told, heard) = mpsc::channel();
+        let ask = move || told.send(()).expect("somebody listens");
+        let patience = Duration::from_secs(60);
+        let more_time = MoreTime::ask_every(Duration::from_millis(1), patience, ask);
+        assert_eq!(heard.try_recv(), Ok(()), "the first time is before anything else");
+        (0..3).for_each(|_| heard.recv_timeout(patience).expect("it is asked for again"));
+        drop(more_time);
+        assert!(heard.iter().count() < usize::MAX, "it ends when it is dropped");
+    }
+
+    #[test]
+    fn no_more_time_is_asked_for_what_hangs() {
+        let (told, heard) = mpsc::channel();
+        let ask = move || told.send(()).expect("somebody listens");
+        let interval = Duration::from_millis(1);
+        let more_time = MoreTime::ask_every(interval, Duration::ZERO, ask);
+        more_time.progress();
+        assert_eq!(heard.recv(), Ok(()));
+        assert!(heard.recv_timeout(interval * 20).is_err(), "it was asked for again");
     }
 
     #[test]

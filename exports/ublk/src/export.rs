@@ -184,6 +184,8 @@ impl Export {
     /// Stops serving. Devices stay, and whoever uses them waits for the next process.
     pub fn stop(self) {
         let state = self.state.into_inner().expect(NO_PANIC);
+        // All at the same time: one that hangs holds up no other.
+        state.devices.values().for_each(Served::begin_to_leave);
         state.devices.into_values().for_each(Served::leave);
     }
 

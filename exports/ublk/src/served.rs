@@ -99,11 +99,17 @@ impl Served {
         sum
     }
 
-    /// Leaves the device to its next server: the kernel keeps what was not answered.
-    pub(crate) fn leave(mut self) {
+    /// Asks the threads to leave the device to its next server, and waits for none: the kernel
+    /// keeps what was not answered.
+    pub(crate) fn begin_to_leave(&self) {
         // PAIRS-WITH: QueueThread::serve, "the device is left".
         self.shared.is_left.store(true, Ordering::Release);
         self.shared.inboxes.iter().for_each(|inbox| inbox.waker().wake());
+    }
+
+    /// Leaves the device to its next server.
+    pub(crate) fn leave(mut self) {
+        self.begin_to_leave();
         self.end();
     }
 

@@ -206,6 +206,12 @@ impl Export {
         }
     }
 
+    /// Asks all threads to end and waits for none, so that several disks end at the same time. What
+    /// is left to do is [`Export::stop`]'s.
+    pub fn end(&self) {
+        self.shared.end();
+    }
+
     /// Answers what is being served, for `patience` at most, and takes the socket away. Returns
     /// whether all threads have ended; others are left alone with the requests that hold them up.
     pub fn stop(self, patience: Duration) -> bool {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::tool::{Tool, ToolOutput};
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
 const SAVE_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -40,6 +42,7 @@ pub struct Daemon {
     /// Where the pool lies for a daemon that may not mount a file system for it.
     shared_memory: Option<TempDir>,
     child: Option<Child>,
+    environment: Vec<(String, String)>,
     is_finished: bool,
 }
 
@@ -56,15 +59,37 @@ impl Daemon {
 
     /// The same with flags that were worked out, too.
     pub fn start_flagged(pool_size: String, flags: String) -> Result<Self> {
+        let mut daemon = Self::prepare(pool_size, flags)?;
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// Makes fresh folders for a daemon and does not start it.
+    pub fn prepare(pool_size: String, flags: String) -> Result<Self> {
         let folder = temporary_folder(&std::env::temp_dir())?;
         let shared_memory = match rustix::process::geteuid().is_root() {
             true => None,
             false => Some(temporary_folder(Path::new("/dev/shm"))?),
         };
-        let mut daemon =
-            Self { pool_size, flags, folder, shared_memory, child: None, is_finished: false };
-        daemon.start_again()?;
-        Ok(daemon)
+        Ok(Self {
+            pool_size,
+            flags,
+            folder,
+            shared_memory,
+            child: None,
+            environment: Vec::new(),
+            is_finished: false,
+        })
+    }
+
+    /// Gives a variable to daemons that are started from now on.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Gives other flags to daemons that are started from now on.
+    pub fn set_flags(&mut self, flags: &str) {
+        self.flags = flags.to_owned();
     }
 
     /// Starts the daemon after it was killed or stopped, and waits until it answers. Returns how
@@ -93,6 +118,7 @@ impl Daemon {
             .arg(self.run_dir())
             .args(["--pool-size", &self.pool_size])
             .args(self.flags.split_whitespace())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the daemon's log")?)
             .stderr(log)
@@ -104,10 +130,11 @@ impl Daemon {
         Ok(())
     }
 
-    /// Waits until both sockets of the daemon accept clients.
+    /// Waits until the daemon says that it serves.
     pub fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_TIME_LIMIT;
-        while !accepts(&self.api_socket()) || !accepts(&self.nbd_socket()) {
+        // One that has not started, or that ends meanwhile, does not answer.
+        while !self.ask(api::READINESS_PATH).is_ok_and(|it| it.starts_with("HTTP/1.1 200")) {
             let child = self.child.as_mut().context("the daemon was not started")?;
             if let Some(status) = child.try_wait().context("cannot wait for the daemon")? {
                 self.child = None;
@@ -149,8 +176,13 @@ impl Daemon {
 
     /// Asks the daemon to end and waits until it has.
     pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        self.wait_until_ended()
+    }
+
+    /// Waits until a daemon has ended that was asked to.
+    pub fn wait_until_ended(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the daemon does not run")?;
-        signal(child.id(), Signal::TERM);
         let deadline = Instant::now() + STOP_TIME_LIMIT;
         loop {
             if let Some(status) = child.try_wait().context("cannot wait for the daemon")? {
@@ -164,6 +196,12 @@ impl Daemon {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Sends the running daemon a signal.
+    pub fn signal(&self, sent: Signal) -> Result<()> {
+        signal(self.id().context("the daemon does not run")?, sent);
+        Ok(())
     }
 
     /// Detaches all volumes, stops the daemon and checks that nothing is left of it on the host.
@@ -232,6 +270,21 @@ impl Daemon {
             ensure!(is_done || is_at_another, "memlane image save: {output:?}");
             Ok(is_done)
         })
+    }
+
+    /// What the daemon's interface answers to a question for `path`: head and body, as they come.
+    pub fn ask(&self, path: &str) -> Result<String> {
+        self.request(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// What it answers to a request that is written out, and that asks to close the connection.
+    pub fn request(&self, text: &str) -> Result<String> {
+        let mut connection = UnixStream::connect(self.api_socket())?;
+        connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
+        connection.write_all(text.as_bytes())?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     pub fn status(&self) -> Result<api::Status> {
@@ -345,9 +398,6 @@ fn temporary_folder(inside: &Path) -> Result<TempDir> {
     made.with_context(|| format!("cannot make a folder in {}", inside.display()))
 }
 
-fn accepts(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
-}
 
 fn signal(process: u32, signal: Signal) {
     if let Some(id) = i32::try_from(process).ok().and_then(Pid::from_raw) {

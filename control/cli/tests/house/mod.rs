@@ -1,6 +1,7 @@
 //! A daemon of its own for each test, and the command line that talks to it.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -47,7 +48,7 @@ impl House {
             .spawn()
             .expect("the daemon can be started");
         let begun = Instant::now();
-        while UnixStream::connect(self.socket()).is_err() {
+        while !is_ready(&self.socket()) {
             let has_ended = daemon.try_wait().expect("it can be waited for").is_some();
             assert!(!has_ended && begun.elapsed() < PATIENCE, "no daemon: {}", self.log());
             std::thread::sleep(POLL_INTERVAL);
@@ -139,6 +140,16 @@ impl House {
 pub(crate) fn interrupt(child: &Child) {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(id, Signal::INT).expect("it can be told");
+}
+
+/// Whether the daemon at the socket says that it serves.
+fn is_ready(socket: &Path) -> bool {
+    let Ok(mut connection) = UnixStream::connect(socket) else { return false };
+    let question = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut answer = [0; 12];
+    let asked =
+        connection.write_all(question.as_bytes()).and_then(|()| connection.read_exact(&mut answer));
+    asked.is_ok() && answer == *b"HTTP/1.1 200"
 }
 
 impl Drop for House {

@@ -3,7 +3,7 @@
 //! that fail.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 use crate::config::OnJournalFailure;
 use crate::durable::state::Durable;
 use crate::error_text;
+use crate::notify::MoreTime;
 use crate::tasks::{Progress, TaskEnd, Tasks};
 
 /// How often it looks whether there is something to do: with volumes of class `journal`, and
@@ -208,9 +209,6 @@ impl Durable {
     }
 }
 
-/// How long the service manager is told at a time that a last save may take.
-const SAVE_TIME_STEP: Duration = Duration::from_secs(30);
-
 impl Durable {
     /// Called before exports are asked to end: flushes that wait for a disk that fails would keep
     /// them from it.
@@ -220,31 +218,20 @@ impl Durable {
         }
     }
 
-    /// Saves a last image, if it is to be and there is something to save. `extend` tells whoever
-    /// waits for the end that it takes longer. Nothing is served any more.
-    pub(crate) fn stop(&self, extend: fn(Duration)) {
+    /// Saves a last image, if it is to be and there is something to save. `more_time` hears of its
+    /// progress. Exports have ended, or were left alone.
+    pub(crate) fn stop(&self, more_time: &MoreTime) {
         if self.images_config.saves_at_stop && self.has_unsaved() {
-            let watch = Patience { extend, told: Mutex::new(None) };
             // A failure was logged. All is still in memory, and in the journal what was flushed.
-            let _saved = self.save(&[], "", &watch);
+            let _saved = self.save(&[], "", more_time);
         }
         self.journal().stop();
     }
 }
 
-/// Asks for more time while a save goes on.
-struct Patience {
-    extend: fn(Duration),
-    told: Mutex<Option<Instant>>,
-}
-
-impl image::Watch for Patience {
+impl image::Watch for MoreTime {
     fn on_progress(&self, _progress: image::Progress) {
-        let mut told = self.told.lock().expect("nobody panics with this lock");
-        if told.is_none_or(|told| told.elapsed() >= SAVE_TIME_STEP / 3) {
-            (self.extend)(SAVE_TIME_STEP);
-            *told = Some(Instant::now());
-        }
+        self.progress();
     }
 
     fn is_cancelled(&self) -> bool {

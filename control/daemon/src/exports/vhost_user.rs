@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use vhost_user::{Admission, Config, Export, ThreadBudget, Traffic};
@@ -121,10 +121,18 @@ impl VhostUserExports {
         }
     }
 
-    /// Takes all disks away. Machines wait for the next daemon.
-    pub(crate) fn stop(&self) {
-        let volume_ids: Vec<u64> = self.running().exports.keys().copied().collect();
-        volume_ids.into_iter().for_each(|volume_id| self.end(volume_id));
+    /// Takes all disks away at once, within `time_max` for all of them together. Machines wait for
+    /// the next daemon.
+    pub(crate) fn stop(&self, time_max: Duration) {
+        let deadline = Instant::now() + time_max;
+        let exports = std::mem::take(&mut self.running().exports);
+        exports.values().for_each(Export::end);
+        for (volume_id, export) in exports {
+            self.running().past += export.traffic();
+            if !export.stop(deadline.saturating_duration_since(Instant::now())) {
+                tracing::warn!(volume_id, "a disk was taken away while requests did not end");
+            }
+        }
     }
 
     /// Tells a machine the new size of its disk.

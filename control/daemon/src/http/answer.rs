@@ -5,6 +5,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 
+/// When those who were refused for a while may try again, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
 /// A problem on its way out.
 #[derive(Debug)]
 pub(super) struct Refusal(pub(super) Problem);
@@ -18,7 +21,8 @@ impl From<Problem> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Self(problem) = self;
-        if problem.status >= 500 {
+        let is_for_a_while = problem.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
+        if problem.status >= 500 && !is_for_a_while {
             tracing::error!(kind = %problem.kind, %problem, "request failed");
         }
         let status =
@@ -26,6 +30,9 @@ impl IntoResponse for Refusal {
         let mut response = (status, Json(problem)).into_response();
         let content_type = HeaderValue::from_static(PROBLEM_CONTENT_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        if is_for_a_while {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
         response
     }
 }

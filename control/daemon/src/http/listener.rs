@@ -16,9 +16,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::http::access::AccessRule;
+use crate::http::gate::{self, Gate};
 use crate::http::routes;
 use crate::run_dir::remove_stale;
-use crate::service::Service;
 
 /// Connections beyond so many wait to be accepted.
 const CONNECTION_COUNT_MAX: usize = 64;
@@ -29,15 +29,12 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// The buffer of a connection, and so the longest head of a request.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
-/// How long requests in flight may take to end when the daemon stops.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
-
 /// How long to pause after the system had no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens at `path`, for those whom `rule` admits. Takes the place of a socket that is there:
 /// clients find the old or the new one.
-pub(crate) fn bind(path: &Path, rule: &AccessRule) -> anyhow::Result<UnixListener> {
+pub(super) fn bind(path: &Path, rule: &AccessRule) -> anyhow::Result<UnixListener> {
     let new_path = path.with_extension("sock.new");
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     remove_stale(&new_path).with_context(|| doing("replace"))?;
@@ -63,14 +60,14 @@ impl AccessRule {
     }
 }
 
-/// Serves until `stop` is ready, then ends what is in flight.
-pub(crate) async fn serve(
+/// Serves until `stop` is ready, then lets connections end whose requests are answered.
+pub(super) async fn serve(
     listener: UnixListener,
-    service: Arc<Service>,
+    gate: Arc<Gate>,
     rule: AccessRule,
     stop: impl Future<Output = ()>,
 ) {
-    let admitted = routes::router(service);
+    let admitted = gate::router(gate);
     let refused = routes::forbidding_router();
     let permits = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     let open = GracefulShutdown::new();
@@ -94,9 +91,7 @@ pub(crate) async fn serve(
         () = stop => {}
     }
     drop(listener);
-    if tokio::time::timeout(DRAIN_TIME_MAX, open.shutdown()).await.is_err() {
-        tracing::warn!("API requests were cut that did not end in time");
-    }
+    open.shutdown().await;
 }
 
 async fn accept(listener: &UnixListener) -> UnixStream {

@@ -2,7 +2,9 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | `interface` | runs all of it, from the start of the daemon to its end |
 //! | `listener` | accepts connections, bounds their number and their time |
+//! | `gate` | how far the daemon is, and what requests meet meanwhile |
 //! | `access` | decides who may speak, by the credentials of the peer |
 //! | `routes` | paths to operations of the service |
 //! | `body`, `answer` | JSON in and out, problems as problem details |
@@ -14,6 +16,8 @@
 mod access;
 mod answer;
 mod body;
+mod gate;
+mod interface;
 mod listener;
 mod metrics;
 mod routes;
@@ -21,4 +25,5 @@ mod routes;
 mod tests;
 
 pub(crate) use access::{AccessRule, gid_named};
-pub(crate) use listener::{bind, serve};
+pub(crate) use gate::Gate;
+pub(crate) use interface::Interface;

@@ -9,8 +9,7 @@ use api::{
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{delete, get, post};
 use serde::Deserialize;
 
@@ -21,7 +20,7 @@ use crate::service::Service;
 
 type Shared = State<Arc<Service>>;
 
-/// Everything that is served to those who may ask.
+/// The operations of the service.
 pub(super) fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route(api::VOLUMES_PATH, get(list_volumes).post(create_volume))
@@ -53,7 +52,6 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .route(api::OPENAPI_PATH, get(openapi))
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn_with_state(Arc::clone(&service), refuse_while_draining))
         .with_state(service)
 }
 
@@ -66,20 +64,12 @@ pub(super) fn forbidding_router() -> Router {
     })
 }
 
-async fn refuse_while_draining(State(service): Shared, request: Request, next: Next) -> Response {
-    if service.is_draining() {
-        let detail = "the daemon is shutting down; try again when it is back";
-        return Refusal(Problem::new(ProblemKind::ShuttingDown, detail)).into_response();
-    }
-    next.run(request).await
-}
-
 async fn unknown_path(request: Request) -> Refusal {
     let detail = format!("nothing is served at {}; see /openapi.json", request.uri().path());
     Refusal(Problem::new(ProblemKind::UnknownPath, detail))
 }
 
-async fn method_not_allowed(request: Request) -> Refusal {
+pub(super) async fn method_not_allowed(request: Request) -> Refusal {
     let detail = format!("{} cannot be done to {}", request.method(), request.uri().path());
     Refusal(Problem::new(ProblemKind::MethodNotAllowed, detail))
 }

@@ -18,7 +18,6 @@ mod usages;
 mod volumes;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -106,7 +105,6 @@ pub(crate) struct Service {
     usages: UsageCache,
     pool_path: PathBuf,
     started: Instant,
-    is_draining: AtomicBool,
 }
 
 impl Service {
@@ -132,18 +130,7 @@ impl Service {
             usages: UsageCache::default(),
             pool_path: parts.pool_path,
             started: Instant::now(),
-            is_draining: AtomicBool::new(false),
         }
-    }
-
-    /// From now on requests are refused.
-    pub(crate) fn drain(&self) {
-        // Relaxed: requests that slip through are served like those before.
-        self.is_draining.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {

@@ -24,7 +24,7 @@ use crate::exports::{
     Catalog, DeviceFailure, KernelDevices, NbdExport, NbdParts, RingExport, RingParts,
     VhostUserExports,
 };
-use crate::http::{AccessRule, routes};
+use crate::http::{AccessRule, Gate, gate};
 use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::tasks::Tasks;
@@ -36,6 +36,7 @@ const CAPACITY_BYTES: u64 = 128 << 20;
 /// Everything behind the router. The pool goes with it.
 pub(super) struct House {
     pub(super) service: Arc<Service>,
+    pub(super) gate: Arc<Gate>,
     pub(super) devices: Arc<PretendedDevices>,
     /// Missing, as on most hosts, until a test says otherwise.
     pub(super) ublk: Arc<PretendedDevices>,
@@ -122,7 +123,9 @@ impl House {
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
         }));
-        Ok(Self { service, devices, ublk, _keeper: keeper, dir })
+        let gate = Arc::new(Gate::new());
+        gate.open(Arc::clone(&service));
+        Ok(Self { service, gate, devices, ublk, _keeper: keeper, dir })
     }
 
     /// Sends a request; an empty body is none.
@@ -132,7 +135,7 @@ impl House {
             .uri(path)
             .body(Body::from(body.to_owned()))
             .expect("a well-formed request");
-        let router = routes::router(Arc::clone(&self.service));
+        let router = gate::router(Arc::clone(&self.gate));
         let response = router.oneshot(request).await.expect("the router always answers");
         Answer::read(response).await
     }

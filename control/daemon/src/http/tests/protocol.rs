@@ -1,7 +1,10 @@
 //! What holds for every path.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::Request;
+use serde_json::json;
 use tower::ServiceExt;
 
 use super::{Answer, House};
@@ -81,17 +84,39 @@ async fn a_body_that_does_not_arrive_is_refused() {
     let house = House::new();
     let never = Body::new(NeverArrives);
     let request = Request::builder().method("POST").uri("/v1/volumes").body(never);
-    let router = routes::router(std::sync::Arc::clone(&house.service));
+    let router = routes::router(Arc::clone(&house.service));
     let request = request.expect("a well-formed request");
     let response = router.oneshot(request).await.expect("the router always answers");
     Answer::read(response).await.refused("timeout", None);
 }
 
 #[tokio::test]
-async fn a_draining_daemon_refuses() {
+async fn a_daemon_that_starts_says_so_and_serves_when_it_is_open() {
     let house = House::new();
-    house.service.drain();
-    house.get("/v1/status").await.refused("shutting_down", None);
+    house.gate.starting("the pool is opened");
+    let refused = house.get("/v1/status").await;
+    refused.refused("starting", None);
+    assert!(refused.problem().detail.contains("the pool is opened"), "{refused:?}");
+    assert_eq!(refused.headers["retry-after"], "1");
+    house.get("/readyz").await.refused("starting", None);
+    let health = house.get("/healthz").await.json(200);
+    assert_eq!(health, json!({"stage": "starting", "doing": "the pool is opened"}));
+    house.gate.open(Arc::clone(&house.service));
+    assert_eq!(house.get("/readyz").await.json(200)["stage"], "serving");
+    house.get("/v1/status").await.json(200);
+}
+
+#[tokio::test]
+async fn a_daemon_that_stops_refuses_and_is_alive() {
+    let house = House::new();
+    house.gate.stopping("the last image is saved");
+    for path in ["/v1/status", "/readyz", "/metrics"] {
+        let refused = house.get(path).await;
+        refused.refused("shutting_down", None);
+        assert!(refused.problem().detail.contains("the last image"), "{refused:?}");
+        assert_eq!(refused.headers["retry-after"], "1");
+    }
+    assert_eq!(house.get("/healthz").await.json(200)["stage"], "stopping");
 }
 
 #[tokio::test]

@@ -1,0 +1,122 @@
+//! How far the daemon is, and what requests meet meanwhile: the operations of the service, or the
+//! reason why there are none yet or any more.
+
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+
+use api::{Health, Problem, ProblemKind, Stage};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tower::ServiceExt;
+
+use crate::http::answer::{Answer, Refusal, json};
+use crate::http::routes;
+use crate::service::Service;
+
+/// Where requests come in. Shared by the start, the end and all connections.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    now: RwLock<Now>,
+}
+
+#[derive(Debug)]
+enum Now {
+    /// With what it is at.
+    Starting(&'static str),
+    Serving(Router),
+    /// With what it is at.
+    Stopping(&'static str),
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self { now: RwLock::new(Now::Starting("it prepares")) }
+    }
+
+    /// Says what the start is at.
+    pub(crate) fn starting(&self, doing: &'static str) {
+        self.set(Now::Starting(doing));
+    }
+
+    /// Lets requests in.
+    pub(crate) fn open(&self, service: Arc<Service>) {
+        self.set(Now::Serving(routes::router(service)));
+    }
+
+    /// Refuses requests from now on, and says what the end is at. Those that were let in go on, and
+    /// have the service until they are done.
+    pub(crate) fn stopping(&self, doing: &'static str) {
+        self.set(Now::Stopping(doing));
+    }
+
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(&*self.now(), Now::Starting(_))
+    }
+
+    fn set(&self, next: Now) {
+        let before = std::mem::replace(&mut *self.now.write().expect(NO_PANIC), next);
+        // The service may go with it, which takes its time.
+        drop(before);
+    }
+
+    fn now(&self) -> RwLockReadGuard<'_, Now> {
+        self.now.read().expect(NO_PANIC)
+    }
+
+    fn health(&self) -> Health {
+        match &*self.now() {
+            Now::Starting(doing) => health(Stage::Starting, Some(doing)),
+            Now::Serving(_) => health(Stage::Serving, None),
+            Now::Stopping(doing) => health(Stage::Stopping, Some(doing)),
+        }
+    }
+
+    /// What serves requests, or why nothing does.
+    fn routes(&self) -> Result<Router, Problem> {
+        match &*self.now() {
+            Now::Serving(routes) => Ok(routes.clone()),
+            Now::Starting(doing) => {
+                let detail = format!("the daemon is starting: {doing}; try again in a while");
+                Err(Problem::new(ProblemKind::Starting, detail))
+            }
+            Now::Stopping(doing) => {
+                let detail =
+                    format!("the daemon is shutting down: {doing}; try again when it is back");
+                Err(Problem::new(ProblemKind::ShuttingDown, detail))
+            }
+        }
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with this lock";
+
+fn health(stage: Stage, doing: Option<&str>) -> Health {
+    Health { stage, doing: doing.map(str::to_owned) }
+}
+
+/// Everything that is served to those who may ask.
+pub(super) fn router(gate: Arc<Gate>) -> Router {
+    Router::new()
+        .route(api::HEALTH_PATH, get(show_health))
+        .route(api::READINESS_PATH, get(show_readiness))
+        .fallback(pass_on)
+        .method_not_allowed_fallback(routes::method_not_allowed)
+        .with_state(gate)
+}
+
+async fn show_health(State(gate): State<Arc<Gate>>) -> Response {
+    json(gate.health())
+}
+
+async fn show_readiness(State(gate): State<Arc<Gate>>) -> Answer {
+    gate.routes()?;
+    Ok(json(gate.health()))
+}
+
+async fn pass_on(State(gate): State<Arc<Gate>>, request: Request) -> Response {
+    match gate.routes() {
+        Ok(routes) => routes.oneshot(request).await.into_response(),
+        Err(problem) => Refusal(problem).into_response(),
+    }
+}

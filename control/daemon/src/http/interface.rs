@@ -1,0 +1,73 @@
+//! The REST interface as a part of the daemon: it answers from the beginning of the start to the
+//! end of the stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::oneshot;
+
+use crate::http::{AccessRule, Gate, listener};
+use crate::run_dir;
+
+/// Threads that operations may block at once.
+const BLOCKING_THREAD_COUNT_MAX: usize = 8;
+
+/// How long threads may take to end when all that matters is done.
+const END_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The running interface. Dropped, it takes its socket away and ends its connections.
+pub(crate) struct Interface {
+    runtime: Option<Runtime>,
+    gate: Arc<Gate>,
+    socket: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Interface {
+    /// Listens at `socket` for those whom `rule` admits. They hear that the daemon starts until the
+    /// gate is opened.
+    pub(crate) fn start(socket: &Path, rule: &AccessRule) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(BLOCKING_THREAD_COUNT_MAX)
+            .enable_all()
+            .build()
+            .context("cannot start the threads of the REST interface")?;
+        let gate = Arc::new(Gate::new());
+        let (stop, stopped) = oneshot::channel();
+        let listener = {
+            let _inside = runtime.enter();
+            listener::bind(socket, rule)?
+        };
+        let until = async move {
+            // The owner has gone, which is as good.
+            let _told = stopped.await;
+        };
+        runtime.spawn(listener::serve(listener, Arc::clone(&gate), rule.clone(), until));
+        Ok(Self { runtime: Some(runtime), gate, socket: socket.to_owned(), stop: Some(stop) })
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.runtime.as_ref().expect("it runs until it is dropped").handle()
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        if let Err(error) = run_dir::remove_stale(&self.socket) {
+            let socket = self.socket.display();
+            tracing::warn!(%error, %socket, "cannot remove the socket");
+        }
+        drop(self.stop.take());
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_TIME_MAX);
+        }
+    }
+}
