@@ -14,10 +14,12 @@ pub enum EventLevel {
     Error,
 }
 
-/// Something that happened. The daemon remembers the last 1000 of its run; the log has them all.
+/// Something that happened. The daemon remembers the last 1000, also over restarts; the log has
+/// them all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Rises with every event of this run of the daemon.
+    /// Higher than that of every earlier event, also of earlier runs of the daemon; some numbers are
+    /// left out.
     pub id: u64,
     /// In seconds since 1970.
     pub unix_seconds: u64,

@@ -1,15 +1,25 @@
-//! What happened lately, kept for people who ask and written to the log.
+//! What happened lately, kept for people who ask, also over restarts, and written to the log.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{Event, EventLevel};
 
+use crate::event_file::EventFile;
+
 /// How many events are remembered.
 const EVENT_COUNT_MAX: usize = 1000;
 
-/// The last events of this run.
+/// So many ids are passed over after a daemon that was not stopped: it may have told of events that
+/// never came to the file.
+const IDS_PASSED_OVER: u64 = 1000;
+
+/// The last event of a daemon that was stopped.
+const STOPPED: &str = "daemon_stopped";
+
+/// The last events, of this run and of those before.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     remembered: Mutex<Remembered>,
@@ -18,10 +28,56 @@ pub(crate) struct EventLog {
 #[derive(Debug, Default)]
 struct Remembered {
     last_id: u64,
+    /// Of this run.
+    count: u64,
     events: VecDeque<Event>,
+    /// `None`: events end with this run.
+    file: Option<EventFile>,
 }
 
 impl EventLog {
+    /// Goes on behind the events in `state_dir`, and tells how the last daemon ended. A file that
+    /// cannot be used is no reason not to serve.
+    pub(crate) fn open(state_dir: &Path) -> Self {
+        let log = Self::default();
+        match EventFile::open(state_dir.join("events.jsonl"), EVENT_COUNT_MAX) {
+            Ok((file, events)) => log.go_on(file, events),
+            Err(error) => {
+                let message = format!("events end with this run of the daemon: {error:#}");
+                log.warning("events_not_kept", None, message);
+            }
+        }
+        log
+    }
+
+    fn go_on(&self, file: EventFile, events: Vec<Event>) {
+        let last = events.iter().max_by_key(|event| event.id).cloned();
+        let has_died = last.as_ref().is_some_and(|last| last.kind != STOPPED);
+        {
+            let mut remembered = self.lock();
+            remembered.last_id = last.as_ref().map_or(0, |last| last.id);
+            if has_died {
+                remembered.last_id += IDS_PASSED_OVER;
+            }
+            remembered.events = events.into();
+            remembered.file = Some(file);
+        }
+        if has_died {
+            let message = "the last daemon ended without being stopped: it was killed, it crashed, \
+                           or the host went down";
+            self.warning("daemon_died", None, message.to_owned());
+        }
+        let version = env!("CARGO_PKG_VERSION");
+        self.info("daemon_started", None, format!("memlaned {version} starts"));
+    }
+
+    /// The daemon ends as it was asked to. What is told from now on is not kept.
+    pub(crate) fn stopped(&self) {
+        self.info(STOPPED, None, "the daemon was stopped".to_owned());
+        let file = self.lock().file.take();
+        file.into_iter().for_each(EventFile::close);
+    }
+
     /// Something that is as it should be, and worth knowing.
     pub(crate) fn info(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::info!(kind, volume, "{message}");
@@ -47,12 +103,13 @@ impl EventLog {
 
     /// How many there were since the start.
     pub(crate) fn count(&self) -> u64 {
-        self.lock().last_id
+        self.lock().count
     }
 
     fn remember(&self, level: EventLevel, kind: &str, volume: Option<&str>, message: String) {
         let mut remembered = self.lock();
         remembered.last_id += 1;
+        remembered.count += 1;
         let event = Event {
             id: remembered.last_id,
             unix_seconds: unix_seconds(),
@@ -61,7 +118,11 @@ impl EventLog {
             message,
             volume: volume.map(str::to_owned),
         };
-        if remembered.events.len() == EVENT_COUNT_MAX {
+        // Under the lock, so that the file has them in their order; it never waits.
+        if let Some(file) = &remembered.file {
+            file.append(event.clone());
+        }
+        if remembered.events.len() >= EVENT_COUNT_MAX {
             remembered.events.pop_front();
         }
         remembered.events.push_back(event);
@@ -102,5 +163,42 @@ mod tests {
         assert_eq!(kinds(0), ["first", "second"]);
         assert_eq!(kinds(1), ["second"]);
         assert!(kinds(2).is_empty());
+    }
+
+    fn kinds(log: &EventLog) -> Vec<String> {
+        log.after(0).into_iter().map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn events_outlive_a_stop_and_their_ids_grow() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = EventLog::open(dir.path());
+        log.error("broken", Some("db"), "a message".to_owned());
+        log.stopped();
+        let log = EventLog::open(dir.path());
+        assert_eq!(kinds(&log), ["daemon_started", "broken", STOPPED, "daemon_started"]);
+        let ids: Vec<u64> = log.after(0).iter().map(|event| event.id).collect();
+        assert_eq!(ids, [1, 2, 3, 4]);
+        assert_eq!(log.count(), 1, "only those of this run are counted");
+    }
+
+    #[test]
+    fn a_daemon_that_died_is_an_event_of_the_next_start() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = EventLog::open(dir.path());
+        let file = log.lock().file.take();
+        file.expect("it has a file").close();
+        log.info("never_written", None, String::new());
+        let last_id = log.after(0).last().expect("an event").id;
+        let log = EventLog::open(dir.path());
+        assert_eq!(kinds(&log), ["daemon_started", "daemon_died", "daemon_started"]);
+        assert!(log.after(last_id).iter().any(|event| event.kind == "daemon_died"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_told_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("events.jsonl")).expect("a directory in the way");
+        assert_eq!(kinds(&EventLog::open(dir.path())), ["events_not_kept"]);
     }
 }

@@ -12,7 +12,7 @@ use volume::Engine;
 use waiting::{CpuLatencyRequest, SpinPermits};
 
 use crate::attachments::AttachmentList;
-use crate::config::{Config, CpuLatencyPolicy};
+use crate::config::{Config, CpuLatencyPolicy, Flags};
 use crate::durable::{self, Durable, Keeper};
 use crate::endings::Endings;
 use crate::events::EventLog;
@@ -23,13 +23,16 @@ use crate::exports::{
 };
 use crate::forecast::Filling;
 use crate::http::{AccessRule, Gate, Interface};
+use crate::log::Log;
 use crate::maintenance::{self, PoolWatch};
 use crate::notify::MoreTime;
+use crate::reload::Reload;
 use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Parts, Service};
 use crate::signals::{Wish, Wishes};
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
+use crate::watchdog::{Pulse, Watchdog};
 use crate::{notify, pool, process, run_dir};
 
 /// How long exports, tasks and requests in flight may take to end, all of them together.
@@ -38,8 +41,11 @@ const EXPORTS_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether requests are still served.
 const REQUESTS_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// How often the interface shows that it is alive.
+const INTERFACE_PULSE_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Serves until a signal says to stop.
-pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> {
     let begun = Instant::now();
     let _run_dir = run_dir::take(&config.run_dir)?;
     run_dir::make_dir(&config.state_dir, 0o700)?;
@@ -48,8 +54,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let rule = AccessRule::of_this_host();
     let interface = Interface::start(&config.api_socket(), &rule)?;
     let gate = interface.gate();
-    let wishes = Wishes::listen(interface.runtime(), Arc::clone(gate))?;
-    let daemon = Daemon::start(config, &rule, gate)?;
+    let events = Arc::new(EventLog::open(&config.state_dir));
+    let wishes = Wishes::listen(interface.runtime(), Arc::clone(gate), Arc::clone(&events))?;
+    let daemon = Daemon::start(&config, &rule, gate, &events).inspect_err(|error| {
+        events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
+        events.stopped();
+    })?;
     gate.open(Arc::clone(&daemon.service));
     let socket = config.api_socket();
     tracing::info!(
@@ -58,19 +68,46 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         "ready"
     );
     notify::ready();
-    while wishes.next() != Wish::Stop {}
+    let watchdog = Watchdog::start(vec![
+        ("the upkeep of the pool", daemon.pulse.clone()),
+        ("the interface", pulse_of(&interface)),
+    ]);
+    let mut reload = daemon.reload(flags, config, log);
+    while wishes.next() == Wish::Reload {
+        reload.run();
+    }
+    drop((reload, watchdog));
     tracing::info!("stopping; a second signal stops at once");
     daemon.stop(gate);
+    events.stopped();
     Ok(())
+}
+
+/// Beats while the interface runs.
+fn pulse_of(interface: &Interface) -> Pulse {
+    let pulse = Pulse::default();
+    let beating = pulse.clone();
+    interface.runtime().spawn(async move {
+        loop {
+            beating.beat();
+            tokio::time::sleep(INTERFACE_PULSE_INTERVAL).await;
+        }
+    });
+    pulse
 }
 
 /// Everything that runs.
 struct Daemon {
     engine: Arc<Engine>,
+    events: Arc<EventLog>,
+    watch: Arc<PoolWatch>,
+    users: Arc<VolumeUsers>,
     durable: Arc<Durable>,
     keeper: Keeper,
     scrubber: Scrubber,
     upkeep: Upkeep,
+    /// Of the upkeep.
+    pulse: Pulse,
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
     vhost_user: Arc<VhostUserExports>,
@@ -80,20 +117,24 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(config: &Config, rule: &AccessRule, gate: &Gate) -> anyhow::Result<Self> {
+    fn start(
+        config: &Config,
+        rule: &AccessRule,
+        gate: &Gate,
+        events: &Arc<EventLog>,
+    ) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
         gate.starting("the pool is opened");
         let engine = Arc::new(pool::open(config)?);
-        let events = Arc::<EventLog>::default();
         let filling = Arc::<Filling>::default();
         let thresholds = config.thresholds_percent.clone();
-        let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(&events)));
+        let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(events)));
         gate.starting("journal and images are read, and volumes restored if memory was lost");
-        let durable = start_durable(config, &engine, &events)?;
+        let durable = start_durable(config, &engine, events)?;
         gate.starting("exports are started, and devices taken over");
         let tasks = Arc::<Tasks>::default();
-        let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(&events))?;
+        let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let cpu_latency = start_cpu_latency(config.cpu_latency);
@@ -113,19 +154,21 @@ impl Daemon {
         let held = fuse.clone();
         let look_after = move || held.iter().for_each(|fuse| fuse.look_after_devices());
         let (watched, filled) = (Arc::clone(&watch), Arc::clone(&filling));
-        let upkeep = maintenance::start(&engine, watched, filled, look_after)?;
+        let pulse = Pulse::default();
+        let upkeep =
+            maintenance::start(&engine, watched, filled, pulse.clone(), look_after)?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
-            watch,
+            watch: Arc::clone(&watch),
             filling,
-            events,
+            events: Arc::clone(events),
             tasks,
             durable: Arc::clone(&durable),
             nbd: nbd.clone(),
             ring: Arc::clone(&ring),
             vhost_user: Arc::clone(&vhost_user),
-            users,
+            users: Arc::clone(&users),
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,
@@ -137,10 +180,14 @@ impl Daemon {
         service.restore_attachments();
         Ok(Self {
             engine,
+            events: Arc::clone(events),
+            watch,
+            users,
             durable,
             keeper,
             scrubber,
             upkeep,
+            pulse,
             nbd,
             ring,
             vhost_user,
@@ -148,6 +195,19 @@ impl Daemon {
             ublk,
             service,
         })
+    }
+
+    /// What can be changed while it runs.
+    fn reload(&self, flags: Flags, config: Config, log: Log) -> Reload {
+        Reload {
+            flags,
+            config,
+            log,
+            events: Arc::clone(&self.events),
+            watch: Arc::clone(&self.watch),
+            users: Arc::clone(&self.users),
+            nbd: self.nbd.clone(),
+        }
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
@@ -163,7 +223,8 @@ impl Daemon {
         endings.begin("flushes that wait for the journal", move |_| ending.before_exports_stop());
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));
-        endings.begin("maintenance", move |_| drop((keeper, scrubber, upkeep)));
+        endings.begin("journal and images", move |_| drop(keeper));
+        endings.begin("maintenance", move |_| drop((scrubber, upkeep)));
         if let Some(nbd) = nbd {
             endings.begin("NBD", move |time_max| nbd.stop(time_max));
         }

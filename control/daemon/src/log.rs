@@ -1,19 +1,137 @@
 //! The daemon's log: lines on standard error, for the journal or a terminal.
 
-use anyhow::Context;
+use std::fmt;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload::Handle;
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Starts logging. Called once.
-pub(crate) fn start(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&config.filter).with_context(|| {
-        format!("log = {:?} is no filter; try info or nbd=debug", config.filter)
-    })?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Text => lines.with_ansi(false).with_target(false).init(),
-        LogFormat::Json => lines.json().init(),
+/// Where the journal says which stream leads to it, as `DEVICE:INODE`.
+const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
+
+/// The running log, whose filter can be changed.
+pub(crate) struct Log {
+    set_filter: Box<dyn Fn(Filter) -> anyhow::Result<()> + Send>,
+}
+
+/// What is logged.
+pub(crate) struct Filter(EnvFilter);
+
+impl Filter {
+    pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Self> {
+        let filter = EnvFilter::try_new(&config.filter);
+        filter.map(Self).with_context(|| {
+            format!("log = {:?} is no filter; try info or nbd=debug", config.filter)
+        })
     }
-    Ok(())
+}
+
+impl Log {
+    /// Starts logging. Called once.
+    pub(crate) fn start(config: &LogConfig) -> anyhow::Result<Self> {
+        let Filter(filter) = Filter::of(config)?;
+        let is_for_journal = is_read_by_journal();
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let log = match config.format {
+            LogFormat::Text => {
+                let lines = lines.with_ansi(false).with_target(false);
+                let lines = lines
+                    .map_event_format(|form| Line { form, is_for_journal })
+                    .with_filter_reloading();
+                let log = Self::changing(lines.reload_handle());
+                lines.init();
+                log
+            }
+            LogFormat::Json => {
+                let lines = lines
+                    .json()
+                    .map_event_format(|form| Line { form, is_for_journal })
+                    .with_filter_reloading();
+                let log = Self::changing(lines.reload_handle());
+                lines.init();
+                log
+            }
+        };
+        Ok(log)
+    }
+
+    /// Logs by another filter from now on.
+    pub(crate) fn set_filter(&self, filter: Filter) -> anyhow::Result<()> {
+        (self.set_filter)(filter)
+    }
+
+    fn changing<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
+        let set = move |Filter(filter)| {
+            handle.reload(filter).map_err(|error| anyhow!("cannot change the log's filter: {error}"))
+        };
+        Self { set_filter: Box::new(set) }
+    }
+}
+
+/// What stands before a line of this level, for whoever reads standard error.
+pub(crate) fn mark(level: Level) -> &'static str {
+    if is_read_by_journal() { journal_mark(level) } else { "" }
+}
+
+/// The priority of a line as the journal reads it (sd-daemon(3)).
+fn journal_mark(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "<3>",
+        Level::WARN => "<4>",
+        Level::INFO => "<6>",
+        Level::DEBUG | Level::TRACE => "<7>",
+    }
+}
+
+/// Whether standard error leads to the journal and nowhere else.
+fn is_read_by_journal() -> bool {
+    let Some(named) = std::env::var_os(JOURNAL_VARIABLE) else { return false };
+    let standard_error = std::fs::metadata(Path::new("/proc/self/fd/2"));
+    standard_error.is_ok_and(|it| *named == *format!("{}:{}", it.st_dev(), it.st_ino()))
+}
+
+/// A line as others form it, with its priority where the journal reads it.
+struct Line<F> {
+    form: F,
+    is_for_journal: bool,
+}
+
+impl<S, N, F> FormatEvent<S, N> for Line<F>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        if self.is_for_journal {
+            writer.write_str(journal_mark(*event.metadata().level()))?;
+        }
+        self.form.format_event(context, writer, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_is_none_is_refused_by_name() {
+        let config = |filter: &str| LogConfig { filter: filter.to_owned(), format: LogFormat::Text };
+        Filter::of(&config("info,nbd=debug")).map(|_| ()).expect("a good filter");
+        let error = Filter::of(&config("info=what=")).map(|_| ()).expect_err("no filter");
+        assert!(error.to_string().contains("info=what="), "{error}");
+    }
 }

@@ -16,6 +16,7 @@ mod config;
 mod durable;
 mod endings;
 mod error_text;
+mod event_file;
 mod events;
 mod export_list;
 mod exports;
@@ -28,26 +29,31 @@ mod notify;
 mod pool;
 mod pool_medium;
 mod process;
+mod reload;
 mod run_dir;
 mod scrubber;
 mod service;
 mod signals;
 mod tasks;
 mod volume_users;
+mod watchdog;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing::Level;
 
 use crate::config::{Config, Flags};
+use crate::log::Log;
 
 fn main() -> ExitCode {
     if let Some(exit_code) = exports::run_errand() {
         return exit_code;
     }
-    finish(Config::read(Flags::parse()).and_then(|config| {
-        log::start(&config.log)?;
-        lifecycle::run(&config)
+    let flags = Flags::parse();
+    finish(Config::read(flags.clone()).and_then(|config| {
+        let log = Log::start(&config.log)?;
+        lifecycle::run(flags, config, log)
     }))
 }
 
@@ -56,7 +62,8 @@ fn finish(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memlaned: {}", error_text::cause_first(&error));
+            let mark = log::mark(Level::ERROR);
+            eprintln!("{mark}memlaned: {}", error_text::cause_first(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! What the thread that keeps the engine's house does for the daemon: it watches the pool.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -11,6 +11,7 @@ use volume::{Engine, PoolUsage};
 
 use crate::events::EventLog;
 use crate::forecast::{Filling, Sample};
+use crate::watchdog::Pulse;
 
 /// How often everything else is looked after.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
@@ -25,7 +26,7 @@ const HYSTERESIS_PERCENT: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct PoolWatch {
     /// Ascending.
-    thresholds_percent: Vec<u64>,
+    thresholds_percent: RwLock<Vec<u64>>,
     /// How many thresholds are passed.
     level: AtomicUsize,
     events: Arc<EventLog>,
@@ -34,18 +35,29 @@ pub(crate) struct PoolWatch {
 impl PoolWatch {
     pub(crate) fn new(mut thresholds_percent: Vec<u64>, events: Arc<EventLog>) -> Self {
         thresholds_percent.sort_unstable();
+        let thresholds_percent = RwLock::new(thresholds_percent);
         Self { thresholds_percent, level: AtomicUsize::new(0), events }
     }
 
-    pub(crate) fn thresholds_percent(&self) -> &[u64] {
-        &self.thresholds_percent
+    pub(crate) fn thresholds_percent(&self) -> Vec<u64> {
+        self.thresholds().clone()
+    }
+
+    /// Other thresholds count from the next observation on.
+    pub(crate) fn set_thresholds(&self, mut thresholds_percent: Vec<u64>) {
+        thresholds_percent.sort_unstable();
+        *self.thresholds_percent.write().expect(NO_PANIC) = thresholds_percent;
+    }
+
+    fn thresholds(&self) -> RwLockReadGuard<'_, Vec<u64>> {
+        self.thresholds_percent.read().expect(NO_PANIC)
     }
 
     /// The highest threshold that is passed, in percent.
     pub(crate) fn passed_percent(&self) -> Option<u64> {
         // Relaxed: the level says nothing about other memory.
         let level = self.level.load(Ordering::Relaxed);
-        level.checked_sub(1).and_then(|index| self.thresholds_percent.get(index).copied())
+        level.checked_sub(1).and_then(|index| self.thresholds().get(index).copied())
     }
 
     /// Takes note of the usage, and tells when it passes a threshold or falls clearly below one.
@@ -53,7 +65,7 @@ impl PoolWatch {
     fn observe(&self, usage: &PoolUsage) {
         let level_before = self.level.load(Ordering::Relaxed);
         let percent = used_percent(usage);
-        let level = level_after(&self.thresholds_percent, level_before, percent);
+        let level = level_after(&self.thresholds(), level_before, percent);
         self.level.store(level, Ordering::Relaxed);
         let used = ByteSize(usage.used_bytes).rounded();
         let size = ByteSize(usage.size_bytes).rounded();
@@ -99,6 +111,8 @@ impl PoolWatch {
     }
 }
 
+const NO_PANIC: &str = "nobody panics with this lock";
+
 fn used_percent(usage: &PoolUsage) -> u64 {
     let percent = u128::from(usage.used_bytes) * 100 / u128::from(usage.size_bytes.max(1));
     u64::try_from(percent).unwrap_or(u64::MAX)
@@ -111,11 +125,13 @@ fn level_after(thresholds_percent: &[u64], level: usize, percent: u64) -> usize 
     level.clamp(passed(0), passed(HYSTERESIS_PERCENT))
 }
 
-/// Keeps the engine's house, watches the pool and calls `now_and_then` every few seconds.
+/// Keeps the engine's house, watches the pool and calls `now_and_then` every few seconds; `pulse`
+/// beats with each turn.
 pub(crate) fn start(
     engine: &Arc<Engine>,
     watch: Arc<PoolWatch>,
     filling: Arc<Filling>,
+    pulse: Pulse,
     now_and_then: impl Fn() + Send + 'static,
 ) -> anyhow::Result<Upkeep> {
     let mut last = Instant::now();
@@ -128,6 +144,7 @@ pub(crate) fn start(
         let shortage = watched.memory_shortage();
         watch.observe_shortage(shortage_before.as_deref(), shortage.as_deref());
         shortage_before = shortage;
+        pulse.beat();
         if last.elapsed() >= NOW_AND_THEN {
             filling.observe(sample(&watched));
             let damaged = watched.damaged_entries();

@@ -33,6 +33,26 @@ pub(crate) fn extend_timeout(time: Duration) {
     tell(&format!("EXTEND_TIMEOUT_USEC={}\n", time.as_micros()));
 }
 
+/// The configuration is being read again; [`ready`] says that it was.
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now_us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
+}
+
+/// The daemon gets on with its work.
+pub(crate) fn alive() {
+    tell("WATCHDOG=1\n");
+}
+
+/// How long the service manager waits to hear of that; `None` when it does not care.
+pub(crate) fn watchdog_time() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let is_meant = number("WATCHDOG_PID").is_none_or(|id| id == u64::from(std::process::id()));
+    let time = Duration::from_micros(number("WATCHDOG_USEC")?);
+    (is_meant && !time.is_zero()).then_some(time)
+}
+
 /// Asks the service manager for more time, again and again, until it is dropped or what goes on
 /// makes no progress any more.
 pub(crate) struct MoreTime {
@@ -41,9 +61,15 @@ pub(crate) struct MoreTime {
 }
 
 impl MoreTime {
-    /// Asks a first time before it returns.
+    /// Asks a first time before it returns. While it asks it also says that the daemon is alive.
     pub(crate) fn ask() -> Self {
-        Self::ask_every(MORE_TIME_INTERVAL, STALL_TIME_MAX, || extend_timeout(MORE_TIME))
+        let often = watchdog_time().map_or(MORE_TIME_INTERVAL, |time_max| time_max / 2);
+        Self::ask_every(often.min(MORE_TIME_INTERVAL), STALL_TIME_MAX, || {
+            extend_timeout(MORE_TIME);
+            if watchdog_time().is_some() {
+                alive();
+            }
+        })
     }
 
     fn ask_every(interval: Duration, stall_max: Duration, ask: impl Fn() + Send + 'static) -> Self {

@@ -6,6 +6,7 @@ use anyhow::Context;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::events::EventLog;
 use crate::http::Gate;
 
 /// What somebody wants.
@@ -31,7 +32,11 @@ struct Open {
 impl Wishes {
     /// Listens to signals from now on. One that says to stop ends the process at once while the
     /// daemon starts, and also when it comes a second time.
-    pub(crate) fn listen(runtime: &Handle, gate: Arc<Gate>) -> anyhow::Result<Arc<Self>> {
+    pub(crate) fn listen(
+        runtime: &Handle,
+        gate: Arc<Gate>,
+        events: Arc<EventLog>,
+    ) -> anyhow::Result<Arc<Self>> {
         let _inside = runtime.enter();
         let listen = |kind| signal(kind).context("cannot listen to signals");
         let signals = Signals {
@@ -40,7 +45,7 @@ impl Wishes {
             hang_up: listen(SignalKind::hangup())?,
         };
         let wishes = Arc::<Self>::default();
-        runtime.spawn(signals.heed(Arc::clone(&wishes), gate));
+        runtime.spawn(signals.heed(Arc::clone(&wishes), gate, events));
         Ok(wishes)
     }
 
@@ -77,7 +82,7 @@ struct Signals {
 }
 
 impl Signals {
-    async fn heed(mut self, wishes: Arc<Wishes>, gate: Arc<Gate>) {
+    async fn heed(mut self, wishes: Arc<Wishes>, gate: Arc<Gate>, events: Arc<EventLog>) {
         let mut is_stopping = false;
         loop {
             let wish = tokio::select! {
@@ -87,6 +92,7 @@ impl Signals {
             };
             if wish == Wish::Stop && gate.is_starting() {
                 tracing::info!("stopped during the start; the next start begins anew");
+                events.stopped();
                 exit_at_once(0);
             }
             if wish == Wish::Stop && is_stopping {

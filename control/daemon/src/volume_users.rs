@@ -27,6 +27,10 @@ pub(crate) struct VolumeUsers {
     by_volume: Mutex<BTreeMap<u64, Vec<String>>>,
 }
 
+/// The list as it was read.
+#[derive(Debug, Default)]
+pub(crate) struct UserList(BTreeMap<u64, Vec<String>>);
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -45,16 +49,18 @@ impl VolumeUsers {
     /// Reads the list in `state_dir`; an empty one when there is none.
     pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
         let path = state_dir.join("users.json");
-        let by_volume = match std::fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-            result => {
-                let text = result.with_context(|| format!("cannot read {}", path.display()))?;
-                parse(&text).with_context(|| {
-                    format!("{} is damaged; delete it and name users again", path.display())
-                })?
-            }
-        };
+        let UserList(by_volume) = read_list(&path)?;
         Ok(Self { path, by_volume: Mutex::new(by_volume) })
+    }
+
+    /// Reads the list again, as somebody may have changed it, and changes nothing yet.
+    pub(crate) fn read_again(&self) -> anyhow::Result<UserList> {
+        read_list(&self.path)
+    }
+
+    /// What was read counts from now on.
+    pub(crate) fn replace(&self, UserList(by_volume): UserList) {
+        *self.lock() = by_volume;
     }
 
     /// Names or numbers, as they were given.
@@ -128,6 +134,16 @@ fn uid_of(database: &str, name: &str) -> Option<u32> {
 
 fn user_database() -> String {
     std::fs::read_to_string(USERS_PATH).unwrap_or_default()
+}
+
+fn read_list(path: &Path) -> anyhow::Result<UserList> {
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UserList::default()),
+        result => result.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    parse(&text)
+        .map(UserList)
+        .with_context(|| format!("{} is damaged; delete it and name users again", path.display()))
 }
 
 fn parse(text: &[u8]) -> anyhow::Result<BTreeMap<u64, Vec<String>>> {

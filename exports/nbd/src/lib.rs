@@ -49,5 +49,5 @@ pub use peers::{Peer, Quota};
 pub use registry::Status;
 pub use server::{Config, Server, TcpAccess};
 pub use session::Session;
-pub use tls::{ClientCertificate, TlsFiles};
+pub use tls::{ClientCertificate, TlsFiles, TlsSettings};
 pub use traffic::Traffic;

@@ -18,7 +18,7 @@ use crate::error::ServerError;
 use crate::exports::{Client, Exports};
 use crate::listener::{Listener, ListenerKind};
 use crate::registry::{Registry, Status};
-use crate::tls::{self, TlsFiles};
+use crate::tls::{TlsFiles, TlsSettings};
 
 /// How long no client is accepted after the system had no descriptor, memory or thread for one.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -65,16 +65,18 @@ pub struct Server {
     tcp_address: Option<SocketAddr>,
 }
 
-/// How the owner tells the accepting thread to stop.
+/// What the owner tells the accepting thread.
 struct Control {
     drain_until: Mutex<Option<Instant>>,
+    /// For clients over TCP that come from now on.
+    tls: Mutex<Option<TlsSettings>>,
     wake: OwnedFd,
 }
 
 impl Server {
     /// Listens and returns. Clients are served from now on.
     pub fn start(config: Config, exports: Arc<dyn Exports>) -> Result<Self, ServerError> {
-        let tls = config.tls.as_ref().map(tls::load).transpose()?;
+        let tls = config.tls.as_ref().map(TlsSettings::load).transpose()?;
         if let Some(address) = config.tcp
             && tls.is_none()
             && !address.ip().is_loopback()
@@ -99,12 +101,15 @@ impl Server {
         }
         let failed = |source| ServerError::Thread { source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-        let control = Arc::new(Control { drain_until: Mutex::default(), wake });
+        let control = Arc::new(Control {
+            drain_until: Mutex::default(),
+            tls: Mutex::new(tls),
+            wake,
+        });
         let registry = Arc::new(Registry::new(config.quota));
         let acceptor = Acceptor {
             config,
             exports,
-            tls,
             registry: Arc::clone(&registry),
             control: Arc::clone(&control),
         };
@@ -128,6 +133,15 @@ impl Server {
     /// Returns how many there were.
     pub fn disconnect(&self, export_name: &str) -> usize {
         self.registry.disconnect(export_name)
+    }
+
+    /// Shows other certificates to TCP clients that come from now on. A server that was started
+    /// without TLS stays without.
+    pub fn set_tls(&self, settings: TlsSettings) {
+        let mut now = self.control.tls.lock().expect("nothing panics with this lock");
+        if now.is_some() {
+            *now = Some(settings);
+        }
     }
 
     /// Accepts nobody any more, answers every request that has arrived, closes the connections,
@@ -161,6 +175,11 @@ impl Control {
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).expect("an event can be counted");
     }
 
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        let settings = self.tls.lock().expect("nothing panics with this lock");
+        settings.as_ref().map(|TlsSettings(config)| Arc::clone(config))
+    }
+
     fn drain_until(&self) -> Option<Instant> {
         *self.drain_until.lock().expect("nothing panics with this lock")
     }
@@ -170,7 +189,6 @@ impl Control {
 struct Acceptor {
     config: Config,
     exports: Arc<dyn Exports>,
-    tls: Option<Arc<ServerConfig>>,
     registry: Arc<Registry>,
     control: Arc<Control>,
 }
@@ -247,7 +265,7 @@ impl Acceptor {
                 client,
                 tls: match listener.kind() {
                     ListenerKind::Unix => None,
-                    ListenerKind::Tcp => self.tls.clone(),
+                    ListenerKind::Tcp => self.control.tls(),
                 },
                 waiter: Waiter::new(Arc::clone(&self.config.spin_permits), self.config.spin_max),
                 handshake_time_max: self.config.handshake_time_max,

@@ -14,7 +14,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::error::ServerError;
 
-/// Where the server's certificate comes from. All files are PEM and are read once, at the start.
+/// Where the server's certificate comes from. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The server's certificate, then those that lead from it to its authority.
@@ -43,8 +43,18 @@ impl ClientCertificate {
     }
 }
 
-/// Settings that accept TLS 1.2 and 1.3.
-pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServerError> {
+/// Certificates that were read and fit together, for TLS 1.2 and 1.3.
+#[derive(Clone, Debug)]
+pub struct TlsSettings(pub(crate) Arc<ServerConfig>);
+
+impl TlsSettings {
+    /// Reads the files.
+    pub fn load(files: &TlsFiles) -> Result<Self, ServerError> {
+        load(files).map(Self)
+    }
+}
+
+fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServerError> {
     let certificates = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| unusable(&files.key, e))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

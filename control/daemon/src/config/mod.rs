@@ -41,7 +41,7 @@ const IMAGES_KEPT_DEFAULT: usize = 3;
 const SCRUB_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// Serve volumes in RAM: deduplicated, compressed, and still there when this process is killed.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "memlaned", version)]
 pub(crate) struct Flags {
     /// The configuration file [default: /etc/memlane/memlaned.toml, when it exists]

@@ -8,11 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use api::NbdStatus;
 use block_device::BlockDevice;
-use nbd::{Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess, TlsFiles};
+use nbd::{
+    Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess, TlsFiles,
+    TlsSettings,
+};
 use volume::Volume;
 use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
-use crate::config::{AllowList, NbdAccess, NbdConfig};
+use crate::config::{self, AllowList, NbdAccess, NbdConfig};
 use crate::exports::Catalog;
 use crate::exports::read_only::ReadOnly;
 use crate::http::AccessRule;
@@ -55,11 +58,7 @@ impl NbdExport {
         let NbdParts { catalog, rule, users, spin_permits } = parts;
         let allowed = config.allowed.clone();
         let door = Arc::new(Door { catalog, rule, users, allowed });
-        let tls = config.tls.as_ref().map(|files| TlsFiles {
-            certificate: files.certificate_chain.clone(),
-            key: files.private_key.clone(),
-            client_authorities: files.client_ca.clone(),
-        });
+        let tls = config.tls.clone().map(TlsFiles::from);
         let server = Server::start(
             Config {
                 unix_path: config.socket.clone(),
@@ -119,6 +118,13 @@ impl NbdExport {
         }
     }
 
+    /// Shows these certificates to clients that come from now on.
+    pub(crate) fn set_tls(&self, settings: TlsSettings) {
+        if let Some(server) = &*self.server.lock().expect(NO_PANIC) {
+            server.set_tls(settings);
+        }
+    }
+
     /// Answers what has arrived, for `drain` at most, and ends all connections.
     pub(crate) fn stop(&self, drain: Duration) {
         let server = self.server.lock().expect(NO_PANIC).take();
@@ -134,6 +140,16 @@ impl NbdExport {
 }
 
 const NO_PANIC: &str = "nobody panics with this lock";
+
+impl From<config::TlsFiles> for TlsFiles {
+    fn from(files: config::TlsFiles) -> Self {
+        Self {
+            certificate: files.certificate_chain,
+            key: files.private_key,
+            client_authorities: files.client_ca,
+        }
+    }
+}
 
 /// Lets clients in.
 struct Door {

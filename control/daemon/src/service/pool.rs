@@ -24,7 +24,7 @@ impl Service {
             guaranteed_bytes: usage.claimed_bytes,
             reserve_bytes: usage.reserved_bytes,
             daemon_bytes: upkeep::private_bytes().unwrap_or(0),
-            thresholds_percent: self.watch.thresholds_percent().to_vec(),
+            thresholds_percent: self.watch.thresholds_percent(),
             passed_percent: self.watch.passed_percent(),
             fill_state,
             forecast,
