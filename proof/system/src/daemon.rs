@@ -198,6 +198,15 @@ impl Daemon {
         }
     }
 
+    /// Gives another size to pools that are made from now on.
+    pub fn set_pool_size(&mut self, size: &str) {
+        self.pool_size = size.to_owned();
+    }
+
+    pub fn flags(&self) -> &str {
+        &self.flags
+    }
+
     /// Sends the running daemon a signal.
     pub fn signal(&self, sent: Signal) -> Result<()> {
         signal(self.id().context("the daemon does not run")?, sent);
@@ -274,7 +283,9 @@ impl Daemon {
 
     /// What the daemon's interface answers to a question for `path`: head and body, as they come.
     pub fn ask(&self, path: &str) -> Result<String> {
-        self.request(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+        self.request(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        ))
     }
 
     /// What it answers to a request that is written out, and that asks to close the connection.
@@ -319,7 +330,7 @@ impl Daemon {
         product("memlane").arg("--socket").arg(self.api_socket()).args(words.split_whitespace())
     }
 
-    fn log_path(&self) -> PathBuf {
+    pub fn log_path(&self) -> PathBuf {
         self.folder.path().join("memlaned.log")
     }
 
@@ -397,7 +408,6 @@ fn temporary_folder(inside: &Path) -> Result<TempDir> {
     let made = tempfile::Builder::new().prefix("memlane-").tempdir_in(inside);
     made.with_context(|| format!("cannot make a folder in {}", inside.display()))
 }
-
 
 fn signal(process: u32, signal: Signal) {
     if let Some(id) = i32::try_from(process).ok().and_then(Pid::from_raw) {
