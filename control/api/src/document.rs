@@ -7,12 +7,12 @@ use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, Para
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{
-    Content, InfoBuilder, LicenseBuilder, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr,
-    Required, Response, ResponseBuilder, Schema,
+    Content, Header, HeaderBuilder, InfoBuilder, LicenseBuilder, OpenApiBuilder, PathItem,
+    PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
 };
 
 use crate::endpoints::{
-    Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query,
+    Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query, QueryKind, Tag,
 };
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 use crate::{
@@ -42,77 +42,80 @@ pub fn openapi_json() -> String {
         + "\n"
 }
 
+/// Adds a schema to others.
+type Add = fn(ComponentsBuilder) -> ComponentsBuilder;
+
+const SCHEMAS: &[Add] = &[
+    with::<size::ByteSize>,
+    with::<volume::Volume>,
+    with::<volume::Disconnected>,
+    with::<volume::VolumeCreate>,
+    with::<volume::VolumePatch>,
+    with::<volume::Reduction>,
+    with::<volume::Durability>,
+    with::<volume::Capacity>,
+    with::<volume::SectorBytes>,
+    with::<attachment::Attachment>,
+    with::<attachment::AttachmentCreate>,
+    with::<attachment::AttachAs>,
+    with::<export::Export>,
+    with::<export::ExportCreate>,
+    with::<export::ExportProtocol>,
+    with::<snapshot::Snapshot>,
+    with::<snapshot::SnapshotCreate>,
+    with::<snapshot::SnapshotPatch>,
+    with::<snapshot::CloneCreate>,
+    with::<snapshot::ChangedRange>,
+    with::<snapshot::Diff>,
+    with::<image::Image>,
+    with::<image::ImageVolume>,
+    with::<image::ImageSave>,
+    with::<image::ImageRestore>,
+    with::<image::AcceptedLoss>,
+    with::<task::Task>,
+    with::<task::TaskKind>,
+    with::<task::TaskState>,
+    with::<task::TaskResult>,
+    with::<event::Event>,
+    with::<event::EventLevel>,
+    with::<health::Health>,
+    with::<health::Stage>,
+    with::<pool::Pool>,
+    with::<pool::PoolPatch>,
+    with::<pool::FillState>,
+    with::<pool::Forecast>,
+    with::<pool::Growth>,
+    with::<durability::DurabilityStatus>,
+    with::<durability::AtRisk>,
+    with::<durability::HoldUp>,
+    with::<durability::JournalStatus>,
+    with::<durability::JournalState>,
+    with::<durability::ImagesStatus>,
+    with::<durability::UnfetchedObject>,
+    with::<durability::VolumeBytes>,
+    with::<status::DamageStatus>,
+    with::<status::Status>,
+    with::<status::PoolStatus>,
+    with::<status::ExportsStatus>,
+    with::<status::CpuLatencyStatus>,
+    with::<status::CpuLatencyState>,
+    with::<status::NbdStatus>,
+    with::<status::RingStatus>,
+    with::<status::FuseStatus>,
+    with::<status::VhostUserStatus>,
+    with::<status::UblkStatus>,
+    with::<status::Warning>,
+    with::<status::RecoveryState>,
+    with::<Problem>,
+    with::<ProblemKind>,
+];
+
+fn with<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
+    components.schema(T::name(), T::schema())
+}
+
 fn schemas() -> ComponentsBuilder {
-    fn with<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
-        components.schema(T::name(), T::schema())
-    }
-    let mut components = ComponentsBuilder::new();
-    for add in [
-        with::<size::ByteSize>,
-        with::<volume::Volume>,
-        with::<volume::VolumeCreate>,
-        with::<volume::VolumePatch>,
-        with::<volume::Reduction>,
-        with::<volume::Durability>,
-        with::<volume::Capacity>,
-        with::<volume::SectorBytes>,
-        with::<attachment::Attachment>,
-        with::<attachment::AttachmentCreate>,
-        with::<attachment::AttachAs>,
-        with::<export::Export>,
-        with::<export::ExportCreate>,
-        with::<export::ExportProtocol>,
-        with::<snapshot::Snapshot>,
-        with::<snapshot::SnapshotCreate>,
-        with::<snapshot::SnapshotPatch>,
-        with::<snapshot::CloneCreate>,
-        with::<snapshot::ChangedRange>,
-        with::<snapshot::Diff>,
-        with::<image::Image>,
-        with::<image::ImageVolume>,
-        with::<image::ImageSave>,
-        with::<image::ImageRestore>,
-        with::<image::AcceptedLoss>,
-        with::<task::Task>,
-        with::<task::TaskKind>,
-        with::<task::TaskState>,
-        with::<task::TaskResult>,
-        with::<event::Event>,
-        with::<event::EventLevel>,
-        with::<health::Health>,
-        with::<health::Stage>,
-        with::<pool::Pool>,
-        with::<pool::PoolPatch>,
-        with::<pool::FillState>,
-        with::<pool::Forecast>,
-        with::<pool::Growth>,
-        with::<durability::DurabilityStatus>,
-        with::<durability::AtRisk>,
-        with::<durability::HoldUp>,
-        with::<durability::JournalStatus>,
-        with::<durability::JournalState>,
-        with::<durability::ImagesStatus>,
-        with::<durability::UnfetchedObject>,
-        with::<durability::VolumeBytes>,
-        with::<status::DamageStatus>,
-        with::<status::Status>,
-        with::<status::PoolStatus>,
-        with::<status::ExportsStatus>,
-        with::<status::CpuLatencyStatus>,
-        with::<status::CpuLatencyState>,
-        with::<status::NbdStatus>,
-        with::<status::RingStatus>,
-        with::<status::FuseStatus>,
-        with::<status::VhostUserStatus>,
-        with::<status::UblkStatus>,
-        with::<status::Warning>,
-        with::<status::RecoveryState>,
-        with::<Problem>,
-        with::<ProblemKind>,
-    ] {
-        components = add(components);
-    }
-    components
+    SCHEMAS.iter().fold(ComponentsBuilder::new(), |components, add| add(components))
 }
 
 fn http_method(method: Method) -> HttpMethod {
@@ -134,6 +137,9 @@ fn operation(endpoint: &Endpoint) -> OperationBuilder {
     }
     for query in endpoint.query {
         operation = operation.parameter(query_parameter(query));
+    }
+    if endpoint.tag == Tag::Matched {
+        operation = operation.parameter(precondition());
     }
     if let Some(schema) = endpoint.request {
         let body = RequestBodyBuilder::new()
@@ -162,7 +168,11 @@ fn path_parameter(name: &str) -> ParameterBuilder {
 }
 
 fn query_parameter(query: &Query) -> ParameterBuilder {
-    let schema_type = if query.is_number { Type::Integer } else { Type::String };
+    let schema_type = match query.kind {
+        QueryKind::Text => Type::String,
+        QueryKind::Number => Type::Integer,
+        QueryKind::Flag => Type::Boolean,
+    };
     let required = if query.is_required { Required::True } else { Required::False };
     ParameterBuilder::new()
         .name(query.name)
@@ -170,6 +180,20 @@ fn query_parameter(query: &Query) -> ParameterBuilder {
         .required(required)
         .description(Some(query.summary))
         .schema(Some(ObjectBuilder::new().schema_type(schema_type)))
+}
+
+fn precondition() -> ParameterBuilder {
+    ParameterBuilder::new()
+        .name("If-Match")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("The entity tag of what was read: what has changed since is left alone"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+}
+
+fn header(description: &str) -> Header {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    HeaderBuilder::new().schema(Some(text)).description(Some(description)).build()
 }
 
 fn placeholder(path: &str) -> Option<&str> {
@@ -181,7 +205,13 @@ fn reference(schema: &str) -> RefOr<Schema> {
 }
 
 fn success(endpoint: &Endpoint) -> Response {
-    let response = ResponseBuilder::new().description(endpoint.summary);
+    let mut response = ResponseBuilder::new().description(endpoint.summary);
+    if matches!(endpoint.status, 201 | 202) {
+        response = response.header("Location", header("The path of what was made or begun"));
+    }
+    if endpoint.tag != Tag::Without && endpoint.answer != Answer::Nothing {
+        response = response.header("ETag", header("Stands for the settings as they are now"));
+    }
     let json = |schema| Content::new(Some(schema));
     match endpoint.answer {
         Answer::One(schema) => response.content("application/json", json(reference(schema))),

@@ -3,11 +3,13 @@
 
 use crate::problem::ProblemKind::{
     self, AlreadyExists, BodyTooLarge, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField,
-    InvalidRequest, NoSpace, NotFound, NotSupported, Timeout, TooManyVolumes, UnknownField,
+    InvalidRequest, NoSpace, NotFound, NotSupported, PreconditionFailed, Timeout, TooManyVolumes,
+    UnknownField,
 };
 
 pub const VOLUMES_PATH: &str = "/v1/volumes";
 pub const VOLUME_PATH: &str = "/v1/volumes/{name}";
+pub const DISCONNECT_PATH: &str = "/v1/volumes/{name}/disconnect";
 pub const CLONE_PATH: &str = "/v1/volumes/{name}/clone";
 pub const SNAPSHOTS_PATH: &str = "/v1/snapshots";
 pub const SNAPSHOT_PATH: &str = "/v1/snapshots/{name}";
@@ -73,8 +75,27 @@ pub struct Query {
     pub name: &'static str,
     pub summary: &'static str,
     pub is_required: bool,
-    /// A number that is not negative, else text.
-    pub is_number: bool,
+    pub kind: QueryKind,
+}
+
+/// What a parameter holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKind {
+    Text,
+    /// Not negative.
+    Number,
+    /// `true` or `false`.
+    Flag,
+}
+
+/// Whether a path stands for something whose settings have an entity tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    Without,
+    /// Answers carry it as `ETag`.
+    Shown,
+    /// As `Shown`, and the request may name it as `If-Match`.
+    Matched,
 }
 
 /// One method of one path.
@@ -84,6 +105,7 @@ pub struct Endpoint {
     /// With a placeholder at most, as in [`VOLUME_PATH`].
     pub path: &'static str,
     pub query: &'static [Query],
+    pub tag: Tag,
     /// A name for generated clients.
     pub operation: &'static str,
     pub summary: &'static str,
@@ -138,6 +160,7 @@ impl Endpoint {
             method,
             path,
             query: &[],
+            tag: Tag::Without,
             operation,
             summary: "",
             request: None,
@@ -159,6 +182,10 @@ impl Endpoint {
         Self { query, ..self }
     }
 
+    const fn tagged(self, tag: Tag) -> Self {
+        Self { tag, ..self }
+    }
+
     const fn answers(self, status: u16) -> Self {
         Self { status, ..self }
     }
@@ -172,25 +199,55 @@ impl Endpoint {
 pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
     &[InvalidRequest, InvalidField, UnknownField, BodyTooLarge, Timeout];
 
+/// For those who know what they do.
+const FORCE: Query = Query {
+    name: "force",
+    summary: "Whether clients that use it are disconnected instead of being a reason to refuse; a \
+              kernel block device has to be detached first all the same",
+    is_required: false,
+    kind: QueryKind::Flag,
+};
+
 pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(VOLUMES_PATH, "list_volumes", Answer::Many("Volume"))
         .about("All volumes, by name"),
     Endpoint::post(VOLUMES_PATH, "create_volume", Answer::One("Volume"))
         .about("Make an empty volume")
+        .tagged(Tag::Shown)
         .takes("VolumeCreate")
         .refuses(&[NotSupported, AlreadyExists, TooManyVolumes, NoSpace]),
     Endpoint::get(VOLUME_PATH, "show_volume", Answer::One("Volume"))
-        .about("One volume")
+        .about("One volume; its entity tag stands for its settings, not for its use")
+        .tagged(Tag::Shown)
         .refuses(&[NotFound, InvalidField]),
     Endpoint::patch(VOLUME_PATH, "change_volume", Answer::One("Volume"))
-        .about("Resize, rename or reconfigure a volume while it is in use")
+        .about(
+            "Resize, rename or reconfigure a volume while it is in use, as a whole or not at all",
+        )
+        .tagged(Tag::Matched)
         .takes("VolumePatch")
-        .refuses(&[NotSupported, NotFound, AlreadyExists, DataBehindNewEnd, NoSpace, HostFailed]),
+        .refuses(&[
+            NotSupported,
+            NotFound,
+            AlreadyExists,
+            InUse,
+            PreconditionFailed,
+            DataBehindNewEnd,
+            NoSpace,
+            HostFailed,
+        ]),
     Endpoint::delete(VOLUME_PATH, "delete_volume")
         .about("Delete a volume that nobody uses, and give its memory back")
-        .refuses(&[NotFound, InUse, InvalidField]),
+        .asks(&[FORCE])
+        .tagged(Tag::Matched)
+        .refuses(&[NotFound, InUse, PreconditionFailed, InvalidField]),
+    Endpoint::post(DISCONNECT_PATH, "disconnect_volume", Answer::One("Disconnected"))
+        .answers(200)
+        .about("End the connections of a volume's clients; they may come back")
+        .refuses(&[NotFound, InvalidField]),
     Endpoint::post(CLONE_PATH, "clone_volume", Answer::One("Volume"))
         .about("Make a writable copy of a volume or a snapshot, at once and without its memory")
+        .tagged(Tag::Shown)
         .takes("CloneCreate")
         .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
     Endpoint::get(SNAPSHOTS_PATH, "list_snapshots", Answer::Many("Snapshot"))
@@ -199,7 +256,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             name: "volume",
             summary: "Only those of this volume",
             is_required: false,
-            is_number: false,
+            kind: QueryKind::Text,
         }])
         .refuses(&[NotFound, InvalidField]),
     Endpoint::post(SNAPSHOTS_PATH, "create_snapshots", Answer::Many("Snapshot"))
@@ -227,13 +284,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
                 name: "to",
                 summary: "The snapshot or volume to compare with; the snapshot's volume by default",
                 is_required: false,
-                is_number: false,
+                kind: QueryKind::Text,
             },
             Query {
                 name: "offset",
                 summary: "Where to begin: next_offset of the answer before",
                 is_required: false,
-                is_number: true,
+                kind: QueryKind::Number,
             },
         ])
         .refuses(&[NotSupported, NotFound, InvalidField]),
@@ -281,7 +338,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             name: "after",
             summary: "Only events with a higher id",
             is_required: false,
-            is_number: true,
+            kind: QueryKind::Number,
         }])
         .refuses(&[InvalidField]),
     Endpoint::get(POOL_PATH, "show_pool", Answer::One("Pool"))
@@ -297,6 +354,9 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .about("Make a volume a kernel block device of this host, now and after restarts")
         .takes("AttachmentCreate")
         .refuses(&[NotSupported, NotFound, AlreadyExists, HostFailed]),
+    Endpoint::get(ATTACHMENT_PATH, "show_attachment", Answer::One("Attachment"))
+        .about("One attached volume")
+        .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(ATTACHMENT_PATH, "detach_volume")
         .about("Take the kernel block device of a volume away")
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
@@ -311,6 +371,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(EXPORT_PATH, "unexport_volume")
         .about("Take the disk away that no virtual machine uses any more")
+        .asks(&[FORCE])
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
     Endpoint::get(STATUS_PATH, "status", Answer::One("Status"))
         .about("The daemon, its pool, its exports, and what a loss of power would take"),

@@ -18,8 +18,8 @@ pub enum EventLevel {
 /// them all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Higher than that of every earlier event, also of earlier runs of the daemon; some numbers are
-    /// left out.
+    /// Higher than that of every earlier event, also of earlier runs of the daemon; some numbers
+    /// are left out.
     pub id: u64,
     /// In seconds since 1970.
     pub unix_seconds: u64,

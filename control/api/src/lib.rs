@@ -37,12 +37,12 @@ pub use durability::{
     VolumeBytes,
 };
 pub use endpoints::{
-    ACCEPT_LOSS_PATH, ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, ENDPOINTS,
-    EVENTS_PATH, EXPORT_PATH, EXPORTS_PATH, Endpoint, HEALTH_PATH, IMAGE_PATH, IMAGE_REHEARSE_PATH,
-    IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH, METRICS_PATH, Method, OPENAPI_PATH,
-    POOL_PATH, Query, READINESS_PATH, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH, SNAPSHOT_RESTORE_PATH,
-    SNAPSHOTS_PATH, STATUS_PATH, TASK_PATH, TASKS_PATH, VOLUME_PATH, VOLUMES_PATH, path_of,
-    with_query,
+    ACCEPT_LOSS_PATH, ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, DISCONNECT_PATH,
+    ENDPOINTS, EVENTS_PATH, EXPORT_PATH, EXPORTS_PATH, Endpoint, HEALTH_PATH, IMAGE_PATH,
+    IMAGE_REHEARSE_PATH, IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH, METRICS_PATH, Method,
+    OPENAPI_PATH, POOL_PATH, Query, QueryKind, READINESS_PATH, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH,
+    SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH, STATUS_PATH, TASK_PATH, TASKS_PATH, Tag, VOLUME_PATH,
+    VOLUMES_PATH, path_of, with_query,
 };
 pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol};
@@ -58,4 +58,6 @@ pub use status::{
     PoolStatus, RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,
 };
 pub use task::{Task, TaskKind, TaskResult, TaskState};
-pub use volume::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch};
+pub use volume::{
+    Capacity, Disconnected, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch,
+};

@@ -32,6 +32,8 @@ pub enum ProblemKind {
     InUse,
     /// Another operation has to end first; `detail` says which.
     Busy,
+    /// It is not as it was when the caller read it (`If-Match`).
+    PreconditionFailed,
     /// A shrink would drop data and `force` was not given.
     DataBehindNewEnd,
     /// The pool, or the store of images, has no room left.
@@ -52,7 +54,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidRequest,
         Self::InvalidField,
         Self::UnknownField,
@@ -64,6 +66,7 @@ impl ProblemKind {
         Self::AlreadyExists,
         Self::InUse,
         Self::Busy,
+        Self::PreconditionFailed,
         Self::DataBehindNewEnd,
         Self::NoSpace,
         Self::TooManyVolumes,
@@ -103,6 +106,9 @@ impl ProblemKind {
             Self::AlreadyExists => ("already_exists", 409, "It exists already"),
             Self::InUse => ("in_use", 409, "It is in use"),
             Self::Busy => ("busy", 409, "Another operation has to end first"),
+            Self::PreconditionFailed => {
+                ("precondition_failed", 412, "It has changed since it was read")
+            }
             Self::DataBehindNewEnd => {
                 ("data_behind_new_end", 409, "The new size would cut off data")
             }

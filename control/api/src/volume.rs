@@ -105,8 +105,7 @@ pub struct VolumeCreate {
     pub capacity: Capacity,
 }
 
-/// Changes of a volume. What is left out stays as it is. The changes are made in the order of the
-/// fields below and stop at the first that is refused; what was done before it stays done.
+/// Changes of a volume. What is left out stays as it is. All of them are made, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePatch {
@@ -136,6 +135,17 @@ pub struct VolumePatch {
 
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// Clients whose connections to a volume were ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Disconnected {
+    /// NBD connections.
+    pub nbd: u64,
+    /// Clients of the ring.
+    pub ring: u64,
+    /// Front ends of virtual machines.
+    pub vhost_user: u64,
 }
 
 /// A volume and where its memory goes.

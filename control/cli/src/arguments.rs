@@ -196,6 +196,16 @@ pub(crate) enum VolumeCommand {
     Delete {
         /// The volume
         name: String,
+
+        /// Delete it although clients use it, who are disconnected; a device must be detached first
+        #[arg(long)]
+        force: bool,
+    },
+
+    /// End the connections of a volume's clients, who may come back
+    Disconnect {
+        /// The volume
+        name: String,
     },
 }
 
@@ -243,6 +253,10 @@ pub(crate) enum ExportCommand {
     Delete {
         /// The volume
         name: String,
+
+        /// Take it away although a machine uses it
+        #[arg(long)]
+        force: bool,
     },
 }
 

@@ -23,7 +23,11 @@ impl Endings {
     }
 
     /// Runs `end` on a thread of its own, and tells it how long it may take.
-    pub(crate) fn begin(&mut self, what: &'static str, end: impl FnOnce(Duration) + Send + 'static) {
+    pub(crate) fn begin(
+        &mut self,
+        what: &'static str,
+        end: impl FnOnce(Duration) + Send + 'static,
+    ) {
         let (over, deadline) = (self.over.0.clone(), self.deadline);
         let work = move || {
             end(deadline.saturating_duration_since(Instant::now()));
@@ -58,7 +62,9 @@ mod tests {
         let (_open, never) = mpsc::channel::<()>();
         let (told, heard) = mpsc::channel();
         let mut endings = Endings::within(Duration::ZERO);
-        endings.begin("the one that hangs", move |_| drop(never.recv()));
+        endings.begin("the one that hangs", move |_| {
+            let _opened = never.recv();
+        });
         endings.begin("the other", move |_| told.send(()).expect("it is waited for"));
         heard.recv().expect("the other ends beside it");
         assert_eq!(endings.wait(), ["the one that hangs"]);

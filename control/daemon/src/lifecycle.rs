@@ -69,10 +69,10 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     );
     notify::ready();
     let watchdog = Watchdog::start(vec![
-        ("the upkeep of the pool", daemon.pulse.clone()),
+        ("the upkeep of the pool", daemon.service.watch.pulse().clone()),
         ("the interface", pulse_of(&interface)),
     ]);
-    let mut reload = daemon.reload(flags, config, log);
+    let mut reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
     while wishes.next() == Wish::Reload {
         reload.run();
     }
@@ -99,15 +99,10 @@ fn pulse_of(interface: &Interface) -> Pulse {
 /// Everything that runs.
 struct Daemon {
     engine: Arc<Engine>,
-    events: Arc<EventLog>,
-    watch: Arc<PoolWatch>,
-    users: Arc<VolumeUsers>,
     durable: Arc<Durable>,
     keeper: Keeper,
     scrubber: Scrubber,
     upkeep: Upkeep,
-    /// Of the upkeep.
-    pulse: Pulse,
     nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
     vhost_user: Arc<VhostUserExports>,
@@ -128,8 +123,7 @@ impl Daemon {
         gate.starting("the pool is opened");
         let engine = Arc::new(pool::open(config)?);
         let filling = Arc::<Filling>::default();
-        let thresholds = config.thresholds_percent.clone();
-        let watch = Arc::new(PoolWatch::new(thresholds, Arc::clone(events)));
+        let watch = start_watch(config, events);
         gate.starting("journal and images are read, and volumes restored if memory was lost");
         let durable = start_durable(config, &engine, events)?;
         gate.starting("exports are started, and devices taken over");
@@ -151,16 +145,11 @@ impl Daemon {
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
         let ring = start_ring(config, parts, (&devices, &ublk))?;
-        let held = fuse.clone();
-        let look_after = move || held.iter().for_each(|fuse| fuse.look_after_devices());
-        let (watched, filled) = (Arc::clone(&watch), Arc::clone(&filling));
-        let pulse = Pulse::default();
-        let upkeep =
-            maintenance::start(&engine, watched, filled, pulse.clone(), look_after)?;
+        let upkeep = start_upkeep(&engine, &watch, &filling, fuse.clone())?;
         let service = Arc::new(Service::new(Parts {
             engine: Arc::clone(&engine),
             catalog,
-            watch: Arc::clone(&watch),
+            watch,
             filling,
             events: Arc::clone(events),
             tasks,
@@ -168,7 +157,7 @@ impl Daemon {
             nbd: nbd.clone(),
             ring: Arc::clone(&ring),
             vhost_user: Arc::clone(&vhost_user),
-            users: Arc::clone(&users),
+            users,
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,
@@ -176,18 +165,13 @@ impl Daemon {
             cpu_latency,
             pool_path: config.pool.path.clone(),
         }));
-        service.restore_exports();
-        service.restore_attachments();
+        service.bring_back();
         Ok(Self {
             engine,
-            events: Arc::clone(events),
-            watch,
-            users,
             durable,
             keeper,
             scrubber,
             upkeep,
-            pulse,
             nbd,
             ring,
             vhost_user,
@@ -195,19 +179,6 @@ impl Daemon {
             ublk,
             service,
         })
-    }
-
-    /// What can be changed while it runs.
-    fn reload(&self, flags: Flags, config: Config, log: Log) -> Reload {
-        Reload {
-            flags,
-            config,
-            log,
-            events: Arc::clone(&self.events),
-            watch: Arc::clone(&self.watch),
-            users: Arc::clone(&self.users),
-            nbd: self.nbd.clone(),
-        }
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
@@ -336,6 +307,20 @@ fn start_ring(
     let devices = attached(devices);
     let parts = RingParts { catalog, rule, users, spin_permits, devices, ublk };
     Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
+}
+
+fn start_watch(config: &Config, events: &Arc<EventLog>) -> Arc<PoolWatch> {
+    Arc::new(PoolWatch::new(config.thresholds_percent.clone(), Arc::clone(events)))
+}
+
+fn start_upkeep(
+    engine: &Arc<Engine>,
+    watch: &Arc<PoolWatch>,
+    filling: &Arc<Filling>,
+    fuse: Option<Arc<FuseDevices>>,
+) -> anyhow::Result<Upkeep> {
+    let look_after = move || fuse.iter().for_each(|fuse| fuse.look_after_devices());
+    maintenance::start(engine, Arc::clone(watch), Arc::clone(filling), look_after)
 }
 
 /// Attached devices, and where their file system is.

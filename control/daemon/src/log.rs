@@ -70,7 +70,9 @@ impl Log {
 
     fn changing<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
         let set = move |Filter(filter)| {
-            handle.reload(filter).map_err(|error| anyhow!("cannot change the log's filter: {error}"))
+            handle
+                .reload(filter)
+                .map_err(|error| anyhow!("cannot change the log's filter: {error}"))
         };
         Self { set_filter: Box::new(set) }
     }
@@ -129,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_none_is_refused_by_name() {
-        let config = |filter: &str| LogConfig { filter: filter.to_owned(), format: LogFormat::Text };
+        let config =
+            |filter: &str| LogConfig { filter: filter.to_owned(), format: LogFormat::Text };
         Filter::of(&config("info,nbd=debug")).map(|_| ()).expect("a good filter");
         let error = Filter::of(&config("info=what=")).map(|_| ()).expect_err("no filter");
         assert!(error.to_string().contains("info=what="), "{error}");

@@ -30,13 +30,20 @@ pub(crate) struct PoolWatch {
     /// How many thresholds are passed.
     level: AtomicUsize,
     events: Arc<EventLog>,
+    /// Beats whenever the pool was looked at.
+    pulse: Pulse,
 }
 
 impl PoolWatch {
     pub(crate) fn new(mut thresholds_percent: Vec<u64>, events: Arc<EventLog>) -> Self {
         thresholds_percent.sort_unstable();
         let thresholds_percent = RwLock::new(thresholds_percent);
-        Self { thresholds_percent, level: AtomicUsize::new(0), events }
+        let (level, pulse) = (AtomicUsize::new(0), Pulse::default());
+        Self { thresholds_percent, level, events, pulse }
+    }
+
+    pub(crate) fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     pub(crate) fn thresholds_percent(&self) -> Vec<u64> {
@@ -125,13 +132,11 @@ fn level_after(thresholds_percent: &[u64], level: usize, percent: u64) -> usize 
     level.clamp(passed(0), passed(HYSTERESIS_PERCENT))
 }
 
-/// Keeps the engine's house, watches the pool and calls `now_and_then` every few seconds; `pulse`
-/// beats with each turn.
+/// Keeps the engine's house, watches the pool and calls `now_and_then` every few seconds.
 pub(crate) fn start(
     engine: &Arc<Engine>,
     watch: Arc<PoolWatch>,
     filling: Arc<Filling>,
-    pulse: Pulse,
     now_and_then: impl Fn() + Send + 'static,
 ) -> anyhow::Result<Upkeep> {
     let mut last = Instant::now();
@@ -144,7 +149,7 @@ pub(crate) fn start(
         let shortage = watched.memory_shortage();
         watch.observe_shortage(shortage_before.as_deref(), shortage.as_deref());
         shortage_before = shortage;
-        pulse.beat();
+        watch.pulse.beat();
         if last.elapsed() >= NOW_AND_THEN {
             filling.observe(sample(&watched));
             let damaged = watched.damaged_entries();

@@ -9,22 +9,17 @@ use anyhow::Context;
 use nbd::TlsSettings;
 
 use crate::config::{Config, Flags};
-use crate::events::EventLog;
-use crate::exports::NbdExport;
 use crate::log::{Filter, Log};
-use crate::maintenance::PoolWatch;
 use crate::notify;
-use crate::volume_users::{UserList, VolumeUsers};
+use crate::service::Service;
+use crate::volume_users::UserList;
 
 /// What can be changed, and what it was last read from.
 pub(crate) struct Reload {
     pub(crate) flags: Flags,
     pub(crate) config: Config,
     pub(crate) log: Log,
-    pub(crate) events: Arc<EventLog>,
-    pub(crate) watch: Arc<PoolWatch>,
-    pub(crate) users: Arc<VolumeUsers>,
-    pub(crate) nbd: Option<Arc<NbdExport>>,
+    pub(crate) service: Arc<Service>,
 }
 
 /// What was read, and can be used.
@@ -42,11 +37,11 @@ impl Reload {
         match self.read().and_then(|fresh| self.apply(fresh)) {
             Ok(()) => {
                 let message = "the configuration was read again".to_owned();
-                self.events.info("configuration_read", None, message);
+                self.service.events.info("configuration_read", None, message);
             }
             Err(error) => {
                 let message = format!("the configuration stays as it was: {error:#}");
-                self.events.error("configuration_refused", None, message);
+                self.service.events.error("configuration_refused", None, message);
             }
         }
         notify::ready();
@@ -56,7 +51,7 @@ impl Reload {
         let config = Config::read(self.flags.clone())?;
         Ok(Fresh {
             filter: Filter::of(&config.log)?,
-            users: self.users.read_again()?,
+            users: self.service.users.read_again()?,
             tls: self.read_tls(&config)?,
             config,
         })
@@ -76,9 +71,9 @@ impl Reload {
     fn apply(&mut self, fresh: Fresh) -> anyhow::Result<()> {
         // The only step that may fail comes first.
         self.log.set_filter(fresh.filter)?;
-        self.watch.set_thresholds(fresh.config.thresholds_percent.clone());
-        self.users.replace(fresh.users);
-        if let (Some(nbd), Some(tls)) = (&self.nbd, fresh.tls) {
+        self.service.watch.set_thresholds(fresh.config.thresholds_percent.clone());
+        self.service.users.replace(fresh.users);
+        if let (Some(nbd), Some(tls)) = (&self.service.nbd, fresh.tls) {
             nbd.set_tls(tls);
         }
         if needs_restart(&self.config, &fresh.config) {

@@ -101,11 +101,8 @@ impl Server {
         }
         let failed = |source| ServerError::Thread { source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-        let control = Arc::new(Control {
-            drain_until: Mutex::default(),
-            tls: Mutex::new(tls),
-            wake,
-        });
+        let control =
+            Arc::new(Control { drain_until: Mutex::default(), tls: Mutex::new(tls), wake });
         let registry = Arc::new(Registry::new(config.quota));
         let acceptor = Acceptor {
             config,

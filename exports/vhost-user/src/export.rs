@@ -206,6 +206,13 @@ impl Export {
         }
     }
 
+    /// Ends the connection of the front end, which may come back. Returns whether there was one.
+    pub fn disconnect(&self) -> bool {
+        let line = self.shared.line();
+        // It may be gone already, which is as good.
+        line.socket.as_ref().is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
+    }
+
     /// Asks all threads to end and waits for none, so that several disks end at the same time. What
     /// is left to do is [`Export::stop`]'s.
     pub fn end(&self) {

@@ -1,25 +1,28 @@
 //! The daemon as a service manager sees it: what it is told at the start and the end, and that a
 //! stop loses no image.
 
+use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use system::{Daemon, NbdClient, Random, Request, wait_for};
+use system::{Ability, Daemon, NbdClient, Random, Request, Tool, missing, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const FLAGS: &str = "--no-fuse --journal-max-bytes 16MiB";
 
 /// The socket that a service manager would listen at.
-struct Manager {
+struct NotifySocket {
     socket: UnixDatagram,
     _folder: tempfile::TempDir,
 }
 
-impl Manager {
+impl NotifySocket {
     /// Of a daemon that is not started yet.
     fn of(daemon: &mut Daemon) -> Result<Self> {
         let folder = tempfile::tempdir()?;
@@ -78,7 +81,7 @@ fn client_that_hangs(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
 #[test]
 fn the_last_image_is_saved_although_clients_hang_and_more_time_is_asked_for_first() -> Result<()> {
     let mut daemon = daemon("")?;
-    let manager = Manager::of(&mut daemon)?;
+    let manager = NotifySocket::of(&mut daemon)?;
     daemon.start_again()?;
     manager.wait_for("READY=1")?;
     daemon.memlane("volume create db --size 64MiB --durability image")?;
@@ -122,5 +125,220 @@ fn a_daemon_that_stops_says_that_it_is_alive_and_not_ready() -> Result<()> {
     drop(hanging);
     daemon.wait_until_ended()?;
     daemon.start_again()?;
+    daemon.finish()
+}
+
+#[test]
+fn the_interface_answers_while_a_start_waits_and_the_start_can_be_stopped() -> Result<()> {
+    // A store that takes connections and never answers.
+    let store = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let mut daemon = daemon("--images-store s3://bucket/images")?;
+    for (name, value) in [
+        ("AWS_ENDPOINT_URL", &*format!("http://{}", store.local_addr()?)),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_REGION", "here"),
+    ] {
+        daemon.set_variable(name, value);
+    }
+    daemon.launch()?;
+    wait_for("the daemon to say that it reads what is stored", TIME_LIMIT, || {
+        Ok(daemon.ask("/readyz").is_ok_and(|it| it.contains("journal and images are read")))
+    })?;
+    let refused = daemon.ask("/v1/volumes")?;
+    ensure!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after"), "{refused}");
+    let health = daemon.ask("/healthz")?;
+    ensure!(health.starts_with("HTTP/1.1 200") && health.contains("starting"), "{health}");
+    ensure!(daemon.try_memlane("status")?.exit_code == Some(5), "it is not there yet");
+    daemon.signal(Signal::TERM)?;
+    daemon.wait_until_ended()?;
+    daemon.set_flags(FLAGS);
+    daemon.start_again()?;
+    let died = events(&daemon)?.into_iter().find(|event| event.kind == "daemon_died");
+    ensure!(died.is_none(), "it was stopped: {died:?}");
+    daemon.finish()
+}
+
+/// A configuration file that the daemon was started with.
+struct ConfigFile {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl ConfigFile {
+    fn new(text: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let file = Self { path: folder.path().join("memlaned.toml"), _folder: folder };
+        file.set(text)?;
+        Ok(file)
+    }
+
+    fn set(&self, text: &str) -> Result<()> {
+        Ok(fs::write(&self.path, text)?)
+    }
+
+    fn flags(&self) -> String {
+        format!("--config {}", self.path.display())
+    }
+}
+
+fn events(daemon: &Daemon) -> Result<Vec<api::Event>> {
+    Ok(serde_json::from_str(&daemon.memlane("--json events")?)?)
+}
+
+/// Asks the daemon to read its configuration again, and waits until it says how that went.
+fn reload(daemon: &Daemon, outcome: &str) -> Result<api::Event> {
+    let last_id = events(daemon)?.last().map_or(0, |event| event.id);
+    daemon.signal(Signal::HUP)?;
+    let mut found = None;
+    wait_for(outcome, TIME_LIMIT, || {
+        let new = events(daemon)?.into_iter().filter(|event| event.id > last_id);
+        found = new.into_iter().find(|event| event.kind.starts_with("configuration_"));
+        Ok(found.is_some())
+    })?;
+    found.filter(|event| event.kind == outcome).with_context(|| format!("{:?}", events(daemon)))
+}
+
+fn thresholds(daemon: &Daemon) -> Result<Vec<u64>> {
+    let pool: api::Pool = serde_json::from_str(&daemon.memlane("--json pool show")?)?;
+    Ok(pool.thresholds_percent)
+}
+
+#[test]
+fn a_hang_up_reads_the_configuration_again_and_one_that_is_wrong_changes_nothing() -> Result<()> {
+    let config = ConfigFile::new("[capacity]\nthresholds = [70]\n")?;
+    let mut daemon = daemon(&config.flags())?;
+    let manager = NotifySocket::of(&mut daemon)?;
+    daemon.start_again()?;
+    manager.wait_for("READY=1")?;
+    let id = daemon.id();
+    daemon.memlane("volume create db --size 16MiB")?;
+    config.set("log = \"debug\"\n[capacity]\nthresholds = [30, 20]\n")?;
+    reload(&daemon, "configuration_read")?;
+    manager.wait_for("RELOADING=1")?;
+    manager.wait_for("READY=1")?;
+    ensure!(thresholds(&daemon)? == [20, 30], "{:?}", thresholds(&daemon)?);
+    drop(client(&daemon, "db")?);
+    wait_for("a line for debugging", TIME_LIMIT, || Ok(daemon.log_end().contains("DEBUG")))?;
+    for wrong in ["[capacity]\nthresholds = [300]", "log = \"info=what=\"", "no-such-key = 1"] {
+        config.set(wrong)?;
+        let refused = reload(&daemon, "configuration_refused")?;
+        ensure!(refused.level == api::EventLevel::Error, "{refused:?}");
+        ensure!(thresholds(&daemon)? == [20, 30], "{wrong}: {:?}", thresholds(&daemon)?);
+    }
+    ensure!(daemon.id() == id && daemon.volume("db").is_ok(), "the daemon did not go on");
+    config.set("")?;
+    daemon.finish()
+}
+
+/// A server's certificate for this name, and its key, in `folder`.
+fn make_certificate(folder: &Path, name: &str) -> Result<()> {
+    Tool::new("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2")
+        .args(["-subj", &format!("/CN={name}")])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .arg("-keyout")
+        .arg(folder.join("key.pem"))
+        .arg("-out")
+        .arg(folder.join("cert.pem"))
+        .check()?;
+    Ok(())
+}
+
+/// Begins NBD, asks for TLS and prints the certificate of the server.
+const SHOW_CERTIFICATE: &str = "
+import socket, ssl, struct, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
+hello = s.recv(18, socket.MSG_WAITALL)
+s.sendall(struct.pack('>I', 3) + b'IHAVEOPT' + struct.pack('>II', 5, 0))
+reply = s.recv(20, socket.MSG_WAITALL)
+assert struct.unpack('>I', reply[12:16])[0] == 1, reply
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+tls = context.wrap_socket(s)
+print(ssl.DER_cert_to_PEM_cert(tls.getpeercert(binary_form=True)))
+";
+
+fn shown_certificate(address: &str) -> Result<String> {
+    let (host, port) = address.rsplit_once(':').context("an address has a port")?;
+    let shown = Tool::new("python3 -c").args([SHOW_CERTIFICATE, host, port]).check()?;
+    Ok(shown.trim().to_owned())
+}
+
+#[test]
+fn clients_over_tcp_are_shown_the_certificate_that_was_read_last() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("openssl"), Ability::Program("python3")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let place = folder.path();
+    make_certificate(place, "one")?;
+    let flags = format!(
+        "--nbd-tcp 127.0.0.1:0 --nbd-tls-cert {0}/cert.pem --nbd-tls-key {0}/key.pem",
+        place.display()
+    );
+    let mut daemon = daemon(&flags)?;
+    daemon.start_again()?;
+    let nbd = daemon.status()?.exports.nbd.context("NBD is served")?;
+    let address = nbd.tcp.context("also over TCP")?;
+    let now =
+        || Ok::<_, anyhow::Error>(fs::read_to_string(place.join("cert.pem"))?.trim().to_owned());
+    ensure!(shown_certificate(&address)? == now()?, "another certificate was shown");
+    make_certificate(place, "two")?;
+    reload(&daemon, "configuration_read")?;
+    ensure!(shown_certificate(&address)? == now()?, "the new certificate was not shown");
+    let before = now()?;
+    fs::write(place.join("cert.pem"), "no certificate")?;
+    reload(&daemon, "configuration_refused")?;
+    ensure!(shown_certificate(&address)? == before, "a certificate that is none was taken");
+    daemon.finish()
+}
+
+#[test]
+fn that_a_daemon_died_is_an_event_of_the_next_and_ids_grow() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.start_again()?;
+    daemon.stop()?;
+    daemon.start_again()?;
+    let before = events(&daemon)?;
+    ensure!(before.iter().all(|event| event.kind != "daemon_died"), "{before:?}");
+    let last_id = before.last().context("there are events")?.id;
+    daemon.kill()?;
+    daemon.start_again()?;
+    let new: Vec<api::Event> =
+        serde_json::from_str(&daemon.memlane(&format!("--json events --after {last_id}"))?)?;
+    let kinds: Vec<&str> = new.iter().map(|event| &*event.kind).collect();
+    ensure!(kinds == ["daemon_died", "daemon_started"], "{new:?}");
+    let ids: Vec<u64> = events(&daemon)?.iter().map(|event| event.id).collect();
+    ensure!(ids.is_sorted() && ids.len() == before.len() + new.len(), "{ids:?}");
+    daemon.finish()
+}
+
+#[test]
+fn the_service_manager_hears_that_the_daemon_is_alive() -> Result<()> {
+    let mut daemon = daemon("")?;
+    let manager = NotifySocket::of(&mut daemon)?;
+    daemon.set_variable("WATCHDOG_USEC", "4000000");
+    daemon.start_again()?;
+    manager.wait_for("READY=1")?;
+    for _ in 0..3 {
+        manager.wait_for("WATCHDOG=1")?;
+    }
+    daemon.finish()
+}
+
+#[test]
+fn lines_have_priorities_only_where_the_journal_reads_them() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.start_again()?;
+    ensure!(!daemon.log_end().contains("<6>"), "a file is no journal");
+    daemon.stop()?;
+    let log = fs::metadata(daemon.log_path())?;
+    daemon.set_variable("JOURNAL_STREAM", &format!("{}:{}", log.dev(), log.ino()));
+    daemon.start_again()?;
+    let marked = |line: &str| line.starts_with("<6>") && line.contains("pool opened");
+    ensure!(daemon.log_end().lines().any(marked), "{}", daemon.log_end());
     daemon.finish()
 }

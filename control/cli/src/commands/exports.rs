@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::arguments::ExportCommand;
 use crate::client::Client;
-use crate::commands::{or_dash, to_json, word_of};
+use crate::commands::{forced, or_dash, to_json, word_of};
 use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Side, Table, View};
@@ -27,8 +27,8 @@ pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Fai
             let export: Export = client.get(&api::path_of(api::EXPORT_PATH, &name))?;
             Ok(Report { text: text(&export), json: to_json(&export) })
         }
-        ExportCommand::Delete { name } => {
-            client.delete(&api::path_of(api::EXPORT_PATH, &name))?;
+        ExportCommand::Delete { name, force } => {
+            client.delete(&forced(api::path_of(api::EXPORT_PATH, &name), force))?;
             Ok(Report { text: String::new(), json: json!({"deleted": name}) })
         }
     }

@@ -14,8 +14,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use api::{
-    Attachment, AttachmentCreate, ByteSize, Method, Pool, Snapshot, Status, Volume, VolumeCreate,
-    VolumePatch,
+    Attachment, AttachmentCreate, ByteSize, Disconnected, Method, Pool, Snapshot, Status, Volume,
+    VolumeCreate, VolumePatch,
 };
 use clap::CommandFactory;
 use serde::Serialize;
@@ -124,11 +124,25 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
             settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
             change(client, &name, &patch)
         }
-        VolumeCommand::Delete { name } => {
-            client.delete(&api::path_of(api::VOLUME_PATH, &name))?;
+        VolumeCommand::Delete { name, force } => {
+            client.delete(&forced(api::path_of(api::VOLUME_PATH, &name), force))?;
             Ok(Report { text: String::new(), json: json!({"deleted": name}) })
         }
+        VolumeCommand::Disconnect { name } => {
+            let path = api::path_of(api::DISCONNECT_PATH, &name);
+            let gone: Disconnected = client.ask(Method::Post, &path, &Option::<()>::None)?;
+            let Disconnected { nbd, ring, vhost_user } = gone;
+            let text = format!(
+                "{nbd} NBD connections, {ring} ring clients and {vhost_user} front ends were ended"
+            );
+            Ok(Report { text, json: to_json(&gone) })
+        }
     }
+}
+
+/// The path with the wish that clients be disconnected, if it is one.
+fn forced(path: String, force: bool) -> String {
+    if force { api::with_query(&path, &[("force", "true")]) } else { path }
 }
 
 fn create_request(create: Create) -> VolumeCreate {

@@ -2,8 +2,8 @@
 //! the journal is long or the schedule says so, fetches what is still absent, and tells of disks
 //! that fail.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 

@@ -99,6 +99,12 @@ impl NbdExport {
         self.server_status().connections.get(&volume.name()).copied().unwrap_or(0)
     }
 
+    /// Ends the connections of a volume's clients. Returns how many there were.
+    pub(crate) fn disconnect(&self, volume: &Volume) -> usize {
+        let server = self.server.lock().expect(NO_PANIC);
+        server.as_ref().map_or(0, |server| server.disconnect(&volume.name()))
+    }
+
     pub(crate) fn status(&self) -> NbdStatus {
         NbdStatus {
             socket: self.socket.clone(),

@@ -72,6 +72,12 @@ impl RingExport {
         self.server_status().clients.get(&volume.id()).copied().unwrap_or(0)
     }
 
+    /// Ends a volume's clients. Returns how many there were.
+    pub(crate) fn disconnect(&self, volume: &Volume) -> usize {
+        let server = self.server.lock().expect(NO_PANIC);
+        server.as_ref().map_or(0, |server| server.disconnect(volume.id()))
+    }
+
     /// Tells the volume's clients its new size.
     pub(crate) fn resized(&self, volume: &Volume) {
         if let Some(server) = &*self.server.lock().expect(NO_PANIC) {

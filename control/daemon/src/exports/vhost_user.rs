@@ -111,6 +111,11 @@ impl VhostUserExports {
         })
     }
 
+    /// Ends the connection of a volume's front end. Returns whether there was one.
+    pub(crate) fn disconnect(&self, volume_id: u64) -> bool {
+        self.running().exports.get(&volume_id).is_some_and(Export::disconnect)
+    }
+
     /// Takes a volume's disk away, if it has one.
     pub(crate) fn end(&self, volume_id: u64) {
         let ended = self.running().exports.remove(&volume_id);

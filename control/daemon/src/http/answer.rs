@@ -5,6 +5,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 
+use crate::service::entity_tag;
+
 /// When those who were refused for a while may try again, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -44,13 +46,27 @@ pub(super) fn json(value: impl Serialize) -> Response {
     Json(value).into_response()
 }
 
-pub(super) fn created(value: impl Serialize) -> Response {
-    (StatusCode::CREATED, Json(value)).into_response()
+/// What was made is at `path`.
+pub(super) fn created(path: String, value: impl Serialize) -> Response {
+    (StatusCode::CREATED, [(header::LOCATION, path)], Json(value)).into_response()
 }
 
 /// Something has begun; the answer says how to follow it.
-pub(super) fn accepted(value: impl Serialize) -> Response {
-    (StatusCode::ACCEPTED, Json(value)).into_response()
+pub(super) fn accepted(task: api::Task) -> Response {
+    let path = api::path_of(api::TASK_PATH, &task.id.to_string());
+    (StatusCode::ACCEPTED, [(header::LOCATION, path)], Json(task)).into_response()
+}
+
+/// A volume, with the tag of its settings.
+pub(super) fn volume(volume: api::Volume) -> Response {
+    let tag = [(header::ETAG, entity_tag(&volume))];
+    (tag, Json(volume)).into_response()
+}
+
+/// A volume that was made.
+pub(super) fn created_volume(made: api::Volume) -> Response {
+    let path = api::path_of(api::VOLUME_PATH, &made.name);
+    (StatusCode::CREATED, [(header::LOCATION, path)], volume(made)).into_response()
 }
 
 pub(super) fn nothing() -> Response {

@@ -9,14 +9,17 @@ use api::{
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post};
 use serde::Deserialize;
 
-use crate::http::answer::{Answer, Refusal, accepted, blocking, created, json, nothing, text};
+use crate::http::answer::{
+    Answer, Refusal, accepted, blocking, created, created_volume, json, nothing, text, volume,
+};
 use crate::http::body::Body;
 use crate::http::metrics;
-use crate::service::Service;
+use crate::service::{Clients, Precondition, Service};
 
 type Shared = State<Arc<Service>>;
 
@@ -26,6 +29,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .route(api::VOLUMES_PATH, get(list_volumes).post(create_volume))
         .route(api::VOLUME_PATH, get(show_volume).patch(change_volume).delete(delete_volume))
         .route(api::CLONE_PATH, post(clone_volume))
+        .route(api::DISCONNECT_PATH, post(disconnect_volume))
         .route(api::SNAPSHOTS_PATH, get(list_snapshots).post(create_snapshots))
         .route(
             api::SNAPSHOT_PATH,
@@ -44,7 +48,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .route(api::EVENTS_PATH, get(list_events))
         .route(api::POOL_PATH, get(show_pool).patch(change_pool))
         .route(api::ATTACHMENTS_PATH, get(list_attachments).post(attach_volume))
-        .route(api::ATTACHMENT_PATH, delete(detach_volume))
+        .route(api::ATTACHMENT_PATH, get(show_attachment).delete(detach_volume))
         .route(api::EXPORTS_PATH, get(list_exports).post(export_volume))
         .route(api::EXPORT_PATH, get(show_export).delete(unexport_volume))
         .route(api::STATUS_PATH, get(status))
@@ -123,32 +127,71 @@ struct After {
     after: u64,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forced {
+    #[serde(default)]
+    force: bool,
+}
+
+impl Forced {
+    fn clients(&self) -> Clients {
+        if self.force { Clients::Disconnected } else { Clients::Respected }
+    }
+}
+
+/// What the request says of the state that it is meant for.
+fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
+    let mut tags = Vec::new();
+    for value in headers.get_all(header::IF_MATCH) {
+        let text = value.to_str().map_err(|_| {
+            let detail = "the header If-Match is no list of entity tags";
+            Refusal(Problem::new(ProblemKind::InvalidRequest, detail))
+        })?;
+        tags.extend(text.split(',').map(|tag| tag.trim().to_owned()));
+    }
+    Ok(Precondition::of(tags))
+}
+
 async fn list_volumes(State(service): Shared) -> Answer {
     Ok(json(blocking(move || service.list_volumes()).await?))
 }
 
 async fn create_volume(State(service): Shared, Body(request): Body<VolumeCreate>) -> Answer {
-    Ok(created(blocking(move || service.create_volume(&request)).await??))
+    Ok(created_volume(blocking(move || service.create_volume(&request)).await??))
 }
 
 async fn show_volume(State(service): Shared, name: Name) -> Answer {
     let name = text_of(name)?;
-    Ok(json(blocking(move || service.show_volume(&name)).await??))
+    Ok(volume(blocking(move || service.show_volume(&name)).await??))
 }
 
 async fn change_volume(
     State(service): Shared,
     name: Name,
+    headers: HeaderMap,
     Body(request): Body<VolumePatch>,
 ) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.change_volume(&name, &request)).await??))
+    let (name, condition) = (text_of(name)?, precondition(&headers)?);
+    let change = move || service.change_volume(&name, &request, &condition);
+    Ok(volume(blocking(change).await??))
 }
 
-async fn delete_volume(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    blocking(move || service.delete_volume(&name)).await??;
+async fn delete_volume(
+    State(service): Shared,
+    name: Name,
+    query: Asked<Forced>,
+    headers: HeaderMap,
+) -> Answer {
+    let (name, condition) = (text_of(name)?, precondition(&headers)?);
+    let clients = asked(query)?.clients();
+    blocking(move || service.delete_volume(&name, clients, &condition)).await??;
     Ok(nothing())
+}
+
+async fn disconnect_volume(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.disconnect_volume(&name)).await??))
 }
 
 async fn clone_volume(
@@ -157,7 +200,7 @@ async fn clone_volume(
     Body(request): Body<CloneCreate>,
 ) -> Answer {
     let name = text_of(name)?;
-    Ok(created(blocking(move || service.clone_volume(&name, &request)).await??))
+    Ok(created_volume(blocking(move || service.clone_volume(&name, &request)).await??))
 }
 
 async fn list_snapshots(State(service): Shared, query: Asked<OfVolume>) -> Answer {
@@ -166,7 +209,10 @@ async fn list_snapshots(State(service): Shared, query: Asked<OfVolume>) -> Answe
 }
 
 async fn create_snapshots(State(service): Shared, Body(request): Body<SnapshotCreate>) -> Answer {
-    Ok(created(blocking(move || service.create_snapshots(&request)).await??))
+    let made = blocking(move || service.create_snapshots(&request)).await??;
+    // Of several the first stands for all, which have the same name.
+    let name = made.first().map(|snapshot| snapshot.name.clone()).unwrap_or_default();
+    Ok(created(api::path_of(api::SNAPSHOT_PATH, &name), made))
 }
 
 async fn show_snapshot(State(service): Shared, name: Name) -> Answer {
@@ -275,7 +321,13 @@ async fn list_attachments(State(service): Shared) -> Answer {
 }
 
 async fn attach_volume(State(service): Shared, Body(request): Body<AttachmentCreate>) -> Answer {
-    Ok(created(blocking(move || service.attach_volume(&request)).await??))
+    let made = blocking(move || service.attach_volume(&request)).await??;
+    Ok(created(api::path_of(api::ATTACHMENT_PATH, &made.volume), made))
+}
+
+async fn show_attachment(State(service): Shared, name: Name) -> Answer {
+    let name = text_of(name)?;
+    Ok(json(blocking(move || service.show_attachment(&name)).await??))
 }
 
 async fn detach_volume(State(service): Shared, name: Name) -> Answer {
@@ -289,7 +341,8 @@ async fn list_exports(State(service): Shared) -> Answer {
 }
 
 async fn export_volume(State(service): Shared, Body(request): Body<ExportCreate>) -> Answer {
-    Ok(created(blocking(move || service.export_volume(&request)).await??))
+    let made = blocking(move || service.export_volume(&request)).await??;
+    Ok(created(api::path_of(api::EXPORT_PATH, &made.volume), made))
 }
 
 async fn show_export(State(service): Shared, name: Name) -> Answer {
@@ -297,9 +350,9 @@ async fn show_export(State(service): Shared, name: Name) -> Answer {
     Ok(json(blocking(move || service.show_export(&name)).await??))
 }
 
-async fn unexport_volume(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    blocking(move || service.unexport_volume(&name)).await??;
+async fn unexport_volume(State(service): Shared, name: Name, query: Asked<Forced>) -> Answer {
+    let (name, clients) = (text_of(name)?, asked(query)?.clients());
+    blocking(move || service.unexport_volume(&name, clients)).await??;
     Ok(nothing())
 }
 

@@ -20,6 +20,12 @@ impl Service {
         list
     }
 
+    pub(crate) fn show_attachment(&self, name: &str) -> Result<Attachment, Problem> {
+        let volume = self.volume(name)?;
+        let attachments = self.attachments();
+        attachments.get(volume.id()).map(describe).ok_or_else(|| not_attached(name))
+    }
+
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
         let name = &request.volume;
         let _turn = self.turn();
@@ -88,8 +94,7 @@ impl Service {
         let _turn = self.turn();
         let volume = self.volume(name)?;
         let Some(way) = self.attachments().get(volume.id()).map(|entry| entry.attach_as) else {
-            let detail = format!("the volume {name:?} is not attached");
-            return Err(Problem::new(ProblemKind::NotFound, detail));
+            return Err(not_attached(name));
         };
         if let Some(driver) = self.driver(way) {
             driver
@@ -195,6 +200,10 @@ impl Service {
 fn switched_off(reason: &str) -> Problem {
     let detail = format!("kernel block devices are not available: {reason}");
     Problem::new(ProblemKind::NotSupported, detail).in_field("as")
+}
+
+fn not_attached(name: &str) -> Problem {
+    Problem::new(ProblemKind::NotFound, format!("the volume {name:?} is not attached"))
 }
 
 fn describe(entry: &Entry) -> Attachment {

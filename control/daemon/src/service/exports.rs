@@ -6,7 +6,7 @@ use volume::Volume;
 
 use crate::export_list::{ExportEntry, ExportList, SocketRights};
 use crate::exports::VhostUserExports;
-use crate::service::{Service, refusals};
+use crate::service::{Clients, Service, refusals};
 use crate::{http, volume_users};
 
 /// Queues that a disk may have.
@@ -70,13 +70,13 @@ impl Service {
         Ok(self.describe_export(&entry))
     }
 
-    pub(crate) fn unexport_volume(&self, name: &str) -> Result<(), Problem> {
+    pub(crate) fn unexport_volume(&self, name: &str, clients: Clients) -> Result<(), Problem> {
         let _turn = self.turn();
         let volume = self.volume(name)?;
         if self.export_list().get(volume.id()).is_none() {
             return Err(not_exported(name));
         }
-        if self.vhost_user.is_connected(volume.id()) {
+        if clients == Clients::Respected && self.vhost_user.is_connected(volume.id()) {
             let detail = format!(
                 "the volume {name:?} is the disk of a running machine; take it from the machine, \
                  or shut that down, first"
@@ -89,6 +89,18 @@ impl Service {
         self.note_holder(volume.id());
         tracing::info!(volume = name, "volume not exported any more");
         Ok(())
+    }
+
+    /// A volume that is gone is not exported.
+    pub(super) fn forget_export(&self, volume: &Volume) {
+        self.vhost_user.end(volume.id());
+        let mut exports = self.export_list();
+        if exports.get(volume.id()).is_some()
+            && let Err(error) = exports.remove(volume.id())
+        {
+            // The next start finds no such volume, and forgets it then.
+            tracing::warn!(volume = volume.name(), %error, "cannot store the list of exports");
+        }
     }
 
     /// Brings back what was exported when the last daemon ended. What cannot be served stays in the

@@ -8,12 +8,15 @@
 //! across a system call other than the one that stores them.
 
 mod attachments;
+mod change;
+mod clients;
 mod exports;
 mod images;
 mod pool;
 mod refusals;
 mod snapshots;
 mod status;
+mod tags;
 mod usages;
 mod volumes;
 
@@ -36,7 +39,9 @@ use crate::service::usages::UsageCache;
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
 
+pub(crate) use clients::Clients;
 pub(crate) use status::Metrics;
+pub(crate) use tags::{Precondition, entity_tag};
 
 /// What the service is made of.
 pub(crate) struct Parts {
@@ -87,15 +92,15 @@ pub(crate) enum CpuLatency {
 pub(crate) struct Service {
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
-    watch: Arc<PoolWatch>,
+    pub(crate) watch: Arc<PoolWatch>,
     filling: Arc<Filling>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) tasks: Arc<Tasks>,
     durable: Arc<Durable>,
-    nbd: Option<Arc<NbdExport>>,
+    pub(crate) nbd: Option<Arc<NbdExport>>,
     ring: Arc<RingExport>,
     vhost_user: Arc<VhostUserExports>,
-    users: Arc<VolumeUsers>,
+    pub(crate) users: Arc<VolumeUsers>,
     devices: Devices,
     ublk: Option<Arc<dyn KernelDevices>>,
     attachments: Mutex<AttachmentList>,
@@ -131,6 +136,12 @@ impl Service {
             pool_path: parts.pool_path,
             started: Instant::now(),
         }
+    }
+
+    /// Brings back what was exported and attached when the last daemon ended.
+    pub(crate) fn bring_back(&self) {
+        self.restore_exports();
+        self.restore_attachments();
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {

@@ -1,15 +1,20 @@
-//! Volumes: created, shown, changed and deleted.
+//! Volumes: created, shown, resized, renamed and deleted.
 
 use std::sync::Arc;
 
-use api::{AttachAs, Problem, ProblemKind, SectorBytes, VolumeCreate, VolumePatch};
+use api::{AttachAs, Problem, ProblemKind, SectorBytes, VolumeCreate};
 use block_device::{BlockDevice, SectorSize};
 use durable_set::{DurableError, DurableErrorKind};
-use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
+use volume::{
+    CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
+    VolumeName, VolumeSpec,
+};
 
 use crate::service::images::{api_durability, engine_durability};
-use crate::service::{Devices, Service, refusals};
-use crate::volume_users;
+use crate::service::{Clients, Devices, Precondition, Service, refusals};
+
+/// A refusal; or that a change was made, and whether stable storage and the kernel know of it.
+pub(super) type Made = Result<Result<(), Problem>, Problem>;
 
 impl Service {
     /// All volumes, by name.
@@ -41,85 +46,32 @@ impl Service {
         Ok(self.describe(&volume))
     }
 
-    pub(crate) fn change_volume(
+    pub(crate) fn delete_volume(
         &self,
         name: &str,
-        request: &VolumePatch,
-    ) -> Result<api::Volume, Problem> {
-        if request.force && request.size.is_none() {
-            let detail = "force goes with a new size only";
-            return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("force"));
-        }
-        let new_name = request.name.as_deref().map(parse_name).transpose()?;
-        if let Some(refusal) = request.users.as_deref().and_then(volume_users::refusal) {
-            return Err(Problem::new(ProblemKind::InvalidField, refusal).in_field("users"));
-        }
-        let volume = self.volume(name)?;
-        if let Some(class) = request.durability {
-            self.prepare_class(&volume, class);
-        }
-        let changed = self.change(&volume, request, new_name);
-        self.usages.forget(volume.id());
-        changed?;
-        Ok(self.describe(&volume))
-    }
-
-    /// Makes the changes in their order, up to the first that is refused.
-    fn change(
-        &self,
-        volume: &Volume,
-        request: &VolumePatch,
-        new_name: Option<VolumeName>,
+        clients: Clients,
+        condition: &Precondition,
     ) -> Result<(), Problem> {
-        let _turn = self.turn();
-        let name = &volume.name();
-        let durability_before = volume.durability();
-        if let Some(reduction) = request.reduction {
-            self.durable
-                .set()
-                .set_reduction(name, engine_reduction(reduction))
-                .map_err(|error| self.refusal(error))?;
-            tracing::info!(volume = name, ?reduction, "reduction changed");
-        }
-        if let Some(class) = request.durability {
-            let changed = self.durable.set().set_durability(name, engine_durability(class));
-            let noted = self.made(changed)?;
-            self.tell_write_cache(volume, durability_before)?;
-            noted?;
-            tracing::info!(volume = name, ?class, "durability changed");
-        }
-        if let Some(class) = request.capacity {
-            self.durable
-                .set()
-                .set_capacity(name, engine_capacity(class))
-                .map_err(|error| self.refusal(error).in_field("capacity"))?;
-            tracing::info!(volume = name, ?class, "capacity changed");
-        }
-        if let Some(users) = &request.users {
-            self.users.set(volume.id(), users.clone()).map_err(|error| {
-                let detail = format!("cannot store the users of the volume {name:?}: {error}");
-                Problem::new(ProblemKind::HostFailed, detail)
-            })?;
-            tracing::info!(volume = name, ?users, "users changed");
-        }
-        if let Some(size) = request.size {
-            let shrink =
-                if request.force { ShrinkPolicy::DropData } else { ShrinkPolicy::KeepData };
-            self.resize(volume, size.0, shrink)?;
-        }
-        new_name.map_or(Ok(()), |new_name| self.rename(volume, new_name))
-    }
-
-    pub(crate) fn delete_volume(&self, name: &str) -> Result<(), Problem> {
         let (volume, noted) = {
             let _turn = self.turn();
             let volume = self.volume(name)?;
-            if let Some(user) = self.user_of(&volume) {
+            condition.check(|| self.describe(&volume))?;
+            let user = match clients {
+                Clients::Respected => self.user_of(&volume),
+                Clients::Disconnected => self.device_user_of(&volume),
+            };
+            if let Some(user) = user {
                 let detail = format!("the volume {name:?} cannot be deleted: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
             let noted = self.made(self.durable.set().delete_volume(name))?;
             self.catalog.remove(volume.id());
+            if clients == Clients::Disconnected {
+                // Nobody can open it any more.
+                let gone = self.disconnect(&volume);
+                tracing::info!(volume = name, ?gone, "clients disconnected");
+                self.forget_export(&volume);
+            }
             (volume, noted)
         };
         self.usages.forget(volume.id());
@@ -138,10 +90,7 @@ impl Service {
 
     /// Whether a change was made: what it takes besides has to be done then, also if stable storage
     /// could not be told of it, which is to be answered in the end.
-    pub(super) fn made(
-        &self,
-        changed: Result<(), DurableError>,
-    ) -> Result<Result<(), Problem>, Problem> {
+    pub(super) fn made(&self, changed: Result<(), DurableError>) -> Made {
         match changed {
             Ok(()) => Ok(Ok(())),
             Err(error) if error.kind == DurableErrorKind::NotNoted => Ok(Err(self.refusal(error))),
@@ -150,7 +99,7 @@ impl Service {
     }
 
     /// What has to be done before a volume's class changes.
-    fn prepare_class(&self, volume: &Volume, class: api::Durability) {
+    pub(super) fn prepare_class(&self, volume: &Volume, class: api::Durability) {
         let (before, after) = (volume.durability(), engine_durability(class));
         if before != after && after == Durability::Journal {
             self.durable.want_image();
@@ -159,7 +108,11 @@ impl Service {
 
     /// The kernel has to know whether an attached device takes flushes. If it cannot be told, the
     /// class is what it was.
-    fn tell_write_cache(&self, volume: &Volume, before: Durability) -> Result<(), Problem> {
+    pub(super) fn tell_write_cache(
+        &self,
+        volume: &Volume,
+        before: Durability,
+    ) -> Result<(), Problem> {
         let Some(driver) = self.driver_of(volume) else { return Ok(()) };
         if volume.durability() == before {
             return Ok(());
@@ -173,19 +126,16 @@ impl Service {
         })
     }
 
-    fn resize(
-        &self,
-        volume: &Volume,
-        size_bytes: u64,
-        shrink: ShrinkPolicy,
-    ) -> Result<(), Problem> {
+    /// Whether whoever has the volume as a device could be told another size.
+    pub(super) fn check_resizable(&self, volume: &Volume) -> Result<(), Problem> {
+        let Some(driver) = self.driver_of(volume) else { return Ok(()) };
+        let checked = driver.check_resizable(volume);
+        checked.map_err(|failure| refusals::of_device("resize", &volume.name(), &failure))
+    }
+
+    pub(super) fn resize(&self, volume: &Volume, size_bytes: u64, shrink: ShrinkPolicy) -> Made {
         let name = volume.name();
         let driver = self.driver_of(volume);
-        if let Some(driver) = driver {
-            driver
-                .check_resizable(volume)
-                .map_err(|failure| refusals::of_device("resize", &name, &failure))?;
-        }
         let noted = self.made(self.durable.set().resize_volume(&name, size_bytes, shrink))?;
         tracing::info!(volume = name, size_bytes, "volume resized");
         self.ring.resized(volume);
@@ -193,17 +143,28 @@ impl Service {
         let refused =
             |failure| refusals::of_device("tell the kernel the new size of", &name, &failure);
         // The file of a volume has a size, too, whether it is attached or not.
-        if let Devices::On { devices, .. } = &self.devices {
-            devices.resized(volume).map_err(refused)?;
-        }
-        if let (Some(driver), Some(AttachAs::Ublk)) = (driver, self.way_of(volume)) {
-            driver.resized(volume).map_err(refused)?;
-        }
-        noted
+        let of_file = match &self.devices {
+            Devices::On { devices, .. } => devices.resized(volume).map_err(refused),
+            Devices::Off { .. } => Ok(()),
+        };
+        let of_device = match (driver, self.way_of(volume)) {
+            (Some(driver), Some(AttachAs::Ublk)) => driver.resized(volume).map_err(refused),
+            _ => Ok(()),
+        };
+        Ok(noted.and(of_file).and(of_device))
     }
 
-    fn rename(&self, volume: &Volume, new_name: VolumeName) -> Result<(), Problem> {
+    /// Whether the name is free, and nobody knows the volume by its old one.
+    pub(super) fn check_renamable(
+        &self,
+        volume: &Volume,
+        new_name: &VolumeName,
+    ) -> Result<(), Problem> {
         let name = volume.name();
+        if self.engine.volume(new_name.as_str()).is_ok() {
+            let taken = VolumeError::new(VolumeErrorKind::AlreadyExists, new_name.as_str());
+            return Err(refusals::of_volume(&taken));
+        }
         let snapshots = volume.snapshot_list();
         let user = self.nbd_user_of(volume);
         let user = user.or_else(|| snapshots.iter().find_map(|it| self.nbd_user_of(it)));
@@ -213,10 +174,15 @@ impl Service {
             let detail = format!("the volume {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail).in_field("name"));
         }
+        Ok(())
+    }
+
+    pub(super) fn rename(&self, volume: &Volume, new_name: VolumeName) -> Made {
+        let name = volume.name();
         let noted = self.made(self.durable.set().rename_volume(&name, new_name.clone()))?;
         tracing::info!(volume = name, new_name = new_name.as_str(), "volume renamed");
         self.note_attached_name(volume);
-        noted
+        Ok(noted)
     }
 
     /// Stores the name that an attached volume or snapshot has now.
@@ -230,34 +196,6 @@ impl Service {
                 tracing::warn!(%error, "cannot store the new name in the list of attachments");
             }
         }
-    }
-
-    /// Who uses the volume, and what to do about it.
-    pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
-        if let Some(entry) = self.attachments().get(volume.id()) {
-            let device = entry.device.as_deref().unwrap_or("a device that failed");
-            return Some(format!("it is attached as {device}; detach it first"));
-        }
-        let user = self.export_user_of(volume).or_else(|| self.nbd_user_of(volume));
-        user.or_else(|| self.ring_user_of(volume))
-    }
-
-    fn ring_user_of(&self, volume: &Volume) -> Option<String> {
-        let client_count = self.ring.client_count_of(volume);
-        (client_count > 0)
-            .then(|| format!("{client_count} ring client(s) have it open; end them first"))
-    }
-
-    /// NBD clients know the volume by its name.
-    pub(super) fn nbd_user_of(&self, volume: &Volume) -> Option<String> {
-        let connection_count = self.nbd_connection_count_of(volume);
-        (connection_count > 0).then(|| {
-            format!("{connection_count} NBD connection(s) have it open; disconnect them first")
-        })
-    }
-
-    pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
-        self.nbd.as_ref().map_or(0, |nbd| nbd.connection_count_of(volume))
     }
 
     pub(super) fn describe(&self, volume: &Volume) -> api::Volume {
@@ -313,7 +251,7 @@ pub(super) fn sector_bytes(sector: SectorSize) -> SectorBytes {
     }
 }
 
-fn engine_capacity(class: api::Capacity) -> CapacityClass {
+pub(super) fn engine_capacity(class: api::Capacity) -> CapacityClass {
     match class {
         api::Capacity::Thin => CapacityClass::Thin,
         api::Capacity::Guaranteed => CapacityClass::Guaranteed,
@@ -327,7 +265,7 @@ fn api_capacity(class: CapacityClass) -> api::Capacity {
     }
 }
 
-fn engine_reduction(reduction: api::Reduction) -> Reduction {
+pub(super) fn engine_reduction(reduction: api::Reduction) -> Reduction {
     match reduction {
         api::Reduction::Full => Reduction::Full,
         api::Reduction::Compress => Reduction::Compress,

@@ -130,11 +130,21 @@ impl House {
 
     /// Sends a request; an empty body is none.
     pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .body(Body::from(body.to_owned()))
-            .expect("a well-formed request");
+        self.ask_if((method, path, body), None).await
+    }
+
+    /// The same on the condition that one of the tags matches.
+    pub(super) async fn ask_if(
+        &self,
+        (method, path, body): (&str, &str, &str),
+        tags: Option<&str>,
+    ) -> Answer {
+        let builder = Request::builder().method(method).uri(path);
+        let builder = match tags {
+            Some(tags) => builder.header(header::IF_MATCH, tags),
+            None => builder,
+        };
+        let request = builder.body(Body::from(body.to_owned())).expect("a well-formed request");
         let router = gate::router(Arc::clone(&self.gate));
         let response = router.oneshot(request).await.expect("the router always answers");
         Answer::read(response).await

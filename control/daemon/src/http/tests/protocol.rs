@@ -28,7 +28,7 @@ async fn unknown_paths_and_methods_are_refused_as_problems() {
         house.get(path).await.refused("unknown_path", None);
     }
     house.ask("PUT", "/v1/volumes", "").await.refused("method_not_allowed", None);
-    house.ask("GET", "/v1/attachments/a", "").await.refused("method_not_allowed", None);
+    house.ask("PUT", "/v1/attachments/a", "").await.refused("method_not_allowed", None);
 }
 
 #[tokio::test]
@@ -117,6 +117,24 @@ async fn a_daemon_that_stops_refuses_and_is_alive() {
         assert_eq!(refused.headers["retry-after"], "1");
     }
     assert_eq!(house.get("/healthz").await.json(200)["stage"], "stopping");
+}
+
+#[tokio::test]
+async fn what_was_made_or_begun_is_where_the_answer_says() {
+    let house = House::new();
+    let cases = [
+        ("/v1/volumes", r#"{"name": "a", "size": "1MiB"}"#, "/v1/volumes/a"),
+        ("/v1/volumes/a/clone", r#"{"name": "b"}"#, "/v1/volumes/b"),
+        ("/v1/snapshots", r#"{"volumes": ["a", "b"], "snapshot": "s"}"#, "/v1/snapshots/a%40s"),
+        ("/v1/attachments", r#"{"volume": "a"}"#, "/v1/attachments/a"),
+        ("/v1/exports", r#"{"volume": "b", "protocol": "vhost-user"}"#, "/v1/exports/b"),
+        ("/v1/images", "{}", "/v1/tasks/1"),
+    ];
+    for (path, body, expected) in cases {
+        let made = house.ask("POST", path, body).await;
+        assert_eq!(made.headers["location"], expected, "{made:?}");
+        house.get(expected).await.json(200);
+    }
 }
 
 #[tokio::test]

@@ -190,3 +190,79 @@ async fn users_of_a_volume_are_named_and_unknown_ones_refused() {
     let shown = house.get("/v1/volumes/a").await.json(200);
     assert_eq!(shown["users"], serde_json::json!(["root", "4242"]));
 }
+
+async fn settings(house: &House) -> serde_json::Value {
+    let mut volume = house.get("/v1/volumes/a").await.json(200);
+    for usage in ["ram_bytes", "written_bytes", "fill_bytes", "ratio"] {
+        volume.as_object_mut().expect("an object").remove(usage);
+    }
+    volume
+}
+
+#[tokio::test]
+async fn a_change_that_is_refused_in_part_changes_nothing() {
+    let house = House::new();
+    house.create("a").await;
+    house.create("taken").await;
+    let volume = house.service.volume_for_test("a");
+    volume.write((1 << 20) - 4096, &[7; 4096]).expect("there is room");
+    let before = settings(&house).await;
+    let rest = r#""reduction": "none", "durability": "image", "users": ["0"]"#;
+    let cases = [
+        (r#""name": "b", "size": "512KiB""#, "data_behind_new_end", Some("size")),
+        (r#""name": "b", "size": 4097"#, "invalid_field", Some("size")),
+        (r#""name": "taken", "size": "2MiB""#, "already_exists", Some("name")),
+        (r#""name": "b", "size": "1TiB", "capacity": "guaranteed""#, "no_space", None),
+        (r#""name": "b", "force": true"#, "invalid_field", Some("force")),
+    ];
+    for (part, kind, field) in cases {
+        let body = format!("{{{part}, {rest}}}");
+        house.ask("PATCH", "/v1/volumes/a", &body).await.refused(kind, field);
+        assert_eq!(settings(&house).await, before, "{body}");
+    }
+    let all = format!(r#"{{"name": "b", "size": "2MiB", "capacity": "guaranteed", {rest}}}"#);
+    let changed = house.ask("PATCH", "/v1/volumes/a", &all).await.json(200);
+    assert_eq!((&changed["name"], &changed["size_bytes"]), (&json!("b"), &json!(2 << 20)));
+    assert_eq!((&changed["durability"], &changed["users"]), (&json!("image"), &json!(["0"])));
+}
+
+#[tokio::test]
+async fn what_has_changed_since_it_was_read_is_left_alone() {
+    let house = House::new();
+    let made = house.ask("POST", "/v1/volumes", r#"{"name": "a", "size": "1MiB"}"#).await;
+    let first = made.headers["etag"].to_str().expect("text").to_owned();
+    house.service.volume_for_test("a").write(0, &[7; 4096]).expect("there is room");
+    assert_eq!(house.get("/v1/volumes/a").await.headers["etag"], first, "its use is no change");
+    let grow = ("PATCH", "/v1/volumes/a", r#"{"size": "2MiB"}"#);
+    let grown = house.ask_if(grow, Some(&format!("\"other\", {first}"))).await;
+    grown.json(200);
+    assert_ne!(grown.headers["etag"], first);
+    for request in [grow, ("DELETE", "/v1/volumes/a", "")] {
+        house.ask_if(request, Some(&first)).await.refused("precondition_failed", None);
+        house.ask_if(request, Some("W/\"weak\"")).await.refused("precondition_failed", None);
+    }
+    house.ask_if(grow, Some("*")).await.json(200);
+    let now = house.get("/v1/volumes/a").await.headers["etag"].to_str().expect("text").to_owned();
+    house.ask_if(("DELETE", "/v1/volumes/a", ""), Some(&now)).await.nothing();
+}
+
+#[tokio::test]
+async fn clients_are_disconnected_when_they_are_told_to_or_the_volume_goes_by_force() {
+    let house = House::new();
+    house.create("a").await;
+    let mut client = connect_nbd(&house, "a");
+    let gone = house.ask("POST", "/v1/volumes/a/disconnect", "").await.json(200);
+    assert_eq!(gone, json!({"nbd": 1, "ring": 0, "vhost_user": 0}));
+    assert_eq!(client.read(&mut [0; 1]).expect("an orderly end"), 0);
+    let mut client = connect_nbd(&house, "a");
+    let export = r#"{"volume": "a", "protocol": "vhost-user"}"#;
+    house.ask("POST", "/v1/exports", export).await.json(201);
+    house.ask("DELETE", "/v1/volumes/a", "").await.refused("in_use", None);
+    house.ask("POST", "/v1/attachments", r#"{"volume": "a", "share": true}"#).await.json(201);
+    house.ask("DELETE", "/v1/volumes/a?force=true", "").await.refused("in_use", None);
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    house.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
+    assert_eq!(client.read(&mut [0; 1]).expect("an orderly end"), 0);
+    assert_eq!(house.get("/v1/exports").await.json(200), json!([]));
+    house.get("/v1/volumes/a").await.refused("not_found", None);
+}

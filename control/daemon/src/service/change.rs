@@ -1,0 +1,190 @@
+//! Changes of a volume: all that a request asks for, or none of it.
+
+use api::{Problem, ProblemKind, VolumePatch};
+use volume::{
+    CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
+    VolumeName,
+};
+
+use crate::service::images::engine_durability;
+use crate::service::volumes::{Made, engine_capacity, engine_reduction, parse_name};
+use crate::service::{Precondition, Service, refusals};
+use crate::volume_users;
+
+/// What a request asks for, in the engine's words. Nothing of it is known to be impossible.
+#[derive(Debug, Default)]
+struct Plan {
+    reduction: Option<Reduction>,
+    durability: Option<Durability>,
+    capacity: Option<CapacityClass>,
+    users: Option<Vec<String>>,
+    size: Option<(u64, ShrinkPolicy)>,
+    name: Option<VolumeName>,
+}
+
+/// What a change that does not come about goes back to. The size is not part of it: it is changed
+/// last.
+struct Before {
+    reduction: Reduction,
+    durability: Durability,
+    capacity: CapacityClass,
+    users: Vec<String>,
+    name: VolumeName,
+}
+
+impl Service {
+    /// Changes a volume as a whole or not at all.
+    pub(crate) fn change_volume(
+        &self,
+        name: &str,
+        request: &VolumePatch,
+        condition: &Precondition,
+    ) -> Result<api::Volume, Problem> {
+        let (volume, changed) = {
+            let _turn = self.turn();
+            let volume = self.volume(name)?;
+            condition.check(|| self.describe(&volume))?;
+            let plan = self.plan(&volume, request)?;
+            let changed = self.carry_out(&volume, &plan);
+            (volume, changed)
+        };
+        self.usages.forget(volume.id());
+        changed?;
+        Ok(self.describe(&volume))
+    }
+
+    /// Looks at everything that can be known beforehand.
+    fn plan(&self, volume: &Volume, request: &VolumePatch) -> Result<Plan, Problem> {
+        if volume.is_snapshot() {
+            let never = VolumeError::new(VolumeErrorKind::IsSnapshot, volume.name());
+            return Err(refusals::of_volume(&never));
+        }
+        if request.force && request.size.is_none() {
+            let detail = "force goes with a new size only";
+            return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("force"));
+        }
+        if let Some(refusal) = request.users.as_deref().and_then(volume_users::refusal) {
+            return Err(Problem::new(ProblemKind::InvalidField, refusal).in_field("users"));
+        }
+        let name = request.name.as_deref().map(parse_name).transpose()?;
+        let name = name.filter(|new_name| new_name.as_str() != volume.name());
+        if let Some(new_name) = &name {
+            self.check_renamable(volume, new_name)?;
+        }
+        if request.size.is_some() {
+            self.check_resizable(volume)?;
+        }
+        if let Some(class) = request.durability {
+            self.prepare_class(volume, class);
+        }
+        let shrink = if request.force { ShrinkPolicy::DropData } else { ShrinkPolicy::KeepData };
+        Ok(Plan {
+            reduction: request.reduction.map(engine_reduction),
+            durability: request.durability.map(engine_durability),
+            capacity: request.capacity.map(engine_capacity),
+            users: request.users.clone(),
+            size: request.size.map(|size| (size.0, shrink)),
+            name,
+        })
+    }
+
+    /// Makes the changes, and takes back what was made when one cannot be.
+    fn carry_out(&self, volume: &Volume, plan: &Plan) -> Result<(), Problem> {
+        let before = Before {
+            reduction: volume.reduction(),
+            durability: volume.durability(),
+            capacity: volume.capacity_class(),
+            users: self.users.of(volume.id()),
+            name: parse_name(&volume.name())?,
+        };
+        // What was made and could not be noted stays: the next change or flush notes it.
+        match self.make(volume, plan) {
+            Ok(noted) => noted,
+            Err(problem) => {
+                self.take_back(volume, before);
+                Err(problem)
+            }
+        }
+    }
+
+    fn make(&self, volume: &Volume, plan: &Plan) -> Made {
+        let mut noted = Ok(());
+        if let Some(class) = plan.capacity {
+            noted = noted.and(self.set_capacity(volume, class)?);
+        }
+        if let Some(class) = plan.durability {
+            noted = noted.and(self.set_durability(volume, class)?);
+        }
+        if let Some(users) = &plan.users {
+            self.set_users(volume, users.clone())?;
+        }
+        if let Some(reduction) = plan.reduction {
+            noted = noted.and(self.set_reduction(volume, reduction)?);
+        }
+        if let Some(new_name) = &plan.name {
+            noted = noted.and(self.rename(volume, new_name.clone())?);
+        }
+        // Last, as what a shrink drops does not come back.
+        if let Some((bytes, shrink)) = plan.size {
+            noted = noted.and(self.resize(volume, bytes, shrink)?);
+        }
+        Ok(noted)
+    }
+
+    /// Goes back to what was before. What fails here was possible a moment ago; it is told of, and
+    /// the rest is taken back all the same.
+    fn take_back(&self, volume: &Volume, before: Before) {
+        let mut taken = Vec::new();
+        if volume.name() != before.name.as_str() {
+            taken.push(self.rename(volume, before.name).flatten());
+        }
+        if volume.reduction() != before.reduction {
+            taken.push(self.set_reduction(volume, before.reduction).flatten());
+        }
+        if self.users.of(volume.id()) != before.users {
+            taken.push(self.set_users(volume, before.users));
+        }
+        if volume.durability() != before.durability {
+            taken.push(self.set_durability(volume, before.durability).flatten());
+        }
+        if volume.capacity_class() != before.capacity {
+            taken.push(self.set_capacity(volume, before.capacity).flatten());
+        }
+        for problem in taken.into_iter().filter_map(Result::err) {
+            tracing::error!(volume = volume.name(), %problem, "cannot take back half a change");
+        }
+    }
+
+    fn set_reduction(&self, volume: &Volume, reduction: Reduction) -> Made {
+        let name = &volume.name();
+        let noted = self.made(self.durable.set().set_reduction(name, reduction))?;
+        tracing::info!(volume = name, ?reduction, "reduction changed");
+        Ok(noted)
+    }
+
+    fn set_durability(&self, volume: &Volume, class: Durability) -> Made {
+        let (name, before) = (&volume.name(), volume.durability());
+        let noted = self.made(self.durable.set().set_durability(name, class))?;
+        self.tell_write_cache(volume, before)?;
+        tracing::info!(volume = name, ?class, "durability changed");
+        Ok(noted)
+    }
+
+    fn set_capacity(&self, volume: &Volume, class: CapacityClass) -> Made {
+        let name = &volume.name();
+        let changed = self.durable.set().set_capacity(name, class);
+        let noted = self.made(changed).map_err(|problem| problem.in_field("capacity"))?;
+        tracing::info!(volume = name, ?class, "capacity changed");
+        Ok(noted)
+    }
+
+    fn set_users(&self, volume: &Volume, users: Vec<String>) -> Result<(), Problem> {
+        let name = &volume.name();
+        self.users.set(volume.id(), users.clone()).map_err(|error| {
+            let detail = format!("cannot store the users of the volume {name:?}: {error}");
+            Problem::new(ProblemKind::HostFailed, detail)
+        })?;
+        tracing::info!(volume = name, ?users, "users changed");
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Clients of volumes: who they are, and how they are sent away.
+
+use api::{Disconnected, Problem};
+use volume::Volume;
+
+use crate::service::Service;
+
+/// What becomes of those who use something that is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// They are a reason to refuse.
+    Respected,
+    Disconnected,
+}
+
+impl Service {
+    /// Ends the connections of all clients of a volume. They may come back.
+    pub(crate) fn disconnect_volume(&self, name: &str) -> Result<Disconnected, Problem> {
+        let volume = self.engine.volume(name).map_err(|e| super::refusals::of_volume(&e))?;
+        let gone = self.disconnect(&volume);
+        tracing::info!(volume = name, ?gone, "clients disconnected");
+        Ok(gone)
+    }
+
+    /// The same of a volume at hand.
+    pub(super) fn disconnect(&self, volume: &Volume) -> Disconnected {
+        let nbd = self.nbd.as_ref().map_or(0, |nbd| nbd.disconnect(volume));
+        Disconnected {
+            nbd: nbd as u64,
+            ring: self.ring.disconnect(volume) as u64,
+            vhost_user: u64::from(self.vhost_user.disconnect(volume.id())),
+        }
+    }
+
+    /// Who uses the volume, and what to do about it.
+    pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
+        let user = self.device_user_of(volume).or_else(|| self.export_user_of(volume));
+        let user = user.or_else(|| self.nbd_user_of(volume));
+        user.or_else(|| self.ring_user_of(volume))
+    }
+
+    /// A device that is in use cannot be taken from the kernel.
+    pub(super) fn device_user_of(&self, volume: &Volume) -> Option<String> {
+        let attachments = self.attachments();
+        let device = attachments.get(volume.id())?.device.as_deref();
+        let device = device.unwrap_or("a device that failed");
+        Some(format!("it is attached as {device}; detach it first"))
+    }
+
+    fn ring_user_of(&self, volume: &Volume) -> Option<String> {
+        let client_count = self.ring.client_count_of(volume);
+        (client_count > 0)
+            .then(|| format!("{client_count} ring client(s) have it open; end them first"))
+    }
+
+    /// NBD clients know the volume by its name.
+    pub(super) fn nbd_user_of(&self, volume: &Volume) -> Option<String> {
+        let connection_count = self.nbd_connection_count_of(volume);
+        (connection_count > 0).then(|| {
+            format!("{connection_count} NBD connection(s) have it open; disconnect them first")
+        })
+    }
+
+    pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
+        self.nbd.as_ref().map_or(0, |nbd| nbd.connection_count_of(volume))
+    }
+}

@@ -1,0 +1,45 @@
+//! Entity tags: what stands for the settings of a volume, so that nobody changes what somebody else
+//! has changed since it was read.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use api::{Problem, ProblemKind};
+
+/// Stands for what a request can change of a volume. How it is used has no part in it: that changes
+/// all the time.
+pub(crate) fn entity_tag(volume: &api::Volume) -> String {
+    let mut hasher = DefaultHasher::new();
+    let api::Volume { id, name, size_bytes, sector_bytes, users, .. } = volume;
+    (id, name, size_bytes, u32::from(*sector_bytes), users).hash(&mut hasher);
+    let classes = (&volume.reduction, &volume.durability, &volume.capacity);
+    serde_json::to_string(&classes).expect("they are plain data").hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+/// What a request says of the state that it is meant for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Precondition {
+    /// One of them has to match; none: any state will do.
+    tags: Vec<String>,
+}
+
+impl Precondition {
+    pub(crate) fn of(tags: Vec<String>) -> Self {
+        Self { tags }
+    }
+
+    /// Refuses what is meant for another state than that of now.
+    pub(super) fn check(&self, now: impl FnOnce() -> api::Volume) -> Result<(), Problem> {
+        if self.tags.is_empty() {
+            return Ok(());
+        }
+        let volume = now();
+        let tag_now = entity_tag(&volume);
+        if self.tags.iter().any(|tag| *tag == tag_now || tag == "*") {
+            return Ok(());
+        }
+        let name = &volume.name;
+        let detail = format!("the volume {name:?} has changed since it was read; read it again");
+        Err(Problem::new(ProblemKind::PreconditionFailed, detail))
+    }
+}
