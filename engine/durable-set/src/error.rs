@@ -21,6 +21,8 @@ pub enum DurableErrorKind {
     Images,
     /// A volume cannot be made, filled or changed.
     Volume,
+    /// Writers needed the memory that an image kept while it was saved.
+    GaveWay,
     /// An image is still being restored from.
     Restoring,
     /// The image has no volume of that name.
@@ -49,6 +51,7 @@ impl fmt::Display for DurableErrorKind {
             Self::Journal => "the journal failed",
             Self::Images => "the store of images failed",
             Self::Volume => "a volume failed",
+            Self::GaveWay => "writers came first",
             Self::NotInImage => "the image has no volume or snapshot of that name",
             Self::NewestUnreadable => {
                 "older images and the journal do not have all of it; bring it back, or accept the \

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use image::{
-    ClaimedStore, CopiedVolume, EngineSource, ImageErrorKind, ImageId, ImageVolume,
+    ClaimedStore, CopiedVolume, EngineSource, ImageError, ImageErrorKind, ImageId, ImageVolume,
     ImageVolumeKind, JournalPosition, OpenImage, Removed, Retention, SaveOptions, Saved, Watch,
 };
 use journal::Position;
@@ -16,6 +16,10 @@ use crate::set::{DurableSet, covered_by};
 
 const ATTEMPT: &str = "save an image";
 const READ_BACK: &str = "read the new image's manifest again";
+
+/// How often volumes are frozen for one image. Whoever writes in a full pool may have the copies
+/// give way, but for the last: then writers that find no memory wait while the save goes on.
+const FREEZES_MAX: usize = 3;
 
 /// Which volumes an image has besides those whose class asks for it, which it always has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,14 @@ struct FrozenVolumes {
     copies: Frozen,
 }
 
+/// What becomes of the copies when a writer finds no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manners {
+    GiveWay,
+    /// The writer waits while they are being read.
+    HoldOn,
+}
+
 /// An image to be saved.
 #[derive(Clone, Debug)]
 pub struct SaveRequest {
@@ -49,9 +61,39 @@ pub struct SaveRequest {
 impl DurableSet {
     /// Saves volumes as they are at one instant. The image is durable when this returns, and the
     /// journal has dropped what lies before it. One save at a time.
+    ///
+    /// A save takes no memory that a writer needs: when there is no other, its copies give way, and
+    /// it begins anew with volumes as they are then.
     pub fn save(&self, request: &SaveRequest, watch: &dyn Watch) -> Result<Saved, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
+        let mut freezes = 1;
+        let (saved, position) = loop {
+            let manners = match freezes {
+                FREEZES_MAX => Manners::HoldOn,
+                _ => Manners::GiveWay,
+            };
+            match self.try_to_save(claimed, request, (manners, watch)) {
+                Err(error) if error.kind == DurableErrorKind::GaveWay && freezes < FREEZES_MAX => {
+                    freezes += 1;
+                }
+                other => break other?,
+            }
+        };
+        drop(claim);
+        self.speeds.note_save(&saved);
+        // The image is there all the same; the journal tries again by itself.
+        let _longer_than_needed = self.journal.end_checkpoint(position);
+        Ok(saved)
+    }
+
+    /// Saves volumes as they are now, and begins a checkpoint of the journal there.
+    fn try_to_save(
+        &self,
+        claimed: &mut ClaimedStore,
+        request: &SaveRequest,
+        (manners, watch): (Manners, &dyn Watch),
+    ) -> Result<(Saved, Position), DurableError> {
         // No volume is changed from the position on until the volumes are frozen: what the journal
         // says behind it goes on from what the image has.
         let turn = self.changes.turn();
@@ -60,7 +102,10 @@ impl DurableSet {
         let position = self.journal.begin_checkpoint();
         let frozen = self.freeze(&request.extent);
         drop(turn);
-        let saved = frozen.and_then(|frozen| {
+        let saved = frozen.and_then(|mut frozen| {
+            if manners == Manners::HoldOn {
+                frozen.copies.hold_on();
+            }
             let source = EngineSource::new(frozen.to_save(), self.engine.absent_image())
                 .with_damage(self.damaged_chunks());
             let options = SaveOptions {
@@ -70,18 +115,13 @@ impl DurableSet {
                 label: request.label.clone(),
                 bytes_a_second_max: request.bytes_a_second_max,
             };
-            let saved = claimed.save(&source, &options, watch);
-            let saved = saved.map_err(DurableError::images(ATTEMPT))?;
+            let saved = claimed.save(&source, &options, watch).map_err(failed)?;
             self.read_back(claimed, saved.id, position)?;
             self.adopt(&frozen, saved.id, &unanchored);
             Ok(saved)
         });
         let saved = saved.inspect_err(|_| self.journal.cancel_checkpoint(position))?;
-        drop(claim);
-        self.speeds.note_save(&saved);
-        // The image is there all the same; the journal tries again by itself.
-        let _longer_than_needed = self.journal.end_checkpoint(position);
-        Ok(saved)
+        Ok((saved, position))
     }
 
     /// Reads the manifest of a new image, before the journal and older images rely on it. One that
@@ -187,6 +227,14 @@ impl DurableSet {
             }
         }
     }
+}
+
+fn failed(error: ImageError) -> DurableError {
+    let kind = match error.kind {
+        ImageErrorKind::GaveWay => DurableErrorKind::GaveWay,
+        _ => DurableErrorKind::Images,
+    };
+    DurableError { kind, ..DurableError::images(ATTEMPT)(error) }
 }
 
 impl FrozenVolumes {

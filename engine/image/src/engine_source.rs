@@ -92,6 +92,10 @@ impl LeafSource for EngineSource {
         self.volumes.iter().map(source).collect()
     }
 
+    fn is_whole(&self) -> bool {
+        !self.volumes.iter().any(|volume| volume.copy.is_gone())
+    }
+
     fn fetched_from(&self) -> Option<ImageId> {
         self.fetched_from
     }

@@ -20,6 +20,8 @@ pub enum ImageErrorKind {
     Fenced,
     /// The owner asked to stop.
     Cancelled,
+    /// What was being saved was given up, because its memory was needed. Another time will do.
+    GaveWay,
     NoSpace,
     /// The pool has no memory for what the image has.
     PoolFull,
@@ -42,6 +44,10 @@ impl fmt::Display for ImageErrorKind {
             Self::Newer => "a newer version wrote it; read it with that version",
             Self::Fenced => "another writer has claimed the store; stop one of the two",
             Self::Cancelled => "it was cancelled",
+            Self::GaveWay => {
+                "writers in the full pool needed the memory that the save kept; it is tried again. \
+                 Make the pool larger, or delete something"
+            }
             Self::NoSpace => "no space is left; free some, or keep fewer images",
             Self::PoolFull => "the pool has no free memory left; enlarge it, or delete something",
             Self::Denied => "access is denied; check owner, mode and credentials",

@@ -115,7 +115,10 @@ impl Save<'_> {
             let writing = Writing { store, watch, pace, begun: begun_packs };
             let pipeline = Pipeline::start(scope, writing, self.first_pack);
             let mut leaves = LeafSaver::new(self.source, &mut catalog, pipeline, self.next_chunk);
-            let parts = self.walk(&volumes, &bases, &mut leaves)?;
+            let parts = self.walk(&volumes, &bases, &mut leaves);
+            // Before an error of the walk: it may come from what was read too late.
+            self.check_whole()?;
+            let parts = parts?;
             leaves.pipeline.finish()?;
             Ok::<_, ImageError>((parts, leaves.next_chunk, leaves.tally))
         })?;
@@ -148,6 +151,14 @@ impl Save<'_> {
                 Err(invalid(format!("name, id or size of {:?} is invalid", source.volume.name)))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Nothing that was read after the source gave up may become part of an image.
+    fn check_whole(&self) -> Result<(), ImageError> {
+        match self.source.is_whole() {
+            true => Ok(()),
+            false => Err(ImageError::new(ImageErrorKind::GaveWay, ATTEMPT)),
         }
     }
 
@@ -217,6 +228,7 @@ impl Walk<'_> {
             let mut bytes = Vec::new();
             while let Some(leaf) = next.filter(|leaf| part_of(*leaf) == part) {
                 check_cancelled(self.save.watch, ATTEMPT)?;
+                self.save.check_whole()?;
                 let blocks_left = block_count - leaf * LEAF_BLOCKS as u64;
                 let block_count =
                     usize::try_from(blocks_left).map_or(LEAF_BLOCKS, |left| left.min(LEAF_BLOCKS));

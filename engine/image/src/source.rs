@@ -54,7 +54,8 @@ pub struct SourceVolume {
     pub base: Option<BaseVolume>,
 }
 
-/// Volumes as they were at one instant, whatever happens to them meanwhile.
+/// Volumes as they were at one instant, whatever happens to them meanwhile, or not at all any more:
+/// a source may give up ([`LeafSource::is_whole`]), and the save with it.
 ///
 /// The save looks at each leaf that is there once, in ascending order, from one thread. It asks for
 /// the blocks' states and then for the contents of those that it needs; both must be of the same
@@ -62,6 +63,11 @@ pub struct SourceVolume {
 pub trait LeafSource: Debug + Send + Sync {
     /// All volumes. The same in the same order whenever it is asked.
     fn volumes(&self) -> Vec<SourceVolume>;
+
+    /// Whether everything that was read so far is of the one instant. Once it is not, it stays so.
+    fn is_whole(&self) -> bool {
+        true
+    }
 
     /// The image that absent blocks refer to, if there can be any.
     fn fetched_from(&self) -> Option<ImageId>;

@@ -105,7 +105,7 @@ impl Writer {
         let mut round = Round::begin(&self.table, volume_ids);
         loop {
             let blocks_max = self.log.blocks_max(&self.table.encoded)?;
-            let captures = round.capture(blocks_max);
+            let captures = round.capture(blocks_max.min(engine.capture_blocks_max()));
             let is_table_new = self.table.edition != self.written_edition;
             if captures.is_empty() && !is_table_new {
                 break;

@@ -6,8 +6,13 @@
 //! Patterns take none, and keep their claim. Empty leaves stay.
 //!
 //! The pool knows how many of the claimed slots hold pages (`page_store::claims`): counted here,
-//! as entries change. Pages that copies of the map share are not the volume's alone; whoever makes
-//! such a copy claims them again ([`Volume::share_pages`]).
+//! as entries change. Pages that snapshots and clones share are not the volume's alone; whoever
+//! makes such a copy claims them again ([`Volume::share_pages`]). Frozen copies claim nothing: they
+//! give way to writers (`frozen`), and what the volume has in common with them counts as its own.
+//! Copies of nodes leave slots behind that hold nodes alone, so as many as the map has are kept
+//! besides, always.
+
+use std::cell::Cell;
 
 use page_store::{ClaimRefused, Entry, EntryKind, Lane, LinkError, NODE_ENTRY_COUNT, Purpose};
 
@@ -20,6 +25,7 @@ use crate::engine::Engine;
 use crate::error::{VolumeError, VolumeErrorKind};
 use crate::map::{INNER_LEVELS, LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::own::refusal;
+use crate::read::EntryCursor;
 use crate::spec::CapacityClass;
 use crate::table::{self, Shape};
 use crate::volume::Volume;
@@ -39,8 +45,10 @@ pub(crate) struct Capacity {
     stage: AtomicU8,
     /// Pages of the volume that copies of its map have too, as far as is known.
     shared_pages: AtomicU64,
-    /// Slots claimed for nodes: of a map that is being made, or copies of shared ones.
+    /// Slots claimed for nodes: of a map that is being made, or copies that snapshots make needful.
     node_slots: AtomicU64,
+    /// Slots kept for copies of nodes that frozen copies make needful.
+    kept_slots: AtomicU64,
     /// Copies of the map may have brought absent pages into leaves that they share with the volume:
     /// `shared_pages` lacks these, which keeps more memory free than need be.
     is_unsure: AtomicBool,
@@ -56,6 +64,7 @@ impl Capacity {
             stage: AtomicU8::new(stage),
             shared_pages: AtomicU64::new(0),
             node_slots: AtomicU64::new(0),
+            kept_slots: AtomicU64::new(0),
             is_unsure: AtomicBool::new(false),
         }
     }
@@ -112,14 +121,15 @@ impl Engine {
 
     /// Claims what a new volume may come to need. Refused when that does not fit.
     pub(crate) fn claim_for(&self, name: &str, size_bytes: u64) -> Result<(), VolumeError> {
-        let slots = blocks(size_bytes) + node_slots(size_bytes);
-        self.shared.store.claim(slots).map_err(|refused| no_space(name, refused))
+        let slots = blocks(size_bytes) + 2 * node_slots(size_bytes);
+        self.shared.claim(slots).map_err(|refused| no_space(name, refused))
     }
 
     /// Makes the whole map of a volume that was claimed for, if it is of class `guaranteed`.
     pub(crate) fn complete_map(&self, volume: &Volume) -> Result<(), VolumeError> {
         if volume.capacity.is_claimed() {
             volume.make_leaves(0, volume.size_bytes())?;
+            volume.keep_for_nodes(node_slots(volume.size_bytes()));
             volume.release_nodes();
         }
         Ok(())
@@ -133,13 +143,14 @@ impl Engine {
         let from_bytes = volume.size_bytes();
         let more_bytes = to_bytes - from_bytes;
         let store = &self.shared.store;
-        let slots = blocks(more_bytes) + node_slots(more_bytes);
-        store.claim(slots).map_err(|refused| no_space(&volume.name(), refused))?;
+        let slots = blocks(more_bytes) + 2 * node_slots(more_bytes);
+        self.shared.claim(slots).map_err(|refused| no_space(&volume.name(), refused))?;
         let made = volume.make_leaves(from_bytes, to_bytes);
-        if made.is_err() {
-            store.release_claim(blocks(more_bytes));
+        match made {
+            Ok(()) => volume.keep_for_nodes(node_slots(to_bytes)),
+            Err(_) => store.release_claim(blocks(more_bytes)),
         }
-        store.release_claim(node_slots(more_bytes));
+        store.release_claim(2 * node_slots(more_bytes));
         made
     }
 }
@@ -167,8 +178,26 @@ impl Volume {
     ) -> Result<(), DeviceError> {
         match self.capacity.is_claimed() {
             true => self.shared.find_claimed_space(attempt),
-            false => self.shared.find_space(attempt),
+            false => self.shared.find_space(|| false, attempt),
         }
+    }
+
+    /// The same for an attempt to write, which says in `at` which block it has come to.
+    pub(crate) fn find_space_to_write(
+        &self,
+        at: &Cell<u64>,
+        attempt: impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        match self.capacity.is_claimed() {
+            true => self.shared.find_claimed_space(attempt),
+            false => self.shared.find_space(|| self.holds(at.get()), attempt),
+        }
+    }
+
+    /// Whether a block holds something.
+    fn holds(&self, block: u64) -> bool {
+        let pinned = self.shared.store.pin();
+        !self.is_gone() && !EntryCursor::new(self).entry(&pinned, block).is_hole()
     }
 
     /// Counts what an exchanged entry changes, whose reference is not given back yet.
@@ -229,6 +258,11 @@ impl Volume {
         if !self.sharing.is_possible() || !self.shared.store.is_shared(old) {
             return false;
         }
+        // A copy that is about to go may be all that has it too. Taken for the volume's own, it
+        // stays claimed, which keeps more free than need be until the last copy is gone.
+        if !self.shared.frozen.is_empty() || self.shared.store.dying_count() > 0 {
+            return false;
+        }
         let one_less = |shared: u64| shared.checked_sub(1);
         let shared = &self.capacity.shared_pages;
         shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
@@ -261,8 +295,15 @@ impl Volume {
 
     /// The volume is new, and was claimed for as a whole.
     pub(crate) fn note_claimed(&self) {
-        let nodes = node_slots(self.size_bytes());
+        let nodes = 2 * node_slots(self.size_bytes());
         self.capacity.node_slots.store(nodes, Ordering::Relaxed);
+    }
+
+    /// Keeps so many slots for copies of nodes, which were claimed until now.
+    fn keep_for_nodes(&self, slots: u64) {
+        let before = self.capacity.kept_slots.swap(slots, Ordering::Relaxed);
+        let signed = |slots: u64| i64::try_from(slots).expect("nodes fit a pool");
+        self.shared.store.keep_for_nodes(signed(slots) - signed(before));
     }
 
     /// Nothing more is needed for nodes.
@@ -275,6 +316,7 @@ impl Volume {
         if self.capacity.is_claimed() {
             let store = &self.shared.store;
             store.claim_again(blocks(self.size_bytes()));
+            self.keep_for_nodes(node_slots(self.size_bytes()));
             let (own, shared) = self.count_pages(|entry| store.is_unshared_raw(entry));
             store.note_owned(i64::try_from(own).expect("pages fit a pool"));
             self.capacity.shared_pages.store(shared, Ordering::Relaxed);
@@ -295,13 +337,18 @@ impl Volume {
         if !self.capacity.is_claimed() || more_bytes == 0 {
             return Ok(());
         }
-        let claimed = self.shared.store.claim(blocks(more_bytes));
-        claimed.map_err(|refused| no_space(&self.name(), refused))
+        let nodes = node_slots(more_bytes);
+        let claimed = self.shared.claim(blocks(more_bytes) + nodes);
+        claimed.map_err(|refused| no_space(&self.name(), refused))?;
+        self.keep_for_nodes(node_slots(self.size_bytes() + more_bytes));
+        self.shared.store.release_claim(nodes);
+        Ok(())
     }
 
     /// Gives up what was claimed for blocks that the volume has lost.
     pub(crate) fn release_blocks(&self, lost_bytes: u64) {
-        if self.capacity.is_claimed() {
+        if self.capacity.is_claimed() && lost_bytes > 0 {
+            self.keep_for_nodes(node_slots(self.size_bytes()));
             self.shared.store.release_claim(blocks(lost_bytes));
         }
     }
@@ -356,11 +403,9 @@ impl Volume {
 
     /// Pages of the volume that no copy of its map has too. The caller holds every block, or the
     /// volume is gone.
-    fn own_pages(&self) -> u64 {
-        let counts = &self.counts;
-        let others = [&counts.filled, &counts.absent, &counts.damaged].map(sync::Striped::sum);
+    pub(crate) fn own_pages(&self) -> u64 {
         let shared = self.capacity.shared_pages.load(Ordering::Relaxed);
-        counts.written.sum().saturating_sub(others.iter().sum::<u64>() + shared)
+        self.counts.pages().saturating_sub(shared)
     }
 
     fn become_thin(&self) {
@@ -377,6 +422,7 @@ impl Volume {
         store.note_owned(-i64::try_from(own).expect("pages fit a pool"));
         store.release_claim(blocks(self.size_bytes()));
         self.release_nodes();
+        self.keep_for_nodes(0);
     }
 
     fn become_guaranteed(&self) -> Result<(), VolumeError> {
@@ -384,8 +430,8 @@ impl Volume {
         let size_bytes = self.size_bytes();
         // Slots that the volume has already.
         let (there, _) = self.count_pages(|entry| store.is_raw_of_one(entry));
-        let slots = blocks(size_bytes).saturating_sub(there) + node_slots(size_bytes);
-        store.claim(slots).map_err(|refused| no_space(&self.name(), refused))?;
+        let slots = blocks(size_bytes).saturating_sub(there) + 2 * node_slots(size_bytes);
+        self.shared.claim(slots).map_err(|refused| no_space(&self.name(), refused))?;
         {
             let _held = self.shared.locks.lock_all();
             self.capacity.stage.store(BECOMING, Ordering::Relaxed);
@@ -401,6 +447,7 @@ impl Volume {
         let _held = self.shared.locks.lock_all();
         store.note_owned(i64::try_from(self.own_pages()).expect("pages fit a pool"));
         store.claim_again(blocks(size_bytes));
+        self.keep_for_nodes(node_slots(size_bytes));
         store.release_claim(slots);
         self.capacity.stage.store(GUARANTEED, Ordering::Relaxed);
         Ok(())

@@ -11,6 +11,7 @@ use codec::{BLOCK_BYTES, Block};
 use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, NewPage, PageBytes};
 use sync::Pinned;
 
+use crate::engine::Engine;
 use crate::leaf_marks::LeafSet;
 use crate::map::LEAF_BLOCKS;
 use crate::unmark::Known;
@@ -94,6 +95,17 @@ impl Volume {
     /// Blocks that are not in the journal, whether or not the volume's class asks for it.
     pub fn unjournaled_blocks(&self) -> u64 {
         self.counts.unjournaled.sum()
+    }
+}
+
+impl Engine {
+    /// How many blocks should be captured at a time: when memory is short only as many as the
+    /// reserve covers, for what is captured takes memory while it is overwritten.
+    pub fn capture_blocks_max(&self) -> usize {
+        match self.shared.is_short_of_memory() {
+            true => self.shared.store.withheld_pages_max(),
+            false => usize::MAX,
+        }
     }
 }
 

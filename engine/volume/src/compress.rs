@@ -95,6 +95,12 @@ impl Compression {
         self.work(shared, BATCHES_FOR_SPACE)
     }
 
+    /// Waits for the piece in hand, which keeps some pages. None is begun until the result is
+    /// dropped.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, impl Sized> {
+        self.state()
+    }
+
     /// Waits for the piece in hand. All volumes are gone by now, so it is the last one.
     pub(crate) fn stop(&self) {
         self.state().walk.clear();

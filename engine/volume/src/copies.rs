@@ -1,4 +1,4 @@
-//! Copies of whole maps: snapshots, clones, and frozen copies for whoever reads a volume at rest.
+//! Copies of whole maps: snapshots, clones, and what frozen copies begin as.
 //!
 //! A copy begins as a second name of the same root: it takes no memory but its place in the table,
 //! and no longer for a large volume than for a small one. It is made with every block of the pool
@@ -29,13 +29,19 @@ const DYING_MAX: usize = 4096;
 const NODES_A_TURN: usize = 256;
 
 /// What copies are to be.
-struct Plan {
+pub(crate) struct Plan {
     /// Their own name; that of each source if there is none.
     name: Option<VolumeName>,
     kind: Kind,
     created_unix_seconds: u64,
     /// The id of the one copy, if it is to have one that it had before.
     id: Option<u64>,
+}
+
+impl Plan {
+    pub(crate) fn frozen() -> Self {
+        Self { name: None, kind: Kind::Frozen, created_unix_seconds: 0, id: None }
+    }
 }
 
 impl Engine {
@@ -182,22 +188,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies that stay as the volumes are at this instant until they are dropped.
-    pub fn freeze(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
-        let _administration = self.administrate();
-        let gone = volumes.iter().find(|volume| volume.is_gone());
-        if let Some(gone) = gone {
-            return Err(VolumeError::new(VolumeErrorKind::NotFound, gone.name()));
-        }
-        let plan = Plan { name: None, kind: Kind::Frozen, created_unix_seconds: 0, id: None };
-        let copies = self.copy_maps(volumes, &plan)?;
-        for (source, copy) in volumes.iter().zip(&copies) {
-            copy.set_name(source.name());
-            self.shared.add_frozen(copy);
-        }
-        Ok(Frozen { volumes: copies })
-    }
-
     /// Refuses to delete a volume that has snapshots.
     pub(crate) fn check_has_no_snapshots(&self, volume: &Volume) -> Result<(), VolumeError> {
         let names: Vec<_> = volume.snapshot_list().iter().map(|one| one.name()).collect();
@@ -230,7 +220,7 @@ impl Engine {
         let Ok(_administration) = self.administration.try_lock() else { return };
         let listed = self.listed();
         let has_copies = listed.iter().any(|volume| volume.origin_id().is_some())
-            || !self.shared.frozen().is_empty()
+            || !self.shared.frozen.is_empty()
             || self.shared.store.dying_count() > 0;
         if !has_copies {
             let _all_held = self.shared.locks.lock_all();
@@ -242,7 +232,25 @@ impl Engine {
     }
 
     /// Makes copies that are in no list yet.
-    fn copy_maps(
+    pub(crate) fn copy_maps(
+        &self,
+        sources: &[Arc<Volume>],
+        plan: &Plan,
+    ) -> Result<Vec<Arc<Volume>>, VolumeError> {
+        let copies = self.try_to_copy_maps(sources, plan);
+        match &copies {
+            // What is to last comes before what is frozen for somebody who can try again.
+            Err(error) if error.kind == VolumeErrorKind::NoSpace && plan.kind != Kind::Frozen => {
+                match self.shared.take_back_frozen() {
+                    true => self.try_to_copy_maps(sources, plan),
+                    false => copies,
+                }
+            }
+            _ => copies,
+        }
+    }
+
+    fn try_to_copy_maps(
         &self,
         sources: &[Arc<Volume>],
         plan: &Plan,
@@ -305,7 +313,9 @@ impl Engine {
         let _all_held = self.shared.locks.lock_all();
         let pinned = store.pin();
         for (source, copy) in sources.iter().zip(copies) {
-            source.share_pages().map_err(|refused| no_space(&source.name(), refused))?;
+            if copy.kind != Kind::Frozen {
+                source.share_pages().map_err(|refused| no_space(&source.name(), refused))?;
+            }
             let root = source.map.root(store, &pinned);
             if let Some(root) = root {
                 share(store, &pinned, root, source)?;
@@ -361,36 +371,6 @@ impl Volume {
     }
 }
 
-/// Volumes as they were at one instant, until this is dropped. Nobody who holds one of the volumes
-/// may be pinned or use them then: their requests fail with `Gone` from there on.
-#[derive(Debug)]
-#[must_use = "what is not kept is not frozen"]
-pub struct Frozen {
-    volumes: Vec<Arc<Volume>>,
-}
-
-impl Frozen {
-    /// The copies, in the order that was asked for. [`Volume::origin_id`] says what each is of.
-    pub fn volumes(&self) -> &[Arc<Volume>] {
-        &self.volumes
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        for volume in &self.volumes {
-            volume.set_gone();
-        }
-        let Some(first) = self.volumes.first() else { return };
-        if first.shared.is_closed() {
-            // The next opening drops them.
-            return;
-        }
-        first.shared.store.wait_for_readers();
-        self.volumes.iter().for_each(|volume| retire_map(volume));
-    }
-}
-
 /// Adds a reference to the root of a map.
 fn share(
     store: &PageStore,
@@ -403,7 +383,7 @@ fn share(
 }
 
 /// Frees the record of a volume that nobody uses, and gives its map back.
-fn retire_map(volume: &Volume) {
+pub(crate) fn retire_map(volume: &Volume) {
     let store = &volume.shared.store;
     let root = volume.map.root(store, &store.pin());
     volume.record.end_deleting(store);

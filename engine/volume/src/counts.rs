@@ -45,6 +45,12 @@ impl Counts {
         }
     }
 
+    /// Blocks that name a page in memory.
+    pub(crate) fn pages(&self) -> u64 {
+        let others = [&self.filled, &self.absent, &self.damaged].map(Striped::sum);
+        self.written.sum().saturating_sub(others.iter().sum())
+    }
+
     fn all(&self) -> [&Striped; 7] {
         let Self { written, filled, untried, .. } = self;
         let Self { unjournaled, unsaved, absent, damaged, .. } = self;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use block_device::ByteRange;
+use block_device::{BLOCK_BYTES, ByteRange};
 use page_store::{OpenError, PageStore, StoreOptions};
 use region::Region;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::spec::{
 };
 use crate::sweep::Sweep;
 use crate::table::{self, Commit, Kind, Shape, Stored};
-use crate::usage::{PoolUsage, Recovery};
+use crate::usage::{OverwriteCensus, PoolUsage, Recovery};
 use crate::volume::Volume;
 
 /// Nodes of a map that its deletion takes apart: 512 MiB of blocks. Maintenance does the rest.
@@ -161,7 +161,7 @@ impl Engine {
     /// The same, and frozen copies: all maps that there are, but for volumes that are being made.
     pub(crate) fn everything(&self) -> Vec<Arc<Volume>> {
         let mut all = self.listed();
-        all.extend(self.shared.frozen());
+        all.extend(self.shared.frozen.all());
         all
     }
 
@@ -308,7 +308,28 @@ impl Engine {
         let store = self.shared.store.usage();
         let mut usage = PoolUsage::new(&store, self.volumes().iter().map(|volume| &volume.counts));
         usage.level = self.shared.note_level(usage.committed_bytes(), usage.size_bytes);
+        let census = self.overwrite_census(usage.map_bytes);
+        let need_slots = census.need_slots(store.raw_page_count);
+        usage.overwrite_need_bytes = need_slots * BLOCK_BYTES as u64;
+        usage.overwrite_room_bytes = self.shared.store.overwrite_room_bytes(census.thin_blocks);
         usage
+    }
+
+    fn overwrite_census(&self, map_bytes: u64) -> OverwriteCensus {
+        let mut census = OverwriteCensus::default();
+        let mut is_sharing = false;
+        for volume in self.listed() {
+            is_sharing |= volume.origin_id().is_some();
+            match (volume.is_snapshot(), volume.capacity_class()) {
+                (true, _) => census.other_pages += volume.counts.pages(),
+                (false, CapacityClass::Guaranteed) => census.other_pages += volume.own_pages(),
+                (false, CapacityClass::Thin) => census.thin_blocks += volume.counts.written.sum(),
+            }
+        }
+        if is_sharing {
+            census.shared_nodes = map_bytes / BLOCK_BYTES as u64;
+        }
+        census
     }
 
     pub fn recovery(&self) -> Recovery {

@@ -5,7 +5,7 @@
 //! keeps its contents, so readers see no difference and writers are held up for one exchange.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef, PageStore, Victims};
 use sync::Pinned;
@@ -29,7 +29,8 @@ const LEAVES_A_STEP: usize = 64;
 pub(crate) struct Evacuation {
     /// `None`: the slabs that leave the pool.
     victims: Option<Victims>,
-    volumes: Vec<Arc<Volume>>,
+    /// Weak: the volumes own the pool that this is part of.
+    volumes: Vec<Weak<Volume>>,
     next_leaf: u64,
     /// Where shared pages went, with a reference of ours, so that all their entries follow.
     moved: HashMap<Entry, NewPage>,
@@ -39,23 +40,28 @@ impl Evacuation {
     /// Chooses slabs to empty, if that may bring back `bytes_min` or more.
     pub(crate) fn begin(
         store: &PageStore,
-        volumes: Vec<Arc<Volume>>,
+        volumes: &[Arc<Volume>],
         bytes_min: u64,
     ) -> Option<Self> {
         let victims = store.choose_victims(bytes_min, VICTIMS_MAX)?;
         let victims = Some(victims);
-        Some(Self { victims, volumes, next_leaf: 0, moved: HashMap::new() })
+        Some(Self { victims, volumes: weak(volumes), next_leaf: 0, moved: HashMap::new() })
     }
 
     /// Empties the slabs that leave the pool.
-    pub(crate) fn of_leaving(volumes: Vec<Arc<Volume>>) -> Self {
-        Self { victims: None, volumes, next_leaf: 0, moved: HashMap::new() }
+    pub(crate) fn of_leaving(volumes: &[Arc<Volume>]) -> Self {
+        Self { victims: None, volumes: weak(volumes), next_leaf: 0, moved: HashMap::new() }
     }
 
     /// Walks on for a while. Returns whether there is more to walk.
     pub(crate) fn step(&mut self, shared: &Shared) -> bool {
         for _ in 0..LEAVES_A_STEP {
-            let Some(volume) = self.volumes.last().map(Arc::clone) else { return false };
+            let Some(volume) = self.volumes.last() else { return false };
+            let Some(volume) = volume.upgrade() else {
+                self.volumes.pop();
+                self.next_leaf = 0;
+                continue;
+            };
             let next = {
                 let pinned = shared.store.pin();
                 let next = volume.map.next_leaf(&shared.store, &pinned, self.next_leaf);
@@ -130,4 +136,8 @@ impl Evacuation {
         }
         volume.move_to(lane, (node, index), page);
     }
+}
+
+fn weak(volumes: &[Arc<Volume>]) -> Vec<Weak<Volume>> {
+    volumes.iter().map(Arc::downgrade).collect()
 }

@@ -3,8 +3,8 @@
 //! An [`Engine`] owns a pool in a region and the volumes in it. It reads no clock, draws no
 //! randomness and starts no thread: its owner calls [`Engine::maintain`] now and then.
 //!
-//! Lock order: resizing, administration, maintenance, shortage, compression, lane, block, path,
-//! moves, sweep; the pool's own come after them. Readers take none.
+//! Lock order: resizing, administration, shortage, maintenance, frozen copies, evacuation,
+//! compression, lane, block, path, moves, sweep; the pool's own come after them. Readers take none.
 #![forbid(unsafe_code)]
 
 mod absent;
@@ -19,6 +19,7 @@ mod durable;
 mod engine;
 mod error;
 mod evacuate;
+mod frozen;
 mod hooks;
 mod integrity;
 mod leaf_cache;
@@ -46,10 +47,10 @@ mod write;
 
 pub use absent::{BroughtIn, GivenUp, LeftBlock};
 pub use capture::{Capture, CaptureWalk, CapturedContents, CapturedPage, StoredBytes};
-pub use copies::Frozen;
 pub use durable::FilledBlock;
 pub use engine::Engine;
 pub use error::{VolumeError, VolumeErrorKind};
+pub use frozen::Frozen;
 pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };

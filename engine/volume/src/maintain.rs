@@ -51,11 +51,17 @@ pub(crate) struct Maintenance {
 
 #[derive(Debug)]
 enum Task {
-    Show { volumes: Vec<Arc<Volume>>, next_leaf: u64 },
+    Show {
+        volumes: Vec<Arc<Volume>>,
+        next_leaf: u64,
+    },
     Release(Excess),
-    FillIndex { next_slab: u32 },
+    FillIndex {
+        next_slab: u32,
+    },
     Idle,
-    Evacuate(Evacuation),
+    /// The one in [`Shared::evacuation`], unless a writer needed what it keeps.
+    Evacuate,
 }
 
 impl Maintenance {
@@ -95,7 +101,7 @@ impl Maintenance {
             Task::Show { volumes, next_leaf } => show(shared, volumes, next_leaf),
             Task::Release(excess) => release(shared, excess),
             Task::FillIndex { next_slab } => fill_index(shared, next_slab),
-            Task::Evacuate(evacuation) => self.evacuate(shared, evacuation),
+            Task::Evacuate => self.evacuate(shared),
             Task::Idle => self.look_for_work(shared, volumes),
         };
         !(was_idle && matches!(self.task, Task::Idle))
@@ -105,9 +111,7 @@ impl Maintenance {
     pub(crate) fn stop(&mut self, shared: &Shared) {
         let task = std::mem::replace(&mut self.task, Task::Idle);
         match task {
-            Task::Evacuate(evacuation) => {
-                evacuation.end(shared);
-            }
+            Task::Evacuate => shared.end_evacuation(),
             other => self.task = other,
         }
     }
@@ -144,17 +148,22 @@ impl Maintenance {
         // is nearly full.
         let is_tight = usage.free_bytes < usage.size_bytes / 16;
         let bytes_min = if is_tight { 0 } else { used_bytes / 16 };
-        match Evacuation::begin(&shared.store, volumes(), bytes_min) {
-            Some(evacuation) => Task::Evacuate(evacuation),
+        let volumes = volumes();
+        // Held before slabs are taken out of use: whoever holds it knows that none are.
+        let mut evacuation = shared.hold_evacuation();
+        *evacuation = Evacuation::begin(&shared.store, &volumes, bytes_min);
+        match &*evacuation {
+            Some(_) => Task::Evacuate,
             None => Task::Idle,
         }
     }
 
-    fn evacuate(&mut self, shared: &Shared, mut evacuation: Evacuation) -> Task {
-        if evacuation.step(shared) {
-            return Task::Evacuate(evacuation);
+    fn evacuate(&mut self, shared: &Shared) -> Task {
+        let mut evacuation = shared.hold_evacuation();
+        if evacuation.as_mut().is_some_and(|evacuation| evacuation.step(shared)) {
+            return Task::Evacuate;
         }
-        let gained = evacuation.end(shared) > 0;
+        let gained = evacuation.take().is_some_and(|evacuation| evacuation.end(shared) > 0);
         self.rest = if gained { 0 } else { self.rest_next };
         self.rest_next = if gained { 1 } else { (self.rest_next * 2).min(REST_MAX) };
         Task::Idle

@@ -133,7 +133,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let store = &self.shared.store;
-        let mut evacuation = Evacuation::of_leaving(self.everything());
+        let mut evacuation = Evacuation::of_leaving(&self.everything());
         let mut result = progress(store.leaving_bytes(leaving));
         while result.is_continue() && evacuation.step(&self.shared) {
             result = progress(store.leaving_bytes(leaving));

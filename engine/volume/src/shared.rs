@@ -1,6 +1,6 @@
 //! What the volumes of one pool share.
 
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use block_device::{DeviceError, DeviceErrorKind};
 use codec::Block;
@@ -9,6 +9,8 @@ use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::compress::{Compression, Progress};
+use crate::evacuate::Evacuation;
+use crate::frozen::FrozenCopies;
 use crate::hooks::{
     FlushTarget, HookError, NotConnected, PageSource, SourceError, SourceErrorKind,
 };
@@ -22,6 +24,9 @@ use crate::volume::Volume;
 /// freed.
 const SPACE_TRIES_MAX: usize = 2;
 
+/// How often one does so that overwrites something: what it finds others may take first.
+const OVERWRITE_TRIES_MAX: usize = 64;
+
 /// Nodes that such a request takes apart at a time, of those that nobody names any more.
 const NODES_FOR_SPACE: usize = 256;
 
@@ -30,6 +35,9 @@ const DROPS_MAX: usize = 1 << 16;
 
 /// How often one tries that has claimed memory.
 const CLAIMED_TRIES_MAX: usize = 4096;
+
+/// How often it tries before it has frozen copies give way again, which others may have made.
+const GIVING_WAY_TRIES: usize = 64;
 
 /// How often it then compresses some pages and tries again.
 const COMPRESSIONS_MAX: usize = 64;
@@ -49,11 +57,12 @@ pub(crate) struct Shared {
     level: AtomicU8,
     /// Held while contents move to other pages in leaves that volumes may share.
     pub(crate) moves: Mutex<()>,
+    /// The walk that empties slabs, if there is one.
+    evacuation: Mutex<Option<Evacuation>>,
     /// The pool is being made smaller: other evacuations would work against it.
     pub(crate) is_shrinking: AtomicBool,
     is_closed: AtomicBool,
-    /// Frozen copies, some of which are gone.
-    frozen: Mutex<Vec<Weak<Volume>>>,
+    pub(crate) frozen: FrozenCopies,
     /// Held by a request that collects memory for itself: what it finds is not for the next one
     /// that is short of it.
     shortage: Mutex<()>,
@@ -73,9 +82,10 @@ impl Shared {
             compression: Compression::new(),
             level: AtomicU8::new(0),
             moves: Mutex::new(()),
+            evacuation: Mutex::default(),
             is_shrinking: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            frozen: Mutex::default(),
+            frozen: FrozenCopies::default(),
             shortage: Mutex::new(()),
             integrity: Integrity::default(),
             flush_target: OnceLock::new(),
@@ -84,20 +94,9 @@ impl Shared {
         }
     }
 
-    /// The frozen copies that there are.
-    pub(crate) fn frozen(&self) -> Vec<Arc<Volume>> {
-        let frozen = self.frozen.lock().expect("nobody panics with the list locked");
-        frozen.iter().filter_map(Weak::upgrade).filter(|volume| !volume.is_gone()).collect()
-    }
-
-    pub(crate) fn add_frozen(&self, volume: &Arc<Volume>) {
-        let mut frozen = self.frozen.lock().expect("nobody panics with the list locked");
-        frozen.retain(|volume| volume.strong_count() > 0);
-        frozen.push(Arc::downgrade(volume));
-    }
-
-    /// The pool is left in order: nothing is to be stored any more.
+    /// The pool is left in order: nothing is to be stored any more, nor is a copy given up.
     pub(crate) fn note_closed(&self) {
+        let _keep = self.frozen.keep();
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
@@ -178,37 +177,80 @@ impl Shared {
     }
 
     /// Makes an attempt that takes what was claimed for it, and more if it finds nothing: memory is
-    /// there, though others may be about to give it back.
+    /// there, though others may be about to give it back, or have to give way.
     pub(crate) fn find_claimed_space(
         &self,
         mut attempt: impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let mut result = attempt();
-        for _ in 0..CLAIMED_TRIES_MAX {
-            if !result.as_ref().is_err_and(|error| error.kind == DeviceErrorKind::NoSpace) {
+        for turn in 0..CLAIMED_TRIES_MAX {
+            if !is_short(&result) {
                 break;
             }
-            let _turn = self.shortage.lock().expect("a panic in a request ends the process");
+            let _turn = self.hold_shortage();
+            if turn % GIVING_WAY_TRIES == SPACE_TRIES_MAX {
+                self.end_evacuation();
+                self.make_frozen_give_way();
+            }
+            self.store.drop_dying(NODES_FOR_SPACE);
             self.store.reclaim();
             result = attempt();
         }
         result
     }
 
-    /// Makes an attempt, and a few more if it finds no memory. Not to be called while pinned or
-    /// with a lane.
+    /// Makes an attempt, and a few more if it finds no memory; many if it is one to overwrite
+    /// something, for which there is some. Not to be called while pinned or with a lane.
     pub(crate) fn find_space(
         &self,
+        is_overwrite: impl Fn() -> bool,
         mut attempt: impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let is_short = |result: &Result<(), DeviceError>| {
-            result.as_ref().is_err_and(|error| error.kind == DeviceErrorKind::NoSpace)
-        };
         let mut result = attempt();
         if !is_short(&result) {
             return result;
         }
-        let _turn = self.shortage.lock().expect("a panic in a request ends the process");
+        let _turn = self.hold_shortage();
+        result = self.attempt_with_what_comes_back(result, &mut attempt);
+        match is_short(&result) && is_overwrite() {
+            true => self.attempt_undisturbed(is_overwrite, attempt),
+            false => result,
+        }
+    }
+
+    /// Makes attempts to overwrite something while housekeeping keeps no page, so that what a
+    /// block has alone is known to be its own, and to come back. Others may take that first, but
+    /// give as much back in turn.
+    fn attempt_undisturbed(
+        &self,
+        is_overwrite: impl Fn() -> bool,
+        mut attempt: impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        self.make_frozen_give_way();
+        self.drop_all_dying();
+        let mut evacuation = self.hold_evacuation();
+        if let Some(evacuation) = evacuation.take() {
+            evacuation.end(self);
+        }
+        let _compression = self.compression.hold();
+        let mut result = attempt();
+        for _ in 0..OVERWRITE_TRIES_MAX {
+            if !is_short(&result) || !is_overwrite() {
+                break;
+            }
+            self.store.drop_dying(NODES_FOR_SPACE);
+            self.store.reclaim();
+            result = attempt();
+        }
+        result
+    }
+
+    /// Makes attempts with what is on its way to be free, can be made smaller, or gives way.
+    fn attempt_with_what_comes_back(
+        &self,
+        mut result: Result<(), DeviceError>,
+        attempt: &mut impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         for _ in 0..SPACE_TRIES_MAX {
             self.store.reclaim();
             result = attempt();
@@ -216,27 +258,69 @@ impl Shared {
                 return result;
             }
         }
+        result = self.attempt_while_dying(result, attempt);
+        for _ in 0..COMPRESSIONS_MAX {
+            if !is_short(&result) || self.compression.shrink_some(self) != Progress::Made {
+                break;
+            }
+            self.store.reclaim();
+            result = attempt();
+        }
+        if is_short(&result) {
+            self.make_frozen_give_way();
+            result = self.attempt_while_dying(result, attempt);
+        }
+        result
+    }
+
+    /// Takes nodes apart that nobody names any more, until an attempt finds memory or none are
+    /// left.
+    fn attempt_while_dying(
+        &self,
+        mut result: Result<(), DeviceError>,
+        attempt: &mut impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         for _ in 0..DROPS_MAX {
-            if self.store.dying_count() == 0 {
+            if !is_short(&result) || self.store.dying_count() == 0 {
                 break;
             }
             self.store.drop_dying(NODES_FOR_SPACE);
             self.store.reclaim();
             result = attempt();
-            if !is_short(&result) {
-                return result;
-            }
-        }
-        for _ in 0..COMPRESSIONS_MAX {
-            if self.compression.shrink_some(self) != Progress::Made {
-                break;
-            }
-            self.store.reclaim();
-            result = attempt();
-            if !is_short(&result) {
-                break;
-            }
         }
         result
     }
+
+    /// Nobody else collects memory for a request until the result is dropped.
+    pub(crate) fn hold_shortage(&self) -> MutexGuard<'_, ()> {
+        self.shortage.lock().expect("a panic in a request ends the process")
+    }
+
+    /// The walk that empties slabs. Nobody else looks at it until the result is dropped.
+    pub(crate) fn hold_evacuation(&self) -> MutexGuard<'_, Option<Evacuation>> {
+        self.evacuation.lock().expect("a panic in housekeeping ends the process")
+    }
+
+    /// Lets the slabs that are being emptied work on: who is short of memory needs their slots.
+    pub(crate) fn end_evacuation(&self) {
+        let evacuation = self.hold_evacuation().take();
+        if let Some(evacuation) = evacuation {
+            evacuation.end(self);
+        }
+    }
+
+    /// Takes apart all nodes that nobody names any more.
+    pub(crate) fn drop_all_dying(&self) {
+        for _ in 0..DROPS_MAX {
+            if self.store.dying_count() == 0 {
+                break;
+            }
+            self.store.drop_dying(NODES_FOR_SPACE);
+            self.store.wait_for_readers();
+        }
+    }
+}
+
+fn is_short(result: &Result<(), DeviceError>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind == DeviceErrorKind::NoSpace)
 }

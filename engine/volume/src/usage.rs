@@ -37,6 +37,13 @@ pub struct PoolUsage {
     /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
     /// claimed memory that are under way.
     pub reserved_bytes: u64,
+    /// What overwrites of everything in thin volumes could need beside what they free, if none of
+    /// it repeated or shrank: a block of memory for each one that has none to itself, because it
+    /// shares its page, is compressed, a pattern, or not fetched. Copies of map nodes included.
+    pub overwrite_need_bytes: u64,
+    /// What overwrites find at least, of free memory and of what is reserved for them. They never
+    /// fail for lack of memory as long as they need no more than this.
+    pub overwrite_room_bytes: u64,
     /// How full that makes the pool.
     pub level: PoolLevel,
 }
@@ -53,6 +60,26 @@ pub struct VolumeUsage {
     pub ram_bytes: u64,
 }
 
+/// Blocks and pages of all volumes, as far as they say what overwrites may need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OverwriteCensus {
+    /// Blocks of thin volumes that hold something.
+    pub(crate) thin_blocks: u64,
+    /// Pages that overwrites of thin volumes do not free: of snapshots, and of volumes of class
+    /// `guaranteed`. Those that several have may be counted more than once.
+    pub(crate) other_pages: u64,
+    /// Nodes that maps may share, and so have to copy.
+    pub(crate) shared_nodes: u64,
+}
+
+impl OverwriteCensus {
+    /// Slots that overwrites of all blocks could need beside those that they free.
+    pub(crate) fn need_slots(&self, raw_pages: u64) -> u64 {
+        let own_pages = raw_pages.saturating_sub(self.other_pages);
+        self.thin_blocks.saturating_sub(own_pages) + self.shared_nodes
+    }
+}
+
 /// How far the clean-up after an unclean end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
@@ -63,6 +90,11 @@ pub enum Recovery {
 }
 
 impl PoolUsage {
+    /// What overwrites could need more than they are sure to find.
+    pub fn overwrite_lack_bytes(&self) -> u64 {
+        self.overwrite_need_bytes.saturating_sub(self.overwrite_room_bytes)
+    }
+
     /// Memory that new data does not get.
     pub fn committed_bytes(&self) -> u64 {
         (self.used_bytes + self.claimed_bytes).min(self.size_bytes)
@@ -87,6 +119,8 @@ impl PoolUsage {
             page_count: store.page_count,
             claimed_bytes: store.claimed_bytes,
             reserved_bytes: store.reserved_bytes,
+            overwrite_need_bytes: 0,
+            overwrite_room_bytes: 0,
             level: PoolLevel::default(),
         };
         for counts in volumes {

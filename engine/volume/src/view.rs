@@ -4,6 +4,7 @@ use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, PageBytes};
 
 use crate::capture::StoredBytes;
 use crate::map::LEAF_BLOCKS;
+use crate::table::Kind;
 use crate::unmark::Known;
 use crate::volume::Volume;
 
@@ -24,9 +25,13 @@ pub enum BlockView {
 }
 
 impl Volume {
-    /// What the 512 blocks of a leaf hold. For a volume that does not change.
+    /// What the 512 blocks of a leaf hold. For a volume that does not change. One that is gone
+    /// ([`Volume::is_gone`], asked afterwards) may seem to hold anything.
     pub fn view_leaf(&self, leaf: u64, into: &mut [BlockView; NODE_ENTRY_COUNT]) {
         let store = &self.shared.store;
+        if self.kind == Kind::Frozen {
+            self.shared.frozen.note_look();
+        }
         let pinned = store.pin();
         let node = self.map.find_leaf(store, &pinned, leaf);
         for (index, view) in into.iter_mut().enumerate() {
@@ -84,6 +89,9 @@ impl Volume {
         let known = Known { marks, lineage: saved.lineage() };
         let mut from = 0;
         loop {
+            // Who has the copy gives it up only between two leaves: the same name means the same
+            // contents.
+            let _kept = self.shared.frozen.keep();
             let (leaf, entries): (u64, Vec<(u64, Entry)>) = {
                 let pinned = store.pin();
                 let next = saved.map.next_leaf(store, &pinned, from);

@@ -284,9 +284,18 @@ impl Volume {
         self.size_bytes.store(size_bytes, Ordering::Release);
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether the volume was deleted, or is a frozen copy that was dropped or given up. What was
+    /// read of it before it was not is what it held.
+    pub fn is_gone(&self) -> bool {
         // PAIRS-WITH: Volume::set_gone, "the volume is deleted".
         self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// The same as [`Volume::set_gone`]. Returns whether it was not gone before: whose call does is
+    /// to retire the map.
+    pub(crate) fn begin_going(&self) -> bool {
+        // PAIRS-WITH: Volume::is_gone, "the volume is deleted".
+        !self.is_gone.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn set_gone(&self) {

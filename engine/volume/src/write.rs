@@ -1,5 +1,7 @@
 //! Writes: contents become a page first, which then becomes what the block holds.
 
+use std::cell::Cell;
+
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
 use page_store::{Entry, EntryKind, Lane, Marks, NewPage, NoSpace, NodeRef, Purpose};
@@ -16,16 +18,18 @@ const BATCH_BLOCKS_MAX: usize = 64;
 impl Volume {
     pub(crate) fn write_bytes(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         let range = data_range(Action::Write, offset, from.len())?;
+        let at = Cell::new(range.start / BLOCK_BYTES as u64);
         if let Ok(contents) = <&Block>::try_from(from)
             && offset.is_multiple_of(BLOCK_BYTES as u64)
         {
-            return self.find_space(|| self.write_whole(range, contents));
+            return self.find_space_to_write(&at, || self.write_whole(range, contents));
         }
         let mut rest = from;
         let mut todo = pieces(range).peekable();
         // Once at least: an empty range has to fit the volume too.
         loop {
-            self.find_space(|| self.write_batch(range, &mut todo, &mut rest))?;
+            let todo = &mut todo;
+            self.find_space_to_write(&at, || self.write_batch((range, &at), todo, &mut rest))?;
             if todo.peek().is_none() {
                 return Ok(());
             }
@@ -45,7 +49,7 @@ impl Volume {
     /// Writes the next pieces with one lane. Those that are done leave `todo` and `from`.
     fn write_batch(
         &self,
-        range: ByteRange,
+        (range, at): (ByteRange, &Cell<u64>),
         todo: &mut std::iter::Peekable<impl Iterator<Item = Piece>>,
         from: &mut &[u8],
     ) -> Result<(), DeviceError> {
@@ -55,6 +59,7 @@ impl Volume {
         self.admit(&pinned, Action::Write, range)?;
         for _ in 0..BATCH_BLOCKS_MAX {
             let Some(&piece) = todo.peek() else { break };
+            at.set(piece.block);
             let bytes = &from[..piece.length];
             let result = match <&Block>::try_from(bytes) {
                 Ok(block) => {
@@ -92,7 +97,7 @@ impl Volume {
         // Held before the contents are streamed: a locked instruction behind them would wait until
         // they have reached memory.
         let _held = self.hold_own_block(lane, pinned, block).map_err(refusal)?;
-        let purpose = || self.purpose(purpose_of(cursor.entry(pinned, block)));
+        let purpose = || self.purpose_of(cursor.entry(pinned, block));
         let page = lane.store_page(pinned, contents, self.policy(), purpose).map_err(no_space)?;
         self.publish_page(lane, pinned, block, page)
     }
@@ -114,9 +119,24 @@ impl Volume {
         let read = self.shared.read_page(pinned, old, &mut contents);
         read.map_err(|_| DeviceErrorKind::Corrupt)?;
         change(&mut contents[piece.start..piece.start + piece.length]);
-        let purpose = || self.purpose(purpose_of(old));
+        let purpose = || self.purpose_of(old);
         let page = lane.store_page(pinned, &contents, self.policy(), purpose).map_err(no_space)?;
         Ok(self.publish_page(lane, pinned, piece.block, page)?)
+    }
+
+    /// What memory is wanted for by who writes a block that holds this. Overwrites may use what new
+    /// data leaves for them, and those that give up as much as they take all but the last.
+    #[inline]
+    fn purpose_of(&self, old: Entry) -> Purpose {
+        if self.capacity.is_claimed() {
+            Purpose::Claimed
+        } else if old.is_hole() {
+            Purpose::NewData
+        } else if self.shared.is_short_of_memory() && self.shared.store.is_raw_of_one(old) {
+            Purpose::Replacement
+        } else {
+            Purpose::Overwrite
+        }
     }
 
     /// Makes a page what the block holds. The caller holds the block as
@@ -214,11 +234,6 @@ impl From<DeviceErrorKind> for PartError {
     fn from(kind: DeviceErrorKind) -> Self {
         Self::Device(kind)
     }
-}
-
-/// Overwrites may use memory that new data leaves for them.
-pub(crate) fn purpose_of(old: Entry) -> Purpose {
-    if old.is_hole() { Purpose::NewData } else { Purpose::Overwrite }
 }
 
 fn no_space(_: NoSpace) -> DeviceErrorKind {

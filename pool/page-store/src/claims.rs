@@ -4,7 +4,8 @@
 //!  slots for pages as they are that nobody has
 //!  ├──────────────── claimed ──────────────┼─ margin ─┼─ reserve ─┼── anybody's ──┤
 //!    claims, less the pages that their       in flight
-//!    owners have alone by now
+//!    owners have alone by now, and what
+//!    copies of their map nodes take
 //! ```
 //!
 //! Who opens a slab without a claim leaves as many slots as are claimed; nothing is asked for
@@ -19,6 +20,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use units::Size;
 
 use crate::core::Core;
+use crate::index::full_segment_hints;
 use crate::lane::Purpose;
 use crate::layout::{Class, SLAB_BYTES};
 use crate::memory::Memory;
@@ -38,6 +40,8 @@ pub(crate) struct Claims {
     /// Of these, the ones that their owners have: a part for each lane, and one for whoever holds
     /// `changing`.
     owned: Striped,
+    /// Slots kept besides, for copies of the owners' map nodes. None without claims.
+    node_slots: AtomicU64,
     lane_count: usize,
     changing: Mutex<()>,
     /// Bytes that are still to be kept, as they were when that was last asked for.
@@ -65,6 +69,7 @@ impl Claims {
         Self {
             slots: AtomicU64::new(0),
             owned: Striped::new(lane_count + 1),
+            node_slots: AtomicU64::new(0),
             lane_count,
             changing: Mutex::new(()),
             kept_bytes_of_late: AtomicU64::new(0),
@@ -76,7 +81,10 @@ impl Claims {
         let slots = self.slots.load(Ordering::SeqCst);
         let kept = match slots {
             0 => 0,
-            _ => slots.saturating_sub(self.owned.sum()) + self.margin(),
+            _ => {
+                let nodes = self.node_slots.load(Ordering::SeqCst);
+                slots.saturating_sub(self.owned.sum()) + nodes + self.margin()
+            }
         };
         self.kept_bytes_of_late.store(kept * SLOT_BYTES, Ordering::Relaxed);
         kept
@@ -94,8 +102,14 @@ impl Claims {
 impl Core {
     /// Whether a slab may be opened for this purpose: enough is left for those who have claims.
     pub(crate) fn may_open(&self, purpose: Purpose) -> bool {
-        if purpose == Purpose::Claimed || self.memory.claims.slots.load(Ordering::Relaxed) == 0 {
+        if purpose == Purpose::Claimed {
             return true;
+        }
+        if self.memory.claims.slots.load(Ordering::Relaxed) == 0 {
+            return match purpose {
+                Purpose::NewData | Purpose::Overwrite => self.leaves_slabs(purpose),
+                _ => true,
+            };
         }
         let kept = self.memory.claims.kept();
         let left = match purpose {
@@ -106,12 +120,38 @@ impl Core {
         self.free_slots() >= left + SLOTS_A_SLAB
     }
 
+    /// Whether as much is left as is reserved for others. Single slots count like those of free
+    /// slabs: else who may not take the slabs would take what others free in their place.
+    fn leaves_slabs(&self, purpose: Purpose) -> bool {
+        let slabs = self.memory.floor(purpose) + 1;
+        // The exact number takes a look at every lane.
+        self.memory.book.free_soon() >= slabs || self.free_slots() >= slabs as u64 * SLOTS_A_SLAB
+    }
+
+    /// Free slots beside those that are claimed or reserved.
+    pub(crate) fn spare_slots(&self) -> u64 {
+        let reserve = self.memory.floor(Purpose::NewData) as u64 * SLOTS_A_SLAB;
+        self.free_slots().saturating_sub(self.memory.claims.kept() + reserve)
+    }
+
     /// Slots for pages as they are that hold none, wherever there is memory.
     fn free_slots(&self) -> u64 {
         let book = &self.memory.book;
         let in_slabs = book.raw_slab_count() as u64 * SLOTS_A_SLAB;
         let live = self.live[Class::RAW.index()].sum();
         book.free_soon() as u64 * SLOTS_A_SLAB + in_slabs.saturating_sub(live)
+    }
+}
+
+impl Core {
+    /// Slabs that the dedup index may come to take for so many pages: it leaves the reserve alone.
+    fn index_growth(&self, page_count: u64) -> u64 {
+        let book = &self.memory.book;
+        let spare = book.free_soon().saturating_sub(book.floor(Purpose::NewData, 0)) as u64
+            + u64::from(self.memory.untaken());
+        // Segments are half full after a split.
+        let segments = page_count.div_ceil(u64::from(full_segment_hints() / 2));
+        segments.saturating_sub(u64::from(self.index.segment_count())).min(spare)
     }
 }
 
@@ -183,6 +223,13 @@ impl PageStore {
         self.core.memory.claims.slots.fetch_add(slots, Ordering::SeqCst);
     }
 
+    /// Keeps so many more slots, or fewer, for copies of map nodes. More must be claimed before,
+    /// and released after.
+    pub fn keep_for_nodes(&self, change: i64) {
+        let slots = &self.core.memory.claims.node_slots;
+        slots.fetch_add(change.cast_unsigned(), Ordering::SeqCst);
+    }
+
     /// Gives a claim up. What its owner has of it must be taken off by [`PageStore::note_owned`].
     pub fn release_claim(&self, slots: u64) {
         self.core.memory.claims.slots.fetch_sub(slots, Ordering::SeqCst);
@@ -209,12 +256,33 @@ impl PageStore {
         slots.saturating_sub(claims.owned.sum()) * SLOT_BYTES
     }
 
-    /// Bytes that new data leaves: for overwrites, for the pool's own work, and in flight.
+    /// Bytes that new data leaves: for overwrites, for the pool's own work, for copies of nodes,
+    /// and in flight.
     pub fn reserved_bytes(&self) -> u64 {
         let claims = &self.core.memory.claims;
-        let is_claimed = claims.slots.load(Ordering::Relaxed) > 0;
-        let margin = if is_claimed { claims.margin() * SLOT_BYTES } else { 0 };
-        self.core.memory.book.floor(Purpose::NewData, 0) as u64 * SLAB_BYTES + margin
+        let besides = match claims.slots.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => claims.margin() + claims.node_slots.load(Ordering::Relaxed),
+        };
+        self.core.memory.book.floor(Purpose::NewData, 0) as u64 * SLAB_BYTES + besides * SLOT_BYTES
+    }
+
+    /// Pages that may be kept from being freed for a while, at most: a quarter of the reserve.
+    pub fn withheld_pages_max(&self) -> usize {
+        let slots = self.core.memory.book.floor(Purpose::NewData, 0) as u64 * SLOTS_A_SLAB;
+        usize::try_from(slots / 4).expect("slots fit memory")
+    }
+
+    /// Bytes that overwrites find, of those kept for them and of free ones, when `block_count`
+    /// blocks are stored as they are, each for itself. What is to be freed first is not counted.
+    pub fn overwrite_room_bytes(&self, block_count: u64) -> u64 {
+        let core = &self.core;
+        let book = &core.memory.book;
+        let others = core.memory.claims.kept()
+            + (book.floor(Purpose::Overwrite, 0) as u64 + 1) * SLOTS_A_SLAB
+            + core.index_growth(block_count) * SLOTS_A_SLAB;
+        let untaken = u64::from(core.memory.untaken()) * SLOTS_A_SLAB;
+        (core.free_slots() + untaken).saturating_sub(others) * SLOT_BYTES
     }
 
     /// Bytes of free slabs that nobody has claimed: a guess that costs two loads.

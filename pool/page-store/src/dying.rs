@@ -95,12 +95,12 @@ impl PageStore {
             if self.core.dying.count() == 0 {
                 return false;
             }
+            // A lane for each node: others may want it meanwhile. Taken first, so that who has all
+            // lanes in turn knows that what was counted as dying before is gone.
+            let lane = self.lane();
             if let Some(node) = self.core.dying.take_dead() {
-                // A lane for each node: others may want it meanwhile.
-                let lane = self.lane();
                 self.core.drop_children(node, lane.index());
             } else if let Some(root) = self.core.dying.take_passed(&self.core.memory.grace) {
-                let lane = self.lane();
                 self.core.release(root, lane.index());
             } else {
                 break;

@@ -24,7 +24,8 @@ use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::entry::{PACKED_BITS, pack, unpack};
 use crate::layout::{Class, SLAB_BYTES, Slot};
 use crate::memory::Memory;
-use crate::slabs::{Free, Purpose};
+use crate::purpose::Purpose;
+use crate::slabs::Free;
 
 const BUCKET_BYTES: u64 = 128;
 const BUCKET_COUNT: u64 = SLAB_BYTES / BUCKET_BYTES;

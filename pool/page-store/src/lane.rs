@@ -21,7 +21,8 @@ use crate::open_slab::OpenSlabs;
 use crate::retire::Retired;
 
 use crate::slabs::Free;
-pub use crate::slabs::Purpose;
+
+pub use crate::purpose::Purpose;
 
 /// How many references ahead a slot's word is asked for, and then what it leads to.
 const FAR_AHEAD: usize = 16;
@@ -414,7 +415,16 @@ impl<'store> Lane<'store> {
 
     pub(crate) fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {
         loop {
+            let core = self.core;
             let open = self.state.open.of(class, purpose);
+            if purpose < open.opened_for {
+                // The rest of a slab that was opened for others is not for all.
+                if !core.may_open(purpose) {
+                    core.memory.find_more(core.memory.layout.slab_count())?;
+                    continue;
+                }
+                open.opened_for = purpose;
+            }
             if let (Some(slab), Some(slot)) = (open.slab, open.free.pop()) {
                 // Words of slots that were freed one by one lie apart.
                 if let Some(&next) = open.free.last() {
@@ -436,6 +446,7 @@ impl<'store> Lane<'store> {
         let open = self.state.open.of(class, purpose);
         let unused = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
         open.free.clear();
+        open.opened_for = Purpose::NewData;
         if let Some(slab) = open.slab.take() {
             self.core.memory.book.close(slab, class, unused, self.core.memory.book_context());
         }
@@ -471,6 +482,8 @@ impl<'store> Lane<'store> {
         let promised = core.memory.book.promised(slab);
         let open = self.state.open.of(class, purpose);
         open.slab = Some(slab);
+        // Only slots for pages as they are are reserved.
+        open.opened_for = if class == Class::RAW { purpose } else { Purpose::NewData };
         for slot in (0..class.shape().slot_count).rev() {
             let word =
                 core.memory.region.word(core.memory.layout.slot_word(Slot { slab, slot, class }));

@@ -34,6 +34,7 @@ mod maps;
 mod memory;
 mod node;
 mod open_slab;
+mod purpose;
 mod resize;
 mod retire;
 mod share;

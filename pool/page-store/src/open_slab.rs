@@ -16,6 +16,8 @@ pub(crate) struct OpenSlab {
     pub(crate) slab: Option<u32>,
     /// Highest first, so that slots are used in rising order.
     pub(crate) free: Vec<u32>,
+    /// Who may use the slots without asking: whose purpose comes no earlier than this one.
+    pub(crate) opened_for: Purpose,
 }
 
 impl OpenSlabs {
@@ -23,7 +25,7 @@ impl OpenSlabs {
     pub(crate) fn new() -> Self {
         let slab = |class: Class| {
             let slots = usize::try_from(class.shape().slot_count).expect("slots fit memory");
-            OpenSlab { slab: None, free: Vec::with_capacity(slots) }
+            OpenSlab { slab: None, free: Vec::with_capacity(slots), opened_for: Purpose::NewData }
         };
         let slabs: Box<[OpenSlab]> = Class::all().chain(CLAIMED).map(slab).collect();
         assert_eq!(slabs.len(), CLASS_COUNT + CLAIMED.len());

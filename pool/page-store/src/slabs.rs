@@ -29,6 +29,7 @@ use sync::{Epoch, Grace};
 use zerocopy::FromZeros;
 
 use crate::layout::{CLASS_COUNT, Class, Layout};
+use crate::purpose::Purpose;
 use crate::slab_state::{SlabState, StateWords, Use, as_signed};
 
 /// Slabs looked at in one search for free slots that are not listed.
@@ -40,21 +41,6 @@ const RESERVE_MAX_WHILE_UNTAKEN: usize = 32;
 
 /// Slabs that new data leaves at least: one more for each purpose that may go further down.
 const RESERVE_MIN: usize = 3;
-
-/// What a slot is wanted for decides how far down the free slabs may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A block that held nothing yet.
-    NewData,
-    /// A block that held something: draws on the reserve that new data leaves.
-    Overwrite,
-    /// The pool's own work, which gives back more than it takes.
-    Housekeeping,
-    /// Copies of what maps share, for one that gives contents up: down to the last slab.
-    Removal,
-    /// Slots that the caller has claimed: see `claims`.
-    Claimed,
-}
 
 /// What a search for a free slab finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,8 +242,14 @@ impl SlabBook {
     }
 
     /// Takes sparse slabs of `class` out of the list, emptiest first, as long as the slots that
-    /// stay listed can take their pages in. `count_max` at most.
-    pub(crate) fn choose_victims(&self, class: Class, count_max: usize) -> Vec<u32> {
+    /// stay listed can take their pages in. `count_max` at most, and as many as have `spare_slots`
+    /// free ones together: nobody has these until the slabs are empty.
+    pub(crate) fn choose_victims(
+        &self,
+        class: Class,
+        count_max: usize,
+        spare_slots: u64,
+    ) -> Vec<u32> {
         let slots = slot_count(class);
         // Sorted outside the lock: writers of the class wait for the list.
         let candidates = self.lock_list(class).clone().into_iter();
@@ -266,15 +258,18 @@ impl SlabBook {
         by_free.sort_unstable_by(|a, b| b.cmp(a));
         let mut room: i64 = by_free.iter().map(|&(free, _)| i64::from(free)).sum();
         let mut victims = Vec::new();
+        let mut spare = i64::try_from(spare_slots).unwrap_or(i64::MAX);
         for (free, slab) in by_free {
             // Its free slots take nothing in any more, and its live ones need room.
             let taken = i64::from(slots);
-            if victims.len() == count_max || taken > room || free * 4 < slots {
+            let is_enough = victims.len() == count_max || i64::from(free) > spare;
+            if is_enough || taken > room || free * 4 < slots {
                 break;
             }
             let mut listed = self.lock_list(class);
             if self.slab(slab).is(Use::Listed(class)) {
                 room -= taken;
+                spare -= i64::from(free);
                 self.unlist(&mut listed, slab);
                 self.condemn(slab, class);
                 victims.push(slab);
@@ -348,7 +343,7 @@ impl SlabBook {
         match purpose {
             Purpose::NewData => reserve,
             Purpose::Overwrite => reserve.div_ceil(2),
-            Purpose::Housekeeping => reserve.div_ceil(4),
+            Purpose::Replacement | Purpose::Housekeeping => reserve.div_ceil(4),
             Purpose::Removal | Purpose::Claimed => 0,
         }
     }

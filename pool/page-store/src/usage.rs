@@ -26,6 +26,8 @@ pub struct StoreUsage {
     /// Free slots of slabs in use, and what does not divide into slots.
     pub slack_bytes: u64,
     pub page_count: u64,
+    /// Of `page_count`: those stored as they are.
+    pub raw_page_count: u64,
     /// Of `free_bytes` and `slack_bytes`: what is kept for those who have claimed it.
     pub claimed_bytes: u64,
     /// Of `free_bytes`: what new data leaves for others.
@@ -56,6 +58,7 @@ impl PageStore {
             table_bytes: core.memory.layout.table_bytes(),
             slack_bytes: 0,
             page_count: pages().map(live).sum(),
+            raw_page_count: live(Class::RAW),
             claimed_bytes: self.claimed_bytes(),
             reserved_bytes: self.reserved_bytes(),
         };
@@ -109,7 +112,11 @@ impl PageStore {
             .collect();
         promising.sort_unstable();
         promising.into_iter().rev().find_map(|(_, class)| {
-            let slabs = self.core.memory.book.choose_victims(class, count_max);
+            let spare_slots = match class == Class::RAW {
+                true => self.core.spare_slots(),
+                false => u64::MAX,
+            };
+            let slabs = self.core.memory.book.choose_victims(class, count_max, spare_slots);
             (!slabs.is_empty()).then_some(Victims { class, slabs })
         })
     }

@@ -1,0 +1,105 @@
+//! Images of volumes in a full pool: saves give way to writers, and end all the same.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use block_device::BlockDevice;
+use durable_set::SaveExtent;
+use support::{BLOCK, House, long_noise, read};
+use volume::{Durability, Volume};
+
+/// What is overwritten, over and over, in this order.
+const BLOCKS: u64 = House::VOLUME_BYTES / BLOCK / 2;
+
+/// Contents that nothing else in the pool has.
+fn contents(number: u64) -> Vec<u8> {
+    long_noise(10_000_000 + number)
+}
+
+fn overwrite(volume: &Volume, number: u64) {
+    let at = number % BLOCKS * BLOCK;
+    volume.write(at, &contents(number)).expect("a save is no reason for an overwrite to fail");
+}
+
+/// What a block holds after so many overwrites.
+fn number_of(block: u64, count: u64) -> u64 {
+    let last = count - 1;
+    last - (last + BLOCKS - block) % BLOCKS
+}
+
+/// Goal: while images are saved, no overwrite in a full pool fails, and an image is of one instant.
+/// Method: one writer overwrites blocks in an order that is known, so that what an image has must
+/// be what so many overwrites leave.
+#[test]
+fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
+    let mut house = House::new();
+    let volume = house.create("v", Durability::Image);
+    (0..BLOCKS).for_each(|number| overwrite(&volume, number));
+    house.fill_pool();
+    let (is_over, count) = (AtomicBool::new(false), AtomicU64::new(BLOCKS));
+    let mut saved_from = 0;
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                overwrite(&volume, count.load(Ordering::Relaxed));
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let saved: Vec<_> = (0..12)
+            .map(|_| {
+                saved_from = count.load(Ordering::Relaxed);
+                house.try_to_save(SaveExtent::Durable)
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().expect("no overwrite fails");
+        for saved in saved {
+            saved.expect("a save ends, though writers come first");
+        }
+    });
+    let written = count.load(Ordering::Relaxed);
+    assert!(written > BLOCKS + 100, "there was something to give way to: {written}");
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("v");
+    let found: Vec<Vec<u8>> =
+        (0..BLOCKS).map(|at| read(&volume, at).expect("it is in the image")).collect();
+    let is_of =
+        |count: u64| (0..).zip(&found).all(|(at, found)| *found == contents(number_of(at, count)));
+    // The block that was overwritten last says after how many that was.
+    let last = (saved_from..=written).rev().find(|&count| {
+        let at = usize::try_from((count - 1) % BLOCKS).expect("a small volume");
+        found[at] == contents(count - 1)
+    });
+    assert!(is_of(last.expect("the image is of that time")), "the image is of one instant");
+}
+
+/// The same for a volume whose pool has no room for a second one.
+#[test]
+fn a_guaranteed_volume_is_saved_and_flushed_without_room_for_a_second_one() {
+    let mut house = House::new();
+    let volume: Arc<Volume> = house.create_guaranteed("sure", Durability::Journal);
+    let blocks = House::SURE_BYTES / BLOCK;
+    house.fill_pool();
+    for round in 0..6 {
+        for at in 0..blocks {
+            let written = volume.write(at * BLOCK, &long_noise(round * blocks + at));
+            written.expect("a guaranteed write never fails");
+            if at % 100 == 99 {
+                house.flush_with_images(&volume);
+            }
+        }
+        house.save();
+        house.fill_pool();
+    }
+    house.flush_with_images(&volume);
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("sure");
+    for at in 0..blocks {
+        assert!(read(&volume, at) == Ok(long_noise(5 * blocks + at)), "block {at}");
+    }
+}
