@@ -70,6 +70,13 @@ pub struct PoolStatus {
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
+    /// What overwrites of everything in thin volumes could need beside what they free, if nothing
+    /// of it repeated or shrank: for blocks that share a page, are compressed, repeat one value, or
+    /// are not fetched yet.
+    pub overwrite_need_bytes: u64,
+    /// What overwrites are sure to find. As long as they need no more, none fails for lack of
+    /// memory.
+    pub overwrite_room_bytes: u64,
     /// `written_bytes` over `used_bytes`; null while nothing is written.
     #[schema(required)]
     pub ratio: Option<f64>,

@@ -43,6 +43,7 @@ pub(super) fn text(status: &Status) -> String {
         ("sizes of volumes", provisioned_text(pool)),
         ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
         ("to be compressed", size(pool.pending_bytes)),
+        ("overwrites", overwrites_text(pool)),
         ("ratio", ratio_text(pool.ratio)),
         ("NBD", nbd),
         (
@@ -86,6 +87,14 @@ fn damage_text(damage: &DamageStatus) -> String {
         ("lost", if lost.is_empty() { "nothing".to_owned() } else { lost }),
         ("damaged memory", size(damage.withheld_bytes)),
     ])
+}
+
+/// Whether all that is stored can be overwritten.
+fn overwrites_text(pool: &PoolStatus) -> String {
+    let size = |bytes| ByteSize(bytes).rounded();
+    let (need, room) = (pool.overwrite_need_bytes, pool.overwrite_room_bytes);
+    let verdict = if need <= room { "never fail" } else { "may fail" };
+    format!("{verdict}: could need {} more, {} is there", size(need), size(room))
 }
 
 fn cpu_latency_text(status: &CpuLatencyStatus) -> String {

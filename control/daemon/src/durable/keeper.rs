@@ -257,7 +257,9 @@ pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
     let kind = match image_error.map(|error| error.kind) {
         Some(ImageErrorKind::Cancelled) => return TaskEnd::Cancelled,
         Some(ImageErrorKind::NotFound) => ProblemKind::NotFound,
-        Some(ImageErrorKind::NoSpace | ImageErrorKind::PoolFull) => ProblemKind::NoSpace,
+        Some(ImageErrorKind::NoSpace | ImageErrorKind::PoolFull | ImageErrorKind::GaveWay) => {
+            ProblemKind::NoSpace
+        }
         Some(ImageErrorKind::InUse) => ProblemKind::InUse,
         _ if is_short => ProblemKind::NoSpace,
         _ => ProblemKind::HostFailed,

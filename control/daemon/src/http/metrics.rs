@@ -96,6 +96,16 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
         pool.pending_bytes,
     );
     page.gauge("memlane_pool_pages", "Pages that hold contents.", pool.page_count);
+    page.gauge(
+        "memlane_pool_overwrite_need_bytes",
+        "What overwrites of all that is stored could need beside what they free.",
+        pool.overwrite_need_bytes,
+    );
+    page.gauge(
+        "memlane_pool_overwrite_room_bytes",
+        "What overwrites are sure to find.",
+        pool.overwrite_room_bytes,
+    );
 }
 
 fn write_limits(page: &mut Page, pool: &api::Pool) {

@@ -108,6 +108,8 @@ impl Service {
             fill_bytes: usage.fill_bytes,
             pending_bytes: usage.pending_bytes,
             page_count: usage.page_count,
+            overwrite_need_bytes: usage.overwrite_need_bytes,
+            overwrite_room_bytes: usage.overwrite_room_bytes,
             ratio: ratio(usage.written_bytes, usage.used_bytes),
         }
     }
@@ -180,6 +182,25 @@ impl Service {
         Some(Warning { kind: "pool_memory_missing".to_owned(), message })
     }
 
+    /// Overwrites may find no memory: said as long as the pool holds more than it has.
+    fn overwrite_warning(&self) -> Option<Warning> {
+        let usage = self.engine.usage();
+        let lack_bytes = usage.overwrite_lack_bytes();
+        let size = |bytes| ByteSize(bytes).rounded();
+        (lack_bytes > 0).then(|| Warning {
+            kind: "overwrites_uncovered".to_owned(),
+            message: format!(
+                "overwrites may fail with \"no space\": thin volumes hold blocks that share \
+                 memory, are compressed or repeat one value; overwritten with other data, they \
+                 could need {} more, and {} is sure to be there, {} too little. Give the pool more \
+                 memory, delete or discard data, or make volumes guaranteed that must not fail",
+                size(usage.overwrite_need_bytes),
+                size(usage.overwrite_room_bytes),
+                size(lack_bytes)
+            ),
+        })
+    }
+
     fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let mut warnings = self.durable.warnings();
@@ -207,6 +228,7 @@ impl Service {
             );
             warnings.push(warning("memory_withheld", message));
         }
+        warnings.extend(self.overwrite_warning());
         let damaged_count = self.engine.damaged_entries();
         if damaged_count > 0 {
             let message = format!(
@@ -231,23 +253,30 @@ impl Service {
                 warning("device_dead", message)
             }));
         }
+        warnings.extend(self.attachment_warnings());
+        warnings
+    }
+
+    /// Volumes that did not come back where they were.
+    fn attachment_warnings(&self) -> Vec<Warning> {
+        let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let attachments = self.attachments();
         let failed = attachments.iter().filter(|(_, entry)| entry.device.is_none());
-        warnings.extend(failed.map(|(_, entry)| {
+        let failed = failed.map(|(_, entry)| {
             let message = format!(
                 "the volume {:?} could not be attached again; the log says why. Detach it, or \
                  attach it once the cause is gone",
                 entry.name
             );
             warning("attachment_failed", message)
-        }));
-        warnings.extend(self.failed_exports().into_iter().map(|name| {
+        });
+        let unexported = self.failed_exports().into_iter().map(|name| {
             let message = format!(
                 "the volume {name:?} could not be exported again; the log says why. Delete its \
                  export and make it anew once the cause is gone"
             );
             warning("export_failed", message)
-        }));
-        warnings
+        });
+        failed.chain(unexported).collect()
     }
 }
