@@ -328,6 +328,7 @@ impl Engine {
             // At this instant, like the map: an image that is being noted as the base takes marks
             // away only afterwards.
             copy.record.set_base(store, source.record.base(store));
+            copy.inherit_trimming(source);
             copy.record.set_counts(store, &copy.counts);
         }
         table::commit_group(store, group);
@@ -344,6 +345,7 @@ impl Engine {
             share(store, &pinned, root, target)?;
         }
         let old = target.map.root(store, &pinned);
+        target.inherit_trimming(snapshot);
         target.record.begin_reverting(store, snapshot.record);
         target.record.end_reverting(store);
         target.leaves.forget_all();
@@ -360,6 +362,15 @@ impl Engine {
 }
 
 impl Volume {
+    /// What a resize of the other volume had to leave behind its end is in this one's map too, and
+    /// goes before it grows.
+    fn inherit_trimming(&self, source: &Self) {
+        let store = &self.shared.store;
+        if source.record.is_trimming(store) {
+            self.record.begin_trimming(store);
+        }
+    }
+
     /// Has the map of another volume from now on. The caller holds every block.
     fn take_over(&self, source: &Self) {
         self.sharing.begin();

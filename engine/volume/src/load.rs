@@ -112,7 +112,9 @@ fn load_volume(shared: &Arc<Shared>, record: Record, stored: &Stored, end: End) 
 /// Drops what an interrupted resize left behind a volume's end. Without memory for copies of what
 /// other maps share, the next resize goes on.
 fn end_trimming(shared: &Shared, volume: &Volume) {
-    if volume.record.is_trimming(&shared.store)
+    // A snapshot never grows; what is made of it knows.
+    if !volume.is_snapshot()
+        && volume.record.is_trimming(&shared.store)
         && volume.discard_whole_blocks(behind(volume.size_bytes())).is_ok()
     {
         volume.record.end_trimming(&shared.store);

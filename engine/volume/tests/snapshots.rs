@@ -394,3 +394,50 @@ fn a_snapshot_of_a_pool_that_was_lost_has_its_id_again() {
     drop((volume, snapshot));
     check_sound_when_empty(&engine);
 }
+
+/// Goal: what a shrink could not drop for lack of memory is seen by nobody, also through copies.
+/// Method: use up all memory, down to what only discards may take; shrink into a leaf that a
+/// snapshot shares, copy what is left, make room, and let the copies grow.
+#[test]
+fn copies_of_a_volume_that_could_not_be_trimmed_show_nothing_when_they_grow() {
+    let pool = Pool::new(8 * MIB, 1);
+    let engine = pool.open();
+    let volume = create(&engine, "one", MIB);
+    (0..256).for_each(|at| volume.write(at * BLOCK, &[7; 4096]).expect("it takes no page"));
+    snapshot(&engine, "one", "whole");
+    let filler = create(&engine, "filler", 2048 * MIB);
+    let leaf = |number: u64| number * 2 * MIB;
+    let mut leaves = 0;
+    let two_blocks = |number| [block(2 * number), block(2 * number + 1)].concat();
+    while leaves < 1024 && filler.write(leaf(leaves), &two_blocks(leaves)).is_ok() {
+        leaves += 1;
+    }
+    snapshot(&engine, "filler", "now");
+    let is_discarded = |&number: &u64| {
+        filler.write_zeroes(ByteRange::new(leaf(number), BLOCK), Zeroes::Unmap).is_ok()
+    };
+    let discarded = (0..leaves).take_while(is_discarded).count() as u64;
+    assert!(discarded < leaves, "memory is used up");
+    engine.resize_volume("one", MIB / 2, ShrinkPolicy::DropData).expect("it shrinks");
+    let clone = engine.clone_volume("one", name("clone"));
+    clone.expect("a clone takes no memory");
+    snapshot(&engine, "one", "cut");
+    engine.delete_snapshot("filler", "now").expect("it is there");
+    drop(filler);
+    engine.delete_volume("filler").expect("it is there");
+    settle(&engine);
+    let again = engine.clone_volume("one@cut", name("again"));
+    again.expect("a clone takes no memory");
+    engine.restore_snapshot("one", "cut").expect("there is room");
+    for name in ["one", "clone", "again"] {
+        engine.resize_volume(name, MIB, ShrinkPolicy::KeepData).expect("it grows");
+        let grown = engine.volume(name).expect("it is there");
+        let mut found = [0xEE; 4096];
+        for at in 128..256 {
+            grown.read(at * BLOCK, &mut found).expect("the read succeeds");
+            assert!(found == [0; 4096], "block {at} of {name} is old");
+        }
+        grown.read(127 * BLOCK, &mut found).expect("the read succeeds");
+        assert!(found == [7; 4096], "{name} has what it had");
+    }
+}
