@@ -12,8 +12,12 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// References that one word counts at most. Sharing stops there: the contents are stored again.
+/// References that one word counts at most.
 pub const COUNT_MAX: u64 = 0xFFFF;
+
+/// Sharing stops here, and the contents are stored again: the last references are for those who
+/// look after what is shared.
+pub const SHARED_MAX: u64 = COUNT_MAX - 15;
 
 const COUNT_BITS: u32 = 16;
 
@@ -37,10 +41,20 @@ pub fn publish(word: &AtomicU64, description: u64) {
 /// Adds a reference if there is one already and `wanted` accepts the description. Returns the
 /// description of what is now shared.
 pub fn try_share(word: &AtomicU64, wanted: impl Fn(u64) -> bool) -> Option<u64> {
+    try_add(word, SHARED_MAX, wanted)
+}
+
+/// The same for one that looks after what is counted and gives the reference back soon: also where
+/// sharing has stopped.
+pub fn try_hold(word: &AtomicU64) -> Option<u64> {
+    try_add(word, COUNT_MAX, |_| true)
+}
+
+fn try_add(word: &AtomicU64, count_max: u64, wanted: impl Fn(u64) -> bool) -> Option<u64> {
     let mut now = word.load(Ordering::Relaxed);
     loop {
         let count = count_of(now);
-        if count == 0 || count >= COUNT_MAX || !wanted(description_of(now)) {
+        if count == 0 || count >= count_max || !wanted(description_of(now)) {
             return None;
         }
         // PAIRS-WITH: publish, "the contents are complete".
@@ -135,7 +149,9 @@ mod tests {
 
     #[test]
     fn a_full_count_is_not_shared_further() {
-        let word = AtomicU64::new(COUNT_MAX);
+        let word = AtomicU64::new(SHARED_MAX);
         assert_eq!(try_share(&word, |_| true), None);
+        let held = (0..100).filter(|_| try_hold(&word).is_some()).count() as u64;
+        assert_eq!((held, count_of(word.into_inner())), (COUNT_MAX - SHARED_MAX, COUNT_MAX));
     }
 }

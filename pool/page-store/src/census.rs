@@ -13,6 +13,7 @@ use sync::{Pinned, counted};
 use crate::core::Core;
 use crate::entry::{Entry, NodeRef};
 use crate::layout::{Class, Slot};
+use crate::slab_names::{self, Found};
 use crate::store::PageStore;
 
 /// References, by slot, that the pool held when it was opened and no map has been seen to hold.
@@ -105,10 +106,13 @@ pub(crate) fn take_census(core: &Core, count_references: bool) -> Option<Excess>
     by_slab.resize_with(if count_references { slab_count } else { 0 }, || None);
     // Downwards, so that the slabs taken first are the first.
     for slab in (0..core.memory.layout.slab_count()).rev() {
-        let class = core.memory.slab_class(slab).filter(|class| class.has_slots());
-        let Some(class) = class else {
-            free_slab(core, slab);
-            continue;
+        let class = match slab_names::find(core, slab) {
+            Found::Used(class) => class,
+            Found::Free => {
+                free_slab(core, slab);
+                continue;
+            }
+            Found::Unknown => continue,
         };
         let counts = slot_counts(core, slab, class);
         let live = counts.iter().filter(|&&count| count > 0).count();

@@ -146,6 +146,11 @@ impl Class {
         self != Self::INDEX
     }
 
+    /// Whether its slots are of 4 KiB, with their words in front of the slabs.
+    pub(crate) const fn is_large(self) -> bool {
+        self.index() < Self::INDEX.index()
+    }
+
     /// The packed class with the smallest slots that hold `length_bytes`.
     pub(crate) fn packed_for(length_bytes: usize) -> Option<Self> {
         let packed = &SHAPES[FIRST_PACKED..];

@@ -38,6 +38,7 @@ mod purpose;
 mod resize;
 mod retire;
 mod share;
+mod slab_names;
 mod slab_state;
 mod slabs;
 mod steps;

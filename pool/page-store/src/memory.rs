@@ -103,12 +103,6 @@ impl Memory {
         BookContext { region: &self.region, layout: &self.layout, grace: &self.grace }
     }
 
-    /// Makes the slab table say what a formatted slab is for.
-    pub(crate) fn name_slab(&self, slab: u32, class: Class) {
-        let word = self.region.word_to_store(self.layout.table_word(slab));
-        word.store(u64::from(class.id()) + 1, Ordering::Release);
-    }
-
     /// Whether a slot's page can be shared and its fingerprint has this tag.
     pub(crate) fn can_share_tag(&self, at: Slot, wanted: u64, tag: impl Fn(u32) -> u64) -> bool {
         if !self.layout.has(at) || !self.is_named(at) {
@@ -116,7 +110,7 @@ impl Memory {
         }
         let word = self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed);
         let hint = described_hint(counted::description_of(word));
-        (1..counted::COUNT_MAX).contains(&counted::count_of(word))
+        (1..counted::SHARED_MAX).contains(&counted::count_of(word))
             && hint.is_some_and(|fingerprint| tag(fingerprint) == wanted)
     }
 

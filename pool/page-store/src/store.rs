@@ -252,6 +252,14 @@ impl PageStore {
         counted::try_share(word, |_| true).map(|_| NewPage(entry.name()))
     }
 
+    /// The same for one that finds out whether the page is damaged: also for a page that is shared
+    /// as often as it may be.
+    pub fn hold_to_mend(&self, _pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+        let at = entry.slot().filter(|&at| self.core.memory.layout.has(at))?;
+        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
+        counted::try_hold(word).map(|_| NewPage(entry.name()))
+    }
+
     /// The bytes of a page that the caller holds a reference to.
     pub fn held_page<'seen>(
         &'seen self,

@@ -64,7 +64,7 @@ impl PageStore {
             return None;
         }
         let word = memory.region.word_to_store(memory.layout.slot_word(at));
-        let description = counted::try_share(word, |_| true)?;
+        let description = counted::try_hold(word)?;
         Some(NewPage(Entry::described(at, description)))
     }
 
@@ -105,6 +105,26 @@ impl PageStore {
             (EntryKind::Page, Some(at)) if !self.has_fingerprint(at, contents) => Err(DecodeError),
             _ => Ok(()),
         }
+    }
+
+    /// What an entry names, where it is stored, verified; what is encoded is decoded into `scratch`
+    /// for that. The entry was read under this pin.
+    pub fn verified_page<'seen>(
+        &'seen self,
+        pinned: &'seen Pinned<'_>,
+        entry: Entry,
+        scratch: &mut Block,
+    ) -> Result<PageBytes<'seen>, DecodeError> {
+        let page = self.page(pinned, entry)?;
+        match page {
+            PageBytes::Fill(_) => {}
+            PageBytes::Raw(bytes) => self.verify(entry, bytes)?,
+            PageBytes::Encoded(bytes) => {
+                codec::decode(bytes, scratch)?;
+                self.verify(entry, scratch)?;
+            }
+        }
+        Ok(page)
     }
 
     fn has_fingerprint(&self, at: Slot, contents: &Block) -> bool {

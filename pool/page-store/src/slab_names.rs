@@ -1,0 +1,132 @@
+//! What each slab is used for: the slab table says it, and something else that must agree.
+//!
+//! One flipped bit in the table must not free what is live. Slabs of large slots have their words
+//! in front of the slabs, where nothing else counts references. For all others the first of those
+//! words is a second name: with a count of zero, so that it is a free slot to whoever reads it as
+//! one. It is written before the table's word, and stays when the slab is free.
+
+use sync::atomic::Ordering;
+use sync::counted;
+
+use crate::core::Core;
+use crate::fingerprint::{described_fingerprint, described_length, is_described_untried};
+use crate::layout::{Class, Slot};
+use crate::memory::Memory;
+
+/// The high 40 bits of a second name; below it the class plus 1, in 8 bits, and the count.
+const SECOND_NAME: u64 = 0x4D_454D_534C;
+const SECOND_NAME_SHIFT: u32 = 24;
+const CLASS_SHIFT: u32 = 16;
+
+/// What a slab is used for, found when the pool is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It holds nothing that is live.
+    Free,
+    Used(Class),
+    /// The table's word is no name, and nothing says what it was: it is left alone.
+    Unknown,
+}
+
+impl Memory {
+    /// Makes the slab table say what a formatted slab is for.
+    pub(crate) fn name_slab(&self, slab: u32, class: Class) {
+        let second = self.region.word_to_store(self.layout.slot_word(first_slot(slab)));
+        if !class.is_large() {
+            second.store(second_name_of(class), Ordering::Relaxed);
+        } else if class_of(second.load(Ordering::Relaxed)).is_some() {
+            second.store(0, Ordering::Relaxed);
+        }
+        let word = self.region.word_to_store(self.layout.table_word(slab));
+        word.store(u64::from(class.id()) + 1, Ordering::Release);
+    }
+
+    fn word_of(&self, at: Slot) -> u64 {
+        self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed)
+    }
+}
+
+/// Finds out what a slab is used for, and mends the word of the table that says otherwise. Nobody
+/// else uses the pool.
+pub(crate) fn find(core: &Core, slab: u32) -> Found {
+    let memory = &core.memory;
+    let word = memory.region.word(memory.layout.table_word(slab)).load(Ordering::Relaxed);
+    let named = memory.slab_class(slab);
+    let second = class_of(memory.word_of(first_slot(slab)));
+    let is_large = named.is_some_and(Class::is_large);
+    let found = match (large_class(memory, slab), second) {
+        (Some(_), _) if is_large => named,
+        (Some(class), _) => Some(class),
+        (None, Some(class)) if named == Some(class) => named,
+        (None, Some(class)) => Some(class).filter(|class| is_in_use(memory, slab, *class)),
+        (None, None) if named.is_none() && word != 0 => return Found::Unknown,
+        (None, None) => named,
+    };
+    let Some(class) = found.filter(|class| class.has_slots()) else { return Found::Free };
+    // Also where earlier releases gave no second name.
+    if named != Some(class) || second.is_none() && !class.is_large() {
+        memory.name_slab(slab, class);
+    }
+    Found::Used(class)
+}
+
+/// The class of a slab of large slots that has something live: pages are described, nodes are not.
+fn large_class(memory: &Memory, slab: u32) -> Option<Class> {
+    let words = (0..Class::RAW.shape().slot_count)
+        .map(|slot| memory.word_of(Slot { slab, slot, class: Class::RAW }));
+    let mut live = words.filter(|&word| counted::count_of(word) > 0).peekable();
+    live.peek()?;
+    let is_page = live.any(|word| counted::description_of(word) != 0);
+    Some(if is_page { Class::RAW } else { Class::NODE })
+}
+
+/// Whether a slab has live slots of a class of packed ones, and all that are live are in order.
+fn is_in_use(memory: &Memory, slab: u32, class: Class) -> bool {
+    if !class.has_slots() {
+        return false;
+    }
+    let shape = class.shape();
+    let words = (0..shape.slot_count).map(|slot| memory.word_of(Slot { slab, slot, class }));
+    let mut live = words.filter(|&word| counted::count_of(word) > 0).peekable();
+    let is_in_order = |word| {
+        let description = counted::description_of(word);
+        let length = described_length(description) as u64;
+        (1..=shape.slot_bytes).contains(&length)
+            && described_fingerprint(description) != 0
+            && !is_described_untried(description)
+    };
+    live.peek().is_some() && live.all(is_in_order)
+}
+
+fn first_slot(slab: u32) -> Slot {
+    Slot { slab, slot: 0, class: Class::RAW }
+}
+
+fn second_name_of(class: Class) -> u64 {
+    SECOND_NAME << SECOND_NAME_SHIFT | (u64::from(class.id()) + 1) << CLASS_SHIFT
+}
+
+/// The class that a second name says, if the word is one.
+fn class_of(word: u64) -> Option<Class> {
+    let id = (word >> CLASS_SHIFT & 0xFF).checked_sub(1)?;
+    Class::from_id(id).filter(|class| word == second_name_of(*class))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_name_is_read_as_it_was_written_and_counts_nothing() {
+        for class in Class::all() {
+            assert_eq!(class_of(second_name_of(class)), Some(class));
+            assert_eq!(counted::count_of(second_name_of(class)), 0);
+            for bit in 0..64 {
+                let flipped = class_of(second_name_of(class) ^ 1 << bit);
+                let is_in_class = (CLASS_SHIFT..CLASS_SHIFT + 8).contains(&bit);
+                assert!(flipped.is_none() || is_in_class, "bit {bit}");
+            }
+        }
+        assert_eq!(class_of(0), None);
+    }
+}
