@@ -30,7 +30,8 @@ impl StableCopies {
             return true;
         }
         let volume = damaged.volume;
-        let id = volume.origin_id().filter(|_| volume.is_snapshot()).unwrap_or(volume.id());
+        let is_copy = volume.is_snapshot() || volume.is_frozen();
+        let id = volume.origin_id().filter(|_| is_copy).unwrap_or(volume.id());
         self.journal.copy_block(id, damaged.block, into)
     }
 

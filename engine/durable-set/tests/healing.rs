@@ -127,13 +127,12 @@ fn what_the_journal_has_is_not_taken_for_what_was_written_since() {
 }
 
 #[test]
-fn what_was_flushed_after_it_was_damaged_is_not_taken_for_right() {
+fn what_is_flushed_after_it_was_damaged_is_not_taken_for_right() {
     let house = House::new();
     let volume = house.create("one", Durability::Journal);
     volume.write(3 * BLOCK, &noise(1)).expect("there is room");
     house.flip_bits_in_memory(&noise(1)[100..200]);
-    volume.flush().expect("nobody has noticed");
-    assert_eq!(scrub(&house), 1);
+    volume.flush().expect("the disk works");
     assert_eq!(reports(&house), [(3, None)]);
     assert_eq!(read(&volume, 3), Err(DeviceErrorKind::Corrupt));
 }
@@ -153,4 +152,69 @@ fn the_image_heals_what_the_journal_has_dropped() {
     let places: Vec<_> = reports(&house).into_iter().map(|(_, place)| place).collect();
     assert!(places.iter().all(Option::is_some) && places.contains(&Some(CopyPlace::Image)));
     assert!(read(&volume, 3) == Ok(noise(1)) && read(&volume, 4) == Ok(noise(2)));
+}
+
+/// A volume with an older version of block 3 on stable storage, and a newer one in memory, damaged.
+fn damaged_since(house: &House, class: Durability) -> std::sync::Arc<Volume> {
+    let volume = house.create("one", class);
+    write_and_flush(&volume, 3, &noise(1));
+    house.save();
+    volume.write(3 * BLOCK, &noise(2)).expect("there is room");
+    house.flip_bits_in_memory(&noise(2)[100..200]);
+    volume
+}
+
+#[test]
+fn what_was_damaged_before_it_was_flushed_does_not_come_back_older() {
+    let mut house = House::new();
+    let volume = damaged_since(&house, Durability::Journal);
+    volume.flush().expect("the disk works");
+    assert_eq!(reports(&house), [(3, None)]);
+    assert_eq!(volume.unjournaled_blocks(), 0, "the journal knows");
+    drop(volume);
+    house.lose_memory();
+    assert_eq!(read(&house.volume("one"), 3), Err(DeviceErrorKind::Corrupt));
+    house.volume("one").write(3 * BLOCK, &noise(4)).expect("there is room");
+    house.volume("one").flush().expect("the disk works");
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 3) == Ok(noise(4)));
+}
+
+#[test]
+fn what_a_scrub_lost_does_not_come_back_older() {
+    let mut house = House::new();
+    let volume = damaged_since(&house, Durability::Journal);
+    assert_eq!(scrub(&house), 1);
+    volume.flush().expect("the disk works");
+    drop(volume);
+    house.lose_memory();
+    assert_eq!(read(&house.volume("one"), 3), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn what_was_damaged_before_it_was_saved_is_not_saved_as_good() {
+    let mut house = House::new();
+    let volume = damaged_since(&house, Durability::Image);
+    assert_eq!(house.save().lost_blocks, 1);
+    assert_eq!(reports(&house), [(3, None)]);
+    drop(volume);
+    house.lose_memory();
+    assert_eq!(read(&house.volume("one"), 3), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn a_save_mends_what_the_journal_has() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 3, &noise(1));
+    write_and_flush(&volume, 4, &compressible(2));
+    while house.engine.maintain() {}
+    house.flip_bits_in_memory(&noise(1)[100..200]);
+    house.flip_bits_in_memory(&compressible(2)[100..200]);
+    assert_eq!(house.save().lost_blocks, 0);
+    assert!(read(&volume, 3) == Ok(noise(1)) && read(&volume, 4) == Ok(compressible(2)));
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert!(read(&volume, 3) == Ok(noise(1)) && read(&volume, 4) == Ok(compressible(2)));
 }

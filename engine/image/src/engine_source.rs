@@ -127,10 +127,17 @@ impl LeafSource for EngineSource {
         wanted: &[u16],
         give: &mut dyn FnMut(u16, Stored<'_>),
     ) {
-        self.copy(volume).show_leaf(leaf, wanted, &mut |place, bytes| match bytes {
+        let copy = self.copy(volume);
+        let give = &mut |place, bytes: StoredBytes<'_>| match bytes {
             StoredBytes::Raw(bytes) => give(place, Stored::Raw(bytes)),
             StoredBytes::Encoded(bytes) => give(place, Stored::Encoded(bytes)),
-        });
+        };
+        let damaged = copy.show_leaf(leaf, wanted, give);
+        if !damaged.is_empty() {
+            let first = leaf * LEAF_BLOCKS as u64;
+            damaged.iter().for_each(|&place| copy.mend_block(first + u64::from(place)));
+            let _lost = copy.show_leaf(leaf, &damaged, give);
+        }
     }
 }
 

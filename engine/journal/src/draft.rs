@@ -23,6 +23,7 @@ pub(crate) enum Contents<'bytes> {
     Hole,
     Fill(u32),
     Page(Page<'bytes>),
+    Lost,
 }
 
 /// A page as the pool stores it.
@@ -94,6 +95,7 @@ impl<'bytes> Draft<'bytes> {
         self.block_count += 1;
         let page = match contents {
             Contents::Hole => return self.add_run(Entry::Hole { block, count: 1 }),
+            Contents::Lost => return self.add_run(Entry::Lost { block, count: 1 }),
             Contents::Fill(pattern) => {
                 return self.add_run(Entry::Fill { block, count: 1, pattern });
             }
@@ -106,7 +108,8 @@ impl<'bytes> Draft<'bytes> {
     /// Adds a run of one block, to the run before if it continues that.
     fn add_run(&mut self, run: Entry) {
         let is_added = match (self.entries.last_mut(), run) {
-            (Some(Entry::Hole { block, count }), Entry::Hole { block: next, .. }) => {
+            (Some(Entry::Hole { block, count }), Entry::Hole { block: next, .. })
+            | (Some(Entry::Lost { block, count }), Entry::Lost { block: next, .. }) => {
                 extend(*block, count, next)
             }
             (

@@ -102,7 +102,9 @@ fn find_in_segment(
                     let stored = transaction.stored_bytes(place, length);
                     latest = Some(Latest::Here { is_whole: decode(stored, check, into) });
                 }
-                Entry::Hole { .. } | Entry::Fill { .. } => latest = Some(Latest::NoPage),
+                Entry::Hole { .. } | Entry::Fill { .. } | Entry::Lost { .. } => {
+                    latest = Some(Latest::NoPage);
+                }
             }
         }
         offset = offset.saturating_add(length_of(&transaction));
@@ -116,7 +118,9 @@ fn names(entry: &Entry, wanted: u64) -> bool {
     match *entry {
         Entry::Volume(_) => false,
         Entry::Page { block, .. } => block == wanted,
-        Entry::Hole { block, count } | Entry::Fill { block, count, .. } => {
+        Entry::Hole { block, count }
+        | Entry::Fill { block, count, .. }
+        | Entry::Lost { block, count } => {
             wanted.checked_sub(block).is_some_and(|behind| behind < u64::from(count))
         }
     }

@@ -57,7 +57,7 @@ pub enum Change<'bytes> {
     Fill { count: u32, pattern: u32 },
     /// One block holds this.
     Contents(&'bytes Block),
-    /// What one block held is damaged in the journal.
+    /// What one block held is damaged in the journal, or was lost before it came there.
     Damaged,
 }
 
@@ -152,6 +152,11 @@ impl Recovery<'_> {
                 }
                 Entry::Fill { block, count, pattern } => {
                     self.change(volume_id, block, Change::Fill { count, pattern })?;
+                }
+                Entry::Lost { block, count } => {
+                    for block in block..block + u64::from(count) {
+                        self.change(volume_id, block, Change::Damaged)?;
+                    }
                 }
                 Entry::Page { block, place, length, check } => {
                     let stored = transaction.stored_bytes(place, length);

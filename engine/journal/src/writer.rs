@@ -299,6 +299,7 @@ impl Round {
 fn to_draft(contents: CapturedContents<'_>) -> Contents<'_> {
     let page = match contents {
         CapturedContents::Hole => return Contents::Hole,
+        CapturedContents::Lost => return Contents::Lost,
         CapturedContents::Fill(pattern) => return Contents::Fill(pattern),
         CapturedContents::Page(page) => page,
     };

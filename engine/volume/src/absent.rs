@@ -104,7 +104,7 @@ impl Volume {
         block: u64,
         into: &mut Block,
     ) -> Result<(), DeviceError> {
-        self.mend_after_read(block);
+        self.mend_block(block);
         let pinned = self.shared.store.pin();
         self.admit(&pinned, action, range)?;
         let entry = EntryCursor::new(self).entry(&pinned, block);
@@ -112,16 +112,14 @@ impl Volume {
         read.map_err(|error| failed(action, range, error))
     }
 
-    /// Brings an absent block into memory, so that a part of it can be changed.
+    /// Brings an absent block into memory, so that a part of it can be changed. The search for
+    /// memory is the caller's.
     pub(crate) fn bring_in_block(&self, action: Action, block: u64) -> Result<(), DeviceError> {
         let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
-        self.find_space(|| {
-            let Some(number) = self.absent_number(block) else { return Ok(()) };
-            let fetched = self.fetch(number).map_err(|error| failed(action, range, error))?;
-            self.keep_fetched(leaf_of(block), &*fetched)
-                .map(|_| ())
-                .map_err(|kind| DeviceError::new(kind, action, range))
-        })
+        let Some(number) = self.absent_number(block) else { return Ok(()) };
+        let fetched = self.fetch(number).map_err(|error| failed(action, range, error))?;
+        let kept = self.keep_fetched(leaf_of(block), &*fetched);
+        kept.map(|_| ()).map_err(|kind| DeviceError::new(kind, action, range))
     }
 
     /// Brings the absent blocks of a leaf into memory, as far as they can be had. Fails when there

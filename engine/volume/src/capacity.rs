@@ -497,7 +497,7 @@ impl Volume {
         // A page that cannot be read stays: reads of it fail, and an overwrite mends it.
         if !is_page(entry)
             || store.is_unshared_raw(entry)
-            || store.read_page(&pinned, entry, &mut contents).is_err()
+            || store.read_verified(&pinned, entry, &mut contents).is_err()
         {
             return Ok(());
         }

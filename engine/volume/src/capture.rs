@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use codec::{BLOCK_BYTES, Block};
+use codec::{BLOCK_BYTES, Block, DecodeError};
 use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, NewPage, PageBytes};
 use sync::Pinned;
 
@@ -25,6 +25,8 @@ pub struct CaptureWalk {
     set: LeafSet,
     next_leaf: u64,
     next_index: usize,
+    /// The last block whose page was found damaged, and mended as far as that can be.
+    mended: Option<u64>,
     is_settled: bool,
 }
 
@@ -53,6 +55,8 @@ enum Held {
     Page(NewPage),
     /// A page with as many references as can be counted cannot be held.
     Copy(Box<Block>),
+    /// The page is damaged, and nobody could say so in its place: it stays marked.
+    Damaged,
 }
 
 /// What a captured block holds.
@@ -61,6 +65,8 @@ pub enum CapturedContents<'capture> {
     Hole,
     Fill(u32),
     Page(CapturedPage<'capture>),
+    /// What it held is lost.
+    Lost,
 }
 
 /// A captured page.
@@ -88,8 +94,14 @@ impl Volume {
     pub fn walk_unjournaled(&self) -> Option<CaptureWalk> {
         let leaf_count = || leaves_in(self.settled_size_bytes());
         let set = self.unjournaled_leaves.take(leaf_count)?;
-        let (volume, next_leaf, next_index) = (self.handle(), 0, 0);
-        Some(CaptureWalk { volume, set, next_leaf, next_index, is_settled: false })
+        Some(CaptureWalk {
+            volume: self.handle(),
+            set,
+            next_leaf: 0,
+            next_index: 0,
+            mended: None,
+            is_settled: false,
+        })
     }
 
     /// Blocks that are not in the journal, whether or not the volume's class asks for it.
@@ -131,8 +143,7 @@ impl CaptureWalk {
 
     /// Captures blocks of the next leaf. Returns whether there may be more.
     fn capture_in_leaf(&mut self, blocks: &mut Vec<CapturedBlock>, count_max: usize) -> bool {
-        let volume = &self.volume;
-        let store = &volume.shared.store;
+        let volume = Arc::clone(&self.volume);
         let Some(leaf) = volume.next_marked_leaf(&self.set, self.next_leaf) else { return false };
         if leaf != self.next_leaf {
             (self.next_leaf, self.next_index) = (leaf, 0);
@@ -142,6 +153,22 @@ impl CaptureWalk {
             // on; all others see the bit gone and set it again.
             drop(volume.shared.locks.lock_leaf(volume.id(), leaf));
         }
+        if let Some(block) = self.capture_until_damage(&volume, leaf, (blocks, count_max)) {
+            volume.mend_block(block);
+            self.mended = Some(block);
+        }
+        true
+    }
+
+    /// Captures blocks of a leaf up to the first whose page is damaged: returns that, to be looked
+    /// at again.
+    fn capture_until_damage(
+        &mut self,
+        volume: &Volume,
+        leaf: u64,
+        (blocks, count_max): (&mut Vec<CapturedBlock>, usize),
+    ) -> Option<u64> {
+        let store = &volume.shared.store;
         let pinned = store.pin();
         if let Some(node) = volume.map.find_leaf(store, &pinned, leaf) {
             for index in self.next_index..NODE_ENTRY_COUNT {
@@ -149,21 +176,25 @@ impl CaptureWalk {
                 if !entry.has(Marks::UNJOURNALED) {
                     continue;
                 }
+                let block = leaf * LEAF_BLOCKS + index as u64;
                 if blocks.len() == count_max {
                     self.next_index = index;
-                    return true;
+                    return None;
                 }
-                if let Some(held) = hold(volume, &pinned, entry) {
-                    blocks.push(CapturedBlock {
-                        block: leaf * LEAF_BLOCKS + index as u64,
-                        entry,
-                        held,
-                    });
-                }
+                let held = match hold(volume, &pinned, entry) {
+                    Ok(Some(held)) => held,
+                    Ok(None) => continue,
+                    Err(_) if self.mended == Some(block) => Held::Damaged,
+                    Err(_) => {
+                        self.next_index = index;
+                        return Some(block);
+                    }
+                };
+                blocks.push(CapturedBlock { block, entry, held });
             }
         }
         (self.next_leaf, self.next_index) = (leaf + 1, 0);
-        true
+        None
     }
 }
 
@@ -175,20 +206,23 @@ impl Drop for CaptureWalk {
     }
 }
 
-/// Keeps what an entry names as it is. `None` for a page that is damaged: there is nothing to keep.
-fn hold(volume: &Volume, pinned: &Pinned<'_>, entry: Entry) -> Option<Held> {
+/// Keeps what an entry names as it is. `None`: an image has it. An error says that the page is
+/// damaged: it is not to be taken for what was written.
+fn hold(volume: &Volume, pinned: &Pinned<'_>, entry: Entry) -> Result<Option<Held>, DecodeError> {
     let store = &volume.shared.store;
     match entry.kind() {
-        EntryKind::Hole | EntryKind::Fill(_) => Some(Held::Nothing),
-        EntryKind::Absent(_) | EntryKind::Damaged => None,
-        EntryKind::Page => match store.hold(pinned, entry) {
-            Some(page) => Some(Held::Page(page)),
-            None => {
-                let mut copy = Box::new([0; BLOCK_BYTES]);
-                store.read_page(pinned, entry, &mut copy).ok()?;
-                Some(Held::Copy(copy))
+        EntryKind::Hole | EntryKind::Fill(_) | EntryKind::Damaged => Ok(Some(Held::Nothing)),
+        EntryKind::Absent(_) => Ok(None),
+        EntryKind::Page => {
+            let mut scratch = [0; BLOCK_BYTES];
+            store.verified_page(pinned, entry, &mut scratch)?;
+            if let Some(page) = store.hold(pinned, entry) {
+                return Ok(Some(Held::Page(page)));
             }
-        },
+            let mut copy = Box::new([0; BLOCK_BYTES]);
+            store.read_verified(pinned, entry, &mut copy)?;
+            Ok(Some(Held::Copy(copy)))
+        }
     }
 }
 
@@ -202,12 +236,13 @@ impl Capture {
         self.blocks.len()
     }
 
-    /// The blocks by rising index, and what they hold. A page that cannot be read is left out: it
-    /// was damaged in memory.
+    /// The blocks by rising index, and what they hold.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, CapturedContents<'_>)> {
-        self.blocks.iter().filter_map(|captured| Some((captured.block, self.contents(captured)?)))
+        let contents = |captured| self.contents(captured).unwrap_or(CapturedContents::Lost);
+        self.blocks.iter().map(move |captured| (captured.block, contents(captured)))
     }
 
+    /// `None` for a page that cannot be read.
     fn contents<'capture>(
         &'capture self,
         captured: &'capture CapturedBlock,
@@ -217,9 +252,11 @@ impl Capture {
             Held::Nothing => {
                 return match captured.entry.kind() {
                     EntryKind::Fill(pattern) => Some(CapturedContents::Fill(pattern)),
+                    EntryKind::Damaged => Some(CapturedContents::Lost),
                     _ => Some(CapturedContents::Hole),
                 };
             }
+            Held::Damaged => return Some(CapturedContents::Lost),
             Held::Copy(copy) => {
                 let bytes = StoredBytes::Raw(copy);
                 CapturedPage { number: None, is_journaled: false, bytes }
@@ -260,7 +297,11 @@ impl Capture {
             let leaf = first.block / LEAF_BLOCKS;
             let count = rest.partition_point(|captured| captured.block / LEAF_BLOCKS == leaf);
             let (of_leaf, others) = rest.split_at(count);
-            let wanted = of_leaf.iter().map(|captured| (captured.block, captured.entry));
+            if of_leaf.iter().any(|captured| matches!(captured.held, Held::Damaged)) {
+                volume.unjournaled_leaves.mark(leaf);
+            }
+            let settled = of_leaf.iter().filter(|captured| !matches!(captured.held, Held::Damaged));
+            let wanted = settled.map(|captured| (captured.block, captured.entry));
             let known = Known { marks: Marks::UNJOURNALED, lineage: self.lineage };
             volume.unmark_blocks(leaf, wanted, known);
             rest = others;

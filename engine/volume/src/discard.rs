@@ -34,6 +34,9 @@ impl Volume {
         loop {
             match self.zero_present_piece(piece, zeroes) {
                 Err(PartError::Absent) => self.bring_in_block(Action::WriteZeroes, piece.block)?,
+                Err(PartError::Damaged) => {
+                    self.mend_before_change(Action::WriteZeroes, piece.block)?;
+                }
                 Err(PartError::Device(kind)) => {
                     return Err(DeviceError::new(kind, Action::WriteZeroes, piece.range()));
                 }

@@ -11,12 +11,14 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, NODE_ENTRY_COUNT, NewPage, Purpose};
+use page_store::{Entry, EntryKind, NODE_ENTRY_COUNT, NewPage, NoSpace, Purpose};
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::Engine;
 use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
+use crate::read::EntryCursor;
 use crate::shared::Shared;
 use crate::volume::Volume;
 
@@ -92,7 +94,15 @@ pub(crate) struct Integrity {
     next_slab: Mutex<u32>,
     reports: Mutex<VecDeque<DamageReport>>,
     /// By name, with a reference that is never given back.
-    withheld: Mutex<HashMap<Entry, NewPage>>,
+    withheld: Mutex<HashMap<Entry, Withheld>>,
+}
+
+/// A damaged page whose memory is not used again.
+#[derive(Debug)]
+struct Withheld {
+    page: NewPage,
+    /// It was taken out of all maps. A reader takes it out of one place only.
+    is_in_no_map: bool,
 }
 
 impl Integrity {
@@ -111,21 +121,26 @@ impl Integrity {
 
     /// Keeps the page's memory from being used again. Returns the reference if it is not needed for
     /// that: it is withheld already, or too many are.
-    fn withhold(&self, page: NewPage) -> Option<NewPage> {
+    fn withhold(&self, page: NewPage, is_in_no_map: bool) -> Option<NewPage> {
         let mut withheld = self.withheld();
         let name = page.entry().name();
-        if withheld.len() == WITHHELD_MAX || withheld.contains_key(&name) {
+        if let Some(known) = withheld.get_mut(&name) {
+            known.is_in_no_map |= is_in_no_map;
             return Some(page);
         }
-        withheld.insert(name, page);
+        if withheld.len() == WITHHELD_MAX {
+            return Some(page);
+        }
+        withheld.insert(name, Withheld { page, is_in_no_map });
         None
     }
 
-    fn is_withheld(&self, page: &NewPage) -> bool {
-        self.withheld().contains_key(&page.entry().name())
+    /// Whether nothing is left to be done about the page.
+    fn is_dealt_with(&self, page: &NewPage) -> bool {
+        self.withheld().get(&page.entry().name()).is_some_and(|withheld| withheld.is_in_no_map)
     }
 
-    fn withheld(&self) -> MutexGuard<'_, HashMap<Entry, NewPage>> {
+    fn withheld(&self) -> MutexGuard<'_, HashMap<Entry, Withheld>> {
         self.withheld.lock().expect("nobody panics with the pages locked")
     }
 
@@ -154,7 +169,7 @@ impl Engine {
         let verified = shared.store.verify_slabs(*next, SLABS_A_STEP);
         *next = if verified.has_more { *next + SLABS_A_STEP } else { 0 };
         let (known, found): (Vec<_>, Vec<_>) =
-            verified.damaged.into_iter().partition(|page| shared.integrity.is_withheld(page));
+            verified.damaged.into_iter().partition(|page| shared.integrity.is_dealt_with(page));
         let damaged_pages = found.len() as u64;
         if !found.is_empty() {
             self.replace_damaged(found);
@@ -178,9 +193,7 @@ impl Engine {
     /// Gives withheld memory back, so that it is not taken for leaked: the next run finds out by
     /// itself.
     pub(crate) fn release_withheld(&self) {
-        let pages = std::mem::take(&mut *self.shared.integrity.withheld());
-        let mut lane = self.shared.store.lane();
-        pages.into_values().for_each(|page| lane.give_back(page));
+        self.shared.release_withheld();
     }
 
     /// Takes damaged pages out of all maps.
@@ -198,7 +211,7 @@ impl Engine {
         }
         let mut lane = self.shared.store.lane();
         for page in pages.into_values() {
-            if let Some(page) = self.shared.integrity.withhold(page) {
+            if let Some(page) = self.shared.integrity.withhold(page, true) {
                 lane.give_back(page);
             }
         }
@@ -206,6 +219,12 @@ impl Engine {
 }
 
 impl Shared {
+    fn release_withheld(&self) {
+        let withheld = std::mem::take(&mut *self.integrity.withheld());
+        let mut lane = self.store.lane();
+        withheld.into_values().for_each(|withheld| lane.give_back(withheld.page));
+    }
+
     /// The first copy of a block on stable storage that is what memory should have.
     fn right_copy(
         &self,
@@ -226,23 +245,41 @@ impl Shared {
 }
 
 impl Volume {
-    /// A reader found the page of a block damaged: mends it, or says that it is lost.
-    pub(crate) fn mend_after_read(&self, block: u64) {
+    /// The page of a block was found damaged by one who read it: mends it, or says that it is lost.
+    /// Not to be called while pinned or with a lane.
+    pub fn mend_block(&self, block: u64) {
         let store = &self.shared.store;
         let page = {
             let pinned = store.pin();
             let Some(node) = self.find_leaf(&pinned, block / LEAF_BLOCKS) else { return };
-            store.hold(&pinned, store.entry(&pinned, node, index_in_leaf(block)))
+            store.hold_to_mend(&pinned, store.entry(&pinned, node, index_in_leaf(block)))
         };
         let Some(page) = page else { return };
         let mut scratch = [0; BLOCK_BYTES];
         if !store.is_intact(&page, &mut scratch) {
             self.mend(block, &page);
-            if let Some(page) = self.shared.integrity.withhold(page) {
+            if let Some(page) = self.shared.integrity.withhold(page, false) {
                 store.lane().give_back(page);
             }
         } else {
             store.lane().give_back(page);
+        }
+    }
+
+    /// Mends a block of which a part is to be changed; fails if what it holds is lost.
+    pub(crate) fn mend_before_change(&self, action: Action, block: u64) -> Result<(), DeviceError> {
+        self.mend_block(block);
+        let store = &self.shared.store;
+        let pinned = store.pin();
+        let entry = EntryCursor::new(self).entry(&pinned, block);
+        let is_lost = match entry.kind() {
+            EntryKind::Absent(_) => false,
+            _ => store.read_verified(&pinned, entry, &mut [0; BLOCK_BYTES]).is_err(),
+        };
+        let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
+        match is_lost {
+            true => Err(DeviceError::new(DeviceErrorKind::Corrupt, action, range)),
+            false => Ok(()),
         }
     }
 
@@ -280,16 +317,28 @@ impl Volume {
     }
 
     /// Stores the right contents for a block that still names the page. Returns whether it does
-    /// not any more.
+    /// not any more. In a full pool it takes what nobody else may take, then the memory of damaged
+    /// pages: that a copy is lost is worse than that a damaged cell is used again.
     fn heal_block(&self, block: u64, page: &NewPage, contents: &Block) -> bool {
+        let heal = |purpose| self.heal_block_for(purpose, (block, page), contents);
+        let healed = heal(Purpose::Overwrite).or_else(|_| heal(Purpose::Removal)).or_else(|_| {
+            self.shared.release_withheld();
+            self.shared.store.reclaim();
+            heal(Purpose::Removal)
+        });
+        healed.unwrap_or(false)
+    }
+
+    fn heal_block_for(
+        &self,
+        purpose: Purpose,
+        (block, page): (u64, &NewPage),
+        contents: &Block,
+    ) -> Result<bool, NoSpace> {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
-        let Ok(new) =
-            lane.store_page(&pinned, contents, self.policy(), || self.purpose(Purpose::Overwrite))
-        else {
-            return false;
-        };
+        let new = lane.store_page(&pinned, contents, self.policy(), || self.purpose(purpose))?;
         let is_untried = new.entry().is_untried();
         let names_page = |entry: Entry| entry.name() == page.entry().name();
         let mut new = Some(new);
@@ -301,13 +350,13 @@ impl Volume {
         match new {
             Some(unused) => {
                 lane.give_back(unused);
-                false
+                Ok(false)
             }
             None => {
                 if is_untried {
                     self.untried_leaves.mark(leaf_of(block));
                 }
-                true
+                Ok(true)
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Looking at the blocks of a leaf together: for saving them.
 
+use codec::BLOCK_BYTES;
 use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, PageBytes};
 
 use crate::capture::StoredBytes;
@@ -50,12 +51,19 @@ impl Volume {
     }
 
     /// Shows the pages of some blocks of a leaf (ascending places in it), in that order, each with
-    /// its place. Blocks without a page, and damaged ones, are left out. `give` must not take long:
-    /// what is deleted meanwhile waits for it.
-    pub fn show_leaf(&self, leaf: u64, wanted: &[u16], give: &mut dyn FnMut(u16, StoredBytes<'_>)) {
+    /// its place. They are verified: returns the places of those that are damaged. Blocks without a
+    /// page are left out. `give` must not take long: what is deleted meanwhile waits for it.
+    pub fn show_leaf(
+        &self,
+        leaf: u64,
+        wanted: &[u16],
+        give: &mut dyn FnMut(u16, StoredBytes<'_>),
+    ) -> Vec<u16> {
         let store = &self.shared.store;
+        let mut damaged = Vec::new();
+        let mut scratch = [0; BLOCK_BYTES];
         let pinned = store.pin();
-        let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return };
+        let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return damaged };
         let entry = |index: u16| store.entry(&pinned, node, usize::from(index));
         if let Some(&first) = wanted.first() {
             store.prefetch_page(entry(first));
@@ -64,12 +72,14 @@ impl Volume {
             if let Some(&next) = wanted.get(place + 1) {
                 store.prefetch_page(entry(next));
             }
-            match store.page(&pinned, entry(index)) {
+            match store.verified_page(&pinned, entry(index), &mut scratch) {
                 Ok(PageBytes::Raw(bytes)) => give(index, StoredBytes::Raw(bytes)),
                 Ok(PageBytes::Encoded(bytes)) => give(index, StoredBytes::Encoded(bytes)),
-                Ok(PageBytes::Fill(_)) | Err(_) => {}
+                Ok(PageBytes::Fill(_)) => {}
+                Err(_) => damaged.push(index),
             }
         }
+        damaged
     }
 
     /// The image that [`Volume::image_base`] names now has what `saved`, a copy of the volume,

@@ -101,6 +101,11 @@ impl Volume {
         self.kind == Kind::Snapshot
     }
 
+    /// Whether it is a copy for somebody who reads it, and goes with that one.
+    pub fn is_frozen(&self) -> bool {
+        self.kind == Kind::Frozen
+    }
+
     /// The name of a snapshot without its volume's.
     pub fn snapshot_name(&self) -> String {
         let name = self.name();

@@ -77,6 +77,11 @@ impl Volume {
                     drop(lane);
                     return self.bring_in_block(Action::Write, piece.block);
                 }
+                Err(PartError::Damaged) => {
+                    drop(pinned);
+                    drop(lane);
+                    return self.mend_before_change(Action::Write, piece.block);
+                }
             }
             *from = &from[piece.length..];
             todo.next();
@@ -102,7 +107,8 @@ impl Volume {
         self.publish_page(lane, pinned, block, page)
     }
 
-    /// Changes a part of a block: nobody else writes the block between the read and the write.
+    /// Changes a part of a block: nobody else writes the block between the read and the write. The
+    /// rest is verified, as it gets a fingerprint of its own.
     pub(crate) fn change_part(
         &self,
         lane: &mut Lane<'_>,
@@ -116,8 +122,8 @@ impl Volume {
             return Err(PartError::Absent);
         }
         let mut contents = [0; BLOCK_BYTES];
-        let read = self.shared.read_page(pinned, old, &mut contents);
-        read.map_err(|_| DeviceErrorKind::Corrupt)?;
+        let read = self.shared.store.read_verified(pinned, old, &mut contents);
+        read.map_err(|_| PartError::Damaged)?;
         change(&mut contents[piece.start..piece.start + piece.length]);
         let purpose = || self.purpose_of(old);
         let page = lane.store_page(pinned, &contents, self.policy(), purpose).map_err(no_space)?;
@@ -210,14 +216,19 @@ impl Volume {
     }
 
     /// Says that what a block holds is lost, if its entry still is what is expected. Returns
-    /// whether it was.
+    /// whether it was. What stable storage lacks of the block it lacks still: it has to know that
+    /// what it has is older.
     pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(Entry) -> bool) -> bool {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
         self.reword_block(&mut lane, &pinned, (block, is_expected), |lane, (node, index)| {
-            let old = lane.clear(node, index, Entry::damaged());
-            self.note_change(lane, old, Entry::damaged());
+            let lost = Entry::damaged().with(lane.marks(node, index));
+            let old = lane.clear(node, index, lost);
+            self.note_change(lane, old, lost);
+            if lost.has(Marks::UNJOURNALED) {
+                self.unjournaled_leaves.mark(leaf_of(block));
+            }
         })
     }
 }
@@ -227,6 +238,8 @@ impl Volume {
 pub(crate) enum PartError {
     /// The rest of the block has to be fetched first.
     Absent,
+    /// The rest of the block has to be mended first.
+    Damaged,
     Device(DeviceErrorKind),
 }
 

@@ -47,6 +47,7 @@ fn settle(volume: &Volume) {
 fn describe(contents: CapturedContents<'_>) -> String {
     match contents {
         CapturedContents::Hole => "hole".to_owned(),
+        CapturedContents::Lost => "lost".to_owned(),
         CapturedContents::Fill(pattern) => format!("fill {pattern:x}"),
         CapturedContents::Page(page) => {
             let kind = match page.bytes {

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use block_device::{BlockDevice, DeviceErrorKind};
+use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use support::Pool;
 use volume::{
     CapacityClass, CopyPlace, DamageReport, DamagedBlock, Engine, Healer, Reduction, Volume,
@@ -165,4 +165,128 @@ fn a_reader_that_verifies_finds_damage_before_the_scrub() {
     assert_eq!(error.kind, DeviceErrorKind::Corrupt);
     let error = volume.write(512, &[1; 512]).expect_err("the rest is lost");
     assert_eq!(error.kind, DeviceErrorKind::Corrupt);
+}
+
+/// A pool with a block whose page is damaged, and copies of some blocks.
+fn damaged(copies: Vec<(u64, Vec<u8>)>) -> (Pool, Engine, Arc<Volume>) {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(copies))));
+    let volume = create(&engine, "one");
+    volume.write(3 * BLOCK, &noise(1)).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    (pool, engine, volume)
+}
+
+#[test]
+fn a_part_of_a_damaged_block_is_changed_only_once_the_rest_is_mended() {
+    let (_pool, engine, volume) = damaged(Vec::new());
+    let error = volume.write(3 * BLOCK + 1024, &[7; 512]).expect_err("the rest is lost");
+    assert_eq!(error.kind, DeviceErrorKind::Corrupt);
+    assert_eq!(engine.take_damage_reports(), [report("one", 3, false)]);
+    assert_eq!(read(&volume, 3), Err(DeviceErrorKind::Corrupt));
+
+    let (_pool, _engine, volume) = damaged(Vec::new());
+    let range = ByteRange::new(3 * BLOCK + 1024, 512);
+    let error = volume.write_zeroes(range, Zeroes::KeepAllocated).expect_err("the rest is lost");
+    assert_eq!(error.kind, DeviceErrorKind::Corrupt);
+
+    let (_pool, engine, volume) = damaged(vec![(3, noise(1))]);
+    volume.write(3 * BLOCK + 1024, &[7; 512]).expect("the rest is mended");
+    assert_eq!(engine.take_damage_reports(), [report("one", 3, true)]);
+    let mut expected = noise(1);
+    expected[1024..1536].fill(7);
+    assert!(read(&volume, 3) == Ok(expected));
+}
+
+#[test]
+fn what_is_stored_again_for_a_guarantee_is_not_taken_for_right() {
+    let pool = Pool::new(32 * MIB, 2);
+    let engine = pool.open();
+    let (one, two) = (create(&engine, "one"), create(&engine, "two"));
+    one.write(0, &noise(1)).expect("there is room");
+    two.write(0, &noise(1)).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    engine.set_capacity("one", CapacityClass::Guaranteed).expect("it fits");
+    assert_eq!(scrub(&engine), 1);
+    assert_eq!(read(&one, 0), Err(DeviceErrorKind::Corrupt));
+    assert_eq!(read(&two, 0), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn what_is_compressed_is_not_taken_for_right() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = create(&engine, "one");
+    let mut contents = noise(1);
+    contents[1024..].fill(0);
+    volume.write(0, &contents).expect("there is room");
+    pool.flip_bit_in(&contents[500..600]);
+    while engine.maintain() {}
+    assert_eq!(scrub(&engine), 1);
+    assert_eq!(read(&volume, 0), Err(DeviceErrorKind::Corrupt));
+}
+
+#[test]
+fn a_page_that_one_reader_found_damaged_is_mended_in_all_other_places_too() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(vec![(0, noise(1)), (5, noise(1))]))));
+    let volume = create(&engine, "one");
+    volume.write(0, &noise(1)).expect("there is room");
+    volume.write(5 * BLOCK, &noise(1)).expect("there is room");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    engine.set_verify_reads(true);
+    assert!(read(&volume, 0) == Ok(noise(1)));
+    engine.set_verify_reads(false);
+    assert_eq!(scrub(&engine), 1);
+    assert!(read(&volume, 5) == Ok(noise(1)));
+    assert_eq!(engine.take_damage_reports(), [report("one", 0, true), report("one", 5, true)]);
+    assert_eq!(scrub(&engine), 0);
+}
+
+#[test]
+fn a_damaged_page_in_a_full_pool_is_healed() {
+    let pool = Pool::new(8 * MIB, 2);
+    let engine = pool.open();
+    engine.set_healer(Arc::new(Copies(Mutex::new(vec![(3, noise(1))]))));
+    let volume = create(&engine, "one");
+    volume.write(3 * BLOCK, &noise(1)).expect("there is room");
+    let mut random = model::Random::new(77);
+    let mut unique =
+        || -> Vec<u8> { (0..512).flat_map(|_| random.number().to_le_bytes()).collect() };
+    let filler = create(&engine, "filler");
+    let mut written = 0;
+    while filler.write(written * BLOCK, &unique()).is_ok() {
+        written += 1;
+    }
+    // Overwrites take what new data leaves, too.
+    let copy = "copy".parse().expect("a good name");
+    engine.create_snapshots(&["filler"], &copy, 1).expect("it takes no memory yet");
+    let overwritten =
+        (0..written).take_while(|block| filler.write(block * BLOCK, &unique()).is_ok());
+    assert!((overwritten.count() as u64) < written, "the pool is full");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    assert_eq!(scrub(&engine), 1);
+    assert_eq!(engine.take_damage_reports(), [report("one", 3, true)]);
+    assert!(read(&volume, 3) == Ok(noise(1)));
+}
+
+#[test]
+fn a_page_that_is_shared_as_often_as_it_may_be_is_verified_too() {
+    const COPIES: u64 = 66_000;
+    let pool = Pool::new(32 * MIB, 2);
+    let engine = pool.open();
+    let name = "many".parse().expect("a good name");
+    let spec = VolumeSpec::new(name, COPIES * BLOCK);
+    let volume = engine.create_volume(spec).expect("there is room");
+    let run = noise(1).repeat(1000);
+    for first in (0..COPIES).step_by(1000) {
+        volume.write(first * BLOCK, &run).expect("there is room");
+    }
+    assert_eq!(engine.usage().page_count, 2, "no count has room for all");
+    pool.flip_bit_in(&noise(1)[500..600]);
+    assert_eq!(scrub(&engine), 1, "the first of the two is damaged");
+    let lost = engine.volume("many").expect("it is there").lost_blocks();
+    assert!(lost > 60_000, "{lost} blocks had it");
 }

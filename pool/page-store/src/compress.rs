@@ -35,7 +35,7 @@ pub struct Compressor {
 #[derive(Debug)]
 #[must_use = "an attempt may hold a reference to be published"]
 pub enum Attempt {
-    /// It names no page that is there: a damaged region.
+    /// It names no page that is there, or one that is damaged: the entry stays as it is.
     Damaged,
     /// The page stays as it is; the entry loses its mark.
     Keep,
@@ -83,6 +83,10 @@ impl Compressor {
             return Attempt::Keep;
         };
         self.held.push(NewPage(entry));
+        // The new page is described as this one: it must have the same contents.
+        if store.verify(entry, contents).is_err() {
+            return Attempt::Damaged;
+        }
         let check = described_check(description);
         match self.form(store, pinned, contents, check) {
             Some(form) => Attempt::Shrink(Shrunk { raw: at, check, form }),

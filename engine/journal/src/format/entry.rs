@@ -10,6 +10,7 @@
 //!  4 packed here   bytes    1        offset in the transaction's packed pages
 //!  5 whole here    4096     1        which of the transaction's whole pages
 //!  6 elsewhere     bytes    1        segment (32 bits), above it the offset there (32 bits)
+//!  7 lost          0        blocks   0
 //! ```
 
 use crate::format::error::FormatError;
@@ -29,9 +30,26 @@ const PAGE_BYTES: u16 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     Volume(u64),
-    Hole { block: u64, count: u32 },
-    Fill { block: u64, count: u32, pattern: u32 },
-    Page { block: u64, place: Place, length: u16, check: PageCheck },
+    Hole {
+        block: u64,
+        count: u32,
+    },
+    Fill {
+        block: u64,
+        count: u32,
+        pattern: u32,
+    },
+    Page {
+        block: u64,
+        place: Place,
+        length: u16,
+        check: PageCheck,
+    },
+    /// What the blocks held was lost in memory: what was written of them before is older.
+    Lost {
+        block: u64,
+        count: u32,
+    },
 }
 
 /// Where the stored bytes of a page are.
@@ -94,6 +112,7 @@ impl Entry {
         match *self {
             Self::Volume(id) => Fields { kind: 1, target: id, ..none },
             Self::Hole { block, count } => Fields { kind: 2, count, block, ..none },
+            Self::Lost { block, count } => Fields { kind: 7, count, block, ..none },
             Self::Fill { block, count, pattern } => {
                 Fields { kind: 3, count, block, target: u64::from(pattern), ..none }
             }
@@ -125,6 +144,7 @@ impl Fields {
         }
         let place = match self.kind {
             2 => return Some(Entry::Hole { block, count }),
+            7 => return Some(Entry::Lost { block, count }),
             3 => return Some(Entry::Fill { block, count, pattern: low }),
             4 if length < PAGE_BYTES => Place::Packed(low),
             5 if length == PAGE_BYTES => Place::Whole(low),
@@ -153,7 +173,7 @@ mod tests {
         Entry::Page { block: 12, place, length, check: PageCheck(0xABCD) }
     }
 
-    fn examples() -> [Entry; 6] {
+    fn examples() -> [Entry; 7] {
         [
             Entry::Volume(7),
             Entry::Hole { block: 3, count: 5 },
@@ -161,6 +181,7 @@ mod tests {
             page(Place::Packed(300), 81),
             page(Place::Whole(2), 4096),
             page(Place::Elsewhere(Location { segment: 9, offset: 4096 }), 4096),
+            Entry::Lost { block: 9, count: 2 },
         ]
     }
 
@@ -188,7 +209,7 @@ mod tests {
         for entry in impossible {
             assert!(Entry::decode(&entry.encode()).is_err(), "{entry:?}");
         }
-        for kind in [0, 7, 255] {
+        for kind in [0, 8, 255] {
             let mut bytes = examples()[1].encode();
             bytes[0] = kind;
             assert!(Entry::decode(&bytes).is_err(), "kind {kind}");
