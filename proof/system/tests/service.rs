@@ -276,7 +276,8 @@ fn clients_over_tcp_are_shown_the_certificate_that_was_read_last() -> Result<()>
     let place = folder.path();
     make_certificate(place, "one")?;
     let flags = format!(
-        "--nbd-tcp 127.0.0.1:0 --nbd-tls-cert {0}/cert.pem --nbd-tls-key {0}/key.pem",
+        "--nbd-tcp 127.0.0.1:0 --nbd-insecure --nbd-tls-cert {0}/cert.pem \
+         --nbd-tls-key {0}/key.pem",
         place.display()
     );
     let mut daemon = daemon(&flags)?;
