@@ -124,7 +124,9 @@ fn the_pool_its_events_and_tasks_are_shown() {
     let house = House::new();
     assert_eq!(house.json("pool show", 0)["max_memory_bytes"], 64 << 20);
     assert!(house.text("pool show", 0).contains("80, 90, 95 %"));
-    assert_eq!(house.json("events", 0), json!([]));
+    let events = house.json("events", 0);
+    assert_eq!((&events[0]["id"], &events[0]["kind"]), (&json!(1), &json!("daemon_started")));
+    assert_eq!(house.json("events --after 1", 0), json!([]));
     assert!(house.text("events --after 3", 0).starts_with("ID  TIME"));
     assert_eq!(house.json("task list", 0), json!([]));
     assert_eq!(house.json("task cancel 1", 3)["error"]["kind"], "not_found");
