@@ -192,7 +192,8 @@ mod tests {
         }
         let mut log = KernelLog::follow().expect("it may be read");
         let name = format!("memlane-test-{}", std::process::id());
-        fs::write(KERNEL_LOG, format!("I/O error, dev {name}, which a test made up"))
+        // Readers are shown a line when it ends.
+        fs::write(KERNEL_LOG, format!("I/O error, dev {name}, which a test made up\n"))
             .expect("who reads it may write it");
         let complaints = log.complaints(Path::new(&name)).expect("it may be read");
         assert_eq!(complaints.len(), 1, "{complaints:?}");
