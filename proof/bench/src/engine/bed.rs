@@ -63,6 +63,9 @@ impl Bed {
         // One lane for each thread, for the background and for whoever prepares.
         let options = EngineOptions { lane_count: case.threads + 2, fresh_secret: [0x5A; 32] };
         let engine = Arc::new(Engine::open(region, options)?);
+        while engine.untaken_bytes() > 0 {
+            engine.take_memory()?;
+        }
         let volume = engine.create_volume(spec("bench", working_bytes)?)?;
         let bed =
             Self { volume, engine, bare, working_bytes, originals, case: *case, _place: place };
