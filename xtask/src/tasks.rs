@@ -56,7 +56,7 @@ const BUILD_SHIPPED: &[&str] = &[
     "-p",
     "preload",
     "-p",
-    "memlane",
+    "libmemlane",
     "-p",
     "guest",
     "-p",

@@ -272,7 +272,7 @@ impl Region {
             // - in bounds: `pointer` checked the length against the mapping.
             // - aligned: checked above; mappings begin on a page, and pieces on a multiple of 16.
             // - exclusive: the caller keeps everybody away, so `from` is not this memory either.
-            unsafe { copies::stream(to, &from[piece]) };
+            unsafe { streaming_copy::stream(to, &from[piece]) };
         }
     }
 
@@ -295,14 +295,14 @@ impl Region {
     /// Makes streamed bytes visible before anything stored after this.
     #[inline]
     pub fn store_fence(&self) {
-        copies::fence();
+        streaming_copy::fence();
     }
 
     /// Tells the processor that the line at `offset` will be read soon. Any offset may be given.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         if offset < self.capacity_bytes() {
-            copies::prefetch(self.pointer(offset, 1));
+            streaming_copy::prefetch(self.pointer(offset, 1));
         }
     }
 

@@ -117,8 +117,8 @@ impl Memory {
         // - aligned: buffers begin on a page, and `start` was checked.
         // - exclusive: `from` is ordinary memory, which no mapping of this crate is given out as.
         //   The other process may store to the same bytes; nothing here relies on what they hold.
-        unsafe { copies::stream_before(to, from, next) };
-        copies::fence();
+        unsafe { streaming_copy::stream_before(to, from, next) };
+        streaming_copy::fence();
     }
 
     /// Copies out of a slot's buffer, from byte `start` on. What the other side stores to it

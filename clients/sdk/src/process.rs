@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use adaptive_polling::{Machine, SpinPermits, ThisMachine, Waiter};
 use shared_ring::{ClientLane, LANES_MAX, Target};
-use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
 
 use crate::device::ClientOptions;
 use crate::error::ClientError;

@@ -8,8 +8,8 @@ use std::hint;
 use std::task::Poll;
 use std::time::Duration;
 
+use adaptive_polling::Waiter;
 use shared_ring::{Entry, SLOT_BYTES, Slot, operation};
-use waiting::Waiter;
 
 use crate::buffers::Buffers;
 use crate::error::ClientError;

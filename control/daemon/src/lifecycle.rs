@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use upkeep::Upkeep;
-use volume::Engine;
-use waiting::{CpuLatencyRequest, SpinPermits};
+use ::maintenance::Upkeep;
+use adaptive_polling::{CpuLatencyRequest, SpinPermits};
+use volumes::Engine;
 
 use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy, Flags};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::ByteSize;
-use upkeep::Upkeep;
-use volume::{Engine, PoolUsage};
+use maintenance::Upkeep;
+use volumes::{Engine, PoolUsage};
 
 use crate::events::EventLog;
 use crate::forecast::{Filling, Sample};

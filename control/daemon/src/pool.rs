@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use api::ByteSize;
 use region::{Region, RegionSpec};
 use rustix::mount::MountFlags;
-use volume::{Engine, EngineOptions};
+use volumes::{Engine, EngineOptions};
 
 use crate::config::{Config, PoolConfig, PoolPlace};
 use crate::pool_medium::{self, Medium};

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use volume::{CopyPlace, DamageReport, Engine};
+use volumes::{CopyPlace, DamageReport, Engine};
 
 use crate::config::ScrubConfig;
 use crate::events::EventLog;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use journal::{Clock, JournalError};
-use volume::{
+use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeName, VolumeSpec,
 };
 

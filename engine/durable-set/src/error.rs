@@ -6,7 +6,7 @@ use std::fmt;
 use block_device::DeviceError;
 use image::{ImageError, ImageErrorKind};
 use journal::JournalError;
-use volume::VolumeError;
+use volumes::VolumeError;
 
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use codec::Block;
 use image::{BlockRef, ImageId, ImageStore, LEAF_BLOCKS, OpenImage, PageNumber};
 use journal::Journal;
-use volume::{CopyPlace, DamagedBlock, Healer};
+use volumes::{CopyPlace, DamagedBlock, Healer};
 
 /// Looks damaged pages up in the journal, and damaged blocks in the image that is their volume's
 /// base.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use image::{ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
 use journal::{Change, Position, RecordKind, Recovered, Refusal, Replay, VolumeRecord};
 use storage::Folder;
-use volume::{Durability, Engine, SetId};
+use volumes::{Durability, Engine, SetId};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::set::covered_by;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use codec::BLOCK_BYTES;
 use journal::{Change, RecordKind, Refusal, Replay, VolumeRecord};
-use volume::{
+use volumes::{
     CapacityClass, Durability, Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
     VolumeName, VolumeSpec,
 };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use image::{ImageError, ImageVolume, ImageVolumeKind, LEAF_BLOCKS, OpenImage};
 use journal::{JournalError, Position, Recovered};
-use volume::{
+use volumes::{
     CapacityClass, Durability, Engine, FilledBlock, PageSource, SetId, ShrinkPolicy, Volume,
     VolumeError, VolumeErrorKind, VolumeSpec,
 };

@@ -9,7 +9,7 @@ use image::{
     ImageVolumeKind, JournalPosition, OpenImage, Removed, Retention, SaveOptions, Saved, Watch,
 };
 use journal::Position;
-use volume::{Durability, Frozen, ImageBase, Volume};
+use volumes::{Durability, Frozen, ImageBase, Volume};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::set::{DurableSet, covered_by};

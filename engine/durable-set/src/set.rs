@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use image::{ChunkNumber, ClaimedStore, ImageId, ImageStore, ImageSummary, OpenImage};
 use journal::{Clock, Journal, JournalError, JournalOptions, JournalSpec, Position};
 use storage::Folder;
-use volume::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
+use volumes::{Durability, Engine, PageSource, SetId, Volume, VolumeError};
 
 use crate::changes::{Changes, Concern};
 use crate::error::{DurableError, DurableErrorKind};

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use image::{Rehearsed, Saved, Watch, rehearse};
-use volume::{Durability, Volume};
+use volumes::{Durability, Volume};
 
 use crate::error::DurableError;
 use crate::set::DurableSet;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use image::{DamagedChunk, EngineTarget, LEAF_BLOCKS, OpenImage, PackName, PageNumber, Watch};
-use volume::{BlockView, GivenUp, LeftBlock, SourceErrorKind, Volume};
+use volumes::{BlockView, GivenUp, LeftBlock, SourceErrorKind, Volume};
 
 use crate::error::DurableError;
 use crate::set::DurableSet;

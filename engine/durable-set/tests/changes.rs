@@ -8,7 +8,7 @@ use block_device::BlockDevice;
 use durable_set::{DurableErrorKind, SaveExtent};
 use powercut::Effect;
 use support::{BLOCK, House, noise, read};
-use volume::{Durability, ShrinkPolicy, VolumeName, VolumeSpec};
+use volumes::{Durability, ShrinkPolicy, VolumeName, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 

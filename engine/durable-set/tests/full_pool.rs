@@ -9,7 +9,7 @@ use std::thread;
 use block_device::BlockDevice;
 use durable_set::SaveExtent;
 use support::{BLOCK, House, long_noise, read};
-use volume::{Durability, Volume};
+use volumes::{Durability, Volume};
 
 /// What is overwritten, over and over, in this order.
 const BLOCKS: u64 = House::VOLUME_BYTES / BLOCK / 2;

@@ -8,7 +8,7 @@ use block_device::{BlockDevice, ByteRange};
 use durable_set::Opened;
 use image::Unwatched;
 use support::{BLOCK, House, long_noise, read};
-use volume::{CapacityClass, Durability, Volume, VolumeErrorKind};
+use volumes::{CapacityClass, Durability, Volume, VolumeErrorKind};
 
 const BLOCKS: u64 = House::SURE_BYTES / BLOCK;
 
@@ -172,13 +172,13 @@ fn the_journal_knows_classes_that_no_image_has() {
         house.create(name, Durability::Journal);
     }
     house.create_guaranteed("was", Durability::Journal);
-    house.engine.resize_volume("became", 1 << 20, volume::ShrinkPolicy::DropData).expect("it can");
-    house.engine.resize_volume("grown", 1 << 20, volume::ShrinkPolicy::DropData).expect("it can");
+    house.engine.resize_volume("became", 1 << 20, volumes::ShrinkPolicy::DropData).expect("it can");
+    house.engine.resize_volume("grown", 1 << 20, volumes::ShrinkPolicy::DropData).expect("it can");
     house.save();
     house.engine.set_capacity("became", CapacityClass::Guaranteed).expect("it fits");
     house.engine.set_capacity("was", CapacityClass::Thin).expect("that always works");
     house.engine.set_capacity("grown", CapacityClass::Guaranteed).expect("it fits");
-    house.engine.resize_volume("grown", 3 << 20, volume::ShrinkPolicy::KeepData).expect("it fits");
+    house.engine.resize_volume("grown", 3 << 20, volumes::ShrinkPolicy::KeepData).expect("it fits");
     let late = house.create_guaranteed("late", Durability::Journal);
     late.write(0, &long_noise(1)).expect("there is room");
     late.flush().expect("the disk works");

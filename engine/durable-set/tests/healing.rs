@@ -4,7 +4,7 @@ mod support;
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use support::{BLOCK, House, noise, read};
-use volume::{CopyPlace, Durability, Volume};
+use volumes::{CopyPlace, Durability, Volume};
 
 /// Goes once through the pool's memory. Returns the pages that were damaged.
 fn scrub(house: &House) -> u64 {

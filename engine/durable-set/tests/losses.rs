@@ -9,7 +9,7 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use durable_set::{DurableErrorKind, Opened, SaveExtent};
 use image::{Progress, Unwatched, Watch};
 use support::{BLOCK, House, noise, read};
-use volume::{CopyPlace, Durability, ShrinkPolicy};
+use volumes::{CopyPlace, Durability, ShrinkPolicy};
 
 const MIB: u64 = 1 << 20;
 

@@ -9,7 +9,7 @@ use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::DurableErrorKind;
 use image::{OpenImage, Unwatched};
 use support::{BLOCK, House, noise, read};
-use volume::{Durability, GivenUp};
+use volumes::{Durability, GivenUp};
 
 /// How often what is missing is asked for in an hour, at the least.
 const ROUNDS_AN_HOUR: usize = 60;

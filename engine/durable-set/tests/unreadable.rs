@@ -6,7 +6,7 @@ use block_device::BlockDevice;
 use durable_set::{AcceptedImage, DurableErrorKind, Opened, SaveExtent};
 use image::Unwatched;
 use support::{BLOCK, House, long_noise, noise, read};
-use volume::{Durability, Volume};
+use volumes::{Durability, Volume};
 
 fn write_and_flush(volume: &Volume, block: u64, seed: u8) {
     volume.write(block * BLOCK, &noise(seed)).expect("there is room");

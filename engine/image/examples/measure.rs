@@ -14,7 +14,7 @@ use image::{
     JournalPosition, OpenImage, SaveOptions, Saved, Unwatched, rehearse,
 };
 use region::{Region, RegionSpec};
-use volume::{Engine, EngineOptions, Volume, VolumeSpec};
+use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 

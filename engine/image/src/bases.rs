@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use storage::AlignedBuffer;
-use volume::SetId;
+use volumes::SetId;
 
 use crate::catalog::Catalog;
 use crate::chunk_reader::read_chunk;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::BlockDevice;
-use volume::{BlockView, ImageBase, StoredBytes, Volume};
+use volumes::{BlockView, ImageBase, StoredBytes, Volume};
 
 use crate::format::chunk::Stored;
 use crate::format::part::LEAF_BLOCKS;
@@ -53,7 +53,7 @@ impl ImageVolume {
 }
 
 impl EngineSource {
-    /// `absent_image` is what [`volume::Engine::absent_image`] says.
+    /// `absent_image` is what [`volumes::Engine::absent_image`] says.
     pub fn new(volumes: Vec<CopiedVolume>, absent_image: Option<u64>) -> Self {
         let fetched_from = absent_image.and_then(ImageId::from_word);
         Self { volumes, fetched_from, damaged_there: HashSet::new() }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block_device::DeviceErrorKind;
 use codec::{BLOCK_BYTES, Block};
-use volume::{
+use volumes::{
     FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError, SourceErrorKind, Volume,
     VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
 };

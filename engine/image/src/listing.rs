@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use volume::SetId;
+use volumes::SetId;
 
 use crate::error::ImageError;
 use crate::format::manifest::{JournalPosition, Manifest, ManifestKind};

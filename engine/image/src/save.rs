@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use volume::SetId;
+use volumes::SetId;
 
 use crate::bases::Bases;
 use crate::catalog::Catalog;

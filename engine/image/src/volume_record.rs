@@ -1,7 +1,7 @@
 //! What an image says of each of its volumes.
 
 use block_device::SectorSize;
-use volume::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
+use volumes::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
 
 /// The longest name in an image: `VOLUME@SNAPSHOT`, both of the longest.
 pub const IMAGE_NAME_BYTES_MAX: usize = 127;

@@ -11,7 +11,7 @@ use image::{
 };
 use made::{Contents, claim, disk, newest, open, options, store_on};
 use region::{Region, RegionSpec};
-use volume::{Engine, EngineOptions, Volume, VolumeSpec};
+use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use codec::Block;
 use storage::Folder;
 use sync::atomic::{AtomicBool, Ordering};
-use volume::{Durability, Engine, FlushTarget, HookError, Volume};
+use volumes::{Durability, Engine, FlushTarget, HookError, Volume};
 
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};

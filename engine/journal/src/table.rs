@@ -2,7 +2,7 @@
 //! table.
 
 use block_device::{BlockDevice, SectorSize};
-use volume::{CapacityClass, Durability, Reduction, Volume, place_of};
+use volumes::{CapacityClass, Durability, Reduction, Volume, place_of};
 
 use crate::format::{RecordKind, VolumeRecord};
 

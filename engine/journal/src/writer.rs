@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 
 use sync::atomic::{AtomicU64, Ordering};
-use volume::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
+use volumes::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
 
 use crate::draft::{Contents, Draft, Page};
 use crate::error::{JournalError, JournalErrorKind};
@@ -315,7 +315,7 @@ mod tests {
     use block_device::BlockDevice;
     use powercut::Disk;
     use region::{Region, RegionSpec};
-    use volume::{EngineOptions, ShrinkPolicy, VolumeSpec};
+    use volumes::{EngineOptions, ShrinkPolicy, VolumeSpec};
 
     use super::*;
     use crate::chain::Chain;

@@ -7,10 +7,10 @@ use journal::{FailurePolicy, JournalErrorKind, JournalOptions, Position};
 use powercut::{Effect, Fault};
 use storage::StorageAction::{Create, WriteDurably};
 use support::{Bed, noise, read, roomy, small, wait_until, write};
-use volume::Durability;
+use volumes::Durability;
 
 /// Flushes that fill some segments.
-fn fill(bed: &Bed, volume: &volume::Volume, seed: u64) {
+fn fill(bed: &Bed, volume: &volumes::Volume, seed: u64) {
     for block in 0..100 {
         write(volume, block, &noise(seed + block));
         volume.flush().expect("the disk works");

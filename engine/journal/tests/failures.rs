@@ -38,7 +38,7 @@ impl Clock for SetClock {
 }
 
 /// Fills some segments, and the disk's last room.
-fn fill_disk(bed: &Bed) -> Arc<volume::Volume> {
+fn fill_disk(bed: &Bed) -> Arc<volumes::Volume> {
     let volume = bed.create("one");
     for block in 0..150 {
         write(&volume, block, &noise(block));

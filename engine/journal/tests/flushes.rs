@@ -9,7 +9,7 @@ use journal::{Journal, JournalErrorKind, Position};
 use powercut::{Effect, Fault, Gate};
 use storage::StorageAction;
 use support::{BLOCK, Bed, MIB, noise, read, roomy, small, spec, wait_until, write};
-use volume::{Durability, ShrinkPolicy};
+use volumes::{Durability, ShrinkPolicy};
 
 /// Contents of every form that a pool stores.
 fn textures() -> Vec<Vec<u8>> {
@@ -264,7 +264,7 @@ fn flushes_that_come_while_one_is_written_share_the_next_transaction() {
     let before = bed.journal.status().transactions;
     let gate = Gate::new();
     bed.disk.inject(Fault::once(&[StorageAction::WriteDurably], 0, Effect::Hold(gate.clone())));
-    let flush = |volume: &Arc<volume::Volume>| {
+    let flush = |volume: &Arc<volumes::Volume>| {
         write(volume, 0, &noise(volume.id()));
         volume.flush().expect("the disk works");
     };

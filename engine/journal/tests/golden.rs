@@ -17,7 +17,7 @@ use journal::{JournalErrorKind, Position};
 use powercut::Disk;
 use storage::Folder;
 use support::{BLOCK, Bed, MIB, Shadow, noise, read, roomy, wait_until, write};
-use volume::{Durability, Reduction, ShrinkPolicy};
+use volumes::{Durability, Reduction, ShrinkPolicy};
 
 /// Asks for the files of today's format, in this folder.
 const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";

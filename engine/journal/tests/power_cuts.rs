@@ -15,7 +15,7 @@ use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Effect, Fault, Loss, Moment};
 use storage::StorageAction::{Create, WriteDurably};
 use support::{BLOCK, Bed, Shadow, noise, read, roomy, spec};
-use volume::Volume;
+use volumes::Volume;
 
 const VOLUMES: [&str; 2] = ["one", "two"];
 const BLOCKS: u64 = 24;

@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use waiting::{Machine, SpinPermits, ThisMachine, Waiter};
+use adaptive_polling::{Machine, SpinPermits, ThisMachine, Waiter};
 
 use crate::connection::{Connection, Look};
 use crate::counters::Traffic;

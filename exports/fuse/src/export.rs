@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{BlockDevice, WriteCache};
 use kernel::LoopDevice;
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 use crate::connection::Connection;
 use crate::counters::Traffic;

@@ -13,9 +13,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use nbd::{Config, Quota, Server, TcpAccess};
 use support::{ExportTable, SparseDevice};
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adaptive_polling::Waiter;
 use rustls::ServerConfig;
-use waiting::Waiter;
 
 use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};

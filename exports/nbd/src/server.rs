@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::{Duration, Instant};
 
+use adaptive_polling::{SpinPermits, Waiter};
 use peers::{Peer, Quota};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustls::ServerConfig;
-use waiting::{SpinPermits, Waiter};
 
 use crate::connection::Connection;
 use crate::error::ServerError;

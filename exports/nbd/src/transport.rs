@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+use adaptive_polling::Waiter;
 use rustls::{ServerConfig, ServerConnection};
-use waiting::Waiter;
 
 use crate::socket::Socket;
 use crate::tls::ClientCertificate;

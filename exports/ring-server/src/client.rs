@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use adaptive_polling::Waiter;
 use peers::{LogLimit, Peer};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -14,7 +15,6 @@ use shared_ring::{
     HandshakeError, LANES_MAX, Opened, ServerRing, Taker, Violation, receive_request, send_answer,
     send_refusal,
 };
-use waiting::Waiter;
 
 use crate::desk::Desk;
 use crate::late::{LateParts, LateQueue};

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use adaptive_polling::{SpinPermits, Waiter};
 use peers::{LogLimit, Peer, Quota};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use shared_ring::{MESSAGE_BYTES_MAX, send_refusal};
-use waiting::{SpinPermits, Waiter};
 
 use crate::client::Client;
 use crate::error::ServerError;

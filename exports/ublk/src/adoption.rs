@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
+use adaptive_polling::SpinPermits;
 use block_device::BlockDevice;
 use kernel::{UblkDevice, UblkState};
-use waiting::SpinPermits;
 
 use crate::driver::Driver;
 use crate::error::UblkError;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use adaptive_polling::SpinPermits;
 use block_device::{BLOCK_BYTES, BlockDevice};
 use kernel::{UblkAccess, UblkDevice, UblkFeatures, UblkShape, UblkState};
-use waiting::SpinPermits;
 
 use crate::adoption;
 use crate::counters::Traffic;

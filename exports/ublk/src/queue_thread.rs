@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::task::Poll;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits, Waiter};
 use block_device::BlockDevice;
 use kernel::{UblkChannel, UblkEvent, UblkOperation, UblkQueue, UblkRequest};
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits, Waiter};
 
 use crate::counters::Counters;
 use crate::crew::{Crew, Inbox, mark_thread};

@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use adaptive_polling::SpinPermits;
 use block_device::BlockDevice;
 use kernel::{UblkChannel, UblkDevice};
-use waiting::SpinPermits;
 
 use crate::bounded::until;
 use crate::counters::{Counters, Traffic};

@@ -6,9 +6,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adaptive_polling::Waiter;
 use vhost::vhost_user::message::FrontendReq;
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserProtocolFeatures};
-use waiting::Waiter;
 
 use crate::bench::{Bench, SharedBench};
 use crate::channel::{self, Header};

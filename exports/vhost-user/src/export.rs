@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+use adaptive_polling::SpinPermits;
 use block_device::BlockDevice;
 use peers::{LogLimit, Peer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use waiting::SpinPermits;
 
 use crate::channel;
 use crate::connection::Connection;

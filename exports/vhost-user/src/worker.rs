@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::task::Poll;
 
+use adaptive_polling::Waiter;
 use block_device::{BlockDevice, WriteCache};
-use waiting::Waiter;
 
 use crate::bench::{Bench, Rings, SharedBench, Ticket};
 use crate::desk::{Desk, Errand};

@@ -8,7 +8,7 @@ use region::CrashPoints;
 use support::{
     Ended, PoolFile, check_emptied, create, follow, operate, settle, volume_name, write,
 };
-use volume::{CapacityClass, Engine, FilledBlock, VolumeSpec};
+use volumes::{CapacityClass, Engine, FilledBlock, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;

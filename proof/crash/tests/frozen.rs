@@ -9,7 +9,7 @@ use block_device::BlockDevice;
 use model::{Contents, Texture};
 use region::CrashPoints;
 use support::{Ended, PoolFile, check_emptied, settle};
-use volume::{CapacityClass, Engine, Volume, VolumeSpec};
+use volumes::{CapacityClass, Engine, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;

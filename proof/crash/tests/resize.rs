@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use model::{ModelPool, Operation, Texture, check_same};
 use region::CrashPoints;
 use support::{Ended, PoolFile, check_emptied, create, discard, follow, operate, settle, write};
-use volume::Engine;
+use volumes::Engine;
 
 const MIB: u64 = 1 << 20;
 const CAPACITY_BYTES: u64 = 16 * MIB;

@@ -6,7 +6,7 @@ use block_device::SectorSize;
 use model::Texture;
 use region::CrashPoints;
 use support::{Ended, PoolFile, create, delete, operate, write};
-use volume::{Engine, VolumeErrorKind, VolumeSpec};
+use volumes::{Engine, VolumeErrorKind, VolumeSpec};
 
 /// More volumes than any table has room for.
 const VOLUMES_MAX: usize = 100_000;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use adaptive_polling::SpinPermits;
 use anyhow::{Context, Result};
 use block_device::BlockDevice;
 use nbd::{Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess};
-use waiting::SpinPermits;
 
 use crate::volatile_disk::VolatileDisk;
 

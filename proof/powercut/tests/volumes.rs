@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use model::{Random, for_each_seed, for_each_seed_at_once};
 use powercut::{Cut, Disk, Loss};
 use support::{History, Site, Verdict, judge, judge_disk};
-use volume::CapacityClass;
+use volumes::CapacityClass;
 
 const DISK_BYTES: u64 = 64 << 20;
 const STEPS: usize = 70;

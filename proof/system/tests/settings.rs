@@ -1,7 +1,7 @@
 //! Settings that change what the daemon does with memory, images and names: each seen from outside.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
-#[path = "../../../engine/objects/tests/server/mod.rs"]
+#[path = "../../../engine/object-images/tests/server/mod.rs"]
 mod server;
 
 use std::fs::{self, File};

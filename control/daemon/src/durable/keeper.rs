@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use api::{Problem, ProblemKind, TaskKind, TaskResult};
 use image::{ImageError, ImageErrorKind, ImageId};
-use volume::{Durability, Volume, VolumeError, VolumeErrorKind};
+use volumes::{Durability, Volume, VolumeError, VolumeErrorKind};
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::Durable;

@@ -6,7 +6,7 @@ use anyhow::Context;
 use block_device::BLOCK_BYTES;
 use durable_set::{SaveExtent, SaveRequest, Unfetched};
 use image::{BlockRun, ListedImage, OpenImage, Watch, list_images};
-use volume::{Durability, GivenUp, Volume};
+use volumes::{Durability, GivenUp, Volume};
 
 use crate::durable::state::{Durable, Newest, causes, place_of, random_id};
 use crate::durable::status::tell_unfetched;

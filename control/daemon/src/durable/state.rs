@@ -11,9 +11,9 @@ use journal::{
     FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SystemClock,
 };
-use objects::Access;
+use object_images::Access;
 use storage::{FolderLock, LinuxFolder};
-use volume::Engine;
+use volumes::Engine;
 
 use crate::config::{ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
 use crate::events::EventLog;
@@ -270,7 +270,7 @@ fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {
     match &images.store {
         StorePlace::Directory(path) => Ok(Arc::new(FolderStore::open_alone(path)?)),
         StorePlace::Url(url) => {
-            Ok(objects::open_store(url, Access::Write, images.credentials.as_deref())?)
+            Ok(object_images::open_store(url, Access::Write, images.credentials.as_deref())?)
         }
     }
 }

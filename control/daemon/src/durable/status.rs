@@ -8,7 +8,7 @@ use api::{
 use block_device::BLOCK_BYTES;
 use durable_set::UnfetchedObject;
 use journal::JournalState;
-use volume::Durability;
+use volumes::Durability;
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::{Durable, place_of};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 use block_device::BlockDevice;
-use volume::{Engine, Volume};
+use volumes::{Engine, Volume};
 
 use crate::exports::read_only::ReadOnly;
 

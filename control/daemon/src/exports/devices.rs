@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuse::Traffic;
-use volume::Volume;
+use volumes::Volume;
 
 /// Why the host did not do what it was asked.
 #[derive(Debug)]

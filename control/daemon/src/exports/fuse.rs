@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
+use adaptive_polling::SpinPermits;
 use anyhow::{Context, anyhow};
 use block_device::BlockDevice;
 use fuse::{
     Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, FuseErrorKind, Keep, Traffic,
 };
-use volume::Volume;
-use waiting::SpinPermits;
+use volumes::Volume;
 
 use crate::config::FuseConfig;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices};

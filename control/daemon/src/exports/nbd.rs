@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use api::NbdStatus;
 use block_device::BlockDevice;
@@ -12,8 +13,7 @@ use nbd::{
     Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess, TlsFiles,
     TlsSettings,
 };
-use volume::Volume;
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+use volumes::Volume;
 
 use crate::config::{self, AllowList, NbdAccess, NbdConfig};
 use crate::exports::Catalog;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use api::RingStatus;
 use block_device::BlockDevice;
 use fuse::FileId;
 use ring_server::{Config, OpenVolume, Peer, Quota, Refusal, Server, Target, Volumes};
 use rustix::io::Errno;
-use volume::Volume;
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+use volumes::Volume;
 
 use crate::exports::{Catalog, KernelDevices};
 use crate::http::AccessRule;

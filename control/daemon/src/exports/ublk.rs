@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
+use adaptive_polling::SpinPermits;
 use anyhow::anyhow;
 use block_device::BlockDevice;
 use fuse::Traffic;
 use ublk::{Config, Export, Transfer, UblkError, UblkErrorKind, VolumeId, Volumes};
-use volume::Volume;
-use waiting::SpinPermits;
+use volumes::Volume;
 
 use crate::exports::{Catalog, DeviceFailure, KernelDevices};
 

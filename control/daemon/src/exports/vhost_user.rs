@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use vhost_user::{Admission, Config, Export, ThreadBudget, Traffic};
-use volume::Volume;
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+use volumes::Volume;
 
 use crate::export_list::SocketRights;
 use crate::http::AccessRule;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{AttachAs, Attachment, AttachmentCreate, Problem, ProblemKind};
 use block_device::BlockDevice;
-use volume::Volume;
+use volumes::Volume;
 
 use crate::attachments::Entry;
 use crate::exports::{DeviceFailure, KernelDevices};

@@ -1,7 +1,7 @@
 //! Changes of a volume: all that a request asks for, or none of it.
 
 use api::{Problem, ProblemKind, VolumePatch};
-use volume::{
+use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
     VolumeName,
 };

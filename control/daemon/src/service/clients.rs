@@ -1,7 +1,7 @@
 //! Clients of volumes: who they are, and how they are sent away.
 
 use api::{Disconnected, Problem};
-use volume::Volume;
+use volumes::Volume;
 
 use crate::service::Service;
 

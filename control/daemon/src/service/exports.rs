@@ -2,7 +2,7 @@
 
 use api::{Export, ExportCreate, Problem, ProblemKind};
 use block_device::BlockDevice;
-use volume::Volume;
+use volumes::Volume;
 
 use crate::export_list::{ExportEntry, ExportList, SocketRights};
 use crate::exports::VhostUserExports;

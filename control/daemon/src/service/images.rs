@@ -9,7 +9,7 @@ use api::{
 };
 use block_device::BLOCK_BYTES;
 use image::{ImageSummary, ImageVolumeKind, ListedImage, OpenImage};
-use volume::Durability;
+use volumes::Durability;
 
 use crate::durable;
 use crate::service::Service;

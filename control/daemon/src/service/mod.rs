@@ -24,9 +24,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use ::volumes::{Engine, Volume};
+use adaptive_polling::CpuLatencyRequest;
 use api::Problem;
-use volume::{Engine, Volume};
-use waiting::CpuLatencyRequest;
 
 use crate::attachments::AttachmentList;
 use crate::durable::Durable;

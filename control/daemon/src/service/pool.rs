@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{ByteSize, Pool, PoolPatch, Problem, ProblemKind, Task, TaskKind, TaskResult};
-use volume::{Engine, ResizeError, ResizeErrorKind};
+use volumes::{Engine, ResizeError, ResizeErrorKind};
 
 use crate::events::EventLog;
 use crate::pool;
@@ -23,7 +23,7 @@ impl Service {
             used_bytes: usage.used_bytes,
             guaranteed_bytes: usage.claimed_bytes,
             reserve_bytes: usage.reserved_bytes,
-            daemon_bytes: upkeep::private_bytes().unwrap_or(0),
+            daemon_bytes: maintenance::private_bytes().unwrap_or(0),
             thresholds_percent: self.watch.thresholds_percent(),
             passed_percent: self.watch.passed_percent(),
             fill_state,
@@ -66,7 +66,7 @@ impl Resize {
             })?;
         }
         let mut left_at_first = 0;
-        let mut watch = |shrinking: volume::ResizeProgress| {
+        let mut watch = |shrinking: volumes::ResizeProgress| {
             left_at_first = shrinking.left_bytes.max(left_at_first);
             progress.set(left_at_first - shrinking.left_bytes, left_at_first);
             match progress.is_cancelled() {

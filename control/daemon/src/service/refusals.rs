@@ -2,7 +2,7 @@
 
 use api::{Problem, ProblemKind};
 use durable_set::DurableError;
-use volume::{Volume, VolumeError, VolumeErrorKind};
+use volumes::{Volume, VolumeError, VolumeErrorKind};
 
 use crate::exports::DeviceFailure;
 

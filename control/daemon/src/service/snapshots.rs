@@ -6,7 +6,7 @@ use api::{
     ChangedRange, CloneCreate, Diff, Problem, ProblemKind, Snapshot, SnapshotCreate, SnapshotPatch,
 };
 use block_device::{BlockDevice, ByteRange, ChangeKind};
-use volume::{Durability, Volume};
+use volumes::{Durability, Volume};
 
 use crate::events::unix_seconds;
 use crate::service::volumes::{parse_name, sector_bytes};

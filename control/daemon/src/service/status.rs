@@ -6,7 +6,7 @@ use api::{
 };
 use block_device::{BLOCK_BYTES, BlockDevice};
 use fuse::Traffic;
-use volume::Recovery;
+use volumes::Recovery;
 
 use crate::exports::{NbdCounts, RingCounts, VhostUserCounts};
 use crate::service::volumes::ratio;
@@ -157,7 +157,7 @@ impl Service {
     }
 
     fn cpu_latency_status(&self) -> CpuLatencyStatus {
-        use waiting::CpuLatencyState as Held;
+        use adaptive_polling::CpuLatencyState as Held;
         let (state, reason) = match &self.cpu_latency {
             CpuLatency::Unmanaged => (CpuLatencyState::Unmanaged, None),
             CpuLatency::Unavailable { reason } => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use volume::{Volume, VolumeUsage};
+use volumes::{Volume, VolumeUsage};
 
 /// How old an answer may be.
 const AGE_MAX: Duration = Duration::from_secs(1);

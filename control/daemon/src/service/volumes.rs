@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{AttachAs, Problem, ProblemKind, SectorBytes, VolumeCreate};
 use block_device::{BlockDevice, SectorSize};
 use durable_set::{DurableError, DurableErrorKind};
-use volume::{
+use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
     VolumeName, VolumeSpec,
 };

@@ -18,7 +18,7 @@ use journal::{JournalOptions, SystemClock};
 use powercut::{Disk, Effect, Fault};
 use region::{Region, RegionSpec};
 use storage::StorageAction;
-use volume::{CapacityClass, Durability, Engine, EngineOptions, Volume, VolumeSpec};
+use volumes::{CapacityClass, Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) const BLOCK: u64 = 4096;
 

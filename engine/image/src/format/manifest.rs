@@ -8,7 +8,7 @@
 //! └──────────┴───────────────┴─────────────┴──────────────┴─────────────┴───────┘
 //! ```
 
-use volume::SetId;
+use volumes::SetId;
 
 use crate::error::Disbelief;
 use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, Digest, HEADER_BYTES};
@@ -394,7 +394,7 @@ fn read_part(fields: &mut Fields<'_>) -> Option<PartRecord> {
 #[cfg(test)]
 mod tests {
     use block_device::SectorSize;
-    use volume::{CapacityClass, Durability, Reduction};
+    use volumes::{CapacityClass, Durability, Reduction};
 
     use super::*;
     use crate::volume_record::ImageVolumeKind;

@@ -14,7 +14,7 @@ use image::{
     Saved, Sharing, SourceVolume, Stored, Unwatched,
 };
 use powercut::Disk;
-use volume::{CapacityClass, Durability, Reduction, SetId};
+use volumes::{CapacityClass, Durability, Reduction, SetId};
 
 pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;

@@ -14,7 +14,7 @@ use journal::{
 };
 use powercut::Disk;
 use region::{Region, RegionSpec};
-use volume::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
+use volumes::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) use shadow::Shadow;
 

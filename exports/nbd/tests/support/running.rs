@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use nbd::{Config, Exports, Quota, Server, TcpAccess};
 use tempfile::TempDir;
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 use crate::talk::{CLIENT_FLAGS, GREETING, Request, export_query, option, option_bytes, rep};
 

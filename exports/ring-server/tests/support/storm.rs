@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{
     BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, Extent, Geometry, SectorSize, WriteCache,
     Zeroes,
@@ -29,7 +30,6 @@ use shared_ring::{
     Answer, ClientLane, ClientRing, Entry, SLOT_BYTES, SLOTS, Target, operation, receive_answer,
     send_request,
 };
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind, Geometry,
     SectorSize, WriteCache, Zeroes,
 };
 use vhost_user::{Config, Export, ThreadBudget};
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

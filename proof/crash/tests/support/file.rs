@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Once;
 
 use region::{CrashPoints, Crashed, Region, RegionSpec};
-use volume::{Engine, EngineOptions};
+use volumes::{Engine, EngineOptions};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

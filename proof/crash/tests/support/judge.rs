@@ -6,7 +6,7 @@ use block_device::{BlockDevice, SectorSize};
 use model::{
     Contents, ModelPool, Operation, Texture, check_old_or_new, check_same, is_same, observe,
 };
-use volume::{Engine, Recovery, Reduction, VolumeSpec};
+use volumes::{Engine, Recovery, Reduction, VolumeSpec};
 
 use super::operate::volume_name;
 
@@ -144,7 +144,7 @@ pub(crate) fn check_emptied(engine: &Engine) {
 
 fn listing(engine: &Engine) -> Vec<(String, u64)> {
     let one =
-        |volume: &std::sync::Arc<volume::Volume>| (volume.name(), volume.geometry().size_bytes);
+        |volume: &std::sync::Arc<volumes::Volume>| (volume.name(), volume.geometry().size_bytes);
     let mut list: Vec<_> = engine.volumes().iter().chain(&engine.snapshots()).map(one).collect();
     list.sort();
     list

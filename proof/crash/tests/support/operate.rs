@@ -2,7 +2,7 @@
 
 use block_device::{ByteRange, DeviceErrorKind, SectorSize};
 use model::{Contents, ModelPool, Operation, Reopening, Request, Shrink, Texture, observe};
-use volume::{Engine, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+use volumes::{Engine, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
 
 const BLOCK_BYTES: usize = 4096;
 

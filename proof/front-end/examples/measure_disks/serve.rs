@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::{Context, Result};
 use region::{Region, RegionSpec};
 use vhost_user::{Config, Export, ThreadBudget};
-use volume::{Engine, EngineOptions, VolumeSpec};
-use waiting::{SPIN_MAX_DEFAULT, SpinPermits};
+use volumes::{Engine, EngineOptions, VolumeSpec};
 
 pub(crate) fn serve(socket: &Path, size_mib: u64) -> Result<()> {
     let folder = tempfile::tempdir_in("/dev/shm")?;

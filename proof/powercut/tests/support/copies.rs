@@ -3,7 +3,7 @@
 //! Each of them may be refused, for lack of memory or because of a name: then nothing has changed.
 
 use block_device::BlockDevice;
-use volume::Durability;
+use volumes::Durability;
 
 use crate::support::History;
 use crate::support::history::{is_made, name_of, slot_name};

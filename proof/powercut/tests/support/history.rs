@@ -6,7 +6,7 @@ use image::Unwatched;
 use model::{Contents, Random, Request, observe};
 use powercut::{Disk, Effect, Fault, Moment};
 use storage::StorageAction;
-use volume::{CapacityClass, Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+use volumes::{CapacityClass, Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
 
 use crate::support::judge::snapshots_of;
 use crate::support::site::Site;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange, ExtentKind};
 use model::observe;
 use powercut::{Cut, Disk, Loss, Moment};
-use volume::{CapacityClass, Durability, Reduction, Volume};
+use volumes::{CapacityClass, Durability, Reduction, Volume};
 
 use crate::support::site::Site;
 use crate::support::truth::{

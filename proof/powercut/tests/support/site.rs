@@ -9,7 +9,7 @@ use journal::{FailurePolicy, JournalOptions, SystemClock};
 use powercut::Disk;
 use region::{Region, RegionSpec};
 use tempfile::TempDir;
-use volume::{Engine, EngineOptions};
+use volumes::{Engine, EngineOptions};
 
 const POOL_BYTES: u64 = 8 << 20;
 

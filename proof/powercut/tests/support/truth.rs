@@ -10,7 +10,7 @@ use std::sync::Arc;
 use block_device::{BlockDevice, SectorSize};
 use model::{Block, ModelVolume};
 use powercut::Moment;
-use volume::{CapacityClass, Durability};
+use volumes::{CapacityClass, Durability};
 
 /// What a block holds; `None` for a hole.
 pub(crate) type Value = Option<Arc<Block>>;

@@ -11,7 +11,7 @@ use region::{Region, RegionSpec};
 use serde_json::Value;
 use tempfile::TempDir;
 use tower::ServiceExt;
-use volume::{Engine, EngineOptions, Volume};
+use volumes::{Engine, EngineOptions, Volume};
 
 use crate::attachments::AttachmentList;
 use crate::config::{
@@ -65,7 +65,7 @@ impl House {
         let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
         let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
-        let permits = Arc::new(waiting::SpinPermits::new(0));
+        let permits = Arc::new(adaptive_polling::SpinPermits::new(0));
         let users = Arc::new(VolumeUsers::read(dir.path())?);
         let parts = NbdParts {
             catalog: Arc::clone(&catalog),

@@ -1,0 +1,148 @@
+//! How much of a processor compression may take, decided by the clock and the traffic.
+//!
+//! Clients get the processors first: compression waits until they rest or leave a processor idle,
+//! unless memory runs short.
+
+use std::time::{Duration, Instant};
+
+use volumes::PoolUsage;
+
+/// Less activity a second than this, some hundred requests, is no traffic to speak of.
+const QUIET_ACTIVITY_A_SECOND: u64 = 1000;
+
+/// The shortest time that a rate is taken over.
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// With less than this share of the pool free, in percent, compression goes on beside traffic that
+/// leaves no processor idle. Below 10 % writers compress themselves.
+const SHORT_OF_MEMORY_PERCENT: u64 = 25;
+
+/// Processors that must be idle for compression to take a part of one beside traffic: nearly one,
+/// as the part is none of them. With these many a whole one is taken.
+const IDLE_CORES_FOR_PART: f64 = 0.7;
+const IDLE_CORES_FOR_FULL: f64 = 2.0;
+
+/// Of the time beside traffic, compression takes one part in so many.
+const PART_BESIDE_TRAFFIC: u32 = 4;
+
+/// What compression may do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Wait for a quieter time.
+    Rest,
+    /// Work a part of the time.
+    Part,
+    /// Work all the time.
+    Full,
+}
+
+impl Pace {
+    /// How long to wait after a piece of compression that took some time.
+    pub(crate) fn pause_after(self, took: Duration) -> Duration {
+        match self {
+            Self::Rest | Self::Part => took * (PART_BESIDE_TRAFFIC - 1),
+            Self::Full => Duration::ZERO,
+        }
+    }
+}
+
+/// Follows the traffic.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    window_began: Instant,
+    activity_before: u32,
+    is_quiet: bool,
+}
+
+impl Pacer {
+    /// `activity` counts what others do with the pool, modulo 2^32.
+    pub(crate) fn new(now: Instant, activity: u32) -> Self {
+        Self { window_began: now, activity_before: activity, is_quiet: false }
+    }
+
+    /// Takes note of the activity up to now.
+    pub(crate) fn observe(&mut self, now: Instant, activity: u32) {
+        let window = now.saturating_duration_since(self.window_began);
+        if window < WINDOW {
+            return;
+        }
+        let change = activity.wrapping_sub(self.activity_before);
+        let limit = u128::from(QUIET_ACTIVITY_A_SECOND) * window.as_micros() / 1_000_000;
+        self.is_quiet = u128::from(change) <= limit;
+        self.window_began = now;
+        self.activity_before = activity;
+    }
+
+    /// `idle_cores` is asked only when it matters.
+    pub(crate) fn pace(&self, usage: &PoolUsage, idle_cores: impl FnOnce() -> f64) -> Pace {
+        if self.is_quiet {
+            return Pace::Full;
+        }
+        let free_bytes = usage.size_bytes.saturating_sub(usage.used_bytes);
+        let is_short = free_bytes < usage.size_bytes / 100 * SHORT_OF_MEMORY_PERCENT;
+        match idle_cores() {
+            idle if idle >= IDLE_CORES_FOR_FULL => Pace::Full,
+            idle if idle >= IDLE_CORES_FOR_PART || is_short => Pace::Part,
+            _ => Pace::Rest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets `activity` grow during `milliseconds`, on a host with so many idle processors and in a
+    /// pool of which so many percent are free.
+    #[track_caller]
+    fn check(
+        (activity, milliseconds): (u32, u64),
+        (idle_cores, free_percent): (f64, u64),
+        expected: Pace,
+    ) {
+        let begin = Instant::now();
+        // It may wrap around meanwhile.
+        for before in [500, u32::MAX - 10] {
+            let mut pacer = Pacer::new(begin, before);
+            let later = begin + Duration::from_millis(milliseconds);
+            pacer.observe(later, before.wrapping_add(activity));
+            let used_bytes = 1000 - free_percent * 10;
+            let usage = PoolUsage { size_bytes: 1000, used_bytes, ..PoolUsage::default() };
+            assert_eq!(pacer.pace(&usage, || idle_cores), expected);
+        }
+    }
+
+    #[test]
+    fn compression_waits_for_quiet_times() {
+        check((0, 500), (0.0, 90), Pace::Full);
+        check((20, 20), (0.0, 90), Pace::Full);
+        check((21, 20), (0.0, 90), Pace::Rest);
+        check((30_000, 1000), (0.0, 90), Pace::Rest);
+    }
+
+    #[test]
+    fn compression_takes_what_traffic_leaves_idle() {
+        check((30_000, 1000), (0.6, 90), Pace::Rest);
+        check((30_000, 1000), (0.9, 90), Pace::Part);
+        check((30_000, 1000), (2.5, 90), Pace::Full);
+    }
+
+    #[test]
+    fn compression_goes_on_beside_any_traffic_when_memory_is_short() {
+        check((30_000, 1000), (0.0, 24), Pace::Part);
+        check((30_000, 1000), (0.0, 0), Pace::Part);
+        check((0, 500), (0.0, 0), Pace::Full);
+    }
+
+    #[test]
+    fn a_moment_is_too_short_to_tell() {
+        check((0, 19), (0.0, 90), Pace::Rest);
+    }
+
+    #[test]
+    fn beside_traffic_three_quarters_of_the_time_are_left() {
+        let took = Duration::from_millis(2);
+        assert_eq!(Pace::Part.pause_after(took), Duration::from_millis(6));
+        assert_eq!(Pace::Full.pause_after(took), Duration::ZERO);
+    }
+}

@@ -1,0 +1,64 @@
+//! Taking the pool's memory ahead of writers, by several threads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use volumes::{Engine, PoolUsage};
+
+use crate::host::Host;
+use crate::pace::Pacer;
+
+/// With so much free memory ahead of writers, taking more leaves the processors to them.
+const AHEAD_BYTES: u64 = 256 << 20;
+
+/// How long to wait while others take what is left.
+const OTHERS_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How long to wait before memory that the host does not have is asked for again.
+const SHORTAGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Threads that take memory, besides the one that keeps the house.
+const HELPERS_MAX: usize = 7;
+
+/// How many threads help: half of the processors are left to others.
+pub(crate) fn helper_count() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).clamp(1, HELPERS_MAX)
+}
+
+/// One thread's part in taking memory.
+pub(crate) struct Taker {
+    engine: Arc<Engine>,
+    pacer: Pacer,
+    host: Host,
+}
+
+impl Taker {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
+        Self { engine, pacer, host: Host::default() }
+    }
+
+    /// Takes a piece. Returns how long to wait before the next; `None` when the pool has all of its
+    /// memory.
+    pub(crate) fn turn(&mut self) -> Option<Duration> {
+        if self.engine.untaken_bytes() == 0 {
+            return None;
+        }
+        let begun = Instant::now();
+        Some(match self.engine.take_memory() {
+            Ok(true) if self.engine.ready_bytes() < AHEAD_BYTES => Duration::ZERO,
+            Ok(true) => self.pause_after(begun),
+            Ok(false) => OTHERS_INTERVAL,
+            // The engine keeps the reason for whoever watches it.
+            Err(_) => SHORTAGE_INTERVAL,
+        })
+    }
+
+    fn pause_after(&mut self, begun: Instant) -> Duration {
+        let took = begun.elapsed();
+        self.pacer.observe(begun, self.engine.activity_of_others());
+        let pace = self.pacer.pace(&PoolUsage::default(), || self.host.idle_cores(begun));
+        pace.pause_after(took)
+    }
+}

@@ -1,0 +1,159 @@
+//! The thread and its turns.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use volumes::{Engine, PoolUsage, Work};
+
+use crate::host::Host;
+use crate::pace::{Pace, Pacer};
+use crate::taker::{self, Taker};
+
+/// How often an idle engine is looked at.
+const IDLE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Between two pieces of work, so that clients get the processor first.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How often it looks for a quiet moment while something waits to be compressed.
+const WAITING_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The running thread, and those that help it to take the pool's memory. Dropped, they end after
+/// the piece of work in hand, which is short.
+#[derive(Debug)]
+pub struct Upkeep {
+    running: Vec<Running>,
+}
+
+/// A thread that ends when its sender is dropped.
+#[derive(Debug)]
+struct Running {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(name: &str, work: impl FnOnce(Receiver<()>) + Send + 'static) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(|| work(stopped))?;
+        Ok(Self { stop, thread })
+    }
+}
+
+impl Upkeep {
+    /// Works on the engine from now on, and holds it. `after_turn` is called after each piece of
+    /// work, and twice a second while there is none; it must not take long.
+    pub fn start(
+        engine: Arc<Engine>,
+        mut after_turn: impl FnMut(&PoolUsage) + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut upkeep = Self { running: Vec::new() };
+        let helpers = if engine.untaken_bytes() > 0 { taker::helper_count() } else { 0 };
+        for _ in 0..helpers {
+            let taker = Taker::new(Arc::clone(&engine));
+            upkeep.running.push(Running::start("memory", |stopped| help(taker, &stopped))?);
+        }
+        let mut turns = Turns::new(engine);
+        let work = move |stopped| turns.work_until(&stopped, &mut after_turn);
+        upkeep.running.push(Running::start("maintenance", work)?);
+        Ok(upkeep)
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        let (stops, threads): (Vec<_>, Vec<_>) =
+            self.running.drain(..).map(|running| (running.stop, running.thread)).unzip();
+        drop(stops);
+        for thread in threads {
+            // A panic of the thread was reported there, and the owner is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Takes memory until the pool has all that it is to have.
+fn help(mut taker: Taker, stopped: &Receiver<()>) {
+    let mut pause = Duration::ZERO;
+    while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let Some(next) = taker.turn() else { return };
+        pause = next;
+    }
+}
+
+struct Turns {
+    engine: Arc<Engine>,
+    pacer: Pacer,
+    host: Host,
+    taker: Taker,
+    /// From where on the pool's memory is still to be touched, and how much it had then.
+    unready: Option<u64>,
+    ready_bytes: u64,
+}
+
+impl Turns {
+    fn new(engine: Arc<Engine>) -> Self {
+        let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
+        let taker = Taker::new(Arc::clone(&engine));
+        Self { engine, pacer, host: Host::default(), taker, unready: None, ready_bytes: 0 }
+    }
+
+    fn work_until(&mut self, stopped: &Receiver<()>, after_turn: &mut impl FnMut(&PoolUsage)) {
+        let mut interval = Duration::ZERO;
+        while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            interval = self.turn();
+            let pauses = [self.make_ready(), self.taker.turn()];
+            interval = pauses.into_iter().flatten().fold(interval, Duration::min);
+            after_turn(&self.engine.usage());
+        }
+    }
+
+    /// Does a piece of work. Returns how long to wait before the next.
+    fn turn(&mut self) -> Duration {
+        let begun = Instant::now();
+        let pace = self.pace(begun);
+        let work = if pace == Pace::Rest { Work::ButCompression } else { Work::All };
+        let is_busy = self.engine.maintain_only(work);
+        let is_waiting = self.is_waiting();
+        match (is_busy, is_waiting) {
+            (true, true) if work == Work::All => pace.pause_after(begun.elapsed()),
+            (true, _) => BUSY_INTERVAL,
+            (false, true) if work == Work::ButCompression => WAITING_INTERVAL,
+            (false, _) => IDLE_INTERVAL,
+        }
+    }
+
+    fn pace(&mut self, now: Instant) -> Pace {
+        self.pacer.observe(now, self.engine.activity_of_others());
+        // Who has nothing to compress need not know how idle the host is.
+        let is_waiting = self.is_waiting();
+        let host = &mut self.host;
+        let idle_cores = || if is_waiting { host.idle_cores(now) } else { 0.0 };
+        self.pacer.pace(&self.engine.usage(), idle_cores)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.engine.usage().pending_bytes > 0
+    }
+
+    /// Touches a piece of the memory that the pool has before requests do. Returns how long to wait
+    /// before the next piece, if there is more.
+    fn make_ready(&mut self) -> Option<Duration> {
+        let begun = Instant::now();
+        let size_bytes = self.engine.size_bytes();
+        if size_bytes > self.ready_bytes {
+            // What is ready already takes no time.
+            self.unready = Some(0);
+        }
+        self.ready_bytes = size_bytes;
+        // Where that fails, memory is made ready as it is used.
+        let next = |offset| self.engine.populate(offset).unwrap_or(None);
+        self.unready = self.unready.and_then(next);
+        self.unready?;
+        let took = begun.elapsed();
+        Some(self.pace(begun).pause_after(took).max(BUSY_INTERVAL))
+    }
+}

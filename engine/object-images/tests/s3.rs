@@ -1,0 +1,215 @@
+//! Images in a server that speaks S3: one of this test's own, or the one that is named by
+//! `MEMLANE_TEST_S3_ENDPOINT` for those who want to try theirs.
+
+#[path = "../../image/tests/made/mod.rs"]
+mod made;
+mod server;
+
+use std::sync::Arc;
+
+use image::{
+    ClaimedStore, ImageErrorKind, ImageStore, ObjectName, PackName, Retention, Unwatched,
+    list_images, rehearse,
+};
+use made::{Collected, Contents, Made, claim, newest, options};
+use object_images::ObjectImages;
+use object_store::aws::AmazonS3Builder;
+use object_store::memory::InMemory;
+use object_store::{BackoffConfig, ObjectStore, RetryConfig};
+use server::Server;
+use storage::AlignedBuffer;
+
+const KEEP_ONE: Retention<'static> = Retention { newest_count: 1, in_use: &[] };
+
+fn client(endpoint: &str) -> Arc<dyn ObjectStore> {
+    // Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let retry = RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: std::time::Duration::from_millis(1),
+            max_backoff: std::time::Duration::from_millis(2),
+            base: 2.0,
+        },
+        ..RetryConfig::default()
+    };
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name("bucket")
+        .with_endpoint(endpoint)
+        .with_allow_http(true)
+        .with_access_key_id("key")
+        .with_secret_access_key("secret")
+        .with_retry(retry);
+    Arc::new(builder.build().expect("the settings are whole"))
+}
+
+fn store_of(objects: Arc<dyn ObjectStore>, prefix: &str) -> Arc<dyn ImageStore> {
+    Arc::new(ObjectImages::new(objects, prefix.into()).expect("threads can be had"))
+}
+
+fn served() -> (Server, Arc<dyn ImageStore>) {
+    let server = Server::start();
+    let store = store_of(client(&format!("http://{}", server.address)), "one/two");
+    (server, store)
+}
+
+fn small(generation: u64) -> Made {
+    let mut made = Made::one(8 << 20);
+    for block in 0..40 {
+        made.write(0, block * 50, Contents::Noise(block + 1000 * generation));
+        made.write(0, block * 50 + 1, Contents::Text(block));
+    }
+    made
+}
+
+/// All that a store of images has to do.
+fn check_store(store: &Arc<dyn ImageStore>) {
+    let mut claimed = claim(store);
+    let mut made = small(1);
+    made.save(&mut claimed);
+    for round in 0..6 {
+        made.write(0, round, Contents::Noise((1 << 30) + round));
+        made.save(&mut claimed);
+    }
+    let image = newest(store).expect("some were saved");
+    made.check(&image);
+    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+    assert_eq!(list_images(store).expect("they can be listed").len(), 7);
+
+    let mut second = claim(store);
+    let error = claimed.save(&small(2), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    let removed = second.retain(&KEEP_ONE).expect("the store is sound");
+    assert_eq!(removed.images.len(), 6);
+    let mut collected = Collected::default();
+    let image = newest(store).expect("one is kept");
+    image.restore(&mut collected, &Unwatched).expect("it is sound");
+    made.check(&image);
+
+    check_objects(&**store);
+}
+
+fn check_objects(store: &dyn ImageStore) {
+    let missing = PackName { writer: 9, index: 9 };
+    let error = store.read(ObjectName::Pack(missing), 0, &mut [0]).expect_err("there is none");
+    assert_eq!(error.kind, ImageErrorKind::NotFound);
+    store.remove(ObjectName::Pack(missing)).expect("it is gone already");
+    let mut pack = store.begin_pack(missing).expect("the name is free");
+    pack.append(&AlignedBuffer::zeroed(4096)).expect("there is room");
+    pack.finish().expect("there is room");
+    for offset in [1, 4096, 8192] {
+        let error = store
+            .read(ObjectName::Pack(missing), offset, &mut [0; 4096])
+            .expect_err("it ends before");
+        assert_eq!(error.kind, ImageErrorKind::Damaged, "{offset}: {error:?}");
+    }
+    store.remove(ObjectName::Pack(missing)).expect("it is there");
+}
+
+#[test]
+fn images_are_kept_in_a_server_that_speaks_s3() {
+    let (_server, store) = served();
+    check_store(&store);
+}
+
+#[test]
+fn images_are_kept_in_any_object_store() {
+    check_store(&store_of(Arc::new(InMemory::new()), ""));
+}
+
+#[test]
+fn images_are_kept_in_the_server_that_is_named() {
+    // Without one, in the server of this test, below a name that is as strange.
+    let server = Server::start();
+    let own = format!("http://{}", server.address);
+    let endpoint = std::env::var("MEMLANE_TEST_S3_ENDPOINT").unwrap_or(own);
+    let prefix = format!("a b/{}", std::process::id());
+    check_store(&store_of(client(&endpoint), &prefix));
+}
+
+#[test]
+fn objects_lie_below_the_prefix() {
+    let (server, store) = served();
+    small(1).save(&mut claim(&store));
+    let bucket = server.bucket();
+    let keys: Vec<&str> = bucket.objects.keys().map(String::as_str).collect();
+    assert_eq!(keys[..2], ["one/two/images/0000000001", "one/two/images/0000000002"]);
+    assert!(keys[2].starts_with("one/two/packs/") && keys[2].ends_with("-00000000"));
+    assert_eq!(keys.len(), 3);
+}
+
+#[test]
+fn large_packs_are_put_in_parts() {
+    let (server, store) = served();
+    let rehearsed = rehearse(&*store, 77, &Unwatched).expect("the store is sound");
+    assert!(rehearsed.bytes_written >= 64 << 20);
+    let bucket = server.bucket();
+    assert_eq!(bucket.part_bytes_max, 6 << 20);
+    assert_eq!(bucket.uploads_under_way(), 0);
+    assert!(bucket.objects.is_empty());
+}
+
+#[test]
+fn a_pack_that_is_given_up_leaves_no_parts() {
+    let (server, store) = served();
+    let mut pack = store.begin_pack(PackName { writer: 1, index: 1 }).expect("it is begun");
+    pack.append(&AlignedBuffer::zeroed(13 << 20)).expect("there is room");
+    assert_eq!(server.bucket().uploads_under_way(), 1);
+    drop(pack);
+    assert_eq!(server.bucket().uploads_under_way(), 0);
+    assert_eq!(store.packs().expect("listed"), []);
+}
+
+#[test]
+fn a_server_that_fails_for_a_moment_is_asked_again() {
+    let (server, store) = served();
+    let mut claimed = claim(&store);
+    let mut made = small(1);
+    server.bucket().failing = 3;
+    made.save(&mut claimed);
+    server.bucket().failing = 3;
+    made.check(&newest(&store).expect("it was saved"));
+}
+
+#[test]
+fn a_manifest_whose_answer_was_lost_is_known_as_ones_own() {
+    let (server, store) = served();
+    let mut claimed = claim(&store);
+    let mut made = Made::one(8 << 20);
+    made.write(0, 0, Contents::Fill(1));
+    made.save(&mut claimed);
+    // Nothing is new, so the next object that is put is the manifest.
+    server.bucket().answers_lost = 1;
+    made.save(&mut claimed);
+    assert_eq!(server.bucket().answers_lost, 0);
+    made.save(&mut claimed);
+}
+
+#[test]
+fn two_claims_at_once_do_not_take_each_others_fence_for_their_own() {
+    let (server, store) = served();
+    let mut first = ClaimedStore::claim(Arc::clone(&store), 1).expect("it is claimed");
+    drop(server.bucket().objects.remove("one/two/images/0000000001"));
+    // The second takes the number that the first had: only its own bytes count.
+    ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
+    let fences: Vec<_> = server.bucket().objects.values().cloned().collect();
+    assert_eq!(fences.len(), 1);
+    let error = store.create_image(1, &[0; 4096]).expect_err("it is taken");
+    assert_eq!(error.kind, ImageErrorKind::AlreadyExists);
+    small(1).save(&mut first);
+}
+
+#[test]
+fn credentials_that_are_refused_are_named_as_such() {
+    let server = Server::start();
+    let endpoint = format!("http://{}", server.address);
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name("bucket")
+        .with_endpoint(endpoint)
+        .with_allow_http(true)
+        .with_skip_signature(true);
+    let objects = builder.build().expect("the settings are whole");
+    let store = store_of(Arc::new(objects), "");
+    let error = store.images().expect_err("nobody is let in without a signature");
+    assert_eq!(error.kind, ImageErrorKind::Denied);
+}

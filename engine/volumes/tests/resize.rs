@@ -1,0 +1,285 @@
+//! Pools that grow and shrink while they are used.
+
+mod support;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block_device::{BlockDevice, ByteRange, DeviceErrorKind};
+use model::{Contents, ModelVolume, Random, Texture, check_same, for_each_seed};
+use support::{Pool, check_sound_when_empty, check_sums, settle};
+use volumes::{Engine, Reduction, ResizeErrorKind, ResizeProgress, VolumeSpec};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+const CAPACITY_BYTES: u64 = 64 * MIB;
+
+fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
+    VolumeSpec::new(name.parse().expect("a good name"), size_bytes)
+}
+
+fn go_on(_: ResizeProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Writes noise from `first` on, in as many blocks.
+fn fill(volume: &dyn BlockDevice, first: u64, count: u64) {
+    for block in first..first + count {
+        let contents = Contents::new(Texture::Noise, block).block(0);
+        volume.write(block * BLOCK, &contents).expect("there is room");
+    }
+}
+
+#[track_caller]
+fn check_filled(volume: &dyn BlockDevice, first: u64, count: u64) {
+    for block in first..first + count {
+        let mut found = [0; 4096];
+        volume.read(block * BLOCK, &mut found).expect("it is there");
+        assert!(found == Contents::new(Texture::Noise, block).block(0), "block {block}");
+    }
+}
+
+#[test]
+fn a_pool_that_grows_has_room_for_more_and_takes_no_memory_before() {
+    let pool = Pool::growable(8 * MIB, CAPACITY_BYTES, 2);
+    let engine = pool.open();
+    assert_eq!((engine.size_bytes(), engine.capacity_bytes()), (8 * MIB, CAPACITY_BYTES));
+    assert!(pool.held_bytes() <= 8 * MIB);
+    let volume = engine.create_volume(spec("v", 64 * MIB)).expect("it can be made");
+    fill(&*volume, 0, 1024);
+    let full = volume.write(32 * MIB, &Contents::new(Texture::Noise, 1).bytes(4 << 20));
+    assert_eq!(full.expect_err("that is too much").kind, DeviceErrorKind::NoSpace);
+    engine.set_size(32 * MIB, &mut go_on).expect("there is memory");
+    assert!(pool.held_bytes() <= 32 * MIB);
+    fill(&*volume, 1024, 4000);
+    check_filled(&*volume, 0, 5024);
+    assert_eq!(engine.usage().size_bytes, 32 * MIB);
+    check_sums(&engine);
+    drop(volume);
+    check_sound_when_empty(&engine);
+}
+
+#[test]
+fn a_pool_that_shrinks_keeps_what_it_holds_and_gives_the_memory_back() {
+    let pool = Pool::growable(48 * MIB, CAPACITY_BYTES, 2);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("v", 256 * MIB)).expect("it can be made");
+    fill(&*volume, 0, 9000);
+    // What stays lies scattered over all slabs.
+    for block in (0..9000).filter(|block| block % 5 != 0) {
+        volume.discard(ByteRange::new(block * BLOCK, BLOCK)).expect("a discard always works");
+    }
+    let mut told = Vec::new();
+    let mut watch = |progress: ResizeProgress| {
+        told.push(progress.left_bytes);
+        ControlFlow::Continue(())
+    };
+    engine.set_size(16 * MIB, &mut watch).expect("it fits");
+    assert!(told.is_sorted_by(|a, b| a >= b), "progress: {told:?}");
+    assert!(pool.held_bytes() <= 16 * MIB, "{} are held", pool.held_bytes());
+    (0..9000).step_by(5).for_each(|block| check_filled(&*volume, block, 1));
+    assert_eq!(engine.usage().size_bytes, 16 * MIB);
+    check_sums(&engine);
+    drop(volume);
+    engine.close();
+    let engine = pool.open();
+    assert_eq!(engine.size_bytes(), 16 * MIB, "the size is the pool's");
+    let volume = engine.volume("v").expect("it is there");
+    (0..9000).step_by(5).for_each(|block| check_filled(&*volume, block, 1));
+    engine.set_size(48 * MIB, &mut go_on).expect("there is memory");
+    fill(&*volume, 0, 9000);
+    check_filled(&*volume, 0, 9000);
+    drop(volume);
+    check_sound_when_empty(&engine);
+}
+
+#[test]
+fn duplicates_stay_shared_when_they_are_moved() {
+    let pool = Pool::growable(24 * MIB, CAPACITY_BYTES, 1);
+    let engine = pool.open();
+    let names = ["a", "b", "c"];
+    for name in names {
+        let volume = engine.create_volume(spec(name, 64 * MIB)).expect("it can be made");
+        fill(&*volume, 0, 2000);
+    }
+    let filler = engine.create_volume(spec("filler", 64 * MIB)).expect("it can be made");
+    fill(&*filler, 4000, 1500);
+    let pages_before = engine.usage().page_count;
+    engine.delete_volume("filler").expect("it is there");
+    engine.set_size(12 * MIB, &mut go_on).expect("it fits");
+    assert_eq!(engine.usage().page_count, pages_before - 1500);
+    for name in names {
+        check_filled(&*engine.volume(name).expect("it is there"), 0, 2000);
+    }
+    check_sound_when_empty(&engine);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_is_in_use() {
+    let pool = Pool::growable(32 * MIB, CAPACITY_BYTES, 1);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("v", 64 * MIB)).expect("it can be made");
+    fill(&*volume, 0, 4000);
+    let error = engine.set_size(12 * MIB, &mut go_on).expect_err("16 MiB are in use");
+    let ResizeErrorKind::InUse { in_use_bytes } = error.kind else { panic!("{error}") };
+    assert!((16 * MIB..20 * MIB).contains(&in_use_bytes), "{error}");
+    assert!(error.to_string().contains(&format!("{} MiB", in_use_bytes / MIB)), "{error}");
+    assert_eq!(engine.size_bytes(), 32 * MIB);
+    engine.set_size(in_use_bytes, &mut go_on).expect("what the error names suffices");
+    check_filled(&*volume, 0, 4000);
+    for (size_bytes, kind) in [
+        (
+            CAPACITY_BYTES + 2 * MIB,
+            ResizeErrorKind::BeyondCapacity { capacity_bytes: CAPACITY_BYTES },
+        ),
+        (20 * MIB + 4096, ResizeErrorKind::Misaligned),
+        (0, ResizeErrorKind::TooSmall),
+    ] {
+        assert_eq!(engine.set_size(size_bytes, &mut go_on).expect_err("refused").kind, kind);
+    }
+    drop(volume);
+    check_sound_when_empty(&engine);
+}
+
+#[test]
+fn a_shrink_that_is_called_off_leaves_the_pool_as_it_was() {
+    let pool = Pool::growable(32 * MIB, CAPACITY_BYTES, 1);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("v", 64 * MIB)).expect("it can be made");
+    fill(&*volume, 0, 6000);
+    volume.discard(ByteRange::new(0, 5000 * BLOCK)).expect("a discard always works");
+    let error = engine.set_size(8 * MIB, &mut |_| ControlFlow::Break(())).expect_err("called off");
+    assert_eq!(error.kind, ResizeErrorKind::Cancelled);
+    settle(&engine);
+    assert_eq!((engine.size_bytes(), engine.usage().size_bytes), (32 * MIB, 32 * MIB));
+    fill(&*volume, 0, 5000);
+    check_filled(&*volume, 0, 6000);
+    check_sums(&engine);
+    drop(volume);
+    check_sound_when_empty(&engine);
+}
+
+#[test]
+fn what_snapshots_and_clones_share_stays_shared_when_it_is_moved() {
+    let pool = Pool::growable(40 * MIB, CAPACITY_BYTES, 2);
+    let engine = pool.open();
+    let filler = engine.create_volume(spec("filler", 256 * MIB)).expect("it can be made");
+    fill(&*filler, 0, 4000);
+    let volume = engine.create_volume(spec("v", 4096 * MIB)).expect("it can be made");
+    for leaf in 0..200 {
+        fill(&*volume, leaf * 5120, 8);
+    }
+    let snapshot = "s".parse().expect("a good name");
+    engine.create_snapshots(&["v"], &snapshot, 1).expect("it can be made");
+    let clone = engine.clone_volume("v", "c".parse().expect("a good name"));
+    let clone = clone.expect("it can be made");
+    fill(&*clone, 100, 8);
+    volume.discard(ByteRange::new(0, 4 * BLOCK)).expect("a discard always works");
+    settle(&engine);
+    drop(filler);
+    engine.delete_volume("filler").expect("it is there");
+    settle(&engine);
+    let before = engine.usage();
+    engine.set_size(14 * MIB, &mut go_on).expect("it fits");
+    settle(&engine);
+    let after = engine.usage();
+    assert_eq!((after.page_count, after.map_bytes), (before.page_count, before.map_bytes));
+    let old = engine.snapshot("v", "s").expect("it is there");
+    for leaf in 0..200 {
+        check_filled(&*old, leaf * 5120, 8);
+        check_filled(&*clone, leaf * 5120, 8);
+        check_filled(&*volume, leaf * 5120 + 4, 4);
+    }
+    check_filled(&*clone, 100, 8);
+    check_sums(&engine);
+    drop((old, clone, volume));
+    engine.delete_snapshot("v", "s").expect("it is there");
+    check_sound_when_empty(&engine);
+}
+
+/// Overwrites, reads and discards blocks of a volume until it is told to stop, and returns what
+/// they hold in the end.
+fn use_volume(engine: &Engine, name: &str, seed: u64, is_over: &AtomicBool) -> ModelVolume {
+    let volume = engine.volume(name).expect("it is there");
+    let geometry = volume.geometry();
+    let model = ModelVolume::new(geometry.size_bytes, geometry.sector);
+    let mut random = Random::new(seed);
+    while !is_over.load(Ordering::Relaxed) {
+        let block = random.below(1200) + 512 * 7 * random.below(3);
+        let offset = block * BLOCK;
+        if random.one_in(4) {
+            let range = ByteRange::new(offset, BLOCK * random.below(20));
+            volume.discard(range).expect("a discard always works");
+            model.discard(range).expect("the model discards");
+            continue;
+        }
+        let contents = Contents::random(&mut random).bytes(4096 * (1 + random.index(4)));
+        if volume.write(offset, &contents).is_ok() {
+            model.write(offset, &contents).expect("the model has memory");
+        } else {
+            for block in block..block + contents.len() as u64 / BLOCK {
+                model.set_block(block, model::observe(&*volume, block));
+            }
+        }
+        let mut found = [0; 4096];
+        volume.read(offset, &mut found).expect("it is read");
+        assert_eq!(model.block(block).unwrap_or([0; 4096]), found);
+    }
+    model
+}
+
+/// Goal: resizing under load loses nothing and ends.
+/// Method: two writers on volumes of their own and maintenance, while the size goes up and down; in
+/// the end the volumes must hold what the writers' models hold.
+#[test]
+fn writers_find_what_they_wrote_while_the_pool_grows_and_shrinks() {
+    for_each_seed("cargo test -p volume --test resize", 4, |seed| {
+        let pool = Pool::growable(24 * MIB, CAPACITY_BYTES, 2);
+        let engine = pool.open();
+        let is_over = AtomicBool::new(false);
+        let names = ["a", "b"];
+        for (name, reduction) in names.into_iter().zip([Reduction::Full, Reduction::None]) {
+            let spec = VolumeSpec { reduction, ..spec(name, 256 * MIB) };
+            engine.create_volume(spec).expect("it can be made");
+        }
+        let models = std::thread::scope(|scope| {
+            let (engine, is_over) = (&engine, &is_over);
+            let writers: Vec<_> = (0..)
+                .zip(names)
+                .map(|(nth, name)| {
+                    scope.spawn(move || use_volume(engine, name, seed * 10 + nth, is_over))
+                })
+                .collect();
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if !engine.maintain() {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut random = Random::new(seed + 77);
+            let mut resized = 0;
+            for _ in 0..24 {
+                let size_bytes = (6 + 2 * random.below(16)) * MIB;
+                match engine.set_size(size_bytes, &mut go_on) {
+                    Ok(()) => resized += 1,
+                    Err(error) => {
+                        assert!(matches!(error.kind, ResizeErrorKind::InUse { .. }), "{error}");
+                    }
+                }
+                assert_eq!(engine.damaged_entries(), 0);
+            }
+            assert!(resized > 8, "only {resized} of the sizes could be had");
+            is_over.store(true, Ordering::Relaxed);
+            let ended = writers.into_iter().map(|writer| writer.join().expect("the writer ends"));
+            ended.collect::<Vec<_>>()
+        });
+        settle(&engine);
+        check_sums(&engine);
+        assert!(pool.held_bytes() <= engine.size_bytes());
+        for (name, model) in names.into_iter().zip(&models) {
+            check_same(&*engine.volume(name).expect("it is there"), model);
+        }
+        check_sound_when_empty(&engine);
+    });
+}

@@ -1,0 +1,150 @@
+//! Pools in files of tmpfs, and what must hold in every pool.
+
+use std::os::unix::fs::FileExt;
+
+use model::Random;
+use region::{Region, RegionSpec};
+use volumes::{Engine, EngineOptions};
+
+/// More steps than any pool of these tests takes to come to rest.
+const STEPS_MAX: usize = 1_000_000;
+
+/// Words in front of the slabs of a small pool.
+const TABLE_WORDS: usize = (384 << 10) / 8;
+
+/// Bytes that may belong to nothing in an empty pool: what does not divide into slabs.
+const REST_BYTES_MAX: u64 = 256 << 10;
+
+/// A folder with a pool's file, deleted in the end.
+pub(crate) struct Pool {
+    folder: tempfile::TempDir,
+    pub(crate) size_bytes: u64,
+    capacity_bytes: u64,
+    pub(crate) lane_count: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(size_bytes: u64, lane_count: usize) -> Self {
+        Self::growable(size_bytes, size_bytes, lane_count)
+    }
+
+    /// Of a pool that may come to have more memory.
+    pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64, lane_count: usize) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        Self { folder, size_bytes, capacity_bytes, lane_count }
+    }
+
+    /// A pool that is what a kill would leave of this one now.
+    pub(crate) fn as_after_a_kill(&self) -> Self {
+        let other = Self::new(self.size_bytes, self.lane_count);
+        let file = |pool: &Self| pool.folder.path().join("region");
+        std::fs::copy(file(self), file(&other)).expect("tmpfs has room");
+        other
+    }
+
+    pub(crate) fn open(&self) -> Engine {
+        let path = self.folder.path().join("region");
+        let spec = RegionSpec { path, size_bytes: self.size_bytes };
+        let region = Region::open_growable(&spec, self.capacity_bytes);
+        let options = EngineOptions { lane_count: self.lane_count, fresh_secret: [7; 32] };
+        Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+    }
+
+    /// Memory that the pool's file has.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let found = std::fs::metadata(self.folder.path().join("region"));
+        std::os::unix::fs::MetadataExt::blocks(&found.expect("the file is there")) * 512
+    }
+
+    /// Changes some words behind the superblocks, mostly where something is stored.
+    pub(crate) fn damage_words(&self, random: &mut Random) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        let (words, _) = bytes.as_chunks::<8>();
+        let used: Vec<usize> = (1024..words.len()).filter(|&word| words[word] != [0; 8]).collect();
+        let tables: Vec<usize> = used.iter().copied().filter(|&word| word < TABLE_WORDS).collect();
+        for _ in 0..1 + random.below(8) {
+            let word = match random.below(3) {
+                0 => random.pick(&tables),
+                1 => random.pick(&used),
+                _ => 1024 + random.index(words.len() - 1024),
+            };
+            let old = u64::from_le_bytes(words[word]);
+            let new = match random.below(4) {
+                0 => old ^ (1 << random.below(64)),
+                1 => old.wrapping_add(random.below(8)),
+                2 => u64::from_le_bytes(words[random.pick(&used)]),
+                _ => random.number(),
+            };
+            file.write_all_at(&new.to_le_bytes(), word as u64 * 8).expect("tmpfs has room");
+        }
+    }
+
+    /// Flips a bit of the first place in the pool's file that has these bytes.
+    pub(crate) fn flip_bit_in(&self, wanted: &[u8]) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let at = bytes.windows(wanted.len()).position(|window| window == wanted);
+        let at = at.expect("the bytes are stored somewhere");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        file.write_all_at(&[wanted[0] ^ 4], at as u64).expect("tmpfs has room");
+    }
+
+    /// Overwrites the bytes in front of each copy of `marker` in the pool's file, where an
+    /// encoding says what follows.
+    pub(crate) fn damage_around(&self, marker: &[u8]) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        let windows = bytes.windows(marker.len()).enumerate();
+        let found: Vec<_> = windows.filter(|(_, bytes)| *bytes == marker).collect();
+        assert!(!found.is_empty(), "the marker is stored");
+        for (at, _) in found {
+            let at = u64::try_from(at).expect("a small file") - 2;
+            file.write_all_at(&[0xFF; 2], at).expect("tmpfs has room");
+        }
+    }
+}
+
+/// Works until there is nothing more to do.
+pub(crate) fn settle(engine: &Engine) {
+    let steps = (0..STEPS_MAX).take_while(|_| engine.maintain()).count();
+    assert!(steps < STEPS_MAX, "maintenance does not end");
+}
+
+/// Every byte of the pool is counted once.
+#[track_caller]
+pub(crate) fn check_sums(engine: &Engine) {
+    let usage = engine.usage();
+    let parts = [
+        usage.page_bytes,
+        usage.map_bytes,
+        usage.index_bytes,
+        usage.table_bytes,
+        usage.slack_bytes,
+    ];
+    assert_eq!(usage.used_bytes, parts.iter().sum::<u64>(), "{usage:?}");
+    assert_eq!(engine.damaged_entries(), 0, "no entry names what is not there");
+}
+
+/// Deletes all volumes: nothing may be left of them.
+#[track_caller]
+pub(crate) fn check_sound_when_empty(engine: &Engine) {
+    settle(engine);
+    check_sums(engine);
+    for snapshot in engine.snapshots() {
+        let (volume, name) = (snapshot.name(), snapshot.snapshot_name());
+        let volume = volume.strip_suffix(&format!("@{name}")).expect("a full name");
+        engine.delete_snapshot(volume, &name).expect("the snapshot is deleted");
+    }
+    for volume in engine.volumes() {
+        engine.delete_volume(&volume.name()).expect("the volume is deleted");
+    }
+    settle(engine);
+    check_sums(engine);
+    let usage = engine.usage();
+    assert_eq!((usage.page_count, usage.page_bytes, usage.map_bytes), (0, 0, 0), "{usage:?}");
+    assert_eq!((usage.written_bytes, usage.fill_bytes), (0, 0), "{usage:?}");
+    assert!(usage.slack_bytes < REST_BYTES_MAX, "no slab is lost: {usage:?}");
+}

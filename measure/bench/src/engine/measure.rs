@@ -1,0 +1,140 @@
+//! One case, measured round by round.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use maintenance::Upkeep;
+use system::Interruption;
+
+use super::bed::{Bed, Idling};
+use super::figures::{Figures, LoadFigures};
+use super::meter::{Floor, Meter, Spent, Watch};
+use crate::case::{Case, Op};
+use crate::clock::nanoseconds;
+use crate::latency::Latencies;
+use crate::pace::{self, Pace, Paced};
+
+/// Rounds of floor and engine in each case.
+const ROUNDS: u32 = 10;
+
+/// One round in so many times each request.
+const TIMED_ROUND: u32 = 5;
+
+/// What a case is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Given {
+    /// For all rounds together.
+    pub(crate) seconds: f64,
+    pub(crate) working_bytes: u64,
+    /// The share of the rate that was just measured at which an open loop sends.
+    pub(crate) load: Option<f64>,
+}
+
+/// Measures a case on a bed of its own.
+pub(crate) fn measure(case: &Case, given: &Given) -> Result<Figures> {
+    let mut bed = Bed::new(case, given.working_bytes)?;
+    let mut idling = None;
+    if Bed::is_filled_first(case.op) {
+        bed.fill(0, bed.working_bytes)?;
+        idling = Some(bed.idle()?);
+    }
+    let mut meters: Vec<Meter> =
+        (0..case.threads).map(|index| Meter::new(case, &bed, index)).collect();
+    let mut background = Spent::default();
+    let mut rounds = Vec::new();
+    let time = Duration::from_secs_f64(given.seconds / f64::from(ROUNDS) / 2.0);
+    for round in 0..ROUNDS {
+        ensure!(!Interruption::is_asked_for(), "interrupted during a case");
+        floor_round(&mut bed, &mut meters, time);
+        if case.threads > 1 {
+            meters[0].engine_for(&bed, time / 2, Watch::MeanAlone)?;
+        }
+        let is_timed = round % TIMED_ROUND == TIMED_ROUND - 1;
+        let watch = if is_timed { Watch::Each } else { Watch::Mean };
+        let spent = engine_round(&bed, &mut meters, time, watch)?;
+        if let Some(mean) = spent.mean().filter(|_| !is_timed) {
+            rounds.push(mean);
+        }
+        let mut idled = Ok(None);
+        let ns = nanoseconds(|| idled = bed.idle().map(Some));
+        background.add(ns, spent.count);
+        // Without a first fill the first round is what the engine idles after.
+        idling = idling.or(idled?);
+    }
+    let load = match given.load {
+        Some(load) => Some(open_loop(&bed, &mut meters, load, given.seconds)?),
+        None => None,
+    };
+    let last = bed.idle()?;
+    let idling = Idling { reduction: last.reduction, ..idling.unwrap_or(last) };
+    let lz4_reduction = if case.op == Op::Discard { None } else { Some(bed.lz4_reduction()?) };
+    Ok(Figures::new(case, &meters, idling, lz4_reduction).with(background, rounds, load))
+}
+
+/// One thread at a time first, for the floor is what one core can do alone; then all together.
+fn floor_round(bed: &mut Bed, meters: &mut [Meter], time: Duration) {
+    let threads = u32::try_from(meters.len()).expect("few threads");
+    let memory = bed.bare.bytes_mut();
+    let share = memory.len() / meters.len();
+    for (meter, memory) in meters.iter_mut().zip(memory.chunks_mut(share)) {
+        meter.floor_for(memory, time / threads, Floor::Alone);
+        meter.floor_for(memory, time / threads, Floor::Decode);
+    }
+    if meters.len() == 1 {
+        return;
+    }
+    thread::scope(|scope| {
+        for (meter, memory) in meters.iter_mut().zip(memory.chunks_mut(share)) {
+            scope.spawn(move || meter.floor_for(memory, time, Floor::Together));
+        }
+    });
+}
+
+fn engine_round(bed: &Bed, meters: &mut [Meter], time: Duration, watch: Watch) -> Result<Spent> {
+    let results: Vec<Result<Spent>> = thread::scope(|scope| {
+        let spawn = |meter| scope.spawn(move || Meter::engine_for(meter, bed, time, watch));
+        let handles: Vec<_> = meters.iter_mut().map(spawn).collect();
+        handles.into_iter().map(|handle| handle.join().expect("a meter does not panic")).collect()
+    });
+    Ok(Spent::sum(results.into_iter().collect::<Result<Vec<_>>>()?))
+}
+
+/// Requests at a share of the rate that the rounds reached, whether or not earlier ones are over,
+/// while the engine is kept up as in the daemon.
+fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result<LoadFigures> {
+    let mean = Spent::sum(meters.iter().map(|meter| meter.engine)).mean();
+    let rate_per_s = load * 1e9 / mean.unwrap_or(f64::INFINITY);
+    let pace = Pace { rate_per_s, time: Duration::from_secs_f64(seconds) };
+    let upkeep = Upkeep::start(Arc::clone(&bed.engine), |_| {})
+        .context("cannot start the engine's own thread")?;
+    let results: Vec<Result<Paced>> = thread::scope(|scope| {
+        let spawn = |meter: &mut Meter| {
+            pace::run(pace, || {
+                meter.renew(bed, 1)?;
+                meter.request(bed)
+            })
+        };
+        let handles: Vec<_> =
+            meters.iter_mut().map(|meter| scope.spawn(move || spawn(meter))).collect();
+        let join = |handle: thread::ScopedJoinHandle<'_, Result<Paced>>| {
+            handle.join().expect("a meter does not panic")
+        };
+        handles.into_iter().map(join).collect()
+    });
+    drop(upkeep);
+    let mut sum = Paced::new();
+    for paced in results {
+        sum.add(&paced?);
+    }
+    let rate_per_s = rate_per_s * meters.len() as f64;
+    Ok(LoadFigures { load, rate_per_s, paced: sum })
+}
+
+/// The latencies of all meters.
+pub(crate) fn latencies(meters: &[Meter]) -> Latencies {
+    let mut sum = Latencies::new();
+    meters.iter().for_each(|meter| sum.add(&meter.latencies));
+    sum
+}

@@ -1,0 +1,140 @@
+//! Requests one after the other through the ring, beside the same on a file in memory.
+//!
+//! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server
+//! runs in this process, on a volume of a real pool; what is measured lies between two threads all
+//! the same.
+#![expect(clippy::print_stdout, reason = "it is for people")]
+
+use std::fs::File;
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use region::{Region, RegionSpec};
+use ring_pair::Running;
+use sdk::Device;
+use volumes::{Engine, EngineOptions, VolumeSpec};
+
+/// A stream of numbers: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_exact_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes());
+        }
+    }
+}
+
+/// What is measured.
+trait Target {
+    fn read(&self, offset: u64, into: &mut [u8]);
+    fn write(&self, offset: u64, from: &[u8]);
+}
+
+impl Target for Device {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        Device::read(self, offset, into).expect("it is inside");
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        Device::write(self, offset, from).expect("it is inside");
+    }
+}
+
+impl Target for File {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.read_exact_at(into, offset).expect("it is inside");
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.write_all_at(from, offset).expect("it is inside");
+    }
+}
+
+fn main() {
+    let arguments: Vec<u64> =
+        std::env::args().skip(1).map(|it| it.parse().expect("a number")).collect();
+    let time = Duration::from_secs(arguments.first().copied().unwrap_or(1));
+    let size = arguments.get(1).copied().unwrap_or(1024) << 20;
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let spec = RegionSpec { path: folder.path().join("region"), size_bytes: size + (size >> 1) };
+    let region = Region::open(&spec).expect("there is memory for a pool");
+    let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+    let engine = Engine::open(region, options).expect("the pool opens");
+    let spec = VolumeSpec::new("db".parse().expect("a good name"), size);
+    let running = Running::new(engine.create_volume(spec).expect("a volume can be made"));
+    let device = running.open();
+    let path = folder.path().join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(path);
+    let file = file.expect("tmpfs takes a file");
+    let mut random = Random(1);
+    let mut data = vec![0; 1 << 20];
+    for offset in (0..size).step_by(data.len()) {
+        random.fill(&mut data);
+        Target::write(&device, offset, &data);
+        Target::write(&file, offset, &data);
+    }
+    let head = ["bytes", "", "ring", "tmpfs", "ratio", "bells"];
+    let [bytes, word, ring, tmpfs, ratio, bells] = head;
+    println!("{bytes:>8} {word:>6} {ring:>12} {tmpfs:>12} {ratio:>7} {bells:>8}");
+    let lengths = [4096, 128 << 10];
+    let only = arguments.get(2).and_then(|&it| usize::try_from(it).ok());
+    for length in lengths.into_iter().filter(|&length| only.is_none_or(|only| only == length)) {
+        for is_write in [false, true] {
+            let mut measure =
+                |target: &dyn Target| mean(target, &mut random, (size, length), is_write, time / 5);
+            let before = running.status().traffic;
+            let (mut ring, mut tmpfs) = (Vec::new(), Vec::new());
+            for _ in 0..5 {
+                ring.push(measure(&device));
+                tmpfs.push(measure(&file));
+            }
+            let (ring, tmpfs) = (median(ring), median(tmpfs));
+            let bells = running.status().traffic.doorbells - before.doorbells;
+            let word = if is_write { "write" } else { "read" };
+            let ratio = ring / tmpfs;
+            println!(
+                "{length:>8} {word:>6} {ring:>9.0} ns {tmpfs:>9.0} ns {ratio:>7.2} {bells:>8}"
+            );
+        }
+    }
+}
+
+/// Nanoseconds of one request.
+fn mean(
+    target: &dyn Target,
+    random: &mut Random,
+    (size, length): (u64, usize),
+    is_write: bool,
+    time: Duration,
+) -> f64 {
+    let mut data = vec![0; length];
+    let (mut count, mut spent) = (0_u64, Duration::ZERO);
+    while spent < time {
+        let offset = random.next() % (size / length as u64) * length as u64;
+        if is_write {
+            random.fill(&mut data);
+        }
+        let start = Instant::now();
+        match is_write {
+            true => target.write(offset, black_box(&data)),
+            false => target.read(offset, black_box(&mut data)),
+        }
+        spent += start.elapsed();
+        count += 1;
+    }
+    spent.as_secs_f64() * 1e9 / count as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
