@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use block_device::{Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Zeroes};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, EntryKind, Purpose};
+use page_store::{PageRef, PageRefKind, Purpose};
 
 use crate::hooks::{FetchedPages, Found, SourceError, SourceErrorKind};
 use crate::map::{LEAF_BLOCKS, leaf_of};
@@ -80,7 +80,7 @@ impl Volume {
             self.admit(&pinned, action, range)?;
             let entry = EntryCursor::new(self).entry(&pinned, block);
             match entry.kind() {
-                EntryKind::Absent(number) => number,
+                PageRefKind::Absent(number) => number,
                 _ if self.shared.read_page(&pinned, entry, into).is_ok() => return Ok(()),
                 _ => {
                     drop(pinned);
@@ -161,7 +161,7 @@ impl Volume {
             let brought = self.bring_in_leaf(leaf)?;
             done.present += brought.present;
             for LeftBlock { block, number, kind } in brought.left {
-                let is_absent = |entry: Entry| entry.kind() == EntryKind::Absent(number);
+                let is_absent = |entry: PageRef| entry.kind() == PageRefKind::Absent(number);
                 match is_reason(kind) {
                     true => done.lost += u64::from(self.lose_if(block, is_absent)),
                     false => done.left += 1,
@@ -186,7 +186,7 @@ impl Volume {
             return None;
         }
         match EntryCursor::new(self).entry(&pinned, block).kind() {
-            EntryKind::Absent(number) => Some(number),
+            PageRefKind::Absent(number) => Some(number),
             _ => None,
         }
     }
@@ -222,7 +222,7 @@ impl Volume {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
-        let is_absent = |entry: Entry| entry.kind() == EntryKind::Absent(number);
+        let is_absent = |entry: PageRef| entry.kind() == PageRefKind::Absent(number);
         let mut result = Ok(());
         self.reword_block(&mut lane, &pinned, (block, is_absent), |lane, at| {
             // What copies of the map get too is nothing that the volume has claimed.
@@ -233,7 +233,7 @@ impl Volume {
             };
             match lane.store_page(&pinned, contents, self.policy(), || purpose) {
                 Ok(page) => {
-                    let is_untried = page.entry().is_untried();
+                    let is_untried = page.page_ref().is_untried();
                     self.move_to(lane, at, page);
                     if !has_own {
                         self.note_shared_page(lane);
@@ -253,7 +253,7 @@ impl Volume {
         let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
         // A pattern first, so that the block has an entry of the volume's own.
         self.write_zeroes(range, Zeroes::KeepAllocated)?;
-        self.lose_if(block, |entry| entry.kind() == EntryKind::Fill(0));
+        self.lose_if(block, |entry| entry.kind() == PageRefKind::Fill(0));
         Ok(())
     }
 }

@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 
-use page_store::{ClaimRefused, Entry, EntryKind, Lane, LinkError, NODE_ENTRY_COUNT, Purpose};
+use page_store::{ClaimRefused, Lane, LinkError, NODE_ENTRY_COUNT, PageRef, PageRefKind, Purpose};
 
 use block_device::{Action, BLOCK_BYTES, ByteRange, DeviceError, DeviceErrorKind};
 use codec::Block;
@@ -96,8 +96,8 @@ fn blocks(size_bytes: u64) -> u64 {
     size_bytes / BLOCK_BYTES as u64
 }
 
-fn is_page(entry: Entry) -> bool {
-    entry.kind() == EntryKind::Page
+fn is_page(entry: PageRef) -> bool {
+    entry.kind() == PageRefKind::Page
 }
 
 impl Engine {
@@ -110,7 +110,7 @@ impl Engine {
             return Ok(());
         }
         // Blocks of the volume are counted from then on.
-        self.end_sweep();
+        self.end_leak_check();
         match class {
             CapacityClass::Thin => volume.become_thin(),
             CapacityClass::Guaranteed => volume.become_guaranteed()?,
@@ -202,14 +202,14 @@ impl Volume {
 
     /// Counts what an exchanged entry changes, whose reference is not given back yet.
     #[inline]
-    pub(crate) fn note_change(&self, lane: &Lane<'_>, old: Entry, new: Entry) {
+    pub(crate) fn note_change(&self, lane: &Lane<'_>, old: PageRef, new: PageRef) {
         self.counts.change(lane.index(), old, new);
         if self.capacity.stage() == GUARANTEED {
             self.note_pages(lane.index(), old, new);
         }
     }
 
-    fn note_pages(&self, lane: usize, old: Entry, new: Entry) {
+    fn note_pages(&self, lane: usize, old: PageRef, new: PageRef) {
         let is_own = !is_page(old) || !self.was_shared(old);
         let change = i64::from(is_page(new)) - i64::from(is_page(old) && is_own);
         if change != 0 {
@@ -254,13 +254,13 @@ impl Volume {
     }
 
     /// Whether a page that the volume gives up was one of those that it shares.
-    fn was_shared(&self, old: Entry) -> bool {
+    fn was_shared(&self, old: PageRef) -> bool {
         if !self.sharing.is_possible() || !self.shared.store.is_shared(old) {
             return false;
         }
         // A copy that is about to go may be all that has it too. Taken for the volume's own, it
         // stays claimed, which keeps more free than need be until the last copy is gone.
-        if !self.shared.frozen.is_empty() || self.shared.store.dying_count() > 0 {
+        if !self.shared.frozen.is_empty() || self.shared.store.deferred_count() > 0 {
             return false;
         }
         let one_less = |shared: u64| shared.checked_sub(1);
@@ -503,13 +503,13 @@ impl Volume {
         }
         let page = lane.store_page(&pinned, &contents, self.policy(), || Purpose::Claimed);
         let page = page.map_err(|_| DeviceErrorKind::NoSpace)?;
-        self.shared.sweep.before_change(self, &pinned, leaf_of(block), node);
+        self.shared.leak_check.before_change(self, &pinned, leaf_of(block), node);
         self.move_to(&mut lane, (node, index), page);
         Ok(())
     }
 
     /// Counts pages, in leaves of the volume's own, of which `is_counted` says yes, and all others.
-    fn count_pages(&self, is_counted: impl Fn(Entry) -> bool) -> (u64, u64) {
+    fn count_pages(&self, is_counted: impl Fn(PageRef) -> bool) -> (u64, u64) {
         let store = &self.shared.store;
         let (mut counted, mut others, mut from) = (0, 0, 0);
         loop {

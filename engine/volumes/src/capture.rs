@@ -1,6 +1,6 @@
 //! What a volume holds that is not in the journal: collected for it, and settled when it has it.
 //!
-//! An entry says whether its contents are in the journal ([`Marks::UNJOURNALED`]), so that is known
+//! An entry says whether its contents are in the journal ([`DirtyBits::JOURNAL`]), so that is known
 //! after a kill too. A walk takes the leaves that may have such entries, and captures them some at
 //! a time: contents that a reference keeps as they are. Once the journal has them, entries that
 //! still name the same lose the mark. What was overwritten meanwhile keeps it.
@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use codec::{BLOCK_BYTES, Block, DecodeError};
-use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, NewPage, PageBytes};
+use page_store::{DirtyBits, NODE_ENTRY_COUNT, OwnedPageRef, PageBytes, PageRef, PageRefKind};
 use sync::Pinned;
 
 use crate::engine::Engine;
@@ -44,7 +44,7 @@ pub struct Capture {
 #[derive(Debug)]
 struct CapturedBlock {
     block: u64,
-    entry: Entry,
+    entry: PageRef,
     held: Held,
 }
 
@@ -52,7 +52,7 @@ struct CapturedBlock {
 enum Held {
     /// The entry says it all.
     Nothing,
-    Page(NewPage),
+    Page(OwnedPageRef),
     /// A page with as many references as can be counted cannot be held.
     Copy(Box<Block>),
     /// The page is damaged, and nobody could say so in its place: it stays marked.
@@ -173,7 +173,7 @@ impl CaptureWalk {
         if let Some(node) = volume.map.find_leaf(store, &pinned, leaf) {
             for index in self.next_index..NODE_ENTRY_COUNT {
                 let entry = store.entry(&pinned, node, index);
-                if !entry.has(Marks::UNJOURNALED) {
+                if !entry.is_dirty(DirtyBits::JOURNAL) {
                     continue;
                 }
                 let block = leaf * LEAF_BLOCKS + index as u64;
@@ -208,12 +208,12 @@ impl Drop for CaptureWalk {
 
 /// Keeps what an entry names as it is. `None`: an image has it. An error says that the page is
 /// damaged: it is not to be taken for what was written.
-fn hold(volume: &Volume, pinned: &Pinned<'_>, entry: Entry) -> Result<Option<Held>, DecodeError> {
+fn hold(volume: &Volume, pinned: &Pinned<'_>, entry: PageRef) -> Result<Option<Held>, DecodeError> {
     let store = &volume.shared.store;
     match entry.kind() {
-        EntryKind::Hole | EntryKind::Fill(_) | EntryKind::Damaged => Ok(Some(Held::Nothing)),
-        EntryKind::Absent(_) => Ok(None),
-        EntryKind::Page => {
+        PageRefKind::Hole | PageRefKind::Fill(_) | PageRefKind::Damaged => Ok(Some(Held::Nothing)),
+        PageRefKind::Absent(_) => Ok(None),
+        PageRefKind::Page => {
             let mut scratch = [0; BLOCK_BYTES];
             store.verified_page(pinned, entry, &mut scratch)?;
             if let Some(page) = store.hold(pinned, entry) {
@@ -251,8 +251,8 @@ impl Capture {
         let page = match &captured.held {
             Held::Nothing => {
                 return match captured.entry.kind() {
-                    EntryKind::Fill(pattern) => Some(CapturedContents::Fill(pattern)),
-                    EntryKind::Damaged => Some(CapturedContents::Lost),
+                    PageRefKind::Fill(pattern) => Some(CapturedContents::Fill(pattern)),
+                    PageRefKind::Damaged => Some(CapturedContents::Lost),
                     _ => Some(CapturedContents::Hole),
                 };
             }
@@ -302,7 +302,7 @@ impl Capture {
             }
             let settled = of_leaf.iter().filter(|captured| !matches!(captured.held, Held::Damaged));
             let wanted = settled.map(|captured| (captured.block, captured.entry));
-            let known = Known { marks: Marks::UNJOURNALED, lineage: self.lineage };
+            let known = Known { marks: DirtyBits::JOURNAL, lineage: self.lineage };
             volume.unmark_blocks(leaf, wanted, known);
             rest = others;
         }

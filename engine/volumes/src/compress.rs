@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use page_store::{
-    Attempt, Compressor, Entry, Lane, Marks, NODE_ENTRY_COUNT, NoSpace, NodeRef, Shrunk,
+    Attempt, Compressor, DirtyBits, Lane, NODE_ENTRY_COUNT, NoSpace, NodeRef, PageRef, Shrunk,
 };
 use sync::Pinned;
 
@@ -53,7 +53,7 @@ struct State {
     /// Weak: the volumes own the pool that this is part of.
     walk: Vec<(Weak<Volume>, LeafSet)>,
     next: Place,
-    attempts: Vec<(usize, Entry, Attempt)>,
+    attempts: Vec<(usize, PageRef, Attempt)>,
     /// Entries that lost their mark in the piece of work in hand.
     settled: usize,
 }
@@ -257,7 +257,7 @@ struct Exchange<'work, 'store> {
 
 impl Exchange<'_, '_> {
     /// Lets the entry keep its page.
-    fn keep(&mut self, place: Place, entry: Entry) {
+    fn keep(&mut self, place: Place, entry: PageRef) {
         let volume = self.volume;
         self.if_unchanged(place, entry, |lane, (node, index)| {
             let (old, new) = lane.settle_tried(node, index);
@@ -269,7 +269,7 @@ impl Exchange<'_, '_> {
     fn shrink(
         &mut self,
         place: Place,
-        entry: Entry,
+        entry: PageRef,
         (compressor, shrunk): (&Compressor, Shrunk),
     ) -> Result<(), NoSpace> {
         let volume = self.volume;
@@ -290,12 +290,12 @@ impl Exchange<'_, '_> {
     fn if_unchanged(
         &mut self,
         place: Place,
-        entry: Entry,
+        entry: PageRef,
         change: impl FnOnce(&mut Lane<'_>, (NodeRef, usize)),
     ) {
         let block = place.leaf * LEAF_BLOCKS + place.index as u64;
         // Marks of what stable storage lacks may come and go meanwhile.
-        let is_same = |now: Entry| now.without(Marks::ALL) == entry.without(Marks::ALL);
+        let is_same = |now: PageRef| now.without(DirtyBits::ALL) == entry.without(DirtyBits::ALL);
         let changed = self.volume.reword_block(self.lane, self.pinned, (block, is_same), change);
         self.settled += usize::from(changed);
     }

@@ -23,7 +23,7 @@ use crate::table::{self, Commit, Kind, Origin, Record, Stored};
 use crate::volume::Volume;
 
 /// Trees that wait to be taken apart before who deletes one helps with it.
-const DYING_MAX: usize = 4096;
+const DEFERRED_MAX: usize = 4096;
 
 /// Nodes that such a caller takes apart at a time.
 const NODES_A_TURN: usize = 256;
@@ -161,7 +161,7 @@ impl Engine {
         let target = self.changeable(volume)?;
         let snapshot = self.snapshot(volume, snapshot)?;
         self.end_trimming(&target)?;
-        self.end_sweep();
+        self.end_leak_check();
         let store = &self.shared.store;
         let (old_bytes, new_bytes) = (target.size_bytes(), snapshot.size_bytes());
         if new_bytes < old_bytes {
@@ -205,8 +205,8 @@ impl Engine {
     pub(crate) fn retire_map(&self, volume: &Volume) {
         retire_map(volume);
         let store = &self.shared.store;
-        while store.dying_count() > DYING_MAX {
-            store.drop_dying(NODES_A_TURN);
+        while store.deferred_count() > DEFERRED_MAX {
+            store.reclaim_deferred(NODES_A_TURN);
         }
     }
 
@@ -221,7 +221,7 @@ impl Engine {
         let listed = self.listed();
         let has_copies = listed.iter().any(|volume| volume.origin_id().is_some())
             || !self.shared.frozen.is_empty()
-            || self.shared.store.dying_count() > 0;
+            || self.shared.store.deferred_count() > 0;
         if !has_copies {
             let _all_held = self.shared.locks.lock_all();
             for volume in listed {
@@ -256,7 +256,7 @@ impl Engine {
         plan: &Plan,
     ) -> Result<Vec<Arc<Volume>>, VolumeError> {
         // What a volume holds is counted when all leaks are known.
-        self.end_sweep();
+        self.end_leak_check();
         let store = &self.shared.store;
         let free = table::all().filter(|record| record.is_free(store));
         let records: Vec<Record> = free.take(sources.len()).collect();

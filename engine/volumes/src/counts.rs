@@ -1,9 +1,9 @@
 //! How many blocks of a volume hold something.
 
-use page_store::{Entry, EntryKind, Marks};
+use page_store::{DirtyBits, PageRef, PageRefKind};
 use sync::Striped;
 
-/// Counts of one volume, in a part for each lane, and one for whoever shows leaves to the sweep.
+/// Counts of one volume, in a part for each lane, and one for the leak check.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Blocks that were written and not discarded.
@@ -19,7 +19,7 @@ pub(crate) struct Counts {
     pub(crate) absent: Striped,
     /// Blocks whose contents are lost.
     pub(crate) damaged: Striped,
-    sweep_part: usize,
+    check_part: usize,
 }
 
 impl Counts {
@@ -33,7 +33,7 @@ impl Counts {
             unsaved: new(),
             absent: new(),
             damaged: new(),
-            sweep_part: lane_count,
+            check_part: lane_count,
         }
     }
 
@@ -41,7 +41,7 @@ impl Counts {
     pub(crate) fn become_equal_to(&self, other: &Self) {
         for (own, other) in self.all().into_iter().zip(other.all()) {
             let signed = |count: u64| i64::try_from(count).expect("counts of blocks are small");
-            own.add(self.sweep_part, signed(other.sum()) - signed(own.sum()));
+            own.add(self.check_part, signed(other.sum()) - signed(own.sum()));
         }
     }
 
@@ -69,19 +69,19 @@ impl Counts {
 
     fn forget(&self, counter: &Striped) {
         let count = i64::try_from(counter.sum()).expect("volumes have fewer blocks");
-        counter.add(self.sweep_part, -count);
+        counter.add(self.check_part, -count);
     }
 
-    /// Counts what the sweep found. The caller holds the sweep's lock.
-    pub(crate) fn note_found(&self, found: Entry) {
-        self.change(self.sweep_part, Entry::HOLE, found);
+    /// Counts what the leak check found. The caller holds the leak check's lock.
+    pub(crate) fn note_found(&self, found: PageRef) {
+        self.change(self.check_part, PageRef::HOLE, found);
     }
 
     /// Counts what an exchanged entry changes. The caller holds the lane of this index.
     #[inline]
-    pub(crate) fn change(&self, lane: usize, old: Entry, new: Entry) {
-        let is_fill = |entry: Entry| matches!(entry.kind(), EntryKind::Fill(_));
-        let is_absent = |entry: Entry| matches!(entry.kind(), EntryKind::Absent(_));
+    pub(crate) fn change(&self, lane: usize, old: PageRef, new: PageRef) {
+        let is_fill = |entry: PageRef| matches!(entry.kind(), PageRefKind::Fill(_));
+        let is_absent = |entry: PageRef| matches!(entry.kind(), PageRefKind::Absent(_));
         let count = |counter: &Striped, was: bool, is: bool| {
             if was != is {
                 counter.add(lane, i64::from(is) - i64::from(was));
@@ -90,13 +90,13 @@ impl Counts {
         count(&self.written, !old.is_hole(), !new.is_hole());
         count(&self.filled, is_fill(old), is_fill(new));
         count(&self.untried, old.is_untried(), new.is_untried());
-        let marked = |marks: Marks| (old.has(marks), new.has(marks));
-        let (was, is) = marked(Marks::UNJOURNALED);
+        let marked = |marks: DirtyBits| (old.is_dirty(marks), new.is_dirty(marks));
+        let (was, is) = marked(DirtyBits::JOURNAL);
         count(&self.unjournaled, was, is);
-        let (was, is) = marked(Marks::UNSAVED);
+        let (was, is) = marked(DirtyBits::IMAGE);
         count(&self.unsaved, was, is);
         count(&self.absent, is_absent(old), is_absent(new));
-        let is_damaged = |entry: Entry| entry.kind() == EntryKind::Damaged;
+        let is_damaged = |entry: PageRef| entry.kind() == PageRefKind::Damaged;
         count(&self.damaged, is_damaged(old), is_damaged(new));
     }
 }

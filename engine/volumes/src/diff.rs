@@ -7,7 +7,7 @@ use block_device::{
     Action, BLOCK_BYTES, ByteRange, ChangeExtent, ChangeKind, DeviceError, DeviceErrorKind,
 };
 use codec::Block;
-use page_store::{Entry, NodeRef};
+use page_store::{NodeRef, PageRef};
 use sync::Pinned;
 
 use crate::engine::Engine;
@@ -113,7 +113,7 @@ impl Volume {
     ) -> ChangeKind {
         let store = &self.shared.store;
         let entries = nodes
-            .map(|node| node.map_or(Entry::HOLE, |node| store.entry(pinned, node, index)).name());
+            .map(|node| node.map_or(PageRef::HOLE, |node| store.entry(pinned, node, index)).name());
         let are_equal = entries[0] == entries[1] || {
             let mut contents: [Block; 2] = [[0; BLOCK_BYTES]; 2];
             let reads = [0, 1].map(|one| store.read_page(pinned, entries[one], &mut contents[one]));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use block_device::{Action, ByteRange, DeviceError, Zeroes};
 use codec::BLOCK_BYTES;
 use page_store::{
-    Entry, Lane, LinkError, Marks, NODE_ENTRY_COUNT, NewPage, NodeRef, Parent, Purpose,
+    DirtyBits, Lane, LinkError, NODE_ENTRY_COUNT, NodeRef, OwnedPageRef, PageRef, Parent, Purpose,
 };
 use sync::Pinned;
 
@@ -57,7 +57,7 @@ impl Volume {
             return self.change_part(&mut lane, &pinned, piece, |part| part.fill(0));
         }
         let _held = self.hold_own_block(&mut lane, &pinned, piece.block).map_err(refusal)?;
-        Ok(self.publish_page(&mut lane, &pinned, piece.block, NewPage::fill(0))?)
+        Ok(self.publish_page(&mut lane, &pinned, piece.block, OwnedPageRef::fill(0))?)
     }
 
     /// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their
@@ -75,8 +75,8 @@ impl Volume {
             // A hole that the journal lacks is remembered until it has it. Asked under the pin, as
             // by writers: who changes the class waits for those that saw the old one.
             Ok(match self.is_journaled() {
-                true => Entry::HOLE.with(Marks::UNJOURNALED),
-                false => Entry::HOLE,
+                true => PageRef::HOLE.with(DirtyBits::JOURNAL),
+                false => PageRef::HOLE,
             })
         })
     }
@@ -85,7 +85,7 @@ impl Volume {
     /// away: the range lies behind the volume's end. Fails only where copies of shared nodes find
     /// no memory.
     pub(crate) fn discard_whole_blocks(&self, range: ByteRange) -> Result<(), DeviceError> {
-        self.discard_leaves((Action::Discard, range), |_| Ok(Entry::HOLE))
+        self.discard_leaves((Action::Discard, range), |_| Ok(PageRef::HOLE))
     }
 
     /// Makes holes of the whole blocks in `range`, leaf by leaf. What kind of hole is asked for
@@ -93,7 +93,7 @@ impl Volume {
     fn discard_leaves(
         &self,
         (action, range): (Action, ByteRange),
-        hole: impl Fn(&Pinned<'_>) -> Result<Entry, DeviceError>,
+        hole: impl Fn(&Pinned<'_>) -> Result<PageRef, DeviceError>,
     ) -> Result<(), DeviceError> {
         let blocks = whole_blocks(range);
         let fail = |error| DeviceError::new(refusal(error), action, range);
@@ -130,7 +130,7 @@ impl Volume {
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
         blocks: Range<u64>,
-        hole: Entry,
+        hole: PageRef,
     ) -> Result<(), LinkError> {
         let store = &self.shared.store;
         let leaf = leaf_of(blocks.start);
@@ -139,9 +139,9 @@ impl Volume {
         let Some(node) = self.map.find_leaf(store, pinned, leaf) else { return Ok(()) };
         let holds = |block| is_cleared_by(store.entry(pinned, node, index_in_leaf(block)), hole);
         if blocks.clone().any(holds) {
-            self.shared.sweep.before_change(self, pinned, leaf, node);
+            self.shared.leak_check.before_change(self, pinned, leaf, node);
             if blocks.end - blocks.start == LEAF_BLOCKS
-                && hole == Entry::HOLE
+                && hole == PageRef::HOLE
                 && !self.keeps_leaf(leaf)
                 && self.leave_leaf(lane, pinned, (leaf, node))?
             {
@@ -152,7 +152,7 @@ impl Volume {
             for block in blocks {
                 self.clear_entry(lane, pinned, (node, index_in_leaf(block)), hole);
             }
-            if hole.has(Marks::UNJOURNALED) {
+            if hole.is_dirty(DirtyBits::JOURNAL) {
                 self.unjournaled_leaves.mark(leaf);
             }
         }
@@ -173,7 +173,7 @@ impl Volume {
         };
         for index in 0..NODE_ENTRY_COUNT {
             let entry = self.shared.store.entry(pinned, node, index);
-            self.note_change(lane, entry, Entry::HOLE);
+            self.note_change(lane, entry, PageRef::HOLE);
         }
         self.unlink_leaf(lane, pinned, leaf, parent);
         Ok(true)
@@ -204,7 +204,7 @@ impl Volume {
         if self.keeps_leaf(leaf) {
             return Ok(());
         }
-        self.shared.sweep.before_change(self, pinned, leaf, node);
+        self.shared.leak_check.before_change(self, pinned, leaf, node);
         if let Some(parent) = self.own_leaf_parent(lane, pinned, leaf)? {
             self.unlink_leaf(lane, pinned, leaf, parent);
         }
@@ -213,7 +213,7 @@ impl Volume {
 
     /// The caller holds the whole leaf, below nodes of the volume's own.
     fn unlink_leaf(&self, lane: &mut Lane<'_>, pinned: &Pinned<'_>, leaf: u64, parent: Parent) {
-        self.shared.sweep.before_inner_change(&self.shared.store, pinned, parent);
+        self.shared.leak_check.before_inner_change(&self.shared.store, pinned, parent);
         self.leaves.forget(leaf);
         lane.unlink(parent);
     }
@@ -223,7 +223,7 @@ impl Volume {
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
         (node, index): (NodeRef, usize),
-        hole: Entry,
+        hole: PageRef,
     ) {
         if is_cleared_by(self.shared.store.entry(pinned, node, index), hole) {
             let old = lane.clear(node, index, hole);
@@ -273,12 +273,13 @@ fn cut_pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
 }
 
 /// Whether an entry is to become this hole.
-fn is_cleared_by(entry: Entry, hole: Entry) -> bool {
-    !entry.is_hole() || entry != hole && hole == Entry::HOLE
+fn is_cleared_by(entry: PageRef, hole: PageRef) -> bool {
+    !entry.is_hole() || entry != hole && hole == PageRef::HOLE
 }
 
 fn is_empty(volume: &Volume, pinned: &Pinned<'_>, node: NodeRef) -> bool {
-    (0..NODE_ENTRY_COUNT).all(|index| volume.shared.store.entry(pinned, node, index) == Entry::HOLE)
+    (0..NODE_ENTRY_COUNT)
+        .all(|index| volume.shared.store.entry(pinned, node, index) == PageRef::HOLE)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use page_store::{Entry, Lane, LinkError, Purpose};
+use page_store::{Lane, LinkError, PageRef, Purpose};
 use sync::Pinned;
 use sync::atomic::Ordering;
 
@@ -60,7 +60,7 @@ impl Engine {
         let (image, source) = source.unzip();
         if source.is_none() && table::absent_image(&self.shared.store).is_some() {
             // What volumes hold is counted when all leaks are known.
-            self.end_sweep();
+            self.end_leak_check();
             // Leaves that volumes share are brought in through one of them.
             let _all_held = self.shared.locks.lock_all();
             self.listed().iter().for_each(|volume| volume.end_absence());
@@ -230,10 +230,10 @@ impl Volume {
         for (block, filled) in (leaf * LEAF_BLOCKS..).zip(blocks) {
             let index = index_in_leaf(block);
             let entry = match *filled {
-                FilledBlock::Hole => Entry::HOLE,
-                FilledBlock::Fill(pattern) => Entry::filled(pattern),
-                FilledBlock::Absent(number) => Entry::absent(number),
-                FilledBlock::Damaged => Entry::damaged(),
+                FilledBlock::Hole => PageRef::HOLE,
+                FilledBlock::Fill(pattern) => PageRef::filled(pattern),
+                FilledBlock::Absent(number) => PageRef::absent(number),
+                FilledBlock::Damaged => PageRef::DAMAGED,
             };
             if store.entry(pinned, node, index) != entry {
                 let old = lane.clear(node, index, entry);

@@ -10,6 +10,7 @@ use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::copies::snapshot_name;
 use crate::error::{VolumeError, VolumeErrorKind};
+use crate::leak_check::LeakCheck;
 use crate::load::{End, load_volumes};
 use crate::maintain::{Maintenance, Work};
 use crate::shared::Shared;
@@ -17,7 +18,6 @@ use crate::spec::{
     CapacityClass, Durability, EngineOptions, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName,
     VolumeSpec, is_size,
 };
-use crate::sweep::Sweep;
 use crate::table::{self, Commit, Kind, Shape, Stored};
 use crate::usage::{OverwriteCensus, PoolUsage, Recovery};
 use crate::volume::Volume;
@@ -40,7 +40,7 @@ pub struct Engine {
     /// Held while the pool's size changes.
     pub(crate) resizing: Mutex<()>,
     /// What maintenance says of itself, for those who do not want to wait for it.
-    is_sweeping: AtomicBool,
+    is_checking_leaks: AtomicBool,
     pub(crate) table_version: AtomicU64,
     /// Why memory that the pool is to have could not be taken when it was last tried.
     pub(crate) memory_shortage: Mutex<Option<String>>,
@@ -52,10 +52,10 @@ impl Engine {
     pub fn open(region: Region, options: EngineOptions) -> Result<Self, OpenError> {
         let options =
             StoreOptions { lane_count: options.lane_count, fresh_secret: options.fresh_secret };
-        let (store, excess) = PageStore::open(region, options)?;
-        let was_clean = excess.is_none();
-        let sweep = Sweep::new(excess);
-        let shared = Arc::new(Shared::new(store, sweep));
+        let (store, leak_counts) = PageStore::open(region, options)?;
+        let was_clean = leak_counts.is_none();
+        let leak_check = LeakCheck::new(leak_counts);
+        let shared = Arc::new(Shared::new(store, leak_check));
         let volumes = load_volumes(&shared, End::of(was_clean));
         let listed: Vec<_> = volumes.values().cloned().collect();
         let maintenance = Maintenance::new((!was_clean).then_some(listed));
@@ -65,7 +65,7 @@ impl Engine {
             administration: Mutex::new(()),
             maintenance: Mutex::new(maintenance),
             resizing: Mutex::new(()),
-            is_sweeping: AtomicBool::new(!was_clean),
+            is_checking_leaks: AtomicBool::new(!was_clean),
             table_version: AtomicU64::new(0),
             memory_shortage: Mutex::default(),
         })
@@ -188,7 +188,7 @@ impl Engine {
     pub(crate) fn drop_volume(&self, volume: &Arc<Volume>) {
         self.unlist_and_retire(volume);
         let store = &self.shared.store;
-        if !store.drop_dying(NODES_DROPPED_AT_ONCE) {
+        if !store.reclaim_deferred(NODES_DROPPED_AT_ONCE) {
             store.reclaim();
         }
     }
@@ -201,7 +201,7 @@ impl Engine {
         self.note_table_change();
         self.shared.store.wait_for_readers();
         // The search for leaks must see the map before it goes.
-        self.end_sweep();
+        self.end_leak_check();
         volume.give_up_claim();
         self.retire_map(volume);
     }
@@ -333,7 +333,7 @@ impl Engine {
     }
 
     pub fn recovery(&self) -> Recovery {
-        match self.is_sweeping.load(Ordering::Relaxed) {
+        match self.is_checking_leaks.load(Ordering::Relaxed) {
             true => Recovery::Sweeping,
             false => Recovery::Complete,
         }
@@ -353,7 +353,7 @@ impl Engine {
     /// Map entries found after an unclean end that named pages which were not there. Anything but
     /// zero means that the region was damaged.
     pub fn damaged_entries(&self) -> u64 {
-        self.shared.sweep.damaged()
+        self.shared.leak_check.damaged()
     }
 
     /// Makes a piece of the pool's memory ready, from `offset` on, so that requests meet no page
@@ -374,7 +374,7 @@ impl Engine {
     pub fn maintain_only(&self, work: Work) -> bool {
         let mut maintenance = self.maintenance();
         let has_more = maintenance.step(&self.shared, work, || self.listed());
-        self.is_sweeping.store(maintenance.is_sweeping(), Ordering::Relaxed);
+        self.is_checking_leaks.store(maintenance.is_checking_leaks(), Ordering::Relaxed);
         drop(maintenance);
         if !has_more {
             self.end_sharing();
@@ -386,7 +386,7 @@ impl Engine {
     /// for leaks. Requests through handles that are still held fail with `Gone`.
     pub fn close(self) {
         let store = &self.shared.store;
-        self.end_sweep();
+        self.end_leak_check();
         self.shared.note_closed();
         for volume in self.listed() {
             volume.set_gone();
@@ -402,9 +402,9 @@ impl Engine {
     }
 
     /// Works until no leak is being searched for.
-    pub(crate) fn end_sweep(&self) {
+    pub(crate) fn end_leak_check(&self) {
         let mut maintenance = self.maintenance();
-        while maintenance.is_sweeping() {
+        while maintenance.is_checking_leaks() {
             maintenance.step(&self.shared, Work::ButCompression, Vec::new);
         }
     }

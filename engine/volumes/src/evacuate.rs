@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use page_store::{Entry, Lane, NODE_ENTRY_COUNT, NewPage, NodeRef, PageStore, Victims};
+use page_store::{Lane, NODE_ENTRY_COUNT, NodeRef, OwnedPageRef, PageRef, PageStore, Victims};
 use sync::Pinned;
 
 use crate::map::LEAF_BLOCKS;
@@ -33,7 +33,7 @@ pub(crate) struct Evacuation {
     volumes: Vec<Weak<Volume>>,
     next_leaf: u64,
     /// Where shared pages went, with a reference of ours, so that all their entries follow.
-    moved: HashMap<Entry, NewPage>,
+    moved: HashMap<PageRef, OwnedPageRef>,
 }
 
 impl Evacuation {

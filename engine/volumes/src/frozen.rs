@@ -203,7 +203,7 @@ impl Shared {
     pub(crate) fn take_back_frozen(&self) -> bool {
         let had_some = self.make_frozen_give_way();
         if had_some {
-            self.drop_all_dying();
+            self.reclaim_all_deferred();
         }
         had_some
     }

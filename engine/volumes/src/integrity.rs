@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, EntryKind, NODE_ENTRY_COUNT, NewPage, NoSpace, Purpose};
+use page_store::{NODE_ENTRY_COUNT, NoSpace, OwnedPageRef, PageRef, PageRefKind, Purpose};
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::Engine;
@@ -94,13 +94,13 @@ pub(crate) struct Integrity {
     next_slab: Mutex<u32>,
     reports: Mutex<VecDeque<DamageReport>>,
     /// By name, with a reference that is never given back.
-    withheld: Mutex<HashMap<Entry, Withheld>>,
+    withheld: Mutex<HashMap<PageRef, Withheld>>,
 }
 
 /// A damaged page whose memory is not used again.
 #[derive(Debug)]
 struct Withheld {
-    page: NewPage,
+    page: OwnedPageRef,
     /// It was taken out of all maps. A reader takes it out of one place only.
     is_in_no_map: bool,
 }
@@ -121,9 +121,9 @@ impl Integrity {
 
     /// Keeps the page's memory from being used again. Returns the reference if it is not needed for
     /// that: it is withheld already, or too many are.
-    fn withhold(&self, page: NewPage, is_in_no_map: bool) -> Option<NewPage> {
+    fn withhold(&self, page: OwnedPageRef, is_in_no_map: bool) -> Option<OwnedPageRef> {
         let mut withheld = self.withheld();
-        let name = page.entry().name();
+        let name = page.page_ref().name();
         if let Some(known) = withheld.get_mut(&name) {
             known.is_in_no_map |= is_in_no_map;
             return Some(page);
@@ -136,11 +136,11 @@ impl Integrity {
     }
 
     /// Whether nothing is left to be done about the page.
-    fn is_dealt_with(&self, page: &NewPage) -> bool {
-        self.withheld().get(&page.entry().name()).is_some_and(|withheld| withheld.is_in_no_map)
+    fn is_dealt_with(&self, page: &OwnedPageRef) -> bool {
+        self.withheld().get(&page.page_ref().name()).is_some_and(|withheld| withheld.is_in_no_map)
     }
 
-    fn withheld(&self) -> MutexGuard<'_, HashMap<Entry, Withheld>> {
+    fn withheld(&self) -> MutexGuard<'_, HashMap<PageRef, Withheld>> {
         self.withheld.lock().expect("nobody panics with the pages locked")
     }
 
@@ -197,9 +197,9 @@ impl Engine {
     }
 
     /// Takes damaged pages out of all maps.
-    fn replace_damaged(&self, damaged: Vec<NewPage>) {
-        let pages: HashMap<Entry, NewPage> =
-            damaged.into_iter().map(|page| (page.entry().name(), page)).collect();
+    fn replace_damaged(&self, damaged: Vec<OwnedPageRef>) {
+        let pages: HashMap<PageRef, OwnedPageRef> =
+            damaged.into_iter().map(|page| (page.page_ref().name(), page)).collect();
         for volume in self.everything() {
             let mut from = 0;
             while let Some(leaf) = volume.next_leaf(from) {
@@ -230,7 +230,7 @@ impl Shared {
         &self,
         volume: &Volume,
         block: u64,
-        page: &NewPage,
+        page: &OwnedPageRef,
     ) -> Option<(CopyPlace, Block)> {
         let healer = self.integrity.healer.get()?;
         let journaled_page = page.slot_number().filter(|_| self.store.is_journaled(page));
@@ -273,7 +273,7 @@ impl Volume {
         let pinned = store.pin();
         let entry = EntryCursor::new(self).entry(&pinned, block);
         let is_lost = match entry.kind() {
-            EntryKind::Absent(_) => false,
+            PageRefKind::Absent(_) => false,
             _ => store.read_verified(&pinned, entry, &mut [0; BLOCK_BYTES]).is_err(),
         };
         let range = ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
@@ -292,8 +292,8 @@ impl Volume {
     fn blocks_of<'pages>(
         &self,
         leaf: u64,
-        pages: &'pages HashMap<Entry, NewPage>,
-    ) -> Vec<(u64, &'pages NewPage)> {
+        pages: &'pages HashMap<PageRef, OwnedPageRef>,
+    ) -> Vec<(u64, &'pages OwnedPageRef)> {
         let store = &self.shared.store;
         let pinned = store.pin();
         let Some(node) = self.map.find_leaf(store, &pinned, leaf) else { return Vec::new() };
@@ -305,11 +305,11 @@ impl Volume {
     }
 
     /// Gives a block that names a damaged page the right contents, or says that they are lost.
-    fn mend(&self, block: u64, page: &NewPage) {
+    fn mend(&self, block: u64, page: &OwnedPageRef) {
         let copy = self.shared.right_copy(self, block, page);
         let healed = copy.filter(|(_, contents)| self.heal_block(block, page, contents));
         let healed_from = healed.map(|(place, _)| place);
-        let names_page = |entry: Entry| entry.name() == page.entry().name();
+        let names_page = |entry: PageRef| entry.name() == page.page_ref().name();
         if healed_from.is_some() || self.lose_if(block, names_page) {
             let report = DamageReport { volume: self.name(), block, healed_from };
             self.shared.integrity.report(report);
@@ -319,7 +319,7 @@ impl Volume {
     /// Stores the right contents for a block that still names the page. Returns whether it does
     /// not any more. In a full pool it takes what nobody else may take, then the memory of damaged
     /// pages: that a copy is lost is worse than that a damaged cell is used again.
-    fn heal_block(&self, block: u64, page: &NewPage, contents: &Block) -> bool {
+    fn heal_block(&self, block: u64, page: &OwnedPageRef, contents: &Block) -> bool {
         let heal = |purpose| self.heal_block_for(purpose, (block, page), contents);
         let healed = heal(Purpose::Overwrite).or_else(|_| heal(Purpose::Removal)).or_else(|_| {
             self.shared.release_withheld();
@@ -332,15 +332,15 @@ impl Volume {
     fn heal_block_for(
         &self,
         purpose: Purpose,
-        (block, page): (u64, &NewPage),
+        (block, page): (u64, &OwnedPageRef),
         contents: &Block,
     ) -> Result<bool, NoSpace> {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
         let new = lane.store_page(&pinned, contents, self.policy(), || self.purpose(purpose))?;
-        let is_untried = new.entry().is_untried();
-        let names_page = |entry: Entry| entry.name() == page.entry().name();
+        let is_untried = new.page_ref().is_untried();
+        let names_page = |entry: PageRef| entry.name() == page.page_ref().name();
         let mut new = Some(new);
         self.reword_block(&mut lane, &pinned, (block, names_page), |lane, at| {
             if let Some(new) = new.take() {

@@ -4,7 +4,8 @@
 //! randomness and starts no thread: its owner calls [`Engine::maintain`] now and then.
 //!
 //! Lock order: resizing, administration, shortage, maintenance, frozen copies, evacuation,
-//! compression, lane, block, path, moves, sweep; the pool's own come after them. Readers take none.
+//! compression, lane, block, path, moves, leak check; the pool's own come after them. Readers take
+//! none.
 #![forbid(unsafe_code)]
 
 mod absent;
@@ -24,6 +25,7 @@ mod hooks;
 mod integrity;
 mod leaf_cache;
 mod leaf_marks;
+mod leak_check;
 mod level;
 mod load;
 mod locks;
@@ -37,7 +39,6 @@ mod resize;
 mod runs;
 mod shared;
 mod spec;
-mod sweep;
 mod table;
 mod unmark;
 mod usage;

@@ -33,7 +33,7 @@ pub(crate) fn load_volumes(shared: &Arc<Shared>, end: End) -> Volumes {
     for record in table::all() {
         match record.load(&shared.store) {
             Some(stored) => found.push((record, stored)),
-            None => shared.sweep.note_damage(u64::from(record.is_live(&shared.store))),
+            None => shared.leak_check.note_damage(u64::from(record.is_live(&shared.store))),
         }
     }
     // Only copies share nodes, and what they are made of.
@@ -88,7 +88,7 @@ fn end_interrupted(shared: &Shared, record: Record, end: End) {
 }
 
 fn load_volume(shared: &Arc<Shared>, record: Record, stored: &Stored, end: End) -> Arc<Volume> {
-    shared.sweep.admit(&shared.store, &shared.store.pin(), record.root_word());
+    shared.leak_check.admit(&shared.store, &shared.store.pin(), record.root_word());
     let volume = Volume::new(Arc::clone(shared), record, stored);
     if end == End::Clean || volume.is_snapshot() {
         // Counts that no volume of this size can have are damaged.
@@ -98,7 +98,7 @@ fn load_volume(shared: &Arc<Shared>, record: Record, stored: &Stored, end: End) 
         volume.counts.filled.add(0, signed(stored.fill_blocks));
         volume.counts.untried.add(0, signed(stored.untried_blocks));
     } else {
-        shared.sweep.begin_counting(stored.id);
+        shared.leak_check.begin_counting(stored.id);
     }
     if end == End::Unclean || stored.untried_blocks > 0 {
         volume.untried_leaves.mark_first(volume.leaf_count());

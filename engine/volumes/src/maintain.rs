@@ -1,8 +1,8 @@
 //! The work that nobody waits for, in bounded pieces.
 //!
 //! ```text
-//! after an unclean end:  show all maps ─▶ give leaks back ─┐
-//! after a clean end:                                       ├─▶ fill the index ─▶ idle ⇄ evacuate
+//! after an unclean end:  visit all maps ─▶ give leaks back ─┐
+//! after a clean end:                                        ├─▶ fill the index ─▶ idle ⇄ evacuate
 //! ```
 //!
 //! While idle, what was stored as it is gets compressed first: it leaves slabs behind that are
@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use page_store::Excess;
+use page_store::LeakCounts;
 use sync::atomic::Ordering;
 
 use crate::compress::Progress;
@@ -18,7 +18,7 @@ use crate::evacuate::Evacuation;
 use crate::shared::Shared;
 use crate::volume::Volume;
 
-/// Leaves shown in one step.
+/// Leaves visited in one step.
 const LEAVES_A_STEP: usize = 256;
 
 /// Nodes taken apart in one step, of maps that are gone.
@@ -51,11 +51,11 @@ pub(crate) struct Maintenance {
 
 #[derive(Debug)]
 enum Task {
-    Show {
+    VisitMaps {
         volumes: Vec<Arc<Volume>>,
         next_leaf: u64,
     },
-    Release(Excess),
+    Release(LeakCounts),
     FillIndex {
         next_slab: u32,
     },
@@ -65,17 +65,17 @@ enum Task {
 }
 
 impl Maintenance {
-    /// With the volumes whose maps are to be shown, after an unclean end.
+    /// With the volumes whose maps are to be visited, after an unclean end.
     pub(crate) fn new(unclean: Option<Vec<Arc<Volume>>>) -> Self {
         let task = match unclean {
-            Some(volumes) => Task::Show { volumes, next_leaf: 0 },
+            Some(volumes) => Task::VisitMaps { volumes, next_leaf: 0 },
             None => Task::FillIndex { next_slab: 0 },
         };
         Self { task, rest: 0, rest_next: 1, has_dropped: false }
     }
 
-    pub(crate) fn is_sweeping(&self) -> bool {
-        matches!(self.task, Task::Show { .. } | Task::Release(_))
+    pub(crate) fn is_checking_leaks(&self) -> bool {
+        matches!(self.task, Task::VisitMaps { .. } | Task::Release(_))
     }
 
     /// Does a piece of the task. Returns whether there is more to do now.
@@ -85,9 +85,9 @@ impl Maintenance {
         work: Work,
         volumes: impl FnOnce() -> Vec<Arc<Volume>>,
     ) -> bool {
-        if shared.store.dying_count() > 0 {
+        if shared.store.deferred_count() > 0 {
             self.has_dropped = true;
-            if shared.store.drop_dying(NODES_A_STEP) {
+            if shared.store.reclaim_deferred(NODES_A_STEP) {
                 return true;
             }
         }
@@ -98,8 +98,8 @@ impl Maintenance {
         }
         let task = std::mem::replace(&mut self.task, Task::Idle);
         self.task = match task {
-            Task::Show { volumes, next_leaf } => show(shared, volumes, next_leaf),
-            Task::Release(excess) => release(shared, excess),
+            Task::VisitMaps { volumes, next_leaf } => visit_maps(shared, volumes, next_leaf),
+            Task::Release(leak_counts) => release(shared, leak_counts),
             Task::FillIndex { next_slab } => fill_index(shared, next_slab),
             Task::Evacuate => self.evacuate(shared),
             Task::Idle => self.look_for_work(shared, volumes),
@@ -170,37 +170,37 @@ impl Maintenance {
     }
 }
 
-fn show(shared: &Shared, mut volumes: Vec<Arc<Volume>>, mut next_leaf: u64) -> Task {
+fn visit_maps(shared: &Shared, mut volumes: Vec<Arc<Volume>>, mut next_leaf: u64) -> Task {
     for _ in 0..LEAVES_A_STEP {
         let Some(volume) = volumes.last() else {
-            let excess = shared.sweep.end_showing();
-            return excess.map_or(Task::FillIndex { next_slab: 0 }, Task::Release);
+            let leak_counts = shared.leak_check.end_visits();
+            return leak_counts.map_or(Task::FillIndex { next_slab: 0 }, Task::Release);
         };
         let pinned = shared.store.pin();
         if next_leaf == 0 {
-            let mut show = |node| shared.sweep.show_inner(&shared.store, &pinned, node);
-            volume.map.for_each_inner_node(&shared.store, &pinned, &mut show);
+            let mut visit = |node| shared.leak_check.visit_inner(&shared.store, &pinned, node);
+            volume.map.for_each_inner_node(&shared.store, &pinned, &mut visit);
         }
         match volume.map.next_leaf(&shared.store, &pinned, next_leaf) {
             Some((leaf, node)) => {
-                shared.sweep.show_leaf(volume, &pinned, leaf, node);
+                shared.leak_check.visit_leaf(volume, &pinned, leaf, node);
                 next_leaf = leaf + 1;
             }
             None => {
-                shared.sweep.end_counting(volume.id());
+                shared.leak_check.end_counting(volume.id());
                 drop(pinned);
                 volumes.pop();
                 next_leaf = 0;
             }
         }
     }
-    Task::Show { volumes, next_leaf }
+    Task::VisitMaps { volumes, next_leaf }
 }
 
-fn release(shared: &Shared, mut excess: Excess) -> Task {
+fn release(shared: &Shared, mut leak_counts: LeakCounts) -> Task {
     let slabs = usize::try_from(SLABS_A_STEP).expect("a small number");
-    match shared.store.release_excess(&mut excess, slabs) {
-        true => Task::Release(excess),
+    match shared.store.release_leaks(&mut leak_counts, slabs) {
+        true => Task::Release(leak_counts),
         false => Task::FillIndex { next_slab: 0 },
     }
 }

@@ -26,7 +26,7 @@ impl Volume {
             usage.ram_bytes += BLOCK_BYTES as u64 / owners;
             for index in 0..NODE_ENTRY_COUNT {
                 let entry = store.entry(&pinned, node, index);
-                usage.ram_bytes += store.entry_share_bytes(&pinned, entry).unwrap_or(0) / owners;
+                usage.ram_bytes += store.share_bytes(&pinned, entry).unwrap_or(0) / owners;
             }
             from = leaf + 1;
         }

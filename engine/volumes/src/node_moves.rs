@@ -129,7 +129,7 @@ impl<'engine> NodeMoves<'engine> {
         }
         if let Some(&copy) = self.copies.get(&node) {
             if store.share_node(pinned, copy).is_ok() {
-                lane.replace_child((parent, node), copy);
+                lane.replace_child(parent, node, copy);
             }
             return;
         }
@@ -139,7 +139,7 @@ impl<'engine> NodeMoves<'engine> {
             return;
         }
         // Without memory the node stays where it is.
-        let copy = lane.copy_node(pinned, (parent, node), Purpose::Housekeeping);
+        let copy = lane.copy_node(pinned, parent, node, Purpose::Housekeeping);
         if has_others {
             match copy {
                 Ok(copy) if store.share_node(pinned, copy).is_ok() => {

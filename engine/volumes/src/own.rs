@@ -179,10 +179,10 @@ impl Volume {
         let node = match self.is_shared(pinned, node) {
             false => node,
             true => {
-                self.shared.sweep.before_change(self, pinned, leaf, node);
-                self.shared.sweep.before_inner_change(store, pinned, parent);
+                self.shared.leak_check.before_change(self, pinned, leaf, node);
+                self.shared.leak_check.before_inner_change(store, pinned, parent);
                 self.leaves.forget(leaf);
-                lane.copy_node(pinned, (parent, node), purpose)?
+                lane.copy_node(pinned, parent, node, purpose)?
             }
         };
         self.leaves.remember_own(leaf, node);
@@ -212,9 +212,13 @@ impl Volume {
                 None if missing == Missing::Leave => return Ok(None),
                 None => self.link(lane, pinned, parent)?,
                 Some(node) if self.is_shared(pinned, node) => {
-                    self.shared.sweep.before_inner_change(store, pinned, parent);
-                    self.shared.sweep.before_inner_change(store, pinned, Parent::Node(node, 0));
-                    lane.copy_node(pinned, (parent, node), purpose)?
+                    self.shared.leak_check.before_inner_change(store, pinned, parent);
+                    self.shared.leak_check.before_inner_change(
+                        store,
+                        pinned,
+                        Parent::Node(node, 0),
+                    );
+                    lane.copy_node(pinned, parent, node, purpose)?
                 }
                 Some(node) => node,
             };
@@ -235,7 +239,7 @@ impl Volume {
         pinned: &Pinned<'_>,
         parent: Parent,
     ) -> Result<NodeRef, LinkError> {
-        self.shared.sweep.before_inner_change(&self.shared.store, pinned, parent);
+        self.shared.leak_check.before_inner_change(&self.shared.store, pinned, parent);
         lane.link(parent, self.purpose(Purpose::NewData))
     }
 

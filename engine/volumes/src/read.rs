@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind};
 use codec::{BLOCK_BYTES, Block, DecodeError};
-use page_store::{Entry, EntryKind, NodeRef, PageBytes};
+use page_store::{NodeRef, PageBytes, PageRef, PageRefKind};
 use sync::Pinned;
 
 use crate::map::{LEAF_BLOCKS, index_in_leaf, leaf_of};
@@ -60,7 +60,7 @@ impl Volume {
         // up, and what is found is not followed before.
         let leaf = self.find_leaf(&pinned, leaf_of(block));
         let entry =
-            leaf.map_or(Entry::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));
+            leaf.map_or(PageRef::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));
         self.admit(&pinned, Action::Read, range)?;
         match self.shared.read_page(&pinned, entry, into) {
             Ok(()) => Ok(()),
@@ -93,7 +93,7 @@ impl Volume {
     fn read_piece(
         &self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         piece: Piece,
         into: &mut [u8],
     ) -> Result<(), DecodeError> {
@@ -162,7 +162,7 @@ impl Volume {
     fn show_page<'seen>(
         &'seen self,
         pinned: &'seen Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         spare: &'seen mut Block,
     ) -> Result<&'seen Block, DecodeError> {
         match self.shared.store.page(pinned, entry)? {
@@ -229,13 +229,14 @@ impl Volume {
     }
 }
 
-fn extent_kind(entry: Entry) -> ExtentKind {
+fn extent_kind(entry: PageRef) -> ExtentKind {
     match entry.kind() {
-        EntryKind::Hole => ExtentKind::Hole,
-        EntryKind::Fill(0) => ExtentKind::Zero,
-        EntryKind::Fill(_) | EntryKind::Page | EntryKind::Absent(_) | EntryKind::Damaged => {
-            ExtentKind::Data
-        }
+        PageRefKind::Hole => ExtentKind::Hole,
+        PageRefKind::Fill(0) => ExtentKind::Zero,
+        PageRefKind::Fill(_)
+        | PageRefKind::Page
+        | PageRefKind::Absent(_)
+        | PageRefKind::Damaged => ExtentKind::Data,
     }
 }
 
@@ -252,10 +253,10 @@ impl<'volume> EntryCursor<'volume> {
     }
 
     #[inline]
-    pub(crate) fn entry(&mut self, pinned: &Pinned<'_>, block: u64) -> Entry {
+    pub(crate) fn entry(&mut self, pinned: &Pinned<'_>, block: u64) -> PageRef {
         let store = &self.volume.shared.store;
         let node = self.leaf(pinned, leaf_of(block));
-        node.map_or(Entry::HOLE, |node| store.entry(pinned, node, index_in_leaf(block)))
+        node.map_or(PageRef::HOLE, |node| store.entry(pinned, node, index_in_leaf(block)))
     }
 
     /// Brings the entry of a block near that will be looked at soon.

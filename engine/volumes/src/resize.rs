@@ -93,7 +93,7 @@ impl Engine {
             return store.grow(size_bytes);
         }
         // Counts of the last opening name slabs and nodes as they lay then.
-        self.end_sweep();
+        self.end_leak_check();
         self.shared.is_shrinking.store(true, Ordering::Relaxed);
         self.maintenance().stop(&self.shared);
         let result = self.shrink(size_bytes, watch);
@@ -145,7 +145,7 @@ impl Engine {
         }
         store.wait_for_readers();
         // What is left after that is for the next walk.
-        let _dropped = (0..DROPS_MAX).take_while(|_| store.drop_dying(NODES_A_STEP)).count();
+        let _dropped = (0..DROPS_MAX).take_while(|_| store.reclaim_deferred(NODES_A_STEP)).count();
         store.reclaim();
         result
     }

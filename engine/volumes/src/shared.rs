@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use block_device::{DeviceError, DeviceErrorKind};
 use codec::Block;
-use page_store::{DecodeError, Entry, PageStore};
+use page_store::{DecodeError, PageRef, PageStore};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -15,9 +15,9 @@ use crate::hooks::{
     FlushTarget, HookError, NotConnected, PageSource, SourceError, SourceErrorKind,
 };
 use crate::integrity::Integrity;
+use crate::leak_check::LeakCheck;
 use crate::level::PoolLevel;
 use crate::locks::BlockLocks;
-use crate::sweep::Sweep;
 use crate::volume::Volume;
 
 /// How often a request that finds no memory tries again after collecting what is on its way to be
@@ -51,7 +51,7 @@ const SHORT_OF_MEMORY_SHARE: u64 = 10;
 pub(crate) struct Shared {
     pub(crate) store: PageStore,
     pub(crate) locks: BlockLocks,
-    pub(crate) sweep: Sweep,
+    pub(crate) leak_check: LeakCheck,
     pub(crate) compression: Compression,
     /// How full the pool was of late, as its place among all levels.
     level: AtomicU8,
@@ -74,11 +74,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(store: PageStore, sweep: Sweep) -> Self {
+    pub(crate) fn new(store: PageStore, leak_check: LeakCheck) -> Self {
         Self {
             store,
             locks: BlockLocks::new(),
-            sweep,
+            leak_check,
             compression: Compression::new(),
             level: AtomicU8::new(0),
             moves: Mutex::new(()),
@@ -147,7 +147,7 @@ impl Shared {
     pub(crate) fn read_page(
         &self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         into: &mut Block,
     ) -> Result<(), DecodeError> {
         self.store.read_page(pinned, entry, into)?;
@@ -158,7 +158,7 @@ impl Shared {
     #[inline]
     pub(crate) fn verified<'read>(
         &self,
-        entry: Entry,
+        entry: PageRef,
         contents: &'read Block,
     ) -> Result<&'read Block, DecodeError> {
         if self.integrity.verifies_reads() {
@@ -192,7 +192,7 @@ impl Shared {
                 self.end_evacuation();
                 self.make_frozen_give_way();
             }
-            self.store.drop_dying(NODES_FOR_SPACE);
+            self.store.reclaim_deferred(NODES_FOR_SPACE);
             self.store.reclaim();
             result = attempt();
         }
@@ -227,7 +227,7 @@ impl Shared {
         mut attempt: impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         self.make_frozen_give_way();
-        self.drop_all_dying();
+        self.reclaim_all_deferred();
         let mut evacuation = self.hold_evacuation();
         if let Some(evacuation) = evacuation.take() {
             evacuation.end(self);
@@ -238,7 +238,7 @@ impl Shared {
             if !is_short(&result) || !is_overwrite() {
                 break;
             }
-            self.store.drop_dying(NODES_FOR_SPACE);
+            self.store.reclaim_deferred(NODES_FOR_SPACE);
             self.store.reclaim();
             result = attempt();
         }
@@ -258,7 +258,7 @@ impl Shared {
                 return result;
             }
         }
-        result = self.attempt_while_dying(result, attempt);
+        result = self.attempt_while_deferred(result, attempt);
         for _ in 0..COMPRESSIONS_MAX {
             if !is_short(&result) || self.compression.shrink_some(self) != Progress::Made {
                 break;
@@ -268,23 +268,23 @@ impl Shared {
         }
         if is_short(&result) {
             self.make_frozen_give_way();
-            result = self.attempt_while_dying(result, attempt);
+            result = self.attempt_while_deferred(result, attempt);
         }
         result
     }
 
     /// Takes nodes apart that nobody names any more, until an attempt finds memory or none are
     /// left.
-    fn attempt_while_dying(
+    fn attempt_while_deferred(
         &self,
         mut result: Result<(), DeviceError>,
         attempt: &mut impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         for _ in 0..DROPS_MAX {
-            if !is_short(&result) || self.store.dying_count() == 0 {
+            if !is_short(&result) || self.store.deferred_count() == 0 {
                 break;
             }
-            self.store.drop_dying(NODES_FOR_SPACE);
+            self.store.reclaim_deferred(NODES_FOR_SPACE);
             self.store.reclaim();
             result = attempt();
         }
@@ -310,12 +310,12 @@ impl Shared {
     }
 
     /// Takes apart all nodes that nobody names any more.
-    pub(crate) fn drop_all_dying(&self) {
+    pub(crate) fn reclaim_all_deferred(&self) {
         for _ in 0..DROPS_MAX {
-            if self.store.dying_count() == 0 {
+            if self.store.deferred_count() == 0 {
                 break;
             }
-            self.store.drop_dying(NODES_FOR_SPACE);
+            self.store.reclaim_deferred(NODES_FOR_SPACE);
             self.store.wait_for_readers();
         }
     }

@@ -1,6 +1,6 @@
 //! Taking marks off entries once stable storage has what they name.
 
-use page_store::{Entry, Lane, Marks};
+use page_store::{DirtyBits, Lane, PageRef};
 use sync::Pinned;
 
 use crate::leaf_marks::LeafSet;
@@ -11,7 +11,7 @@ use crate::volume::Volume;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// The marks that say that it lacks it.
-    pub(crate) marks: Marks,
+    pub(crate) marks: DirtyBits,
     /// [`Volume::lineage`] of what was looked at.
     pub(crate) lineage: u64,
 }
@@ -23,7 +23,7 @@ impl Volume {
     pub(crate) fn unmark_blocks(
         &self,
         leaf: u64,
-        blocks: impl Iterator<Item = (u64, Entry)>,
+        blocks: impl Iterator<Item = (u64, PageRef)>,
         known: Known,
     ) {
         let store = &self.shared.store;
@@ -46,7 +46,7 @@ impl Volume {
         &self,
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
-        (block, entry): (u64, Entry),
+        (block, entry): (u64, PageRef),
         Known { marks, lineage }: Known,
     ) -> bool {
         let store = &self.shared.store;
@@ -56,7 +56,7 @@ impl Volume {
         let leaf = block / LEAF_BLOCKS;
         let Ok(_held) = self.hold_own_block(lane, pinned, block) else {
             // Without memory for a copy of a leaf that others share, the next walk finds it.
-            if marks == Marks::UNJOURNALED {
+            if marks == DirtyBits::JOURNAL {
                 self.unjournaled_leaves.mark(leaf);
             }
             return false;
@@ -67,20 +67,20 @@ impl Volume {
         }
         let Some(node) = self.find_leaf(pinned, leaf) else { return false };
         let now = store.entry(pinned, node, index_in_leaf(block));
-        if !now.has(marks) {
-            return now == Entry::HOLE;
+        if !now.is_dirty(marks) {
+            return now == PageRef::HOLE;
         }
         if now.name() != entry.name() {
             // Overwritten, and so marked anew, or the same contents in another page.
-            if marks == Marks::UNJOURNALED {
+            if marks == DirtyBits::JOURNAL {
                 self.unjournaled_leaves.mark(leaf);
             }
             return false;
         }
-        self.shared.sweep.before_change(self, pinned, leaf, node);
-        let (old, new) = lane.unmark(node, index_in_leaf(block), marks);
+        self.shared.leak_check.before_change(self, pinned, leaf, node);
+        let (old, new) = lane.clear_dirty(node, index_in_leaf(block), marks);
         self.note_change(lane, old, new);
-        new == Entry::HOLE
+        new == PageRef::HOLE
     }
 
     /// The next leaf that is there and in a set.

@@ -1,7 +1,7 @@
 //! Looking at the blocks of a leaf together: for saving them.
 
 use codec::BLOCK_BYTES;
-use page_store::{Entry, EntryKind, Marks, NODE_ENTRY_COUNT, PageBytes};
+use page_store::{DirtyBits, NODE_ENTRY_COUNT, PageBytes, PageRef, PageRefKind};
 
 use crate::capture::StoredBytes;
 use crate::map::LEAF_BLOCKS;
@@ -36,14 +36,14 @@ impl Volume {
         let pinned = store.pin();
         let node = self.map.find_leaf(store, &pinned, leaf);
         for (index, view) in into.iter_mut().enumerate() {
-            let entry = node.map_or(Entry::HOLE, |node| store.entry(&pinned, node, index));
+            let entry = node.map_or(PageRef::HOLE, |node| store.entry(&pinned, node, index));
             *view = match entry.kind() {
-                EntryKind::Hole => BlockView::Hole,
-                EntryKind::Fill(pattern) => BlockView::Fill(pattern),
-                EntryKind::Absent(number) => BlockView::Absent(number),
-                EntryKind::Damaged => BlockView::Damaged,
-                EntryKind::Page => BlockView::Page {
-                    is_unsaved: entry.has(Marks::UNSAVED),
+                PageRefKind::Hole => BlockView::Hole,
+                PageRefKind::Fill(pattern) => BlockView::Fill(pattern),
+                PageRefKind::Absent(number) => BlockView::Absent(number),
+                PageRefKind::Damaged => BlockView::Damaged,
+                PageRefKind::Page => BlockView::Page {
+                    is_unsaved: entry.is_dirty(DirtyBits::IMAGE),
                     is_shared: store.is_shared(entry),
                 },
             };
@@ -85,16 +85,16 @@ impl Volume {
     /// The image that [`Volume::image_base`] names now has what `saved`, a copy of the volume,
     /// holds: blocks that still hold the same are not marked as unsaved any more.
     pub fn note_saved(&self, saved: &Self) {
-        self.note_stored(saved, Marks::UNSAVED);
+        self.note_stored(saved, DirtyBits::IMAGE);
     }
 
     /// The same, and none of it need go into the journal. Only for a volume without any transaction
     /// in the journal that the image does not make superfluous.
     pub fn note_saved_and_journaled(&self, saved: &Self) {
-        self.note_stored(saved, Marks::ALL);
+        self.note_stored(saved, DirtyBits::ALL);
     }
 
-    fn note_stored(&self, saved: &Self, marks: Marks) {
+    fn note_stored(&self, saved: &Self, marks: DirtyBits) {
         let store = &self.shared.store;
         let known = Known { marks, lineage: saved.lineage() };
         let mut from = 0;
@@ -102,13 +102,13 @@ impl Volume {
             // Who has the copy gives it up only between two leaves: the same name means the same
             // contents.
             let _kept = self.shared.frozen.keep();
-            let (leaf, entries): (u64, Vec<(u64, Entry)>) = {
+            let (leaf, entries): (u64, Vec<(u64, PageRef)>) = {
                 let pinned = store.pin();
                 let next = saved.map.next_leaf(store, &pinned, from);
                 let Some((leaf, node)) = next.filter(|_| !saved.is_gone()) else { return };
                 let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
                 let blocks = (leaf * LEAF_BLOCKS..).zip(entries);
-                (leaf, blocks.filter(|(_, entry)| entry.has(marks)).collect())
+                (leaf, blocks.filter(|(_, entry)| entry.is_dirty(marks)).collect())
             };
             self.unmark_blocks(leaf, entries.into_iter(), known);
             from = leaf + 1;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Entry, EntryKind, Lane, Marks, NewPage, NoSpace, NodeRef, Purpose};
+use page_store::{DirtyBits, Lane, NoSpace, NodeRef, OwnedPageRef, PageRef, PageRefKind, Purpose};
 use sync::Pinned;
 
 use crate::map::{index_in_leaf, leaf_of};
@@ -118,7 +118,7 @@ impl Volume {
     ) -> Result<(), PartError> {
         let _held = self.hold_own_block(lane, pinned, piece.block).map_err(refusal)?;
         let old = EntryCursor::new(self).entry(pinned, piece.block);
-        if let EntryKind::Absent(_) = old.kind() {
+        if let PageRefKind::Absent(_) = old.kind() {
             return Err(PartError::Absent);
         }
         let mut contents = [0; BLOCK_BYTES];
@@ -133,7 +133,7 @@ impl Volume {
     /// What memory is wanted for by who writes a block that holds this. Overwrites may use what new
     /// data leaves for them, and those that give up as much as they take all but the last.
     #[inline]
-    fn purpose_of(&self, old: Entry) -> Purpose {
+    fn purpose_of(&self, old: PageRef) -> Purpose {
         if self.capacity.is_claimed() {
             Purpose::Claimed
         } else if old.is_hole() {
@@ -152,7 +152,7 @@ impl Volume {
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
         block: u64,
-        page: NewPage,
+        page: OwnedPageRef,
     ) -> Result<(), DeviceErrorKind> {
         let node = match self.make_leaf(lane, pinned, leaf_of(block)) {
             Ok(node) => node,
@@ -161,11 +161,11 @@ impl Volume {
                 return Err(refusal(error));
             }
         };
-        self.shared.sweep.before_change(self, pinned, leaf_of(block), node);
-        let is_untried = page.entry().is_untried();
+        self.shared.leak_check.before_change(self, pinned, leaf_of(block), node);
+        let is_untried = page.page_ref().is_untried();
         let index = index_in_leaf(block);
-        let new = page.entry().with(Marks::ALL);
-        let old = lane.replace(node, index, page, Marks::ALL);
+        let new = page.page_ref().with(DirtyBits::ALL);
+        let old = lane.replace(node, index, page, DirtyBits::ALL);
         self.note_change(lane, old, new);
         if is_untried {
             self.untried_leaves.mark(leaf_of(block));
@@ -183,7 +183,7 @@ impl Volume {
         &self,
         lane: &mut Lane<'_>,
         pinned: &Pinned<'_>,
-        (block, is_expected): (u64, impl FnOnce(Entry) -> bool),
+        (block, is_expected): (u64, impl FnOnce(PageRef) -> bool),
         reword: impl FnOnce(&mut Lane<'_>, (NodeRef, usize)),
     ) -> bool {
         let leaf = leaf_of(block);
@@ -196,7 +196,7 @@ impl Volume {
         if !is_expected(self.shared.store.entry(pinned, node, index)) {
             return false;
         }
-        self.shared.sweep.before_change(self, pinned, leaf, node);
+        self.shared.leak_check.before_change(self, pinned, leaf, node);
         reword(lane, (node, index));
         true
     }
@@ -207,10 +207,10 @@ impl Volume {
         &self,
         lane: &mut Lane<'_>,
         (node, index): (NodeRef, usize),
-        page: NewPage,
+        page: OwnedPageRef,
     ) {
-        let marks = lane.marks(node, index);
-        let new = page.entry().with(marks);
+        let marks = lane.dirty_bits(node, index);
+        let new = page.page_ref().with(marks);
         let old = lane.replace(node, index, page, marks);
         self.note_change(lane, old, new);
     }
@@ -218,15 +218,15 @@ impl Volume {
     /// Says that what a block holds is lost, if its entry still is what is expected. Returns
     /// whether it was. What stable storage lacks of the block it lacks still: it has to know that
     /// what it has is older.
-    pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(Entry) -> bool) -> bool {
+    pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(PageRef) -> bool) -> bool {
         let store = &self.shared.store;
         let mut lane = store.lane();
         let pinned = store.pin();
         self.reword_block(&mut lane, &pinned, (block, is_expected), |lane, (node, index)| {
-            let lost = Entry::damaged().with(lane.marks(node, index));
+            let lost = PageRef::DAMAGED.with(lane.dirty_bits(node, index));
             let old = lane.clear(node, index, lost);
             self.note_change(lane, old, lost);
-            if lost.has(Marks::UNJOURNALED) {
+            if lost.is_dirty(DirtyBits::JOURNAL) {
                 self.unjournaled_leaves.mark(leaf_of(block));
             }
         })

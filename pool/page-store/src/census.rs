@@ -1,86 +1,63 @@
 //! Opening a pool: what is live, and after an unclean end, what has leaked.
 //!
 //! A kill leaves counts that are too high, never too low: references that were raised and not
-//! published, or unpublished and not lowered. [`Excess`] starts as all counts at the moment of
-//! opening. The engine shows it every node that maps held at that moment, once however many parents
+//! published, or unpublished and not lowered. [`LeakCounts`] starts as all counts at the moment of
+//! opening. The engine visits every node that maps held at that moment, once however many parents
 //! share it, and with the node all that it names; what is left over then is leaked, whatever has
 //! happened to the counts since.
 
 use codec::DecodeError;
 use sync::atomic::Ordering;
-use sync::{Pinned, counted};
+use sync::counted;
 
 use crate::core::Core;
-use crate::entry::{Entry, NodeRef};
 use crate::layout::{Class, Slot};
+use crate::page_ref::NodeRef;
 use crate::slab_names::{self, Found};
-use crate::store::PageStore;
 
 /// References, by slot, that the pool held when it was opened and no map has been seen to hold.
 #[derive(Debug)]
-pub struct Excess {
-    pub(crate) by_slab: Vec<Option<SlabExcess>>,
+pub struct LeakCounts {
+    pub(crate) by_slab: Vec<Option<SlabCounts>>,
     pub(crate) next_slab: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct SlabExcess {
+pub(crate) struct SlabCounts {
     pub(crate) class: Class,
     pub(crate) counts: Box<[u16]>,
-    /// Slots that were live at the opening, but for nodes that have been shown.
+    /// Slots that were live at the opening, but for nodes that were visited.
     was_live: Box<[bool]>,
 }
 
-impl SlabExcess {
-    /// Whether what was in a slot, if it was a node, has been shown.
-    pub(crate) fn is_shown(&self, at: Slot) -> bool {
+impl SlabCounts {
+    /// Whether what was in a slot, if it was a node, was visited.
+    pub(crate) fn is_visited(&self, at: Slot) -> bool {
         !self.was_live[slot_index(at)]
     }
 }
 
-impl Excess {
+impl LeakCounts {
     /// A root word held this node when the pool was opened. An error says that the node was not
     /// there: the region is damaged.
-    pub fn see_root(&mut self, root: NodeRef) -> Result<(), DecodeError> {
+    pub fn visit_root(&mut self, root: NodeRef) -> Result<(), DecodeError> {
         self.see(root.0)
     }
 
-    /// Whether the node was there when the pool was opened and has not been shown: younger ones
-    /// hold nothing to see.
-    pub fn awaits(&self, node: NodeRef) -> bool {
+    /// Whether the node was there when the pool was opened and was not visited: younger ones
+    /// hold nothing to count.
+    pub fn awaits_visit(&self, node: NodeRef) -> bool {
         self.slab(node.0).is_some_and(|slab| slab.was_live[slot_index(node.0)])
     }
 
-    /// Shows an inner node and the nodes that it names. Returns how many of its words name
-    /// something else, or what was not there.
-    pub fn show_inner(&mut self, store: &PageStore, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
-        let words = store.core.words_of(node);
-        let damage = words.filter(|entry| entry.0 != 0).map(|entry| {
-            let child = NodeRef::from_word(entry.0).ok_or(DecodeError);
-            u64::from(child.and_then(|child| self.see(child.0)).is_err())
-        });
-        let damage = damage.sum();
-        self.forget(node);
-        damage
-    }
-
-    /// Shows a leaf and the pages that it names. Returns how many of its words name what was not
-    /// there.
-    pub fn show_leaf(&mut self, store: &PageStore, _pinned: &Pinned<'_>, leaf: NodeRef) -> u64 {
-        let pages = store.core.words_of(leaf).filter_map(Entry::slot);
-        let damage = pages.map(|at| u64::from(self.see(at).is_err())).sum();
-        self.forget(leaf);
-        damage
-    }
-
     /// What the node held from before the opening has been seen: its slot may become another node.
-    fn forget(&mut self, node: NodeRef) {
+    pub(crate) fn forget(&mut self, node: NodeRef) {
         if let Some(slab) = self.slab_mut(node.0) {
             slab.was_live[slot_index(node.0)] = false;
         }
     }
 
-    fn see(&mut self, at: Slot) -> Result<(), DecodeError> {
+    pub(crate) fn see(&mut self, at: Slot) -> Result<(), DecodeError> {
         let slab = self.slab_mut(at).ok_or(DecodeError)?;
         let count = slab.counts.get_mut(slot_index(at)).ok_or(DecodeError)?;
         // A saturated count does not tell how many there were.
@@ -88,19 +65,19 @@ impl Excess {
         Ok(())
     }
 
-    fn slab(&self, at: Slot) -> Option<&SlabExcess> {
+    fn slab(&self, at: Slot) -> Option<&SlabCounts> {
         let slab = self.by_slab.get(usize::try_from(at.slab).ok()?)?.as_ref()?;
         (slab.class == at.class).then_some(slab)
     }
 
-    fn slab_mut(&mut self, at: Slot) -> Option<&mut SlabExcess> {
+    fn slab_mut(&mut self, at: Slot) -> Option<&mut SlabCounts> {
         let slab = self.by_slab.get_mut(usize::try_from(at.slab).ok()?)?.as_mut()?;
         (slab.class == at.class).then_some(slab)
     }
 }
 
 /// Tells the book of every slab, and counts all references if the last end was unclean.
-pub(crate) fn take_census(core: &Core, count_references: bool) -> Option<Excess> {
+pub(crate) fn take_census(core: &Core, count_references: bool) -> Option<LeakCounts> {
     let slab_count = usize::try_from(core.memory.layout.slab_count()).expect("slabs fit memory");
     let mut by_slab = Vec::new();
     by_slab.resize_with(if count_references { slab_count } else { 0 }, || None);
@@ -126,10 +103,10 @@ pub(crate) fn take_census(core: &Core, count_references: bool) -> Option<Excess>
         if count_references {
             let was_live = counts.iter().map(|&count| count > 0).collect();
             let index = usize::try_from(slab).expect("slabs fit memory");
-            by_slab[index] = Some(SlabExcess { class, counts, was_live });
+            by_slab[index] = Some(SlabCounts { class, counts, was_live });
         }
     }
-    count_references.then_some(Excess { by_slab, next_slab: 0 })
+    count_references.then_some(LeakCounts { by_slab, next_slab: 0 })
 }
 
 /// A slab without live slots, or of the index, which is dropped.

@@ -15,11 +15,11 @@ use codec::{Block, Encoder};
 use sync::{Pinned, counted};
 
 use crate::core::PageBytes;
-use crate::entry::{Entry, NodeRef};
 use crate::error::NoSpace;
 use crate::fingerprint::{Check, described_as_tried, described_check, is_described_untried};
-use crate::lane::{Lane, NewPage, Purpose};
+use crate::lane::{Lane, Purpose};
 use crate::layout::{Class, Slot, packed_bytes_max};
+use crate::page_ref::{NodeRef, OwnedPageRef, PageRef};
 use crate::store::PageStore;
 
 /// Tries pages, some at a time. References keep them until [`Lane::end_batch`] is called.
@@ -28,7 +28,7 @@ pub struct Compressor {
     encoder: Encoder,
     scratch: Box<Block>,
     encodings: Vec<u8>,
-    held: Vec<NewPage>,
+    held: Vec<OwnedPageRef>,
 }
 
 /// What is to become of an entry that names an untried page.
@@ -54,7 +54,7 @@ pub struct Shrunk {
 #[derive(Debug)]
 enum Form {
     /// A reference to a compressed page of the same contents.
-    Stored(NewPage),
+    Stored(OwnedPageRef),
     /// Where the encoding lies among the compressor's.
     Encoded(Range<usize>),
 }
@@ -70,7 +70,7 @@ impl Compressor {
     }
 
     /// Tries to compress the page of an entry that was read under this pin and is untried.
-    pub fn attempt(&mut self, store: &PageStore, pinned: &Pinned<'_>, entry: Entry) -> Attempt {
+    pub fn attempt(&mut self, store: &PageStore, pinned: &Pinned<'_>, entry: PageRef) -> Attempt {
         let core = &store.core;
         let (Ok(PageBytes::Raw(contents)), Some(at)) =
             (core.stored_page(pinned, entry), entry.slot())
@@ -82,7 +82,7 @@ impl Compressor {
         let Some(description) = counted::try_share(word, is_described_untried) else {
             return Attempt::Keep;
         };
-        self.held.push(NewPage(entry));
+        self.held.push(OwnedPageRef(entry));
         // The new page is described as this one: it must have the same contents.
         if store.verify(entry, contents).is_err() {
             return Attempt::Damaged;
@@ -111,7 +111,7 @@ impl Compressor {
             let room = (&mut *self.scratch, &mut self.held);
             let known = store.core.share_compressed(pinned, contents, fingerprint, room);
             if let Some(entry) = known {
-                return Some(Form::Stored(NewPage(entry)));
+                return Some(Form::Stored(OwnedPageRef(entry)));
             }
         }
         let encoded = self.encoder.encode_thoroughly(contents, packed_bytes_max())?;
@@ -142,7 +142,7 @@ impl Lane<'_> {
         pinned: &Pinned<'_>,
         compressor: &Compressor,
         shrunk: Shrunk,
-    ) -> Result<NewPage, NoSpace> {
+    ) -> Result<OwnedPageRef, NoSpace> {
         let Shrunk { raw, check, form } = shrunk;
         let range = match form {
             Form::Stored(page) => return Ok(page),
@@ -169,7 +169,7 @@ impl Lane<'_> {
 
     /// Entry `index` of a leaf names a page that was tried: says so. Returns what the entry said
     /// before and after. The caller keeps other writers of the entry away.
-    pub fn settle_tried(&mut self, leaf: NodeRef, index: usize) -> (Entry, Entry) {
-        self.reword(leaf, index, Entry::as_tried)
+    pub fn settle_tried(&mut self, leaf: NodeRef, index: usize) -> (PageRef, PageRef) {
+        self.reword(leaf, index, PageRef::as_tried)
     }
 }

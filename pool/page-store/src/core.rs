@@ -4,12 +4,12 @@ use codec::DecodeError;
 use sync::atomic::Ordering;
 use sync::{Striped, counted};
 
-use crate::dying::Dying;
-use crate::entry::Entry;
+use crate::deferred::Deferred;
 use crate::fingerprint::{Fingerprinter, described_hint};
 use crate::index::DedupIndex;
 use crate::layout::{Class, Slot};
 use crate::memory::{Keeps, Memory};
+use crate::page_ref::PageRef;
 
 /// Bytes that memory moves at a time.
 const LINE_BYTES: usize = 64;
@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) fingerprinter: Fingerprinter,
     /// Live slots by class, in a part for each lane.
     pub(crate) live: Box<[Striped]>,
-    pub(crate) dying: Dying,
+    pub(crate) deferred: Deferred,
 }
 
 impl Core {
@@ -42,7 +42,7 @@ impl Core {
     pub(crate) fn stored_page<'seen>(
         &'seen self,
         kept: &'seen impl Keeps,
-        entry: Entry,
+        entry: PageRef,
     ) -> Result<PageBytes<'seen>, DecodeError> {
         let at = entry.slot().ok_or(DecodeError)?;
         let length = entry.length_bytes();
@@ -105,7 +105,7 @@ impl Core {
         let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
         if counted::drop_but_last(word, references) {
             match self.has_children(at) {
-                true => self.dying.push(at),
+                true => self.deferred.push(at),
                 false => self.release_alone(at, 1, lane),
             }
         }

@@ -4,10 +4,9 @@ use codec::Block;
 use sync::{Pinned, counted};
 
 use crate::core::Core;
-use crate::entry::Entry;
 use crate::fingerprint::described_hint;
-use crate::lane::NewPage;
 use crate::layout::{Class, Slot};
+use crate::page_ref::{OwnedPageRef, PageRef};
 
 /// Pages compared for one write at most: contents made to collide cost no more than that.
 const COMPARISONS_MAX: usize = 2;
@@ -21,7 +20,7 @@ impl Core {
         contents: &Block,
         fingerprint: u32,
         (scratch, lane): (&mut Block, usize),
-    ) -> Option<Entry> {
+    ) -> Option<PageRef> {
         let mut comparisons = 0;
         for at in self.index.hints(&self.memory, pinned, fingerprint) {
             let Some(entry) = self.share_hinted(at, fingerprint) else { continue };
@@ -38,7 +37,7 @@ impl Core {
     }
 
     /// Takes a reference to the page that a hint leads to, if it has the fingerprint.
-    fn share_hinted(&self, at: Slot, fingerprint: u32) -> Option<Entry> {
+    fn share_hinted(&self, at: Slot, fingerprint: u32) -> Option<PageRef> {
         if !self.memory.layout.has(at)
             || !self.memory.is_named(at)
             || self.memory.book.is_victim(at.slab, at.class)
@@ -48,7 +47,7 @@ impl Core {
         let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
         let is_wanted = |description| described_hint(description) == Some(fingerprint);
         let description = counted::try_share(word, is_wanted)?;
-        Some(Entry::described(at, description))
+        Some(PageRef::described(at, description))
     }
 
     /// Looks for a compressed page of the same contents and takes a reference to it. `scratch` is
@@ -58,8 +57,8 @@ impl Core {
         pinned: &Pinned<'_>,
         contents: &Block,
         fingerprint: u32,
-        (scratch, others): (&mut Block, &mut Vec<NewPage>),
-    ) -> Option<Entry> {
+        (scratch, others): (&mut Block, &mut Vec<OwnedPageRef>),
+    ) -> Option<PageRef> {
         let hints = self.index.hints(&self.memory, pinned, fingerprint);
         // In slots of the raw class nearly all pages are as they are: not worth a look.
         for at in hints.filter(|at| at.class != Class::RAW).take(COMPARISONS_MAX) {
@@ -67,7 +66,7 @@ impl Core {
             if self.is_equal(pinned, entry, contents, scratch) {
                 return Some(entry);
             }
-            others.push(NewPage(entry));
+            others.push(OwnedPageRef(entry));
         }
         None
     }
@@ -76,7 +75,7 @@ impl Core {
     fn is_equal(
         &self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         contents: &Block,
         scratch: &mut Block,
     ) -> bool {

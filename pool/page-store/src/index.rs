@@ -21,9 +21,9 @@ use std::sync::Mutex;
 use sync::Pinned;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::entry::{PACKED_BITS, pack, unpack};
 use crate::layout::{Class, SLAB_BYTES, Slot};
 use crate::memory::Memory;
+use crate::page_ref::{PACKED_BITS, pack, unpack};
 use crate::purpose::Purpose;
 use crate::slabs::Free;
 

@@ -9,7 +9,6 @@ use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::{Core, PageBytes};
-use crate::entry::{Entry, Marks, NodeRef, pack};
 use crate::error::{LinkError, NoSpace};
 use crate::fingerprint::{
     Check, describe, describe_untried, described_as_copy, described_hint, described_length,
@@ -18,6 +17,7 @@ use crate::lane_cell::LaneGuard;
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
 use crate::node::Parent;
 use crate::open_slab::OpenSlabs;
+use crate::page_ref::{DirtyBits, NodeRef, OwnedPageRef, PageRef};
 use crate::retire::Retired;
 
 use crate::slabs::Free;
@@ -43,29 +43,6 @@ pub enum Compression {
     Later,
     /// Before they are stored.
     Now,
-}
-
-/// A reference to contents that is not in a map yet. Must go to [`Lane::replace`] or
-/// [`Lane::give_back`]: dropped, it leaks until the next sweep.
-#[derive(Debug)]
-#[must_use = "a page that is neither published nor given back leaks"]
-pub struct NewPage(pub(crate) Entry);
-
-impl NewPage {
-    /// Contents that one pattern fills: no memory.
-    pub fn fill(pattern: u32) -> Self {
-        Self(Entry::filled(pattern))
-    }
-
-    pub fn entry(&self) -> Entry {
-        self.0
-    }
-
-    /// The number of the slot that the page is in, as long as there is a reference to it. `None`
-    /// for a pattern.
-    pub fn slot_number(&self) -> Option<u64> {
-        self.0.slot().map(pack)
-    }
 }
 
 /// What a lane keeps between batches.
@@ -114,9 +91,9 @@ impl<'store> Lane<'store> {
         contents: &Block,
         policy: Policy,
         mut purpose: impl FnMut() -> Purpose,
-    ) -> Result<NewPage, NoSpace> {
+    ) -> Result<OwnedPageRef, NoSpace> {
         if let Some(pattern) = codec::fill_pattern(contents) {
-            return Ok(NewPage::fill(pattern));
+            return Ok(OwnedPageRef::fill(pattern));
         }
         if !policy.shares_duplicates {
             let check = Check::unindexed(self.core.fingerprinter.of(contents));
@@ -138,7 +115,7 @@ impl<'store> Lane<'store> {
         self.state.expects_duplicates = equal.is_some();
         if let Some(entry) = equal {
             ahead.into_iter().for_each(|at| self.put_streamed_back(at));
-            return Ok(NewPage(entry));
+            return Ok(OwnedPageRef(entry));
         }
         let page = match ahead {
             Some(at) => self.publish_raw(at, describe_untried(check)),
@@ -152,26 +129,37 @@ impl<'store> Lane<'store> {
 
     /// Publishes a page as what entry `index` of a leaf says, and retires what it said before.
     /// This is the commit of a block write. The caller keeps other writers of the entry away.
-    pub fn replace(&mut self, leaf: NodeRef, index: usize, page: NewPage, marks: Marks) -> Entry {
+    pub fn replace(
+        &mut self,
+        leaf: NodeRef,
+        index: usize,
+        page: OwnedPageRef,
+        marks: DirtyBits,
+    ) -> PageRef {
         self.exchange(leaf, index, page.0.with(marks))
     }
 
     /// Makes entry `index` of a leaf name no page in memory: a hole, what is absent or damaged.
     /// Retires what it said before. Needs no memory.
-    pub fn clear(&mut self, leaf: NodeRef, index: usize, to: Entry) -> Entry {
+    pub fn clear(&mut self, leaf: NodeRef, index: usize, to: PageRef) -> PageRef {
         debug_assert!(to.slot().is_none(), "an entry without a page");
         self.exchange(leaf, index, to)
     }
 
     /// The marks of entry `index` of a leaf. The caller keeps other writers of the entry away.
-    pub fn marks(&self, leaf: NodeRef, index: usize) -> Marks {
+    pub fn dirty_bits(&self, leaf: NodeRef, index: usize) -> DirtyBits {
         let word = self.core.memory.region.word(self.core.node_word_offset(leaf, index));
-        Entry(word.load(Ordering::Relaxed)).marks()
+        PageRef(word.load(Ordering::Relaxed)).dirty_bits()
     }
 
     /// Takes marks off entry `index` of a leaf. Returns what the entry said before and after. The
     /// caller keeps other writers of the entry away.
-    pub fn unmark(&mut self, leaf: NodeRef, index: usize, marks: Marks) -> (Entry, Entry) {
+    pub fn clear_dirty(
+        &mut self,
+        leaf: NodeRef,
+        index: usize,
+        marks: DirtyBits,
+    ) -> (PageRef, PageRef) {
         self.reword(leaf, index, |entry| entry.without(marks))
     }
 
@@ -180,10 +168,10 @@ impl<'store> Lane<'store> {
         &mut self,
         leaf: NodeRef,
         index: usize,
-        change: impl Fn(Entry) -> Entry,
-    ) -> (Entry, Entry) {
+        change: impl Fn(PageRef) -> PageRef,
+    ) -> (PageRef, PageRef) {
         let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
-        let old = Entry(word.load(Ordering::Relaxed));
+        let old = PageRef(word.load(Ordering::Relaxed));
         let new = change(old);
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
         word.store(new.0, Ordering::Release);
@@ -191,7 +179,7 @@ impl<'store> Lane<'store> {
     }
 
     /// Gives a page back that was not published.
-    pub fn give_back(&mut self, page: NewPage) {
+    pub fn give_back(&mut self, page: OwnedPageRef) {
         if let Some(at) = page.0.slot() {
             self.core.release(at, self.state.index);
         }
@@ -228,7 +216,7 @@ impl<'store> Lane<'store> {
 
     /// Copies a page of a victim slab to another slab. The caller owns the new reference. `None`
     /// when there is no room for it, or the entry is damaged: the page stays where it is.
-    pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+    pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: PageRef) -> Option<OwnedPageRef> {
         self.copy_page(pinned, entry, Purpose::Housekeeping)
     }
 
@@ -236,9 +224,9 @@ impl<'store> Lane<'store> {
     pub(crate) fn copy_page(
         &mut self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         purpose: Purpose,
-    ) -> Option<NewPage> {
+    ) -> Option<OwnedPageRef> {
         let from = entry.slot()?;
         let bytes = match self.core.stored_page(pinned, entry).ok()? {
             PageBytes::Raw(block) => &block[..],
@@ -263,14 +251,14 @@ impl<'store> Lane<'store> {
         if let Some(fingerprint) = described_hint(description) {
             self.core.index.insert(&self.core.memory, pinned, fingerprint, to);
         }
-        Some(NewPage(Entry::described(to, description)))
+        Some(OwnedPageRef(PageRef::described(to, description)))
     }
 
     /// Takes another reference to a page that the caller holds one of, if its count has room.
-    pub fn share(&mut self, page: &NewPage) -> Option<NewPage> {
+    pub fn share(&mut self, page: &OwnedPageRef) -> Option<OwnedPageRef> {
         let at = page.0.slot()?;
         let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::try_share(word, |_| true).map(|_| NewPage(page.0))
+        counted::try_share(word, |_| true).map(|_| OwnedPageRef(page.0))
     }
 
     /// A number below the pool's count of lanes, for statistics that lanes add to.
@@ -323,9 +311,9 @@ impl<'store> Lane<'store> {
         }
     }
 
-    fn exchange(&mut self, leaf: NodeRef, index: usize, new: Entry) -> Entry {
+    fn exchange(&mut self, leaf: NodeRef, index: usize, new: PageRef) -> PageRef {
         let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
-        let old = Entry(word.load(Ordering::Relaxed));
+        let old = PageRef(word.load(Ordering::Relaxed));
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
         word.store(new.0, Ordering::Release);
         if let Some(at) = old.slot().filter(|&at| self.core.memory.layout.has(at)) {
@@ -345,7 +333,7 @@ impl<'store> Lane<'store> {
         compression: Compression,
         purpose: Purpose,
         check: Check,
-    ) -> Result<NewPage, NoSpace> {
+    ) -> Result<OwnedPageRef, NoSpace> {
         if compression == Compression::Now && codec::is_worth_encoding(contents) {
             let mut encoder = self.state.encoder.take().expect("it is put back below");
             let stored = encoder
@@ -377,10 +365,10 @@ impl<'store> Lane<'store> {
     }
 
     #[inline]
-    fn publish_raw(&mut self, at: Slot, description: u64) -> NewPage {
+    fn publish_raw(&mut self, at: Slot, description: u64) -> OwnedPageRef {
         self.core.memory.region.store_fence();
         self.publish(at, description);
-        NewPage(Entry::described(at, description))
+        OwnedPageRef(PageRef::described(at, description))
     }
 
     /// The slot's next owner may be another thread, whose stores must come after these.
@@ -396,7 +384,7 @@ impl<'store> Lane<'store> {
         purpose: Purpose,
         check: Check,
         will_do: impl Fn(Class) -> bool,
-    ) -> Result<NewPage, NoSpace> {
+    ) -> Result<OwnedPageRef, NoSpace> {
         let best = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
         let at = std::iter::once(best)
             .chain(best.larger().filter(|&class| will_do(class)))
@@ -404,7 +392,7 @@ impl<'store> Lane<'store> {
             .ok_or(NoSpace)?;
         self.core.memory.fill_slot(at, encoded);
         self.publish(at, describe(encoded.len(), check));
-        Ok(NewPage(Entry::page(at, encoded.len())))
+        Ok(OwnedPageRef(PageRef::page(at, encoded.len())))
     }
 
     pub(crate) fn publish(&mut self, at: Slot, description: u64) {

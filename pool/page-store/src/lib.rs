@@ -16,13 +16,13 @@
 //! Lock order: lane, then (in the engine) block, then index, then search, then class list, then
 //! pieces of memory, then superblock, then free list.
 
+mod after_open;
 mod census;
 mod claims;
 mod compress;
 mod core;
 mod dedup;
-mod dying;
-mod entry;
+mod deferred;
 mod error;
 mod fingerprint;
 mod footprint;
@@ -34,6 +34,7 @@ mod maps;
 mod memory;
 mod node;
 mod open_slab;
+mod page_ref;
 mod purpose;
 mod resize;
 mod retire;
@@ -44,24 +45,23 @@ mod slabs;
 mod steps;
 mod store;
 mod superblock;
-mod sweep;
 mod taking;
 mod usage;
 mod verify;
 
 pub use crate::core::PageBytes;
-pub use census::Excess;
+pub use census::LeakCounts;
 pub use claims::ClaimRefused;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
-pub use entry::{ABSENT_BITS, Entry, EntryKind, Marks, NodeRef};
 pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use footprint::{
     encoding_bytes_max, index_footprint_bytes, node_footprint_bytes, page_footprint_bytes,
 };
-pub use lane::{Compression, Lane, NewPage, Policy, Purpose};
+pub use lane::{Compression, Lane, Policy, Purpose};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
 pub use node::Parent;
+pub use page_ref::{ABSENT_BITS, DirtyBits, NodeRef, OwnedPageRef, PageRef, PageRefKind};
 pub use resize::Leaving;
 pub use store::{PageStore, StoreOptions};
 pub use usage::{StoreUsage, Victims};

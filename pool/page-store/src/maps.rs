@@ -3,17 +3,17 @@
 use sync::Pinned;
 use sync::atomic::Ordering;
 
-use crate::entry::{Entry, NodeRef};
 use crate::node::Parent;
+use crate::page_ref::{NodeRef, PageRef};
 use crate::store::PageStore;
 
 impl PageStore {
     /// What entry `index` of a leaf says. The pin keeps what it names from being reused.
     #[inline]
-    pub fn entry(&self, _pinned: &Pinned<'_>, leaf: NodeRef, index: usize) -> Entry {
+    pub fn entry(&self, _pinned: &Pinned<'_>, leaf: NodeRef, index: usize) -> PageRef {
         let word = self.core.memory.region.word(self.core.node_word_offset(leaf, index));
         // PAIRS-WITH: Lane::replace, "the page that the entry names".
-        Entry(word.load(Ordering::Acquire))
+        PageRef(word.load(Ordering::Acquire))
     }
 
     /// The node that a parent names. Words that name no node of this pool are no child.
@@ -39,7 +39,7 @@ impl PageStore {
 
     /// Brings the first lines of a page near that will be read soon.
     #[inline]
-    pub fn prefetch_page(&self, entry: Entry) {
+    pub fn prefetch_page(&self, entry: PageRef) {
         if let Some(at) = entry.slot().filter(|&at| self.core.memory.layout.has(at)) {
             let offset = self.core.memory.layout.slot(at);
             for line in 0..4 {

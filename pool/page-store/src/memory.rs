@@ -8,8 +8,8 @@ use sync::{Grace, Pinned, counted};
 
 use crate::claims::Claims;
 use crate::fingerprint::described_hint;
-use crate::lane::NewPage;
 use crate::layout::{Class, Layout, Slot};
+use crate::page_ref::OwnedPageRef;
 use crate::slabs::{BookContext, SlabBook};
 use crate::superblock::Superblock;
 use crate::taking::Taking;
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
 pub(crate) trait Keeps {}
 
 impl Keeps for Pinned<'_> {}
-impl Keeps for NewPage {}
+impl Keeps for OwnedPageRef {}
 
 impl Memory {
     pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {

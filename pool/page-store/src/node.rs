@@ -1,8 +1,8 @@
 //! Nodes: where the words of maps lie.
 
 use crate::core::Core;
-use crate::entry::NodeRef;
 use crate::layout::{Layout, NODE_ENTRY_COUNT};
+use crate::page_ref::NodeRef;
 
 /// Where a node's name is written: what makes it part of a map.
 #[derive(Clone, Copy, Debug)]

@@ -11,9 +11,9 @@
 
 use region::{Region, RegionError, SIZE_UNIT_BYTES};
 
-use crate::entry::NodeRef;
 use crate::error::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 use crate::layout::{Class, Layout, SLAB_BYTES, Slot};
+use crate::page_ref::NodeRef;
 use crate::slabs::reserve_of;
 use crate::store::PageStore;
 use crate::superblock::Superblock;

@@ -9,11 +9,11 @@ use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::PageBytes;
-use crate::entry::{Entry, NodeRef};
 use crate::error::{LinkError, NoSpace};
 use crate::lane::{Lane, Purpose};
 use crate::layout::{Class, NODE_ENTRY_COUNT};
 use crate::node::Parent;
+use crate::page_ref::{NodeRef, PageRef};
 use crate::store::PageStore;
 
 /// How many entries ahead the word of a slot is asked for.
@@ -50,11 +50,12 @@ impl Lane<'_> {
     pub fn copy_node(
         &mut self,
         pinned: &Pinned<'_>,
-        (parent, node): (Parent, NodeRef),
+        parent: Parent,
+        node: NodeRef,
         purpose: Purpose,
     ) -> Result<NodeRef, LinkError> {
         let at = self.take_slot(Class::NODE, purpose)?;
-        let mut words = [Entry::HOLE; NODE_ENTRY_COUNT];
+        let mut words = [PageRef::HOLE; NODE_ENTRY_COUNT];
         for (to, from) in words.iter_mut().zip(self.core.words_of(node)) {
             *to = from;
         }
@@ -84,7 +85,7 @@ impl Lane<'_> {
     /// Makes a node of the same meaning the child of `parent` in place of another, whose reference
     /// it retires. The caller owns the reference that the parent gets, and keeps other writers of
     /// the parent's word away.
-    pub fn replace_child(&mut self, (parent, old): (Parent, NodeRef), new: NodeRef) {
+    pub fn replace_child(&mut self, parent: Parent, old: NodeRef, new: NodeRef) {
         let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
         // PAIRS-WITH: PageStore::child, "the node that the parent names".
         word.store(new.to_word(), Ordering::Release);
@@ -96,9 +97,9 @@ impl Lane<'_> {
     fn share_or_copy(
         &mut self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         purpose: Purpose,
-    ) -> Result<Entry, NoSpace> {
+    ) -> Result<PageRef, NoSpace> {
         let core = self.core;
         let Some(at) = entry.slot().filter(|&at| core.memory.layout.has(at)) else {
             return Ok(entry);
@@ -120,7 +121,7 @@ impl Lane<'_> {
         self.copy_page(pinned, entry, purpose).map(|page| page.0).ok_or(NoSpace)
     }
 
-    fn give_back_entries(&mut self, entries: &[Entry]) {
+    fn give_back_entries(&mut self, entries: &[PageRef]) {
         for at in entries.iter().filter_map(|entry| entry.slot()) {
             if self.core.memory.layout.has(at) {
                 self.core.release(at, self.state.index);
@@ -129,7 +130,7 @@ impl Lane<'_> {
     }
 }
 
-fn to_bytes(words: &[Entry; NODE_ENTRY_COUNT]) -> codec::Block {
+fn to_bytes(words: &[PageRef; NODE_ENTRY_COUNT]) -> codec::Block {
     let mut bytes = [0; BLOCK_BYTES];
     for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
         *bytes = word.0.to_ne_bytes();

@@ -7,18 +7,18 @@ use region::Region;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Grace, Pinned, Striped, counted, thread_number};
 
-use crate::census::{self, Excess};
+use crate::census::{self, LeakCounts};
 use crate::claims::Claims;
 use crate::core::{Core, PageBytes};
-use crate::dying::Dying;
-use crate::entry::{Entry, EntryKind};
+use crate::deferred::Deferred;
 use crate::error::OpenError;
 use crate::fingerprint::{Fingerprinter, described_as_journaled, is_described_journaled};
 use crate::index::DedupIndex;
-use crate::lane::{Lane, LaneState, NewPage};
+use crate::lane::{Lane, LaneState};
 use crate::lane_cell::LaneCell;
 use crate::layout::{CLASS_COUNT, Layout};
 use crate::memory::Memory;
+use crate::page_ref::{OwnedPageRef, PageRef, PageRefKind};
 use crate::resize::{self, PoolState};
 use crate::retire::RETIRED_MAX;
 use crate::slabs::SlabBook;
@@ -31,7 +31,7 @@ const PIN_PLACES: usize = 128;
 /// References that a batch may retire: lanes are drained while there is less room than this.
 const BATCH_REFERENCES_MAX: usize = 2048;
 
-/// How often closing a pool tries to lower what is retired before it leaves that to a sweep.
+/// How often closing a pool tries to lower what is retired before it leaves that to a leak check.
 const CLOSE_TRIES_MAX: usize = 16;
 
 /// Nodes that each try takes apart, of trees that nobody names any more.
@@ -60,7 +60,7 @@ impl PageStore {
     pub fn open(
         region: Region,
         options: StoreOptions,
-    ) -> Result<(Self, Option<Excess>), OpenError> {
+    ) -> Result<(Self, Option<LeakCounts>), OpenError> {
         assert!(options.lane_count > 0, "somebody must be able to write");
         let layout = Layout::of(region.capacity_bytes());
         let found = Superblock::load(&region, &layout)?;
@@ -88,12 +88,12 @@ impl PageStore {
             memory,
             fingerprinter,
             live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),
-            dying: Dying::default(),
+            deferred: Deferred::default(),
         };
-        let excess = census::take_census(&core, !was_closed_cleanly);
+        let leak_counts = census::take_census(&core, !was_closed_cleanly);
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
         let store = Self { core, lanes: lanes.collect(), size_bytes };
-        Ok((store, excess))
+        Ok((store, leak_counts))
     }
 
     /// Marks the pool as left in order, for the next open to skip the search for leaks. Nobody may
@@ -102,7 +102,7 @@ impl PageStore {
         // A reader that came in between may hold references back once more.
         let is_settled = (0..CLOSE_TRIES_MAX).any(|_| {
             self.reclaim();
-            !self.drop_dying(CLOSE_NODES_MAX) && self.retired_count() == 0
+            !self.reclaim_deferred(CLOSE_NODES_MAX) && self.retired_count() == 0
         });
         if !is_settled {
             return;
@@ -234,58 +234,58 @@ impl PageStore {
     pub fn page<'seen>(
         &'seen self,
         pinned: &'seen Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
     ) -> Result<PageBytes<'seen>, DecodeError> {
         match entry.kind() {
-            EntryKind::Hole => Ok(PageBytes::Fill(0)),
-            EntryKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
-            EntryKind::Page => self.core.stored_page(pinned, entry),
-            EntryKind::Absent(_) | EntryKind::Damaged => Err(DecodeError),
+            PageRefKind::Hole => Ok(PageBytes::Fill(0)),
+            PageRefKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
+            PageRefKind::Page => self.core.stored_page(pinned, entry),
+            PageRefKind::Absent(_) | PageRefKind::Damaged => Err(DecodeError),
         }
     }
 
     /// Takes a reference to the page that an entry names, read under this pin. `None` when it names
     /// none that is there, or when the page has as many references as can be counted.
-    pub fn hold(&self, _pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+    pub fn hold(&self, _pinned: &Pinned<'_>, entry: PageRef) -> Option<OwnedPageRef> {
         let at = entry.slot().filter(|&at| self.core.memory.layout.has(at))?;
         let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::try_share(word, |_| true).map(|_| NewPage(entry.name()))
+        counted::try_share(word, |_| true).map(|_| OwnedPageRef(entry.name()))
     }
 
     /// The same for one that finds out whether the page is damaged: also for a page that is shared
     /// as often as it may be.
-    pub fn hold_to_mend(&self, _pinned: &Pinned<'_>, entry: Entry) -> Option<NewPage> {
+    pub fn hold_to_mend(&self, _pinned: &Pinned<'_>, entry: PageRef) -> Option<OwnedPageRef> {
         let at = entry.slot().filter(|&at| self.core.memory.layout.has(at))?;
         let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::try_hold(word).map(|_| NewPage(entry.name()))
+        counted::try_hold(word).map(|_| OwnedPageRef(entry.name()))
     }
 
     /// The bytes of a page that the caller holds a reference to.
     pub fn held_page<'seen>(
         &'seen self,
-        page: &'seen NewPage,
+        page: &'seen OwnedPageRef,
     ) -> Result<PageBytes<'seen>, DecodeError> {
         match page.0.kind() {
-            EntryKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
+            PageRefKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
             _ => self.core.stored_page(page, page.0),
         }
     }
 
     /// Whether [`PageStore::note_journaled`] was called for the page that is in this slot now.
-    pub fn is_journaled(&self, page: &NewPage) -> bool {
+    pub fn is_journaled(&self, page: &OwnedPageRef) -> bool {
         self.slot_word_of(page).is_some_and(|word| {
             is_described_journaled(counted::description_of(word.load(Ordering::Relaxed)))
         })
     }
 
     /// The journal has the page. Forgotten when the page goes, or moves to another slot.
-    pub fn note_journaled(&self, page: &NewPage) {
+    pub fn note_journaled(&self, page: &OwnedPageRef) {
         if let Some(word) = self.slot_word_of(page) {
             counted::redescribe(word, described_as_journaled);
         }
     }
 
-    fn slot_word_of(&self, page: &NewPage) -> Option<&AtomicU64> {
+    fn slot_word_of(&self, page: &OwnedPageRef) -> Option<&AtomicU64> {
         let at = page.0.slot()?;
         Some(self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at)))
     }
@@ -295,7 +295,7 @@ impl PageStore {
     pub fn read_page(
         &self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         into: &mut Block,
     ) -> Result<(), DecodeError> {
         match self.page(pinned, entry)? {

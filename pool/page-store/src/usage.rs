@@ -2,9 +2,9 @@
 
 use codec::DecodeError;
 
-use crate::entry::Entry;
 use crate::fingerprint::described_hint;
 use crate::layout::{Class, SLAB_BYTES};
+use crate::page_ref::PageRef;
 use crate::store::PageStore;
 
 use sync::atomic::Ordering;
@@ -79,11 +79,7 @@ impl PageStore {
     }
 
     /// Bytes of memory that one entry answers for: its share of its slot.
-    pub fn entry_share_bytes(
-        &self,
-        _pinned: &Pinned<'_>,
-        entry: Entry,
-    ) -> Result<u64, DecodeError> {
+    pub fn share_bytes(&self, _pinned: &Pinned<'_>, entry: PageRef) -> Result<u64, DecodeError> {
         let Some(at) = entry.slot() else { return Ok(0) };
         if !self.core.memory.layout.has(at) {
             return Err(DecodeError);
@@ -123,14 +119,14 @@ impl PageStore {
 
     /// Whether an entry names a page in a slab that is being emptied.
     #[inline]
-    pub fn is_in_victim(&self, entry: Entry) -> bool {
+    pub fn is_in_victim(&self, entry: PageRef) -> bool {
         entry.slot().is_some_and(|at| {
             self.core.memory.layout.has(at) && self.core.memory.book.is_victim(at.slab, at.class)
         })
     }
 
     /// Whether the page is stored as it is, for this entry alone, and nobody will share it.
-    pub fn is_unshared_raw(&self, entry: Entry) -> bool {
+    pub fn is_unshared_raw(&self, entry: PageRef) -> bool {
         let Some(at) = entry.slot().filter(|&at| at.class == Class::RAW) else { return false };
         if entry.length_bytes() > 0 || !self.core.memory.layout.has(at) {
             return false;
@@ -142,13 +138,13 @@ impl PageStore {
     }
 
     /// Whether the page is stored as it is, and only this entry names it now.
-    pub fn is_raw_of_one(&self, entry: Entry) -> bool {
+    pub fn is_raw_of_one(&self, entry: PageRef) -> bool {
         let is_raw = entry.slot().is_some_and(|at| at.class == Class::RAW);
         is_raw && entry.length_bytes() == 0 && !self.is_shared(entry)
     }
 
     /// Whether more than one entry names the page.
-    pub fn is_shared(&self, entry: Entry) -> bool {
+    pub fn is_shared(&self, entry: PageRef) -> bool {
         entry.slot().is_some_and(|at| {
             let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
             counted::count_of(word.load(Ordering::Relaxed)) > 1

@@ -5,10 +5,9 @@ use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::PageBytes;
-use crate::entry::{Entry, EntryKind};
 use crate::fingerprint::described_fingerprint;
-use crate::lane::NewPage;
 use crate::layout::{Class, Slot};
+use crate::page_ref::{OwnedPageRef, PageRef, PageRefKind};
 use crate::store::PageStore;
 
 /// What a look at some slabs brought.
@@ -19,7 +18,7 @@ pub struct Verified {
     pub bytes: u64,
     /// Pages whose contents are not what was stored, with a reference each: to be given back, or
     /// kept so that nobody gets the memory again.
-    pub damaged: Vec<NewPage>,
+    pub damaged: Vec<OwnedPageRef>,
     /// There are slabs behind those.
     pub has_more: bool,
 }
@@ -56,7 +55,7 @@ impl PageStore {
     }
 
     /// A reference to the page in a slot; `None` if there is none, or none can be had.
-    fn hold_slot(&self, at: Slot) -> Option<NewPage> {
+    fn hold_slot(&self, at: Slot) -> Option<OwnedPageRef> {
         let memory = &self.core.memory;
         // Slabs change their class a grace period after the table stops naming the old one.
         let _pinned = memory.grace.pin();
@@ -65,12 +64,12 @@ impl PageStore {
         }
         let word = memory.region.word_to_store(memory.layout.slot_word(at));
         let description = counted::try_hold(word)?;
-        Some(NewPage(Entry::described(at, description)))
+        Some(OwnedPageRef(PageRef::described(at, description)))
     }
 
     /// Whether a page still has the contents that were stored. `scratch` is overwritten.
-    pub fn is_intact(&self, page: &NewPage, scratch: &mut Block) -> bool {
-        let Some(at) = page.entry().slot() else { return true };
+    pub fn is_intact(&self, page: &OwnedPageRef, scratch: &mut Block) -> bool {
+        let Some(at) = page.page_ref().slot() else { return true };
         let contents = match self.held_page(page) {
             Ok(PageBytes::Raw(bytes)) => bytes,
             Ok(PageBytes::Encoded(bytes)) if codec::decode(bytes, scratch).is_ok() => scratch,
@@ -82,8 +81,8 @@ impl PageStore {
 
     /// Whether these are the contents that were stored under the page's name. Never so for a page
     /// without a fingerprint: nothing tells them from others.
-    pub fn is_of_page(&self, page: &NewPage, contents: &Block) -> bool {
-        let stored = page.entry().slot().map_or(0, |at| self.stored_fingerprint(at));
+    pub fn is_of_page(&self, page: &OwnedPageRef, contents: &Block) -> bool {
+        let stored = page.page_ref().slot().map_or(0, |at| self.stored_fingerprint(at));
         stored != 0 && stored == self.core.fingerprinter.of(contents)
     }
 
@@ -91,7 +90,7 @@ impl PageStore {
     pub fn read_verified(
         &self,
         pinned: &Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         into: &mut Block,
     ) -> Result<(), DecodeError> {
         self.read_page(pinned, entry, into)?;
@@ -100,9 +99,11 @@ impl PageStore {
 
     /// Whether contents that were read through an entry, under a pin that still holds, are those
     /// that were stored.
-    pub fn verify(&self, entry: Entry, contents: &Block) -> Result<(), DecodeError> {
+    pub fn verify(&self, entry: PageRef, contents: &Block) -> Result<(), DecodeError> {
         match (entry.kind(), entry.slot()) {
-            (EntryKind::Page, Some(at)) if !self.has_fingerprint(at, contents) => Err(DecodeError),
+            (PageRefKind::Page, Some(at)) if !self.has_fingerprint(at, contents) => {
+                Err(DecodeError)
+            }
             _ => Ok(()),
         }
     }
@@ -112,7 +113,7 @@ impl PageStore {
     pub fn verified_page<'seen>(
         &'seen self,
         pinned: &'seen Pinned<'_>,
-        entry: Entry,
+        entry: PageRef,
         scratch: &mut Block,
     ) -> Result<PageBytes<'seen>, DecodeError> {
         let page = self.page(pinned, entry)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Compression, Entry, NewPage, PageStore, Policy, Purpose, StoreOptions};
+use page_store::{Compression, OwnedPageRef, PageRef, PageStore, Policy, Purpose, StoreOptions};
 use region::{Region, RegionSpec};
 
 fn open(folder: &tempfile::TempDir) -> PageStore {
@@ -31,7 +31,7 @@ fn find_collision(store: &PageStore) -> [Block; 2] {
     panic!("two million blocks without a collision of 32 bits");
 }
 
-fn store_page(store: &PageStore, contents: &Block) -> NewPage {
+fn store_page(store: &PageStore, contents: &Block) -> OwnedPageRef {
     let mut lane = store.lane();
     let policy = Policy { shares_duplicates: true, compression: Compression::Later };
     let pinned = store.pin();
@@ -39,7 +39,7 @@ fn store_page(store: &PageStore, contents: &Block) -> NewPage {
     page.expect("the pool has room")
 }
 
-fn read(store: &PageStore, entry: Entry) -> Block {
+fn read(store: &PageStore, entry: PageRef) -> Block {
     let mut contents = [0; BLOCK_BYTES];
     store.read_page(&store.pin(), entry, &mut contents).expect("the page is whole");
     contents
@@ -54,7 +54,7 @@ fn contents_with_equal_fingerprints_are_kept_apart() {
     let pages = [&first, &second, &first, &second].map(|contents| store_page(&store, contents));
     assert_eq!(store.usage().page_count, 2, "equal contents are shared, others are not");
     for (page, contents) in pages.iter().zip([&first, &second, &first, &second]) {
-        assert!(read(&store, page.entry()) == *contents);
+        assert!(read(&store, page.page_ref()) == *contents);
     }
     let mut lane = store.lane();
     pages.into_iter().for_each(|page| lane.give_back(page));

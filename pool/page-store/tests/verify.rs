@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use page_store::{
-    Compression, EntryKind, NodeRef, PageStore, Parent, Policy, Purpose, StoreOptions, Verified,
+    Compression, NodeRef, PageRefKind, PageStore, Parent, Policy, Purpose, StoreOptions, Verified,
 };
 use region::{Region, RegionSpec};
 
@@ -56,7 +56,7 @@ fn store(pool: &PageStore, leaf: NodeRef, index: usize, contents: &codec::Block,
     let mut lane = pool.lane();
     let pinned = pool.pin();
     let page = lane.store_page(&pinned, contents, policy, || Purpose::NewData);
-    lane.replace(leaf, index, page.expect("there is room"), page_store::Marks::NONE);
+    lane.replace(leaf, index, page.expect("there is room"), page_store::DirtyBits::NONE);
 }
 
 fn leaf(pool: &PageStore) -> NodeRef {
@@ -108,7 +108,7 @@ fn a_flipped_bit_is_found_in_pages_of_every_policy() {
         let pinned = pool.pin();
         let mut into = [0; codec::BLOCK_BYTES];
         let entry = pool.entry(&pinned, leaf, 0);
-        assert_eq!(entry.kind(), EntryKind::Page);
+        assert_eq!(entry.kind(), PageRefKind::Page);
         assert!(pool.read_page(&pinned, entry, &mut into).is_ok(), "nobody looks");
         assert!(pool.read_verified(&pinned, entry, &mut into).is_err(), "{policy:?}");
         let other = pool.entry(&pinned, leaf, 1);
@@ -192,7 +192,7 @@ fn a_flipped_bit_in_the_slab_table_frees_nothing_that_is_live() {
                 let seed = 1000 + index as u64;
                 let page = lane.store_page(&pinned, &noise(seed), POLICIES[1], || Purpose::NewData);
                 let Ok(page) = page else { break };
-                lane.replace(other, index, page, page_store::Marks::NONE);
+                lane.replace(other, index, page, page_store::DirtyBits::NONE);
             }
             check_contents(&pool, &contents);
         }

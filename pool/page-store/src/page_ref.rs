@@ -1,4 +1,4 @@
-//! What a word of a map says.
+//! Page references: what a word of a map says.
 //!
 //! ```text
 //!  63  60 59 58 57 56 55 53 52      41 40    35 34      24 23                  0
@@ -19,7 +19,7 @@
 //! slot's word says (bits 41 to 56 here are bits 16 to 31 there). An entry may still have the mark
 //! when its page has lost it, never the other way round.
 //!
-//! Bits j and i: what the block holds is not in the journal, not in an image ([`Marks`]).
+//! Bits j and i: what the block holds is not in the journal, not in an image ([`DirtyBits`]).
 
 use crate::fingerprint::{UNTRIED_LENGTH, described_length, is_described_untried};
 use crate::layout::{Class, Slot};
@@ -31,7 +31,7 @@ const KIND_NODE: u64 = 3;
 const KIND_ABSENT: u64 = 4;
 const KIND_DAMAGED: u64 = 5;
 
-const MARKS_SHIFT: u32 = 57;
+const DIRTY_SHIFT: u32 = 57;
 
 /// Bits of the number of an absent page.
 pub const ABSENT_BITS: u32 = 48;
@@ -49,13 +49,13 @@ const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
 }
 
-/// A map word as it was read: what one block holds.
+/// A page reference, as a map entry has it: what one block holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Entry(pub(crate) u64);
+pub struct PageRef(pub(crate) u64);
 
 /// What a block holds, in a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EntryKind {
+pub enum PageRefKind {
     /// Never written, or discarded.
     Hole,
     /// The pattern, over and over.
@@ -68,30 +68,31 @@ pub enum EntryKind {
     Damaged,
 }
 
-/// What the contents of a block still lack: they are not in the journal, not in an image.
+/// What the contents of a block are dirty towards: the journal, or images, do not have them yet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Marks(u64);
+pub struct DirtyBits(u64);
 
-impl Marks {
+impl DirtyBits {
     pub const NONE: Self = Self(0);
-    pub const UNJOURNALED: Self = Self(1 << MARKS_SHIFT);
-    pub const UNSAVED: Self = Self(2 << MARKS_SHIFT);
-    pub const ALL: Self = Self(Self::UNJOURNALED.0 | Self::UNSAVED.0);
+    pub const JOURNAL: Self = Self(1 << DIRTY_SHIFT);
+    pub const IMAGE: Self = Self(2 << DIRTY_SHIFT);
+    pub const ALL: Self = Self(Self::JOURNAL.0 | Self::IMAGE.0);
 }
 
-impl Entry {
+impl PageRef {
     pub const HOLE: Self = Self(0);
+    pub const DAMAGED: Self = Self(KIND_DAMAGED << KIND_SHIFT);
 
-    pub fn kind(self) -> EntryKind {
+    pub fn kind(self) -> PageRefKind {
         match self.0 >> KIND_SHIFT {
-            0 => EntryKind::Hole,
+            0 => PageRefKind::Hole,
             KIND_FILL => {
                 let pattern = u32::try_from(self.0 & low_bits(32));
-                EntryKind::Fill(pattern.expect("32 bits were kept"))
+                PageRefKind::Fill(pattern.expect("32 bits were kept"))
             }
-            KIND_PAGE => EntryKind::Page,
-            KIND_ABSENT => EntryKind::Absent(self.0 & low_bits(ABSENT_BITS)),
-            _ => EntryKind::Damaged,
+            KIND_PAGE => PageRefKind::Page,
+            KIND_ABSENT => PageRefKind::Absent(self.0 & low_bits(ABSENT_BITS)),
+            _ => PageRefKind::Damaged,
         }
     }
 
@@ -123,31 +124,27 @@ impl Entry {
         Self((KIND_ABSENT << KIND_SHIFT) | number)
     }
 
-    pub const fn damaged() -> Self {
-        Self(KIND_DAMAGED << KIND_SHIFT)
-    }
-
-    /// Whether it has any of these marks.
+    /// Whether it has any of these bits.
     #[inline]
-    pub const fn has(self, marks: Marks) -> bool {
-        self.0 & marks.0 != 0
+    pub const fn is_dirty(self, bits: DirtyBits) -> bool {
+        self.0 & bits.0 != 0
     }
 
     #[must_use]
     #[inline]
-    pub const fn with(self, marks: Marks) -> Self {
-        Self(self.0 | marks.0)
+    pub const fn with(self, bits: DirtyBits) -> Self {
+        Self(self.0 | bits.0)
     }
 
     #[must_use]
-    pub const fn without(self, marks: Marks) -> Self {
-        Self(self.0 & !marks.0)
+    pub const fn without(self, bits: DirtyBits) -> Self {
+        Self(self.0 & !bits.0)
     }
 
-    /// The marks that it has.
+    /// The dirty bits that it has.
     #[inline]
-    pub const fn marks(self) -> Marks {
-        Marks(self.0 & Marks::ALL.0)
+    pub const fn dirty_bits(self) -> DirtyBits {
+        DirtyBits(self.0 & DirtyBits::ALL.0)
     }
 
     /// Whether the page is stored as it is only until somebody has time to compress it.
@@ -165,7 +162,7 @@ impl Entry {
     /// The same without any mark: equal for all entries that name one page.
     #[must_use]
     pub fn name(self) -> Self {
-        self.as_tried().without(Marks::ALL)
+        self.as_tried().without(DirtyBits::ALL)
     }
 
     /// The slot of a page or node; `None` for every other word, also a damaged one.
@@ -179,6 +176,30 @@ impl Entry {
     pub(crate) fn length_bytes(self) -> usize {
         let length = (self.0 >> LENGTH_SHIFT) & low_bits(LENGTH_BITS);
         usize::try_from(length).expect("twelve bits")
+    }
+}
+
+/// A page reference that owns one of its page's references, and is in no map. Must go to
+/// [`crate::Lane::replace`] or [`crate::Lane::give_back`]: dropped, it leaks until the next leak
+/// check.
+#[derive(Debug)]
+#[must_use = "a page that is neither published nor given back leaks"]
+pub struct OwnedPageRef(pub(crate) PageRef);
+
+impl OwnedPageRef {
+    /// Contents that one pattern fills: no memory.
+    pub fn fill(pattern: u32) -> Self {
+        Self(PageRef::filled(pattern))
+    }
+
+    pub fn page_ref(&self) -> PageRef {
+        self.0
+    }
+
+    /// The number of the slot that the page is in, as long as there is a reference to it. `None`
+    /// for a pattern.
+    pub fn slot_number(&self) -> Option<u64> {
+        self.0.slot().map(pack)
     }
 }
 
@@ -241,28 +262,28 @@ mod tests {
     #[test]
     fn a_page_entry_says_where_and_how_long() {
         let slot = Slot { slab: (1 << 24) - 1, slot: 2047, class: Class::from_id(63).expect("63") };
-        let entry = Entry::page(slot, 3632);
+        let entry = PageRef::page(slot, 3632);
         assert_eq!(entry.slot(), Some(slot));
         assert_eq!(entry.length_bytes(), 3632);
-        assert_eq!(entry.kind(), EntryKind::Page);
+        assert_eq!(entry.kind(), PageRefKind::Page);
     }
 
     #[test]
     fn an_entry_repeats_the_mark_in_its_slots_word() {
         let slot = Slot { slab: 7, slot: 3, class: Class::RAW };
-        let untried = Entry::described(slot, describe_untried(Check::unindexed(9)));
+        let untried = PageRef::described(slot, describe_untried(Check::unindexed(9)));
         assert!(untried.is_untried());
         assert_eq!((untried.slot(), untried.length_bytes()), (Some(slot), 0));
-        assert_eq!(untried.name(), Entry::page(slot, 0));
-        assert!(!Entry::described(slot, describe(0, Check::unindexed(9))).is_untried());
-        assert_eq!(Entry::filled(5).name(), Entry::filled(5));
+        assert_eq!(untried.name(), PageRef::page(slot, 0));
+        assert!(!PageRef::described(slot, describe(0, Check::unindexed(9))).is_untried());
+        assert_eq!(PageRef::filled(5).name(), PageRef::filled(5));
     }
 
     #[test]
     fn holes_and_fills_have_no_slot() {
-        assert_eq!(Entry::HOLE.slot(), None);
-        assert_eq!(Entry::filled(u32::MAX).slot(), None);
-        assert_eq!(Entry::filled(u32::MAX).kind(), EntryKind::Fill(u32::MAX));
+        assert_eq!(PageRef::HOLE.slot(), None);
+        assert_eq!(PageRef::filled(u32::MAX).slot(), None);
+        assert_eq!(PageRef::filled(u32::MAX).kind(), PageRefKind::Fill(u32::MAX));
     }
 
     #[test]
@@ -270,6 +291,6 @@ mod tests {
         let node = NodeRef(Slot { slab: 5, slot: 31, class: Class::NODE });
         assert_eq!(NodeRef::from_word(node.to_word()), Some(node));
         assert_eq!(NodeRef::from_word(0), None);
-        assert_eq!(NodeRef::from_word(Entry::page(node.0, 0).0), None);
+        assert_eq!(NodeRef::from_word(PageRef::page(node.0, 0).0), None);
     }
 }

@@ -12,8 +12,8 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Epoch, Grace};
 
 use crate::core::Core;
-use crate::entry::{Entry, NodeRef};
 use crate::layout::{NODE_ENTRY_COUNT, Slot};
+use crate::page_ref::{NodeRef, PageRef};
 use crate::store::PageStore;
 
 /// How many references ahead a slot's word is asked for, and then what it leads to.
@@ -22,7 +22,7 @@ const NEAR_AHEAD: usize = 8;
 
 /// What is to be taken apart.
 #[derive(Debug, Default)]
-pub(crate) struct Dying {
+pub(crate) struct Deferred {
     inner: Mutex<Inner>,
     /// How much there is, without the lock.
     count: AtomicUsize,
@@ -37,7 +37,7 @@ struct Inner {
     dead: Vec<Slot>,
 }
 
-impl Dying {
+impl Deferred {
     pub(crate) fn push(&self, node: Slot) {
         self.lock().dead.push(node);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -72,41 +72,41 @@ impl Dying {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with the dying locked")
+        self.inner.lock().expect("nobody panics with the deferred nodes locked")
     }
 }
 
 impl PageStore {
     /// Gives a reference to a tree back that no map holds any more, once its readers are gone.
-    /// Waits for nothing and needs no lane: [`PageStore::drop_dying`] does the work.
+    /// Waits for nothing and needs no lane: [`PageStore::reclaim_deferred`] does the work.
     pub fn retire_tree(&self, root: NodeRef) {
-        self.core.dying.wait(root.0, &self.core.memory.grace);
+        self.core.deferred.wait(root.0, &self.core.memory.grace);
     }
 
     /// Trees and nodes that wait to be taken apart.
-    pub fn dying_count(&self) -> usize {
-        self.core.dying.count()
+    pub fn deferred_count(&self) -> usize {
+        self.core.deferred.count()
     }
 
     /// Takes up to `node_count` nodes apart. Returns whether there are more. Not to be called while
     /// pinned or with a lane.
-    pub fn drop_dying(&self, node_count: usize) -> bool {
+    pub fn reclaim_deferred(&self, node_count: usize) -> bool {
         for _ in 0..node_count {
-            if self.core.dying.count() == 0 {
+            if self.core.deferred.count() == 0 {
                 return false;
             }
             // A lane for each node: others may want it meanwhile. Taken first, so that who has all
             // lanes in turn knows that what was counted as dying before is gone.
             let lane = self.lane();
-            if let Some(node) = self.core.dying.take_dead() {
+            if let Some(node) = self.core.deferred.take_dead() {
                 self.core.drop_children(node, lane.index());
-            } else if let Some(root) = self.core.dying.take_passed(&self.core.memory.grace) {
+            } else if let Some(root) = self.core.deferred.take_passed(&self.core.memory.grace) {
                 self.core.release(root, lane.index());
             } else {
                 break;
             }
         }
-        self.core.dying.count() > 0
+        self.core.deferred.count() > 0
     }
 }
 
@@ -121,7 +121,7 @@ impl Core {
     fn drop_children(&self, node: Slot, lane: usize) {
         let there = |at: &Slot| self.memory.layout.has(*at);
         let children: Vec<Slot> =
-            self.words_of(NodeRef(node)).filter_map(Entry::slot).filter(there).collect();
+            self.words_of(NodeRef(node)).filter_map(PageRef::slot).filter(there).collect();
         {
             // Pinned, so that the index's buckets that are asked for stay what they are.
             let _pinned = self.memory.grace.pin();
@@ -139,10 +139,10 @@ impl Core {
     }
 
     /// What the words of a node say, one by one.
-    pub(crate) fn words_of(&self, node: NodeRef) -> impl Iterator<Item = Entry> {
+    pub(crate) fn words_of(&self, node: NodeRef) -> impl Iterator<Item = PageRef> {
         (0..NODE_ENTRY_COUNT).map(move |index| {
             let word = self.memory.region.word(self.node_word_offset(node, index));
-            Entry(word.load(Ordering::Acquire))
+            PageRef(word.load(Ordering::Acquire))
         })
     }
 }

@@ -1,8 +1,8 @@
-//! The search for leaks after an unclean end, while everything is served.
+//! The leak check after an unclean end, while everything is served.
 //!
-//! The pool counts all references that it held when it was opened ([`Excess`]). Everything that a
-//! node named at that moment must be shown to it, once, however many maps share the node. So each
-//! node is shown before it is first changed or copied: by the sweep as it walks the maps from their
+//! The pool counts all references that it held when it was opened ([`LeakCounts`]). Every node of
+//! that moment must be visited once, however many maps share it, and with it all that it names. So
+//! each node is visited before it is first changed or copied: by the walk of the maps from their
 //! roots, or by the writer that comes before it. What is left over in the end is leaked.
 //!
 //! What a volume's blocks hold is counted by place, not by node: once for each leaf of its map.
@@ -10,17 +10,17 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
-use page_store::{Excess, NODE_ENTRY_COUNT, NodeRef, PageStore, Parent};
+use page_store::{LeakCounts, NODE_ENTRY_COUNT, NodeRef, PageStore, Parent};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::volume::Volume;
 
-/// The search, or that there is none.
+/// The leak check, or that there is none.
 #[derive(Debug)]
-pub(crate) struct Sweep {
-    /// Maps are still being shown.
-    is_showing: AtomicBool,
+pub(crate) struct LeakCheck {
+    /// Maps are still being visited.
+    is_visiting: AtomicBool,
     search: Mutex<Option<Search>>,
     /// Entries that named pages which were not there.
     damaged: AtomicU64,
@@ -28,16 +28,18 @@ pub(crate) struct Sweep {
 
 #[derive(Debug)]
 struct Search {
-    excess: Excess,
+    leak_counts: LeakCounts,
     /// Volumes whose blocks have not all been counted, by id, with the leaves that have been.
     counted: HashMap<u64, HashSet<u64>>,
 }
 
-impl Sweep {
-    pub(crate) fn new(excess: Option<Excess>) -> Self {
+impl LeakCheck {
+    pub(crate) fn new(leak_counts: Option<LeakCounts>) -> Self {
         Self {
-            is_showing: AtomicBool::new(excess.is_some()),
-            search: Mutex::new(excess.map(|excess| Search { excess, counted: HashMap::new() })),
+            is_visiting: AtomicBool::new(leak_counts.is_some()),
+            search: Mutex::new(
+                leak_counts.map(|leak_counts| Search { leak_counts, counted: HashMap::new() }),
+            ),
             damaged: AtomicU64::new(0),
         }
     }
@@ -53,7 +55,7 @@ impl Sweep {
         let is_damaged = store.has_damaged_child(pinned, root);
         self.note_damage(u64::from(is_damaged));
         if let (Some(search), Some(node)) = (&mut *self.lock(), store.child(pinned, root)) {
-            self.note_damage(u64::from(search.excess.see_root(node).is_err()));
+            self.note_damage(u64::from(search.leak_counts.visit_root(node).is_err()));
         }
     }
 
@@ -71,7 +73,7 @@ impl Sweep {
         }
     }
 
-    /// Shows a leaf that is about to be changed, or left for a copy, unless it has been. The caller
+    /// Visits a leaf that is about to be changed, or left for a copy, unless it was. The caller
     /// keeps other writers of the entry away.
     #[inline]
     pub(crate) fn before_change(
@@ -81,9 +83,9 @@ impl Sweep {
         leaf: u64,
         node: NodeRef,
     ) {
-        // Relaxed: it was set before the volumes were there, and ends when all has been shown.
-        if self.is_showing.load(Ordering::Relaxed) {
-            self.show_leaf(volume, pinned, leaf, node);
+        // Relaxed: it was set before the volumes were there, and ends after all visits.
+        if self.is_visiting.load(Ordering::Relaxed) {
+            self.visit_leaf(volume, pinned, leaf, node);
         }
     }
 
@@ -96,14 +98,20 @@ impl Sweep {
         parent: Parent,
     ) {
         if let Parent::Node(node, _) = parent
-            && self.is_showing.load(Ordering::Relaxed)
+            && self.is_visiting.load(Ordering::Relaxed)
         {
-            self.show_inner(store, pinned, node);
+            self.visit_inner(store, pinned, node);
         }
     }
 
-    /// Shows what is in a leaf's place, once, and counts it among what its volume holds.
-    pub(crate) fn show_leaf(&self, volume: &Volume, pinned: &Pinned<'_>, leaf: u64, node: NodeRef) {
+    /// Visits what is in a leaf's place, once, and counts it among what its volume holds.
+    pub(crate) fn visit_leaf(
+        &self,
+        volume: &Volume,
+        pinned: &Pinned<'_>,
+        leaf: u64,
+        node: NodeRef,
+    ) {
         let store = &volume.shared.store;
         let mut guard = self.lock();
         let counted = guard.as_mut().and_then(|search| search.counted.get_mut(&volume.id()));
@@ -112,33 +120,33 @@ impl Sweep {
                 volume.counts.note_found(store.entry(pinned, node, index));
             }
         }
-        self.show_pages(&mut guard, store, pinned, node);
+        self.visit_pages(&mut guard, store, pinned, node);
     }
 
-    /// Shows an inner node, once.
-    pub(crate) fn show_inner(&self, store: &PageStore, pinned: &Pinned<'_>, node: NodeRef) {
+    /// Visits an inner node, once.
+    pub(crate) fn visit_inner(&self, store: &PageStore, pinned: &Pinned<'_>, node: NodeRef) {
         if let Some(search) = &mut *self.lock()
-            && search.excess.awaits(node)
+            && search.leak_counts.awaits_visit(node)
         {
-            self.note_damage(search.excess.show_inner(store, pinned, node));
+            self.note_damage(store.visit_inner(&mut search.leak_counts, pinned, node));
         }
     }
 
-    /// All maps have been shown: hands over what is left, which is leaked. Nothing, if some of the
+    /// All maps were visited: hands over what is left, which is leaked. Nothing, if some of the
     /// maps are damaged.
-    pub(crate) fn end_showing(&self) -> Option<Excess> {
+    pub(crate) fn end_visits(&self) -> Option<LeakCounts> {
         let search = self.lock().take();
-        self.is_showing.store(false, Ordering::Relaxed);
-        // What was not shown because it cannot be read is not leaked: better to keep too much.
-        search.map(|search| search.excess).filter(|_| self.damaged() == 0)
+        self.is_visiting.store(false, Ordering::Relaxed);
+        // What was not visited because it cannot be read is not leaked: keep too much.
+        search.map(|search| search.leak_counts).filter(|_| self.damaged() == 0)
     }
 
-    /// Something of the maps could not be read, so it could not be shown either.
+    /// Something of the maps could not be read, so it could not be visited either.
     pub(crate) fn note_damage(&self, count: u64) {
         self.damaged.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn show_pages(
+    fn visit_pages(
         &self,
         search: &mut Option<Search>,
         store: &PageStore,
@@ -146,9 +154,9 @@ impl Sweep {
         node: NodeRef,
     ) {
         if let Some(search) = search
-            && search.excess.awaits(node)
+            && search.leak_counts.awaits_visit(node)
         {
-            self.note_damage(search.excess.show_leaf(store, pinned, node));
+            self.note_damage(store.visit_leaf(&mut search.leak_counts, pinned, node));
         }
     }
 

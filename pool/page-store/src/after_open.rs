@@ -1,36 +1,60 @@
 //! The work after opening a pool: giving back what leaked, and filling the dedup index.
 
+use codec::DecodeError;
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
-use crate::census::Excess;
+use crate::census::LeakCounts;
 use crate::fingerprint::described_hint;
 use crate::layout::{Class, Slot};
+use crate::page_ref::{NodeRef, PageRef};
 use crate::store::PageStore;
 
 impl PageStore {
+    /// Visits an inner node and the nodes that it names. Returns how many of its words name
+    /// something else, or what was not there.
+    pub fn visit_inner(&self, counts: &mut LeakCounts, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
+        let words = self.core.words_of(node);
+        let damage = words.filter(|entry| entry.0 != 0).map(|entry| {
+            let child = NodeRef::from_word(entry.0).ok_or(DecodeError);
+            u64::from(child.and_then(|child| counts.see(child.0)).is_err())
+        });
+        let damage = damage.sum();
+        counts.forget(node);
+        damage
+    }
+
+    /// Visits a leaf and the pages that it names. Returns how many of its words name what was not
+    /// there.
+    pub fn visit_leaf(&self, counts: &mut LeakCounts, _pinned: &Pinned<'_>, leaf: NodeRef) -> u64 {
+        let pages = self.core.words_of(leaf).filter_map(PageRef::slot);
+        let damage = pages.map(|at| u64::from(counts.see(at).is_err())).sum();
+        counts.forget(leaf);
+        damage
+    }
+
     /// Gives back what has leaked in the next `slab_count` slabs. Every map has been seen. Returns
     /// whether there are more.
-    pub fn release_excess(&self, excess: &mut Excess, slab_count: usize) -> bool {
-        let end = excess.by_slab.len().min(excess.next_slab + slab_count);
+    pub fn release_leaks(&self, leak_counts: &mut LeakCounts, slab_count: usize) -> bool {
+        let end = leak_counts.by_slab.len().min(leak_counts.next_slab + slab_count);
         let lane = self.lane();
-        for index in excess.next_slab..end {
-            let Some(slab) = excess.by_slab[index].take() else { continue };
+        for index in leak_counts.next_slab..end {
+            let Some(slab) = leak_counts.by_slab[index].take() else { continue };
             for (slot, &leaked) in (0..).zip(&slab.counts) {
                 if leaked > 0 {
                     let slab_number = u32::try_from(index).expect("slab counts fit 24 bits");
                     let at = Slot { slab: slab_number, slot, class: slab.class };
                     let (leaked, lane) = (u64::from(leaked), lane.index());
-                    // What a node names that was not shown is leaked too, and counted as such.
-                    match slab.is_shown(at) {
+                    // What a node names that was not visited is leaked too, and counted as such.
+                    match slab.is_visited(at) {
                         true => self.core.release_many(at, leaked, lane),
                         false => self.core.release_alone(at, leaked, lane),
                     }
                 }
             }
         }
-        excess.next_slab = end;
-        end < excess.by_slab.len()
+        leak_counts.next_slab = end;
+        end < leak_counts.by_slab.len()
     }
 
     /// Fills the dedup index from the words of slabs `first..first + count`. Returns whether there
