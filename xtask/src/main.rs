@@ -20,6 +20,7 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask TASK
   tidy            check the rules of STYLE.md and ARCHITECTURE.md that a machine can check
+  circles [CRATE] print the circles between the modules of crates, with the uses that close them
   unsafe-report   rewrite docs/unsafe.md, the table of unsafe code
   check           format, lints, tidy, unit tests
   test [FILTER]   everything; with FILTER only the suites whose name contains it
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["tidy"] => tasks::tidy(),
+        ["circles"] => tasks::print_circles(""),
+        ["circles", name] => tasks::print_circles(name),
         ["unsafe-report"] => tasks::write_unsafe_report(),
         ["check"] => tasks::check(),
         ["test"] => tasks::test(""),

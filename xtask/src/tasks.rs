@@ -81,6 +81,16 @@ pub(crate) fn tidy() -> Result<()> {
     Ok(())
 }
 
+/// Prints the circles between the modules of the crate at `path`, or of all.
+pub(crate) fn print_circles(path: &str) -> Result<()> {
+    let house = House::read(&house::root())?;
+    let circles = tidy::circles(&house);
+    let asked: Vec<_> = circles.iter().filter(|it| it.crate_path.ends_with(path)).collect();
+    asked.iter().for_each(|circle| eprintln!("{circle}"));
+    eprintln!("{} circles", asked.len());
+    Ok(())
+}
+
 pub(crate) fn write_unsafe_report() -> Result<()> {
     let root = house::root();
     let text = tidy::report(&House::read(&root)?);
