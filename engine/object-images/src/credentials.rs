@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 /// The longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Rights that nobody may have: to write for the group, anything for others. (systemd lets a
+/// Rights that are refused: to write for the group, anything for others. (systemd lets a
 /// service's own user read a credential through its group.)
 const FORBIDDEN_MODE: u32 = 0o027;
 
@@ -48,7 +48,7 @@ impl Credentials {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // Never the line itself: it holds what nobody may see.
+            // Never the line itself: it holds a secret.
             let unknown = || format!("line {number} is neither a key that is known nor a comment");
             let (key, value) = line.split_once('=').ok_or_else(unknown)?;
             match key.trim_end() {

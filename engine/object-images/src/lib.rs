@@ -9,10 +9,14 @@
 //! or the server fails.
 #![forbid(unsafe_code)]
 
+mod client;
 mod credentials;
 mod failure;
-mod object_images;
+
 mod object_pack;
+
+mod object_images;
+
 mod place;
 
 pub use object_images::ObjectImages;

@@ -1,20 +1,16 @@
 //! A store of images in an object store.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
 use image::{ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
-use tokio::runtime::{Builder, Runtime};
 
+use crate::client::{Client, image_name};
 use crate::failure::image_error;
 use crate::object_pack::ObjectPack;
-
-/// Threads for requests. They wait for the network most of the time.
-const THREAD_COUNT: usize = 2;
 
 /// A read waits for the network and the server most of the time.
 const READS_AT_ONCE: usize = 4;
@@ -22,16 +18,7 @@ const READS_AT_ONCE: usize = 4;
 /// Images as objects: `<prefix>/images/0000000007` and `<prefix>/packs/<writer>-<index>`.
 #[derive(Clone)]
 pub struct ObjectImages {
-    pub(crate) client: Arc<Client>,
-}
-
-/// An object store and the threads that its requests run on.
-#[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) objects: Arc<dyn ObjectStore>,
-    prefix: Path,
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    client: Arc<Client>,
 }
 
 impl fmt::Debug for ObjectImages {
@@ -44,13 +31,7 @@ impl fmt::Debug for ObjectImages {
 impl ObjectImages {
     /// Images below `prefix` in `objects`. Fails when there can be no more threads.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: Path) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREAD_COUNT)
-            .thread_name("image-objects")
-            .enable_all()
-            .build()?;
-        let client = Client { objects, prefix, runtime: Some(runtime) };
-        Ok(Self { client: Arc::new(client) })
+        Ok(Self { client: Arc::new(Client::new(objects, prefix)?) })
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>, ImageError> {
@@ -75,8 +56,8 @@ impl ObjectImages {
         }
     }
 
-    /// Whether the object is there with these bytes: who made it was this call, and its answer was
-    /// lost. No two writers put the same.
+    /// Whether the object is there with these bytes: this call made it, and its answer was lost. No
+    /// two writers put the same.
     fn is_there(&self, path: &Path, bytes: &[u8]) -> bool {
         let objects = &self.client.objects;
         let read = self.client.wait(async { objects.get(path).await?.bytes().await });
@@ -130,7 +111,7 @@ impl ImageStore for ObjectImages {
                 Ok(())
             }
             Ok(_) => Err(short()),
-            // How servers refuse a range behind the end differs.
+            // How servers refuse a range past the end differs.
             Err(object_store::Error::Generic { .. }) if self.is_shorter(&path, end) => Err(short()),
             Err(error) => Err(image_error(error, attempt())),
         }
@@ -166,36 +147,4 @@ impl ImageStore for ObjectImages {
             Err(error) => Err(image_error(error, format!("remove {object}"))),
         }
     }
-}
-
-impl Client {
-    /// Runs requests to their end.
-    pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
-        self.runtime().block_on(requests)
-    }
-
-    pub(crate) fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("only dropping takes it")
-    }
-
-    fn path(&self, object: ObjectName) -> Path {
-        let prefix = self.prefix.clone();
-        match object {
-            ObjectName::Image(number) => prefix.join("images").join(image_name(number)),
-            ObjectName::Pack(name) => prefix.join("packs").join(name.to_string()),
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Waiting is not allowed everywhere, and there is nothing to wait for.
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn image_name(number: u32) -> String {
-    format!("{number:010}")
 }

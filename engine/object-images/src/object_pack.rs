@@ -9,10 +9,10 @@ use image::{ImageError, ImageErrorKind, PackName, PackWriter};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
 use storage::AlignedBuffer;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
+use crate::client::Client;
 use crate::failure::image_error;
-use crate::object_images::Client;
 
 /// Bytes of a part. S3 takes no fewer than 5 MiB, but for the last.
 const PART_BYTES: usize = 6 << 20;
@@ -60,18 +60,16 @@ impl ObjectPack {
         let Some(part) = self.under_way.pop_front() else { return Ok(()) };
         match self.client.wait(part) {
             Ok(put) => put.map_err(|error| self.failed(error)),
-            Err(error) => Err(self.ended(error)),
+            // The task of a request ended without an answer: the store is being shut down.
+            Err(error) => {
+                let attempt = format!("write pack {}", self.name);
+                Err(ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error))
+            }
         }
     }
 
     fn failed(&self, error: object_store::Error) -> ImageError {
         image_error(error, format!("write pack {}", self.name))
-    }
-
-    /// The task of a request ended without an answer: the store is being shut down.
-    fn ended(&self, error: JoinError) -> ImageError {
-        ImageError::new(ImageErrorKind::Unavailable, format!("write pack {}", self.name))
-            .with_source(error)
     }
 }
 
@@ -80,12 +78,12 @@ impl PackWriter for ObjectPack {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let room = PART_BYTES - self.part.len();
-            let (fitting, behind) = rest.split_at(room.min(rest.len()));
+            let (fitting, later) = rest.split_at(room.min(rest.len()));
             if self.part.capacity() == 0 {
                 self.part.reserve_exact(PART_BYTES);
             }
             self.part.extend_from_slice(fitting);
-            rest = behind;
+            rest = later;
             if self.part.len() == PART_BYTES {
                 self.send_part()?;
             }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Random;
 use storage::BLOCK_BYTES;
 
-use crate::disk::{Disk, State};
+use crate::disk::Disk;
 use crate::history::{Deed, FileId, FolderId, Moment, NameChanges, Outcome, Record};
+use crate::state::State;
 
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;

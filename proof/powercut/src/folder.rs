@@ -7,27 +7,27 @@ use storage::{
     BLOCK_BYTES, FileInfo, Folder, StableFile, StorageAction, StorageError, StorageErrorKind,
 };
 
-use crate::disk::{Disk, FolderState, no_space};
 use crate::history::{Deed, FileId, FolderId, NameChanges, Outcome};
+use crate::state::{FolderState, SharedState, no_space};
 
 const NAME_BYTES_MAX: usize = 200;
 
 #[derive(Debug)]
 pub(crate) struct SimulatedFolder {
-    disk: Disk,
+    disk: SharedState,
     id: FolderId,
 }
 
 /// An open handle. Its file stays while it lives.
 #[derive(Debug)]
 struct SimulatedFile {
-    disk: Disk,
+    disk: SharedState,
     id: FileId,
     name: String,
 }
 
 impl SimulatedFolder {
-    pub(crate) fn new(disk: Disk, id: FolderId) -> Self {
+    pub(crate) fn new(disk: SharedState, id: FolderId) -> Self {
         Self { disk, id }
     }
 
@@ -181,7 +181,7 @@ impl SimulatedFile {
             return Err(self.invalid(action, "writes begin and end at multiples of 4096 bytes"));
         }
         if offset > self.size_bytes() {
-            return Err(self.invalid(action, "a write begins behind the end of the file"));
+            return Err(self.invalid(action, "a write begins past the end of the file"));
         }
         let offset = usize::try_from(offset).expect("a file in memory");
         let record = {
@@ -219,7 +219,7 @@ impl StableFile for SimulatedFile {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StorageError> {
         let action = StorageAction::Read;
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size_bytes()) {
-            return Err(self.invalid(action, "the range ends behind the end of the file"));
+            return Err(self.invalid(action, "the range ends past the end of the file"));
         }
         self.disk.strike(action, &self.name)?;
         let start = usize::try_from(offset).expect("a file in memory");

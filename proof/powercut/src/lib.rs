@@ -17,7 +17,7 @@
 //!    part or not at all. The later of two writes to one sector is never replaced by the earlier.
 //! 3. A file is as long as its last block of 4096 bytes that arrived. What it grew by and did not
 //!    arrive reads as zeros, or as bytes that were written elsewhere on this disk before: recycled
-//!    room with somebody's valid records in it.
+//!    room with valid records of others in it.
 //! 4. Files made by `create` are there whole with their name once it has returned, and before that
 //!    whole or not at all. Renamings and removals are kept by the next `sync_names` that began
 //!    after they had returned; any subset of the others is there, but for two changes of one name
@@ -30,15 +30,19 @@
 //!    weaker rule: data may be old, or its loss may be noticed; it is never wrong.
 //!
 //! Not in the model: sectors that are torn inside their 512 bytes, writes that land in another
-//! place, and bytes that decay while nobody writes them. [`Disk::flip_bit`] makes the last of them
+//! place, and bytes that decay while they are not written. [`Disk::flip_bit`] makes the last of them
 //! for tests of checksums.
 #![forbid(unsafe_code)]
 
-mod cut;
-mod disk;
 mod fault;
-mod folder;
 mod history;
+mod state;
+
+mod folder;
+
+mod disk;
+
+mod cut;
 
 pub use cut::{Aftermath, Cut, Loss};
 pub use disk::Disk;

@@ -1,0 +1,63 @@
+//! An object store and the threads that its requests run on.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use image::ObjectName;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads for requests. They wait for the network most of the time.
+const THREAD_COUNT: usize = 2;
+
+/// An object store and the threads that its requests run on.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) prefix: Path,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Client {
+    pub(crate) fn new(objects: Arc<dyn ObjectStore>, prefix: Path) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREAD_COUNT)
+            .thread_name("image-objects")
+            .enable_all()
+            .build()?;
+        Ok(Self { objects, prefix, runtime: Some(runtime) })
+    }
+
+    /// Runs requests to their end.
+    pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
+        self.runtime().block_on(requests)
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("only dropping takes it")
+    }
+
+    pub(crate) fn path(&self, object: ObjectName) -> Path {
+        let prefix = self.prefix.clone();
+        match object {
+            ObjectName::Image(number) => prefix.join("images").join(image_name(number)),
+            ObjectName::Pack(name) => prefix.join("packs").join(name.to_string()),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting is not allowed everywhere, and there is nothing to wait for.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+pub(crate) fn image_name(number: u32) -> String {
+    format!("{number:010}")
+}
