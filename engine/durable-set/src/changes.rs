@@ -9,69 +9,50 @@
 //!
 //! A change begins from what stable storage knows. So the journal sees every step: a volume that
 //! was made shorter is not made longer again before the journal has cut off its end. What could not
-//! be noted is noted before the next change, and whenever the set is tended.
+//! be noted is noted before the next change, and whenever the set is maintained.
 //!
-//! Volumes of class `ram` are none of stable storage's business: their changes wait for no disk.
+//! Stable storage has nothing of volumes of class `ram`: their changes wait for no disk.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use journal::{Clock, JournalError};
+use image::OpenImage;
+use journal::JournalError;
 use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeName, VolumeSpec,
 };
 
 use crate::error::{DurableError, DurableErrorKind};
+use crate::restore::restore_as;
 use crate::set::DurableSet;
 
 /// How long to wait for a checkpoint that makes room, at a time.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
-/// Keeps changes apart from each other and from the beginning of a save. Never held while room in
-/// the journal is waited for.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    turn: Mutex<()>,
-    clock: Arc<dyn Clock>,
-    /// How long a change waits for a checkpoint to make room, before it and after it.
-    patience: Duration,
-}
-
 type Turn<'set> = MutexGuard<'set, ()>;
 
 /// A change that has begun.
-#[derive(Debug)]
-pub(crate) struct Begun<'set> {
+struct Begun<'set> {
     turn: Turn<'set>,
     concern: Concern,
 }
 
-impl Changes {
-    pub(crate) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
-        Self { turn: Mutex::new(()), clock, patience }
-    }
-
-    pub(crate) fn turn(&self) -> Turn<'_> {
-        self.turn.lock().expect("a panic in a change ends the process")
-    }
-}
-
 /// Whether stable storage has to know of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Concern {
+enum Concern {
     MemoryAlone,
     StableStorage,
 }
 
 impl Concern {
-    pub(crate) fn of(class: Durability) -> Self {
+    fn of(class: Durability) -> Self {
         match class {
             Durability::Ram => Self::MemoryAlone,
             Durability::Image | Durability::Journal => Self::StableStorage,
         }
     }
 
-    pub(crate) fn or(self, other: Self) -> Self {
+    fn or(self, other: Self) -> Self {
         if self == Self::MemoryAlone { other } else { self }
     }
 }
@@ -176,14 +157,88 @@ impl DurableSet {
         self.change(&attempt, || self.concern_of(volume), restore)
     }
 
+    /// Makes volumes from those of an image: pairs of a name there, which may be a snapshot's, and
+    /// a new name. All or none. Their contents are fetched as they are touched.
+    pub fn restore(
+        &self,
+        image: u32,
+        names: &[(String, String)],
+    ) -> Result<Vec<Arc<Volume>>, DurableError> {
+        let attempt = format!("restore from image {image}");
+        // No image is deleted meanwhile, and no other source of absent blocks given up.
+        let _claim = self.claim();
+        let source = match self.source()? {
+            Some(source) if source.id().number() == image => source,
+            Some(_) => return Err(DurableError::new(DurableErrorKind::Restoring, attempt)),
+            None => {
+                let opened = OpenImage::open(Arc::clone(&self.images), image);
+                Arc::new(opened.map_err(DurableError::images(&attempt))?)
+            }
+        };
+        let mut indexes = Vec::new();
+        for (name, _) in names {
+            let index = source.volumes().iter().position(|volume| volume.name == *name);
+            let attempt = || format!("{attempt}: {name:?}");
+            let missing = || DurableError::new(DurableErrorKind::NotInImage, attempt());
+            indexes.push(index.ok_or_else(missing)?);
+        }
+        let of_class = |&index: &usize| Concern::of(source.volumes()[index].durability);
+        let concern = indexes.iter().map(of_class).fold(Concern::MemoryAlone, Concern::or);
+        let begun = self.begin_change(&attempt, || concern)?;
+        self.set_source(Some(Arc::clone(&source)));
+        let mut made = Vec::new();
+        for (&index, (_, new_name)) in indexes.iter().zip(names) {
+            match restore_as(&self.engine, &source, index, new_name) {
+                Ok(volume) => made.push(volume),
+                Err(error) => {
+                    made.iter().for_each(|volume| self.engine.abandon_filling(volume));
+                    return Err(error);
+                }
+            }
+        }
+        match self.end_change(begun, &attempt) {
+            Ok(()) => Ok(made),
+            Err(error) => Err(self.take_back(&made, error)),
+        }
+    }
+
     /// Returns when stable storage knows what volumes of class `image` and `journal` there are now.
     pub fn note_volumes(&self) -> Result<(), DurableError> {
         if !self.keeps_table() {
             return Ok(());
         }
-        let _turn = self.changes.turn();
+        let _turn = self.turn();
         let noted = self.journal.prepare_table();
         noted.map_err(DurableError::journal("write the table of volumes to the journal"))
+    }
+
+    /// Notes changes that could not be noted before, and does for the journal what can be done
+    /// before a flush waits for it: about once a second, and soon after
+    /// [`DurableSet::wants_maintenance`]. For volumes of class `image` alone the journal is short,
+    /// and without those too it takes no room on the disk.
+    pub fn maintain(&self) -> Result<(), DurableError> {
+        if !self.journal.knows_table() || self.journal.failure().is_some() {
+            self.note_volumes()?;
+        }
+        match self.has_journaled_volumes() {
+            true => self.journal.maintain().map_err(DurableError::journal("maintain the journal")),
+            false => Ok(()),
+        }
+    }
+
+    pub fn wants_maintenance(&self) -> bool {
+        self.has_journaled_volumes() && self.journal.wants_maintenance()
+    }
+
+    /// The turn to change something, or to begin a save.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        self.changes.lock().expect("a panic in a change ends the process")
+    }
+
+    /// Whether stable storage is to know what volumes there are.
+    fn keeps_table(&self) -> bool {
+        let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
+        self.journal.length_bytes() > 0 || self.engine.volumes().iter().any(is_durable)
     }
 
     /// Whether stable storage has to know of changes of a volume; there may be none of that name.
@@ -208,8 +263,8 @@ impl DurableSet {
     }
 
     /// Deletes volumes that were made and could not be noted. Returns what there is to say then.
-    pub(crate) fn take_back(&self, made: &[Arc<Volume>], error: DurableError) -> DurableError {
-        let _turn = self.changes.turn();
+    fn take_back(&self, made: &[Arc<Volume>], error: DurableError) -> DurableError {
+        let _turn = self.turn();
         let are_gone = made.iter().all(|volume| self.engine.delete_volume(&volume.name()).is_ok());
         let kind = if are_gone { DurableErrorKind::Journal } else { error.kind };
         DurableError { kind, ..error }
@@ -229,12 +284,12 @@ impl DurableSet {
 
     /// Waits until a change may begin: what was changed before is noted, and there is room to note
     /// this one.
-    pub(crate) fn begin_change(
+    fn begin_change(
         &self,
         attempt: &str,
         concern: impl FnOnce() -> Concern,
     ) -> Result<Begun<'_>, DurableError> {
-        let turn = self.changes.turn();
+        let turn = self.turn();
         let concern = concern();
         if concern == Concern::MemoryAlone {
             return Ok(Begun { turn, concern });
@@ -245,7 +300,7 @@ impl DurableSet {
     }
 
     /// Notes what was changed.
-    pub(crate) fn end_change(&self, begun: Begun<'_>, attempt: &str) -> Result<(), DurableError> {
+    fn end_change(&self, begun: Begun<'_>, attempt: &str) -> Result<(), DurableError> {
         let Begun { turn, concern } = begun;
         if concern == Concern::MemoryAlone {
             return Ok(());
@@ -260,17 +315,16 @@ impl DurableSet {
         mut turn: Turn<'set>,
         work: impl Fn() -> Result<(), JournalError>,
     ) -> Result<Turn<'set>, JournalError> {
-        let Changes { clock, patience, .. } = &self.changes;
-        let begun = clock.now();
+        let begun = self.clock.now();
         loop {
             let Err(error) = work() else { return Ok(turn) };
-            let is_over = clock.now().saturating_sub(begun) >= *patience;
+            let is_over = self.clock.now().saturating_sub(begun) >= self.patience;
             if is_over || !self.journal.may_get_room(&error) {
                 return Err(error);
             }
             drop(turn);
             self.journal.wait_for_checkpoint(ROOM_WAIT);
-            turn = self.changes.turn();
+            turn = self.turn();
         }
     }
 }

@@ -1,73 +1,59 @@
 //! What can go wrong between memory and stable storage.
 
 use std::error::Error;
-use std::fmt;
 
-use block_device::DeviceError;
 use image::{ImageError, ImageErrorKind};
 use journal::JournalError;
 use volumes::VolumeError;
 
 /// The class of a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurableErrorKind {
     /// The pool belongs to another set than the journal or the images.
+    #[error(
+        "memory and stable storage belong to different sets; name the directories that belong to \
+         this pool, or another pool"
+    )]
     OtherSet,
     /// The pool has volumes of its own, and stable storage has others.
+    #[error(
+        "memory has volumes, and stable storage has others that would be restored; name other \
+         directories for journal and images, or delete the volumes first"
+    )]
     NotEmpty,
     /// The journal cannot be read or written.
+    #[error("the journal failed")]
     Journal,
     /// The images cannot be read or written.
+    #[error("the store of images failed")]
     Images,
     /// A volume cannot be made, filled or changed.
+    #[error("a volume failed")]
     Volume,
     /// Writers needed the memory that an image kept while it was saved.
+    #[error("writers came first")]
     GaveWay,
     /// An image is still being restored from.
+    #[error("volumes are still being fetched from an image; wait until they are")]
     Restoring,
-    /// The image has no volume of that name.
+    #[error("the image has no volume or snapshot of that name")]
     NotInImage,
-    /// The journal goes on from this image.
+    #[error("the journal goes on from it; save another image first, which takes its place")]
     StartOfJournal,
     /// The newest image cannot be read, and what it has is not all in older ones and the journal.
+    #[error(
+        "older images and the journal do not have all of it; bring it back, or accept the loss"
+    )]
     NewestUnreadable,
     /// Another image is the newest that can be read.
+    #[error("name that one to accept that what came after it is lost")]
     NotNewest,
     /// What was attempted is so in memory, and stable storage could not be told.
+    #[error(
+        "it is so in memory, but the journal could not be told, and a power loss would take it \
+         back; it is written as soon as the journal takes something again"
+    )]
     NotNoted,
-}
-
-impl fmt::Display for DurableErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OtherSet => {
-                "memory and stable storage belong to different sets; name the directories that \
-                 belong to this pool, or another pool"
-            }
-            Self::NotEmpty => {
-                "memory has volumes, and stable storage has others that would be restored; name \
-                 other directories for journal and images, or delete the volumes first"
-            }
-            Self::Journal => "the journal failed",
-            Self::Images => "the store of images failed",
-            Self::Volume => "a volume failed",
-            Self::GaveWay => "writers came first",
-            Self::NotInImage => "the image has no volume or snapshot of that name",
-            Self::NewestUnreadable => {
-                "older images and the journal do not have all of it; bring it back, or accept the \
-                 loss"
-            }
-            Self::NotNewest => "name that one to accept that what came after it is lost",
-            Self::NotNoted => {
-                "it is so in memory, but the journal could not be told, and a power loss would \
-                 take it back; it is written as soon as the journal takes something again"
-            }
-            Self::StartOfJournal => {
-                "the journal goes on from it; save another image first, which takes its place"
-            }
-            Self::Restoring => "volumes are still being fetched from an image; wait until they are",
-        })
-    }
 }
 
 /// A failure between memory and stable storage.
@@ -87,28 +73,28 @@ impl DurableError {
     }
 
     pub(crate) fn journal(attempt: &str) -> impl Fn(JournalError) -> Self + '_ {
-        move |error| Self::of(DurableErrorKind::Journal, attempt, error)
+        Self::of(DurableErrorKind::Journal, attempt)
     }
 
     pub(crate) fn not_noted(attempt: &str) -> impl Fn(JournalError) -> Self + '_ {
-        move |error| Self::of(DurableErrorKind::NotNoted, attempt, error)
+        Self::of(DurableErrorKind::NotNoted, attempt)
+    }
+
+    pub(crate) fn images(attempt: &str) -> impl Fn(ImageError) -> Self + '_ {
+        Self::of(DurableErrorKind::Images, attempt)
+    }
+
+    /// An error of the engine or of one of its volumes.
+    pub(crate) fn volume<Cause>(attempt: &str) -> impl Fn(Cause) -> Self + '_
+    where
+        Cause: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Self::of(DurableErrorKind::Volume, attempt)
     }
 
     /// The engine's refusal, if that is what failed.
     pub fn volume_error(&self) -> Option<&VolumeError> {
         self.source.as_ref()?.downcast_ref()
-    }
-
-    pub(crate) fn images(attempt: &str) -> impl Fn(ImageError) -> Self + '_ {
-        move |error| Self::of(DurableErrorKind::Images, attempt, error)
-    }
-
-    pub(crate) fn volume(attempt: &str) -> impl Fn(VolumeError) -> Self + '_ {
-        move |error| Self::of(DurableErrorKind::Volume, attempt, error)
-    }
-
-    pub(crate) fn device(attempt: &str) -> impl Fn(DeviceError) -> Self + '_ {
-        move |error| Self::of(DurableErrorKind::Volume, attempt, error)
     }
 
     /// Whether an object of the store of images is missing or damaged, and nothing is wrong with
@@ -120,11 +106,10 @@ impl DurableError {
         })
     }
 
-    fn of(
-        kind: DurableErrorKind,
-        attempt: &str,
-        source: impl Into<Box<dyn Error + Send + Sync>>,
-    ) -> Self {
-        Self { kind, attempt: attempt.to_owned(), source: Some(source.into()) }
+    fn of<Cause>(kind: DurableErrorKind, attempt: &str) -> impl Fn(Cause) -> Self + '_
+    where
+        Cause: Into<Box<dyn Error + Send + Sync>>,
+    {
+        move |cause| Self { source: Some(cause.into()), ..Self::new(kind, attempt) }
     }
 }

@@ -8,26 +8,36 @@
 //!
 //! A [`DurableSet`] ties the three together by an id. While memory lives, also through the death of
 //! the process, memory is right and stable storage follows. When memory is gone, the newest image
-//! comes first, then what the journal has of the time behind it; volumes are served at once and
+//! comes first, then what the journal has of the time after it; volumes are served at once and
 //! their contents fetched as they are touched.
 //!
 //! It starts no thread and reads no clock; the owner calls what has to be done now and then.
+//!
+//! Modules stand in levels, each naming none below it: what stable storage has, and a pool from it;
+//! the set; what is done with it.
 #![forbid(unsafe_code)]
 
-mod changes;
 mod error;
+
 mod healer;
 mod newest;
 mod replay;
 mod restore;
-mod save;
+mod unfetched;
+
 mod set;
+
+mod changes;
+mod open;
+mod save;
 mod status;
 mod stream;
 
 pub use error::{DurableError, DurableErrorKind};
 pub use newest::AcceptedImage;
+pub use open::{DurableSpec, Opened, Opening};
 pub use save::{Extent as SaveExtent, SaveRequest};
-pub use set::{DurableSet, DurableSpec, Opened, Opening};
+pub use set::DurableSet;
 pub use status::{ClassLoss, HoldUp};
-pub use stream::{Streamed, Unfetched, UnfetchedObject};
+pub use stream::Streamed;
+pub use unfetched::{Unfetched, UnfetchedObject};

@@ -8,12 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use image::{ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
-use journal::{Change, Position, RecordKind, Recovered, Refusal, Replay, VolumeRecord};
+use journal::{Change, Position, RecordKind, Refusal, Replay, VolumeRecord};
 use storage::Folder;
 use volumes::{Durability, Engine, SetId};
 
 use crate::error::{DurableError, DurableErrorKind};
-use crate::set::covered_by;
+
+/// The part of the journal that an image has.
+pub(crate) fn covered_by(image: &OpenImage) -> Position {
+    Position(image.summary().journal.sequence.max(Position::START.0))
+}
 
 /// The newest image that can be read, and newer ones that cannot.
 #[derive(Debug)]
@@ -38,28 +42,20 @@ impl NewestImage {
         Ok(Self { image: newest.map(Arc::new), skipped })
     }
 
-    fn number(&self) -> u32 {
-        self.image.as_ref().map_or(0, |image| image.id().number())
-    }
-
     /// The part of the journal that the image has.
     pub(crate) fn covered(&self) -> Position {
-        self.image.as_ref().map_or(Position::START, |image| covered_by(image))
+        self.image.as_deref().map_or(Position::START, covered_by)
     }
 
     /// Whether this is the image that the owner has named.
     pub(crate) fn check_accepted(&self, accepted: AcceptedImage) -> Result<(), DurableError> {
-        match self.number() == accepted.0 {
-            true => Ok(()),
-            false => {
-                let attempt = format!(
-                    "begin from image {}, as the newest that can be read is {}",
-                    accepted.0,
-                    self.name()
-                );
-                Err(DurableError::new(DurableErrorKind::NotNewest, attempt))
-            }
+        if self.image.as_ref().map_or(0, |image| image.id().number()) == accepted.0 {
+            return Ok(());
         }
+        let (accepted, newest) = (accepted.0, self.name());
+        let attempt =
+            format!("begin from image {accepted}, as the newest that can be read is {newest}");
+        Err(DurableError::new(DurableErrorKind::NotNewest, attempt))
     }
 
     /// Fails if something that was promised may be in an image that cannot be read, and nowhere
@@ -76,15 +72,13 @@ impl NewestImage {
         );
         let missing = || DurableError::new(DurableErrorKind::NewestUnreadable, attempt.clone());
         let (Some(set_id), Some(image)) = (set_id, &self.image) else { return Err(missing()) };
-        let of_class_image = |durability| durability == Durability::Image;
-        if image.volumes().iter().any(|volume| of_class_image(volume.durability)) {
+        if image.volumes().iter().any(|volume| volume.durability == Durability::Image) {
             return Err(missing());
         }
         let mut classes = Classes::default();
-        let read = journal::recover(journal, set_id, self.covered(), &mut classes);
-        match read {
-            Ok(Recovered { .. }) if !classes.has_image => Ok(()),
-            Ok(Recovered { .. }) => Err(missing()),
+        match journal::recover(journal, set_id, self.covered(), &mut classes) {
+            Ok(_) if !classes.has_image => Ok(()),
+            Ok(_) => Err(missing()),
             Err(error) => Err(DurableError { source: Some(error.into()), ..missing() }),
         }
     }

@@ -203,8 +203,8 @@ impl Replay for EngineReplay<'_> {
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
         let is_volume = |record: &&VolumeRecord| record.kind == RecordKind::Volume;
         let (volumes, snapshots): (Vec<_>, Vec<_>) = table.iter().partition(is_volume);
-        // One that the image has as of class `ram`, because somebody asked for that, may have
-        // become another since.
+        // One that the image has as of class `ram`, because that was asked for, may have become
+        // another since.
         for record in &volumes {
             let of_image = || self.engine.volumes().into_iter().find(|it| it.id() == record.id);
             if !self.volumes.contains_key(&record.id)
@@ -227,12 +227,8 @@ impl Replay for EngineReplay<'_> {
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal> {
         let Some(volume) = self.volumes.get(&volume_id) else { return Ok(()) };
         let block_bytes = BLOCK_BYTES as u64;
-        let count = match change {
-            Change::Holes(count) | Change::Fill { count, .. } => u64::from(count),
-            Change::Contents(_) | Change::Damaged => 1,
-        };
         let block_count = volume.geometry().size_bytes / block_bytes;
-        let count = count.min(block_count.saturating_sub(block));
+        let count = change.block_count().min(block_count.saturating_sub(block));
         if count == 0 {
             return Ok(());
         }

@@ -1,5 +1,5 @@
 //! Filling an empty pool with what stable storage has: the image's maps at once, its contents when
-//! they are touched, and the journal behind it.
+//! they are touched, and the journal after it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use image::{ImageError, ImageVolume, ImageVolumeKind, LEAF_BLOCKS, OpenImage};
 use journal::{JournalError, Position, Recovered};
+use storage::Folder;
 use volumes::{
     CapacityClass, Durability, Engine, FilledBlock, PageSource, SetId, ShrinkPolicy, Volume,
     VolumeError, VolumeErrorKind, VolumeSpec,
 };
 
 use crate::error::DurableError;
+use crate::newest::covered_by;
 use crate::replay::{EngineReplay, delete_with_snapshots};
-use crate::set::{DurableSpec, covered_by, lose_anchors};
 
 /// What was read.
 #[derive(Debug)]
@@ -33,17 +34,21 @@ pub(crate) enum Gaps {
     Accepted,
 }
 
+/// What stable storage has of a set.
+#[derive(Debug)]
+pub(crate) struct Stored<'it> {
+    pub(crate) set_id: SetId,
+    pub(crate) image: Option<&'it Arc<OpenImage>>,
+    pub(crate) journal: &'it dyn Folder,
+    pub(crate) gaps: Gaps,
+}
+
 /// Fills the pool. A kill in between leaves it marked, to be begun again.
-pub(crate) fn restore(
-    engine: &Arc<Engine>,
-    spec: &DurableSpec,
-    id: SetId,
-    (image, gaps): (Option<&Arc<OpenImage>>, Gaps),
-) -> Result<Restored, DurableError> {
+pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Restored, DurableError> {
     engine.begin_restoring();
-    engine.join_set(id);
+    engine.join_set(stored.set_id);
     let mut guarantees_lost = Vec::new();
-    if let Some(image) = image {
+    if let Some(image) = stored.image {
         let pages: Arc<dyn PageSource> = Arc::<OpenImage>::clone(image);
         engine.set_page_source(Some((image.id().word(), pages)));
         for (index, record) in image.volumes().iter().enumerate() {
@@ -52,10 +57,10 @@ pub(crate) fn restore(
             }
         }
     }
-    let from = image.map_or(Position::START, |image| covered_by(image));
+    let from = stored.image.map_or(Position::START, |image| covered_by(image));
     let mut replay = EngineReplay::new(engine);
-    let recovered = journal::recover(&*spec.journal, id, from, &mut replay);
-    let (journal, journal_failure) = match (recovered, gaps) {
+    let recovered = journal::recover(stored.journal, stored.set_id, from, &mut replay);
+    let (journal, journal_failure) = match (recovered, stored.gaps) {
         (Ok(journal), _) => (journal, None),
         // What was replayed is of one instant.
         (Err(error), Gaps::Accepted) => (Recovered::default(), Some(error)),
@@ -65,15 +70,24 @@ pub(crate) fn restore(
     };
     replay.settle();
     if journal_failure.is_some() {
-        // What comes next cannot be read behind it: an image has to have all first.
+        // What comes next cannot be read after it: an image has to have all first.
         let attempt = "set the journal aside, which cannot be read";
-        journal::set_aside(&*spec.journal).map_err(DurableError::journal(attempt))?;
+        journal::set_aside(stored.journal).map_err(DurableError::journal(attempt))?;
         lose_anchors(engine);
     }
     guarantees_lost.extend(replay.guarantee());
     let guarantees_lost = still_thin(engine, guarantees_lost);
     engine.end_restoring();
     Ok(Restored { journal, guarantees_lost, journal_failure })
+}
+
+/// Without their journal volumes of class `journal` wait for an image. Returns whether there is
+/// one.
+pub(crate) fn lose_anchors(engine: &Engine) -> bool {
+    let mut volumes = engine.volumes();
+    volumes.retain(|volume| volume.durability() == Durability::Journal);
+    volumes.iter().for_each(|volume| volume.set_anchored(false));
+    !volumes.is_empty()
 }
 
 /// The names of volumes, by id, that are not guaranteed: others became so again, or are gone.
@@ -117,9 +131,11 @@ fn restore_as_it_fits(
 }
 
 /// Why a volume does not come back.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum RestoreError {
-    Volume(VolumeError),
-    Image(ImageError),
+    Volume(#[from] VolumeError),
+    Image(#[from] ImageError),
 }
 
 impl RestoreError {
@@ -129,18 +145,6 @@ impl RestoreError {
             Self::Volume(error) => DurableError::volume(&attempt)(error),
             Self::Image(error) => DurableError::images(&attempt)(error),
         }
-    }
-}
-
-impl From<VolumeError> for RestoreError {
-    fn from(error: VolumeError) -> Self {
-        Self::Volume(error)
-    }
-}
-
-impl From<ImageError> for RestoreError {
-    fn from(error: ImageError) -> Self {
-        Self::Image(error)
     }
 }
 

@@ -9,16 +9,21 @@ use image::{
     ImageVolumeKind, JournalPosition, OpenImage, Removed, Retention, SaveOptions, Saved, Watch,
 };
 use journal::Position;
+use sync::atomic::Ordering::Relaxed;
 use volumes::{Durability, Frozen, ImageBase, Volume};
 
 use crate::error::{DurableError, DurableErrorKind};
-use crate::set::{DurableSet, covered_by};
+use crate::newest::covered_by;
+use crate::set::DurableSet;
+
+/// Saves of fewer bytes tell the time of a request and not the speed of the disk.
+const SPEED_BYTES_MIN: u64 = 64 << 20;
 
 const ATTEMPT: &str = "save an image";
 const READ_BACK: &str = "read the new image's manifest again";
 
-/// How often volumes are frozen for one image. Whoever writes in a full pool may have the copies
-/// give way, but for the last: then writers that find no memory wait while the save goes on.
+/// How often volumes are frozen for one image. A write in a full pool may have the copies give way,
+/// but for the last: then writers that find no memory wait while the save goes on.
 const FREEZES_MAX: usize = 3;
 
 /// Which volumes an image has besides those whose class asks for it, which it always has.
@@ -73,7 +78,7 @@ impl DurableSet {
                 FREEZES_MAX => Manners::HoldOn,
                 _ => Manners::GiveWay,
             };
-            match self.try_to_save(claimed, request, (manners, watch)) {
+            match self.try_to_save(claimed, request, manners, watch) {
                 Err(error) if error.kind == DurableErrorKind::GaveWay && freezes < FREEZES_MAX => {
                     freezes += 1;
                 }
@@ -81,7 +86,9 @@ impl DurableSet {
             }
         };
         drop(claim);
-        self.speeds.note_save(&saved);
+        if saved.bytes_written >= SPEED_BYTES_MIN {
+            self.save_speed.store(saved.bytes_a_second(), Relaxed);
+        }
         // The image is there all the same; the journal tries again by itself.
         let _longer_than_needed = self.journal.end_checkpoint(position);
         Ok(saved)
@@ -92,12 +99,13 @@ impl DurableSet {
         &self,
         claimed: &mut ClaimedStore,
         request: &SaveRequest,
-        (manners, watch): (Manners, &dyn Watch),
+        manners: Manners,
+        watch: &dyn Watch,
     ) -> Result<(Saved, Position), DurableError> {
         // No volume is changed from the position on until the volumes are frozen: what the journal
-        // says behind it goes on from what the image has.
-        let turn = self.changes.turn();
-        // Before the checkpoint: the journal has nothing of these behind its position.
+        // says after it goes on from what the image has.
+        let turn = self.turn();
+        // Before the checkpoint: the journal has nothing of these after its position.
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
         let frozen = self.freeze(&request.extent);
@@ -202,7 +210,7 @@ impl DurableSet {
         Ok(FrozenVolumes { live, copies })
     }
 
-    /// Volumes whose flushes wait for an image, by id, and their lineages.
+    /// Volumes whose flushes wait for an image, by id, and their generations.
     fn unanchored(&self) -> HashMap<u64, u64> {
         let waits = |volume: &Arc<Volume>| {
             volume.durability() == Durability::Journal && !volume.is_anchored()

@@ -1,41 +1,15 @@
 //! What a loss of power would cost now, and what it takes to prevent that.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use image::{Rehearsed, Saved, Watch, rehearse};
+use image::{Rehearsed, Watch, rehearse};
+use sync::atomic::Ordering::Relaxed;
 use volumes::{Durability, Volume};
 
 use crate::error::DurableError;
 use crate::set::DurableSet;
 
-/// Saves of fewer bytes tell the time of a request and not the speed of the disk.
-const SPEED_BYTES_MIN: u64 = 64 << 20;
-
 const BLOCK_BYTES: u64 = 4096;
-
-/// How fast the store of images takes bytes.
-#[derive(Debug, Default)]
-pub(crate) struct Speeds {
-    bytes_per_second: Mutex<Option<u64>>,
-}
-
-impl Speeds {
-    pub(crate) fn note_save(&self, saved: &Saved) {
-        if saved.bytes_written >= SPEED_BYTES_MIN {
-            self.set(saved.bytes_a_second());
-        }
-    }
-
-    fn set(&self, bytes_per_second: u64) {
-        *self.bytes_per_second.lock().expect("nobody panics with it locked") =
-            Some(bytes_per_second);
-    }
-
-    fn get(&self) -> Option<u64> {
-        *self.bytes_per_second.lock().expect("nobody panics with it locked")
-    }
-}
 
 /// What would be lost of the volumes of one durability class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +55,8 @@ impl DurableSet {
                 unsaved_bytes += unsaved(&volume);
             }
         }
-        let speed = self.speeds.get();
-        let time = |speed: u64| Duration::from_secs_f64(unsaved_bytes as f64 / speed.max(1) as f64);
+        let speed = Some(self.save_speed.load(Relaxed)).filter(|&speed| speed > 0);
+        let time = |speed: u64| Duration::from_secs_f64(unsaved_bytes as f64 / speed as f64);
         HoldUp { losses, unsaved_bytes, save_bytes_per_second: speed, save_time: speed.map(time) }
     }
 
@@ -92,7 +66,7 @@ impl DurableSet {
         let _claim = self.claim();
         let rehearsed = rehearse(&**self.images(), writer, watch);
         let rehearsed = rehearsed.map_err(DurableError::images("rehearse a save"))?;
-        self.speeds.set(rehearsed.bytes_a_second());
+        self.save_speed.store(rehearsed.bytes_a_second(), Relaxed);
         Ok(rehearsed)
     }
 }

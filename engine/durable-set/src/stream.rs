@@ -1,19 +1,16 @@
 //! Bringing the contents of absent blocks into memory, while everything is served.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use image::{DamagedChunk, EngineTarget, LEAF_BLOCKS, OpenImage, PackName, PageNumber, Watch};
-use volumes::{BlockView, GivenUp, LeftBlock, SourceErrorKind, Volume};
+use image::{DamagedChunk, EngineTarget, LEAF_BLOCKS, OpenImage, Watch};
+use volumes::{BlockView, GivenUp, SourceErrorKind, Volume};
 
 use crate::error::DurableError;
 use crate::set::DurableSet;
+use crate::unfetched::Unfetched;
 
 /// Looks at all maps in one call, at most: copies of what is absent may be made meanwhile.
 const PASSES_MAX: usize = 4;
-
-/// Objects of the store that are named when blocks in them cannot be had.
-const OBJECTS_NAMED_MAX: usize = 64;
 
 /// What a piece of the streaming did.
 #[derive(Debug, Default)]
@@ -28,25 +25,6 @@ pub struct Streamed {
     pub chunks_left: Vec<DamagedChunk>,
     /// Nothing is absent any more.
     pub is_done: bool,
-}
-
-/// Absent blocks that could not be had when they were last asked for. They are asked for again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unfetched {
-    /// Blocks of all volumes and snapshots together.
-    pub blocks: u64,
-    /// Where they are; of very many the first.
-    pub objects: Vec<UnfetchedObject>,
-}
-
-/// An object of the store of images that blocks cannot be had from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnfetchedObject {
-    pub pack: PackName,
-    /// Why it cannot be read.
-    pub cause: String,
-    /// Volumes and snapshots by name, and how many blocks of each.
-    pub volumes: BTreeMap<String, u64>,
 }
 
 impl DurableSet {
@@ -69,16 +47,16 @@ impl DurableSet {
             *self.lock_unfetched() = Unfetched::default();
             return Ok(Streamed { is_done: true, ..streamed });
         };
-        let attempt = format!("fetch what is in {} only", image.id());
         let takers = takers(&self.all_volumes(), &image);
         let mut target = EngineTarget::new(&takers);
-        let restored = image.restore(&mut target, watch).map_err(DurableError::images(&attempt))?;
+        let restored = image.restore(&mut target, watch);
+        let restored = restored.map_err(DurableError::images(&fetching(&image)))?;
         streamed.present_blocks = restored.pages_placed;
         streamed.bytes_read = restored.bytes_read;
         streamed.chunks_left = target.take_left();
         for _ in 0..PASSES_MAX {
             let table_version = self.engine.table_version();
-            let is_over = self.stream_rest((&attempt, &image), watch, &mut streamed)?;
+            let is_over = self.stream_rest(&image, watch, &mut streamed)?;
             self.lock_unfetched().clone_from(&streamed.unfetched);
             if is_over && self.end_source(table_version) {
                 streamed.is_done = true;
@@ -94,7 +72,7 @@ impl DurableSet {
     /// could not be had. Returns whether nothing was.
     fn stream_rest(
         &self,
-        (attempt, image): (&str, &OpenImage),
+        image: &OpenImage,
         watch: &dyn Watch,
         streamed: &mut Streamed,
     ) -> Result<bool, DurableError> {
@@ -108,7 +86,8 @@ impl DurableSet {
                 }
                 if has_absent(&volume, leaf) {
                     is_done = false;
-                    let done = volume.bring_in_leaf(leaf).map_err(DurableError::device(attempt))?;
+                    let done = volume.bring_in_leaf(leaf);
+                    let done = done.map_err(DurableError::volume(&fetching(image)))?;
                     streamed.present_blocks += done.present;
                     streamed.unfetched.add(&volume, &done.left, image);
                 }
@@ -133,7 +112,7 @@ impl DurableSet {
             Err(error) => return Err(error),
         };
         let is_reason = |kind| is_image_gone || kind == SourceErrorKind::Gone;
-        let given_up = volume.give_up_absent(is_reason).map_err(DurableError::device(&attempt))?;
+        let given_up = volume.give_up_absent(is_reason).map_err(DurableError::volume(&attempt))?;
         self.lock_unfetched().forget(name);
         let table_version = self.engine.table_version();
         if !self.all_volumes().iter().any(|volume| has_any_absent(volume)) {
@@ -143,36 +122,8 @@ impl DurableSet {
     }
 }
 
-impl Unfetched {
-    fn add(&mut self, volume: &Volume, left: &[LeftBlock], image: &OpenImage) {
-        self.blocks += left.len() as u64;
-        for block in left {
-            let page = PageNumber::new(block.number);
-            let Some((pack, cause)) = page.and_then(|page| image.whereabouts(page)) else {
-                continue;
-            };
-            let known = self.objects.iter().position(|object| object.pack == pack);
-            let place = match known {
-                Some(place) => place,
-                None if self.objects.len() == OBJECTS_NAMED_MAX => continue,
-                None => {
-                    let cause = cause.unwrap_or_else(|| "its contents are damaged".to_owned());
-                    let volumes = BTreeMap::new();
-                    self.objects.push(UnfetchedObject { pack, cause, volumes });
-                    self.objects.len() - 1
-                }
-            };
-            *self.objects[place].volumes.entry(volume.name()).or_default() += 1;
-        }
-    }
-
-    /// Blocks of a volume are absent no more.
-    fn forget(&mut self, name: &str) {
-        for object in &mut self.objects {
-            self.blocks -= object.volumes.remove(name).unwrap_or(0).min(self.blocks);
-        }
-        self.objects.retain(|object| !object.volumes.is_empty());
-    }
+fn fetching(image: &OpenImage) -> String {
+    format!("fetch what is in {} only", image.id())
 }
 
 fn has_any_absent(volume: &Volume) -> bool {

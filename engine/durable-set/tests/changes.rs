@@ -165,9 +165,9 @@ fn what_could_not_be_noted_is_noted_when_the_set_is_tended() {
     house.refuse_writes(Effect::Io);
     let error = house.set.delete_volume("one").expect_err("the disk fails");
     assert_eq!((error.kind, names(&house)), (DurableErrorKind::NotNoted, Vec::new()));
-    house.set.tend().expect_err("the disk fails");
+    house.set.maintain().expect_err("the disk fails");
     house.heal_disk();
-    house.set.tend().expect("the disk works");
+    house.set.maintain().expect("the disk works");
     assert_eq!(house.set.journal().failure(), None);
     house.lose_memory();
     assert_eq!(names(&house), [""; 0]);
@@ -177,13 +177,13 @@ fn what_could_not_be_noted_is_noted_when_the_set_is_tended() {
 fn the_journal_takes_little_room_without_volumes_of_its_class() {
     let house = House::new();
     house.set.create_volume(spec("memory", Durability::Ram)).expect("there is room");
-    house.set.tend().expect("the disk works");
+    house.set.maintain().expect("the disk works");
     assert_eq!(house.set.journal().length_bytes(), 0);
     for volume in 0..20 {
         let volume = format!("volume-{volume}");
         house.set.create_volume(spec(&volume, Durability::Image)).expect("there is room");
     }
-    house.set.tend().expect("the disk works");
+    house.set.maintain().expect("the disk works");
     house.save();
     house.set.delete_volume("volume-7").expect("the disk works");
     assert!(house.set.journal().status().file_bytes <= 512 << 10);

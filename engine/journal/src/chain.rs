@@ -7,8 +7,8 @@
 use storage::Folder;
 
 use crate::error::{JournalError, JournalErrorKind};
-use crate::format::{FormatErrorKind, PreviousEnd, SegmentHeader, SetId};
-use crate::reader::{SegmentReader, holds_transactions};
+use crate::format::{FormatError, FormatErrorKind, PreviousEnd, SegmentHeader, SetId};
+use crate::reader::{End, SegmentReader, holds_transactions};
 use crate::segment_file::{self, Found, name_of};
 
 /// A segment of the journal.
@@ -16,15 +16,14 @@ use crate::segment_file::{self, Found, name_of};
 pub(crate) struct Link {
     pub(crate) header: SegmentHeader,
     pub(crate) file_bytes: u64,
-    /// Where it ends and which sequence comes behind it.
     pub(crate) end: End,
 }
 
-/// The end of a segment.
+/// A file that is none of the journal's segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    pub(crate) offset: u32,
-    pub(crate) next_sequence: u64,
+pub(crate) struct Leftover {
+    pub(crate) number: u32,
+    pub(crate) file_bytes: u64,
 }
 
 /// The journal as it was found.
@@ -32,17 +31,15 @@ pub(crate) struct End {
 pub(crate) struct Chain {
     /// By sequence; the last one is the newest.
     pub(crate) links: Vec<Link>,
-    /// Numbers and bytes of segments that are not part of it: left from attempts that failed, or
-    /// cut off from it by one that is missing.
-    pub(crate) stray: Vec<(u32, u64)>,
-    /// The same of files that hold nothing.
-    pub(crate) unused: Vec<(u32, u64)>,
+    /// Segments that are not part of it: left from attempts that failed, or cut off from it by one
+    /// that is missing.
+    pub(crate) stray: Vec<Leftover>,
+    /// Files that hold nothing.
+    pub(crate) unused: Vec<Leftover>,
     pub(crate) next_number: u32,
     /// The highest that any segment says, also one that is not part of the journal.
     pub(crate) epoch: u64,
     highest_sequence: u64,
-    /// Where the last write to the newest segment begins.
-    last_start: u32,
 }
 
 impl Chain {
@@ -63,16 +60,17 @@ impl Chain {
             highest_sequence: headers().map(|it| it.first_sequence).max().unwrap_or(1),
             ..Self::default()
         };
-        if let Some((newest, last_start)) = find_newest(folder, &found)? {
-            chain.last_start = last_start;
+        if let Some(newest) = find_newest(folder, &found)? {
             chain.links.push(newest);
             chain.follow_back(&found, from)?;
         }
-        for Found { number, file_bytes, header } in &found {
-            let is_part = chain.links.iter().any(|link| link.header.number == *number);
+        for &Found { number, file_bytes, header } in &found {
+            let is_part = chain.links.iter().any(|link| link.header.number == number);
             match header {
-                Ok(_) if !is_part => chain.stray.push((*number, *file_bytes)),
-                Err(error) if is_ours(error.kind) => chain.unused.push((*number, *file_bytes)),
+                Ok(_) if !is_part => chain.stray.push(Leftover { number, file_bytes }),
+                Err(error) if is_ours(error.kind) => {
+                    chain.unused.push(Leftover { number, file_bytes });
+                }
                 _ => {}
             }
         }
@@ -99,30 +97,30 @@ impl Chain {
             if header.first_sequence > first.first_sequence || number >= first.number {
                 return Err(contradiction(&header, &first));
             }
-            let end = End { offset: end, next_sequence: first.first_sequence };
+            let end = End { offset: end, next_sequence: first.first_sequence, last_start: None };
             self.links.insert(0, Link { header, file_bytes: previous.file_bytes, end });
         }
     }
 
     /// Makes sure that the journal still ends here after a loss of power. Its last write may have
-    /// failed, or nobody may have waited for it: then it can be read, and is gone later whatever is
-    /// synced now. Written once more it stays.
+    /// failed, or the process died before it returned: then it can be read, and is gone later
+    /// whatever is synced now. Written once more it stays.
     pub(crate) fn secure_end(&self, folder: &dyn Folder) -> Result<(), JournalError> {
         match self.links.last() {
-            Some(Link { header, end, .. }) => {
-                SegmentReader::open(folder, *header)?.write_again(self.last_start, end.offset)
+            Some(&Link { header, end: End { offset, last_start: Some(start), .. }, .. }) => {
+                SegmentReader::open(folder, header)?.write_again(start, offset)
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    /// The sequence behind the last transaction.
+    /// The sequence after the last transaction.
     pub(crate) fn end_sequence(&self) -> u64 {
         self.links.last().map_or(1, |link| link.end.next_sequence)
     }
 
-    /// What the next transaction gets: no less than anybody had in mind before, so that it lies
-    /// behind every checkpoint.
+    /// What the next transaction gets: no less than any header says, so that it comes after every
+    /// checkpoint.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.end_sequence().max(self.highest_sequence)
     }
@@ -134,37 +132,37 @@ impl Chain {
     }
 }
 
-/// The newest segment, and where the last write to it begins.
+/// The newest segment.
 ///
 /// A segment without a transaction may be left from an attempt that failed and was removed, and be
 /// back after a loss of power that took the removal. So it counts only when it follows the newest
 /// segment with a transaction; when there is none, nothing was ever acknowledged.
-fn find_newest(folder: &dyn Folder, found: &[Found]) -> Result<Option<(Link, u32)>, JournalError> {
-    let mut empty: Vec<(Link, u32)> = Vec::new();
+fn find_newest(folder: &dyn Folder, found: &[Found]) -> Result<Option<Link>, JournalError> {
+    let mut empty: Vec<Link> = Vec::new();
     for found in found.iter().rev() {
         let Ok(header) = found.header else { continue };
-        let (end, last_start) = SegmentReader::open(folder, header)?.find_end()?;
+        let end = SegmentReader::open(folder, header)?.find_end()?;
         let link = Link { header, file_bytes: found.file_bytes, end };
         if end.next_sequence == header.first_sequence {
-            empty.push((link, last_start));
+            empty.push(link);
             continue;
         }
-        let heir = empty.iter().position(|(heir, _)| follows(heir, &empty, header.number));
-        return Ok(Some(heir.map_or((link, last_start), |heir| empty.swap_remove(heir))));
+        let heir = empty.iter().position(|heir| follows(heir, &empty, header.number));
+        return Ok(Some(heir.map_or(link, |heir| empty[heir])));
     }
     Ok(empty.into_iter().next())
 }
 
 /// Whether a segment follows the one of this number, with nothing but empty ones between them.
-fn follows(link: &Link, empty: &[(Link, u32)], number: u32) -> bool {
+fn follows(link: &Link, empty: &[Link], number: u32) -> bool {
     let mut header = &link.header;
     while let Some(previous) = header.previous {
         if previous.number == number {
             return true;
         }
-        let between = empty.iter().find(|(it, _)| it.header.number == previous.number);
+        let between = empty.iter().find(|link| link.header.number == previous.number);
         match between {
-            Some((between, _)) if between.header.number < header.number => header = &between.header,
+            Some(link) if link.header.number < header.number => header = &link.header,
             _ => return false,
         }
     }
@@ -196,7 +194,7 @@ fn refuse_others(folder: &dyn Folder, found: &Found, set_id: SetId) -> Result<()
         Err(error) if matches!(error.kind, FormatErrorKind::Newer(_)) => {
             Err(JournalError::format(format!("cannot read segment {name}"), error))
         }
-        // A header is durable before anything is written behind it.
+        // A header is durable before anything is written after it.
         Err(error) if holds_transactions(folder, found, set_id)? => {
             Err(damaged_header(found.number, error))
         }
@@ -208,9 +206,8 @@ fn hexadecimal(set_id: SetId) -> String {
     set_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn damaged_header(number: u32, error: crate::format::FormatError) -> JournalError {
-    let what = format!("cannot read the beginning of segment {}", name_of(number));
-    JournalError { kind: JournalErrorKind::Damaged, what, source: Some(Box::new(error)) }
+fn damaged_header(number: u32, error: FormatError) -> JournalError {
+    JournalError::format(format!("cannot read the beginning of segment {}", name_of(number)), error)
 }
 
 fn begins_late(first: &SegmentHeader, from: u64) -> JournalError {

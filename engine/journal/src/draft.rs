@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use codec::BLOCK_BYTES;
 use storage::AlignedBuffer;
+use volumes::{CapturedContents, CapturedPage};
 
 use crate::format::{
     Address, Entry, Location, PageCheck, Place, Seal, Sizes, TABLE_RECORD_BYTES,
@@ -16,26 +17,6 @@ use crate::known::{Known, KnownPages};
 
 /// Blocks in a draft, at most: with the head they are as many pieces as a system call takes.
 pub(crate) const DRAFT_BLOCKS_MAX: usize = 1000;
-
-/// What a block of a volume holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contents<'bytes> {
-    Hole,
-    Fill(u32),
-    Page(Page<'bytes>),
-    Lost,
-}
-
-/// A page as the pool stores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Page<'bytes> {
-    /// What tells it from every other page of the pool as long as it lives, if anything does.
-    pub(crate) name: Option<u64>,
-    /// Whether the journal had the page that has this name now.
-    pub(crate) is_journaled: bool,
-    /// 4096 bytes as they are, or fewer: encoded.
-    pub(crate) stored: &'bytes [u8],
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Added {
@@ -51,7 +32,7 @@ pub(crate) struct Draft<'bytes> {
     entries: Vec<Entry>,
     packed: Vec<u8>,
     whole: Vec<&'bytes [u8]>,
-    /// Pages that are in the journal once the draft is.
+    /// Pages that are in the journal once the draft is, by number.
     added: HashMap<u64, Added>,
     volume: Option<u64>,
     block_count: usize,
@@ -86,7 +67,7 @@ impl<'bytes> Draft<'bytes> {
         known: &KnownPages,
         volume_id: u64,
         block: u64,
-        contents: Contents<'bytes>,
+        contents: CapturedContents<'bytes>,
     ) {
         if self.volume != Some(volume_id) {
             self.entries.push(Entry::Volume(volume_id));
@@ -94,12 +75,12 @@ impl<'bytes> Draft<'bytes> {
         }
         self.block_count += 1;
         let page = match contents {
-            Contents::Hole => return self.add_run(Entry::Hole { block, count: 1 }),
-            Contents::Lost => return self.add_run(Entry::Lost { block, count: 1 }),
-            Contents::Fill(pattern) => {
+            CapturedContents::Hole => return self.add_run(Entry::Hole { block, count: 1 }),
+            CapturedContents::Lost => return self.add_run(Entry::Lost { block, count: 1 }),
+            CapturedContents::Fill(pattern) => {
                 return self.add_run(Entry::Fill { block, count: 1, pattern });
             }
-            Contents::Page(page) => page,
+            CapturedContents::Page(page) => page,
         };
         let Added { place, length, check } = self.place(known, &page);
         self.entries.push(Entry::Page { block, place, length, check });
@@ -123,26 +104,28 @@ impl<'bytes> Draft<'bytes> {
         }
     }
 
-    fn place(&mut self, known: &KnownPages, page: &Page<'bytes>) -> Added {
-        if let Some(added) = page.name.and_then(|name| self.find(known, name, page.is_journaled)) {
+    fn place(&mut self, known: &KnownPages, page: &CapturedPage<'bytes>) -> Added {
+        let find = |number| self.find(known, number, page.is_journaled);
+        if let Some(added) = page.number.and_then(find) {
             self.reference_count += 1;
             return added;
         }
-        let place = self.store(page.stored);
-        let length = u16::try_from(page.stored.len()).expect("a page has 4096 bytes at most");
-        let added = Added { place, length, check: PageCheck::of(page.stored) };
-        if let Some(name) = page.name {
-            self.added.insert(name, added);
+        let stored = page.bytes.as_stored();
+        let place = self.store(stored);
+        let length = u16::try_from(stored.len()).expect("a page has 4096 bytes at most");
+        let added = Added { place, length, check: PageCheck::of(stored) };
+        if let Some(number) = page.number {
+            self.added.insert(number, added);
         }
         added
     }
 
     /// Where the journal has a page, or will have it with this draft.
-    fn find(&self, known: &KnownPages, name: u64, is_journaled: bool) -> Option<Added> {
-        if let Some(&added) = self.added.get(&name) {
+    fn find(&self, known: &KnownPages, number: u64, is_journaled: bool) -> Option<Added> {
+        if let Some(&added) = self.added.get(&number) {
             return Some(added);
         }
-        let Known { at, length, check } = known.find(name).filter(|_| is_journaled)?;
+        let Known { at, length, check } = known.find(number).filter(|_| is_journaled)?;
         Some(Added { place: Place::Elsewhere(at), length, check })
     }
 
@@ -179,7 +162,7 @@ impl<'bytes> Draft<'bytes> {
         seal_head(head, seal, address, self.sizes());
     }
 
-    /// The pages that are written behind the head, from where they lie.
+    /// The pages that are written after the head, from where they lie.
     pub(crate) fn whole_pages(&self) -> &[&'bytes [u8]] {
         &self.whole
     }
@@ -189,19 +172,19 @@ impl<'bytes> Draft<'bytes> {
         let sizes = self.sizes();
         let packed = address.offset + count(sizes.packed_start());
         let whole = address.offset + count(sizes.head_bytes());
-        for (&name, &Added { place, length, check }) in &self.added {
+        for (&number, &Added { place, length, check }) in &self.added {
             let offset = match place {
                 Place::Packed(offset) => packed + offset,
                 Place::Whole(index) => whole + index * count(BLOCK_BYTES),
                 Place::Elsewhere(_) => continue,
             };
             let at = Location { segment: address.segment, offset };
-            known.note(name, Known { at, length, check });
+            known.note(number, Known { at, length, check });
         }
     }
 }
 
-/// Adds block `next` to a run, if it is the one behind it.
+/// Adds block `next` to a run, if it is the one after it.
 fn extend(block: u64, count: &mut u32, next: u64) -> bool {
     let continues = next == block + u64::from(*count) && *count < u32::MAX;
     *count += u32::from(continues);
@@ -214,13 +197,16 @@ fn count(value: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use volumes::StoredBytes;
+
     use super::*;
     use crate::format::Transaction;
 
     const ADDRESS: Address = Address { sequence: 1, epoch: 1, segment: 3, offset: 4096 };
 
-    fn page(name: u64, stored: &[u8]) -> Contents<'_> {
-        Contents::Page(Page { name: Some(name), is_journaled: true, stored })
+    fn page(number: u64, stored: &[u8]) -> CapturedContents<'_> {
+        let bytes = stored.try_into().map_or(StoredBytes::Encoded(stored), StoredBytes::Raw);
+        CapturedContents::Page(CapturedPage { number: Some(number), is_journaled: true, bytes })
     }
 
     fn sealed(draft: &Draft<'_>) -> Vec<u8> {
@@ -232,7 +218,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(blocks: &[(u64, u64, Contents<'_>)], expected: &[Entry]) {
+    fn check(blocks: &[(u64, u64, CapturedContents<'_>)], expected: &[Entry]) {
         let mut draft = Draft::default();
         let known = KnownPages::new(16);
         for &(volume, block, contents) in blocks {
@@ -247,7 +233,7 @@ mod tests {
 
     #[test]
     fn neighbours_of_equal_contents_are_one_run() {
-        use Contents::{Fill, Hole};
+        use CapturedContents::{Fill, Hole};
         check(
             &[(1, 5, Hole), (1, 6, Hole), (1, 8, Hole), (1, 9, Fill(3)), (1, 10, Fill(3))],
             &[
@@ -308,7 +294,7 @@ mod tests {
         second.add(&known, 1, 8, page(71, &whole));
         assert_eq!((second.reference_count(), second.sizes().total_bytes()), (2, 4096));
         let (found, locations): (Vec<_>, Vec<_>) = [70, 71]
-            .map(|name| known.find(name).expect("it was noted"))
+            .map(|number| known.find(number).expect("it was noted"))
             .iter()
             .map(|known| (known.length, known.at.offset - ADDRESS.offset))
             .unzip();
@@ -320,14 +306,15 @@ mod tests {
     }
 
     #[test]
-    fn a_page_whose_slot_lost_its_mark_is_written_again() {
+    fn a_page_that_replaced_a_journaled_one_is_written() {
         let stored = [1; 90];
         let mut known = KnownPages::new(16);
         let at = Location { segment: 3, offset: 8192 };
         known.note(70, Known { at, length: 500, check: PageCheck(1) });
         let mut draft = Draft::default();
-        let page = Page { name: Some(70), is_journaled: false, stored: &stored };
-        draft.add(&known, 1, 5, Contents::Page(page));
+        let bytes = StoredBytes::Encoded(&stored);
+        let page = CapturedPage { number: Some(70), is_journaled: false, bytes };
+        draft.add(&known, 1, 5, CapturedContents::Page(page));
         assert_eq!((draft.reference_count(), draft.sizes().packed_bytes), (0, 90));
     }
 }

@@ -1,61 +1,40 @@
 //! What can go wrong with a journal.
 
 use std::error::Error;
-use std::fmt;
 
 use storage::{StorageError, StorageErrorKind};
 
 use crate::format::{FormatError, FormatErrorKind};
 
 /// The class of a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalErrorKind {
-    /// The disk failed; the source says how.
+    /// The source says how.
+    #[error("the disk failed")]
     Disk,
-    /// The disk is full.
+    #[error("the disk is full; make room on it")]
     NoSpace,
-    /// The journal is as long as it may be.
+    #[error("the journal is as long as it may be; complete a checkpoint, or allow it more")]
     Limit,
     /// What must be there is not as it was written.
+    #[error("the journal is damaged; go back to an image or a copy of the journal")]
     Damaged,
-    /// A part of the journal is not there.
+    #[error("a part of the journal is missing; bring it back, or the image that replaced it")]
     Missing,
-    /// It belongs to another pool.
+    #[error("it belongs to another pool; name the journal of this one")]
     Foreign,
-    /// A later program wrote it.
+    #[error("a later program wrote it; use that one")]
     Newer,
-    /// A new journal was to be made where there is one.
-    Exists,
     /// What a volume held before it was journaled is in no image.
+    #[error("save an image first")]
     Unanchored,
-    /// Who reads the journal refused what it says.
+    /// The program that restores refused what the journal says.
+    #[error("what the journal says cannot be restored")]
     Refused,
-    /// The journal was stopped.
+    #[error("the journal is being closed")]
     Stopped,
+    #[error("that is not possible")]
     Invalid,
-}
-
-impl fmt::Display for JournalErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Disk => "the disk failed",
-            Self::NoSpace => "the disk is full; make room on it",
-            Self::Limit => {
-                "the journal is as long as it may be; complete a checkpoint, or allow it more"
-            }
-            Self::Damaged => "the journal is damaged; go back to an image or a copy of the journal",
-            Self::Missing => {
-                "a part of the journal is missing; bring it back, or the image that replaced it"
-            }
-            Self::Foreign => "it belongs to another pool; name the journal of this one",
-            Self::Newer => "a later program wrote it; use that one",
-            Self::Exists => "there is a journal already; open it, or name another folder",
-            Self::Unanchored => "save an image first",
-            Self::Refused => "what the journal says cannot be restored",
-            Self::Stopped => "the journal is being closed",
-            Self::Invalid => "that is not possible",
-        })
-    }
 }
 
 /// A failure, with what was attempted on what.

@@ -12,13 +12,13 @@ use volumes::{Durability, Engine, FlushTarget, HookError, Volume};
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::SetId;
+use crate::group_commit::{GroupCommit, Leader, Role};
 use crate::known::KnownPages;
 use crate::log::Log;
-use crate::meter::{Failure, JournalStatus, Lengths, Meter, Outcome};
+use crate::meter::{Failure, JournalStatus, Meter, Outcome};
 use crate::options::{Clock, FailurePolicy, JournalOptions};
 use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
-use crate::rounds::{Lead, Rounds, Turn};
 use crate::shelf::Shelf;
 use crate::writer::{NotedVersion, Writer};
 
@@ -31,7 +31,7 @@ pub struct JournalSpec {
     pub set_id: SetId,
     /// The newest image has everything before this position, [`Position::START`] when there is
     /// none: transactions begin there at the earliest. To be said also when the pool's memory is as
-    /// it was, since a checkpoint can lie behind the last transaction that reached the disk.
+    /// it was, since a checkpoint can lie past the last transaction that reached the disk.
     pub covered: Position,
     pub options: JournalOptions,
     pub clock: Arc<dyn Clock>,
@@ -45,18 +45,20 @@ pub struct Journal {
     engine: Arc<OnceLock<Weak<Engine>>>,
     shelf: Arc<Shelf>,
     known: Arc<Mutex<KnownPages>>,
-    /// Held by who searches for a block.
+    /// Held during a search for a block.
     search: Mutex<()>,
     meter: Arc<Meter>,
     noted_version: Arc<NotedVersion>,
-    rounds: Rounds<Writer, u64, Outcome>,
+    commits: GroupCommit<Writer, Outcome>,
     checkpoints: Mutex<Checkpoints>,
     /// A checkpoint has ended, or the journal was stopped.
     checkpoint_ended: Condvar,
     is_stopped: AtomicBool,
 }
 
-/// Who continues a journal needs no transaction of it.
+const NEVER_POISONED: &str = "no thread panics with the checkpoints locked";
+
+/// A program that continues a journal needs no transaction of it.
 const NOWHERE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
@@ -94,26 +96,12 @@ impl Relief {
 }
 
 impl Journal {
-    /// Makes the journal of a new set. Fails when the folder has one.
-    pub fn create(spec: JournalSpec) -> Result<Self, JournalError> {
-        let chain = Chain::find(&*spec.folder, spec.set_id, NOWHERE)?;
-        if !chain.links.is_empty() {
-            let what = "cannot make a new journal";
-            return Err(JournalError::new(JournalErrorKind::Exists, what));
-        }
-        Self::continue_chain(spec, &chain)
-    }
-
     /// Continues the journal in the folder, or begins one there. Restores nothing: either the
     /// pool's memory is as it was, or the caller has called [`crate::recover`] before. So only the
     /// end of the journal must be whole.
     pub fn open(spec: JournalSpec) -> Result<Self, JournalError> {
-        let chain = Chain::find(&*spec.folder, spec.set_id, NOWHERE)?;
-        Self::continue_chain(spec, &chain)
-    }
-
-    fn continue_chain(spec: JournalSpec, chain: &Chain) -> Result<Self, JournalError> {
         let JournalSpec { folder, set_id, covered, options, clock } = spec;
+        let chain = &Chain::find(&*folder, set_id, NOWHERE)?;
         options.check()?;
         chain.secure_end(&*folder)?;
         let shelf = Arc::new(Shelf::new(folder, chain, &options));
@@ -132,7 +120,7 @@ impl Journal {
             search: Mutex::new(()),
             meter,
             noted_version,
-            rounds: Rounds::new(writer),
+            commits: GroupCommit::new(writer),
             checkpoints: Mutex::default(),
             checkpoint_ended: Condvar::new(),
             is_stopped: AtomicBool::new(false),
@@ -153,8 +141,8 @@ impl Journal {
         loop {
             self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
             self.commit(volume.id())?;
-            // While the round was waited for, the volume may have come to need an image: its blocks
-            // were left out then.
+            // While the commit was waited for, the volume may have come to need an image: its
+            // blocks were left out then.
             if needs_no_image(volume) || !self.has(volume) {
                 return Ok(());
             }
@@ -165,7 +153,7 @@ impl Journal {
     /// besides the disk. While the journal fails, it is left to flushes to try again.
     pub fn write_back(&self, volume: &Volume) {
         if needs_no_image(volume) && !self.meter.is_failing() {
-            // The blocks stay marked: the next flush meets the failure itself.
+            // The blocks stay dirty: the next flush meets the failure itself.
             let _ = self.commit(volume.id());
         }
     }
@@ -187,8 +175,7 @@ impl Journal {
 
     /// Whether the journal says what volumes there are now. Costs next to nothing.
     pub fn knows_table(&self) -> bool {
-        let engine = self.engine.get().and_then(Weak::upgrade);
-        engine.is_none_or(|engine| self.noted_version.is(engine.table_version()))
+        self.engine().is_none_or(|engine| self.noted_version.is(engine.table_version()))
     }
 
     fn try_at_once(
@@ -201,7 +188,7 @@ impl Journal {
                 let what = "cannot note a change of volumes";
                 return Err(JournalError::new(JournalErrorKind::Stopped, what));
             }
-            let Err(error) = self.rounds.borrow(&work) else { return Ok(()) };
+            let Err(error) = self.commits.borrow(&work) else { return Ok(()) };
             self.meter.note_failure(&error, self.clock.now());
             if failures == FAILURES_SURVIVED {
                 return Err(error);
@@ -223,18 +210,18 @@ impl Journal {
     pub fn wait_for_checkpoint(&self, time_max: Duration) {
         let checkpoints = self.lock_checkpoints();
         let woken = self.checkpoint_ended.wait_timeout(checkpoints, time_max);
-        drop(woken.expect("nobody panics with the checkpoints locked"));
+        drop(woken.expect(NEVER_POISONED));
     }
 
-    /// Does what can be done before somebody waits for it: makes a segment ready, removes those
-    /// of no use, and tries a disk that failed again. The owner calls this about once a second, and
-    /// soon after [`Journal::wants_tending`] says so. Waits for the disk.
-    pub fn tend(&self) -> Result<(), JournalError> {
+    /// Does what can be done before a flush waits for it: makes a segment ready, removes those of
+    /// no use, and tries a disk that failed again. The owner calls this about once a second, and
+    /// soon after [`Journal::wants_maintenance`] says so. Waits for the disk.
+    pub fn maintain(&self) -> Result<(), JournalError> {
         if self.is_stopped() {
             return Ok(());
         }
         if self.meter.is_failing() && self.options.policy == FailurePolicy::ReadOnly {
-            let prepared = self.rounds.borrow(|writer| writer.log.prepare(0));
+            let prepared = self.commits.borrow(|writer| writer.log.prepare(0));
             match prepared {
                 Ok(()) => self.meter.note_resumed(),
                 Err(error) => {
@@ -250,8 +237,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a call of [`Journal::tend`] would save a flush from waiting.
-    pub fn wants_tending(&self) -> bool {
+    /// Whether a call of [`Journal::maintain`] would save a flush from waiting.
+    pub fn wants_maintenance(&self) -> bool {
         self.shelf.wants_spare()
     }
 
@@ -279,9 +266,9 @@ impl Journal {
 
     /// Begins a checkpoint. What was durable before lies before the position that is returned: an
     /// image of what the volumes hold when this returns, or later, makes that part of the journal
-    /// superfluous. Waits for the round that is being written, and writes nothing itself.
+    /// superfluous. Waits for the commit that is being written, and writes nothing itself.
     pub fn begin_checkpoint(&self) -> Position {
-        let position = self.rounds.borrow(|writer| writer.log.begin_checkpoint());
+        let position = self.commits.borrow(|writer| writer.log.begin_checkpoint());
         let mut checkpoints = self.lock_checkpoints();
         checkpoints.begun = Some(position);
         if self.shelf.is_disk_full() {
@@ -291,18 +278,21 @@ impl Journal {
     }
 
     /// The image of a checkpoint is on stable storage, and says `position`: drops what lies before.
-    /// When this fails the journal is right and longer than it need be; [`Journal::tend`] tries
+    /// When this fails the journal is right and longer than it need be; [`Journal::maintain`] tries
     /// again.
     pub fn end_checkpoint(&self, position: Position) -> Result<(), JournalError> {
-        self.forget_checkpoint(position);
+        self.cancel_checkpoint(position);
         let dropped = self.shelf.drop_before(position.0);
-        self.rounds.nudge();
+        self.commits.nudge();
         dropped
     }
 
     /// The image of a checkpoint could not be saved: nothing is dropped.
     pub fn cancel_checkpoint(&self, position: Position) {
-        self.forget_checkpoint(position);
+        let mut checkpoints = self.lock_checkpoints();
+        checkpoints.begun = checkpoints.begun.filter(|&begun| begun != position);
+        drop(checkpoints);
+        self.checkpoint_ended.notify_all();
     }
 
     /// Copies the contents of a page that memory has under this number and says to be in the
@@ -310,7 +300,7 @@ impl Journal {
     /// [`JournalOptions::known_pages_max`] pages written since the journal was opened), when they
     /// lie before the last checkpoint, or are damaged.
     pub fn copy_page(&self, number: u64, into: &mut Block) -> bool {
-        let known = self.known.lock().expect("nobody panics with the pages locked");
+        let known = self.known.lock().expect("no thread panics with the pages locked");
         let found = known.find_anywhere(number);
         drop(known);
         found.is_some_and(|known| read_known(&self.shelf, known, into))
@@ -319,7 +309,7 @@ impl Journal {
     /// Copies what the journal says last of a block. Searches it from its end on, through 512 MiB
     /// at most; one search at a time. `false` when it has nothing there, or has it damaged.
     pub fn copy_block(&self, volume_id: u64, block: u64, into: &mut Block) -> bool {
-        let _turn = self.search.lock().expect("nobody panics in a search");
+        let _turn = self.search.lock().expect("no thread panics in a search");
         read_latest(&self.shelf, volume_id, block, into)
     }
 
@@ -331,13 +321,12 @@ impl Journal {
 
     /// Flushes that wait for the transaction that is being written, to share the next one.
     pub fn waiting_flushes(&self) -> usize {
-        self.rounds.gathered_count()
+        self.commits.gathered_count()
     }
 
     /// Bytes of the files that hold the journal.
     pub fn length_bytes(&self) -> u64 {
-        let (_, length_bytes) = self.shelf.bytes();
-        length_bytes
+        self.shelf.length_bytes()
     }
 
     /// Why nothing becomes durable at the moment, if nothing does.
@@ -347,30 +336,28 @@ impl Journal {
 
     /// All that is known: takes time in proportion to the count of volumes.
     pub fn status(&self) -> JournalStatus {
-        let (file_bytes, length_bytes) = self.shelf.bytes();
-        let lengths = Lengths {
-            length_bytes,
-            file_bytes,
+        JournalStatus {
+            length_bytes: self.shelf.length_bytes(),
+            file_bytes: self.shelf.file_bytes(),
             length_bytes_max: self.options.length_bytes_max,
             checkpoint_begun: self.lock_checkpoints().begun,
             unjournaled_blocks: self.unjournaled_blocks(),
-        };
-        self.meter.status(lengths, self.clock.now())
+            ..self.meter.status(self.clock.now())
+        }
     }
 
     fn unjournaled_blocks(&self) -> u64 {
-        let engine = self.engine.get().and_then(Weak::upgrade);
-        let volumes = engine.map(|engine| engine.volumes()).unwrap_or_default();
+        let volumes = self.engine().map(|engine| engine.volumes()).unwrap_or_default();
         let journaled = volumes.iter().filter(|it| it.durability() == Durability::Journal);
         journaled.map(|volume| volume.unjournaled_blocks()).sum()
     }
 
     /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. What
-    /// they were for stays marked in the pool's memory.
+    /// they were for stays dirty in the pool's memory.
     pub fn stop(&self) {
         // PAIRS-WITH: Journal::is_stopped, "the journal is stopped".
         self.is_stopped.store(true, Ordering::Release);
-        self.rounds.nudge();
+        self.commits.nudge();
         drop(self.lock_checkpoints());
         self.checkpoint_ended.notify_all();
     }
@@ -381,29 +368,29 @@ impl Journal {
     }
 
     fn commit(&self, volume_id: u64) -> Result<(), FlushError> {
-        let outcome = match self.rounds.join(volume_id) {
-            Turn::Done(outcome) => outcome,
-            Turn::Lead(lead) => self.lead(lead),
+        let outcome = match self.commits.join(volume_id) {
+            Role::Follower(outcome) => outcome,
+            Role::Leader(leader) => self.lead(leader),
         };
         outcome.map_err(FlushError)
     }
 
-    /// Leads a round until it is durable, or for as long as the policy says.
-    fn lead(&self, mut lead: Lead<Writer, u64, Outcome>) -> Outcome {
+    /// Leads a group until it is durable, or for as long as the policy says.
+    fn lead(&self, mut leader: Leader<Writer, Outcome>) -> Outcome {
         let mut attempts = Attempts::new(&self.options, self.clock.now());
         loop {
             let committed = match self.is_stopped() {
                 true => Err(JournalError::new(JournalErrorKind::Stopped, "cannot flush")),
-                false => lead.tool.commit(&lead.wishes),
+                false => leader.tool.commit(&leader.volume_ids),
             };
-            let Err(error) = committed else { return self.rounds.end(lead, Ok(())) };
+            let Err(error) = committed else { return self.commits.end(leader, Ok(())) };
             let now = self.clock.now();
             if error.kind != JournalErrorKind::Stopped {
                 self.meter.note_failure(&error, now);
             }
             match attempts.next(&error, now) {
-                Some(rest) => lead = self.rounds.rest(lead, rest),
-                None => return self.rounds.end(lead, Err(Arc::new(error))),
+                Some(rest) => leader = self.commits.rest(leader, rest),
+                None => return self.commits.end(leader, Err(Arc::new(error))),
             }
         }
     }
@@ -428,10 +415,8 @@ impl Journal {
             }
             // The end of a checkpoint wakes; what else anchors a volume is looked for.
             let time = self.options.retry_after_max;
-            let (woken, _) = self
-                .checkpoint_ended
-                .wait_timeout(checkpoints, time)
-                .expect("nobody panics with the checkpoints locked");
+            let (woken, _) =
+                self.checkpoint_ended.wait_timeout(checkpoints, time).expect(NEVER_POISONED);
             checkpoints = woken;
         };
         checkpoints.unanchored_flushes -= 1;
@@ -440,19 +425,16 @@ impl Journal {
 
     /// Whether the volume is still one of the pool's.
     fn has(&self, volume: &Volume) -> bool {
-        let engine = self.engine.get().and_then(Weak::upgrade);
-        engine.is_some_and(|it| it.volumes().iter().any(|listed| listed.id() == volume.id()))
+        let is_listed = |it: Arc<Engine>| it.volumes().iter().any(|it| it.id() == volume.id());
+        self.engine().is_some_and(is_listed)
     }
 
-    fn forget_checkpoint(&self, position: Position) {
-        let mut checkpoints = self.lock_checkpoints();
-        checkpoints.begun = checkpoints.begun.filter(|&begun| begun != position);
-        drop(checkpoints);
-        self.checkpoint_ended.notify_all();
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.engine.get().and_then(Weak::upgrade)
     }
 
     fn lock_checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
-        self.checkpoints.lock().expect("nobody panics with the checkpoints locked")
+        self.checkpoints.lock().expect(NEVER_POISONED)
     }
 }
 
@@ -466,12 +448,12 @@ impl FlushTarget for Journal {
     }
 }
 
-/// A flush that was not made durable. All who shared its round are told the same.
+/// A flush that was not made durable. All threads that shared its commit are told the same.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the flush is not on stable storage")]
 pub struct FlushError(#[source] pub Arc<JournalError>);
 
-/// How often and how long the leader of a round tries.
+/// How often and how long the leader of a group tries.
 struct Attempts {
     options: JournalOptions,
     start: Duration,

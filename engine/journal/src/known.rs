@@ -16,7 +16,7 @@ pub(crate) struct Known {
 
 #[derive(Debug)]
 pub(crate) struct KnownPages {
-    /// Names of pages and what is known of them; a length of 0 says that a place is free.
+    /// Numbers of pages and what is known of them; a length of 0 says that a place is free.
     places: Box<[(u64, Known)]>,
     /// Pages in segments below this number may not be referred to.
     floor: u32,
@@ -31,19 +31,19 @@ impl KnownPages {
     }
 
     /// Where a page is that may be referred to.
-    pub(crate) fn find(&self, name: u64) -> Option<Known> {
-        self.find_anywhere(name).filter(|known| known.at.segment >= self.floor)
+    pub(crate) fn find(&self, number: u64) -> Option<Known> {
+        self.find_anywhere(number).filter(|known| known.at.segment >= self.floor)
     }
 
     /// The same, also below the floor: its segment may be gone.
-    pub(crate) fn find_anywhere(&self, name: u64) -> Option<Known> {
-        let (found, known) = self.places[self.place(name)];
-        (found == name && known.length != 0).then_some(known)
+    pub(crate) fn find_anywhere(&self, number: u64) -> Option<Known> {
+        let (found, known) = self.places[self.place(number)];
+        (found == number && known.length != 0).then_some(known)
     }
 
-    pub(crate) fn note(&mut self, name: u64, known: Known) {
-        let place = self.place(name);
-        self.places[place] = (name, known);
+    pub(crate) fn note(&mut self, number: u64, known: Known) {
+        let place = self.place(number);
+        self.places[place] = (number, known);
     }
 
     /// From now on only segments from this number on may be referred to.
@@ -51,10 +51,10 @@ impl KnownPages {
         self.floor = self.floor.max(segment);
     }
 
-    fn place(&self, name: u64) -> usize {
-        // Spreads names that differ in a few bits only (the multiplier is 2^64 over the golden
+    fn place(&self, number: u64) -> usize {
+        // Spreads numbers that differ in a few bits only (the multiplier is 2^64 over the golden
         // ratio).
-        let spread = name.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
         let count = self.places.len() as u64;
         usize::try_from(spread % count).expect("below the count of places")
     }

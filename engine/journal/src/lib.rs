@@ -6,30 +6,36 @@
 //! several transactions is acknowledged after the last; without the acknowledgement any of them may
 //! be there, from the first one on.
 //!
-//! It starts no thread: those who flush do the writing, and the owner calls [`Journal::tend`] now
-//! and then for what can be done ahead.
+//! It starts no thread: threads that flush do the writing, and the owner calls
+//! [`Journal::maintain`] now and then for what can be done ahead.
 //!
-//! Lock order: rounds, known pages, shelf, meter; none is held while the disk is waited for. Who
-//! searches for a lost block makes others wait that search too.
+//! Modules stand in levels, each naming none below it: the bytes; reading them; writing them; the
+//! journal.
+//!
+//! Lock order: group commit, known pages, shelf, meter; none is held while the disk is waited for.
+//! A search for a lost block makes other searches wait.
 #![forbid(unsafe_code)]
 
-mod chain;
-mod draft;
 mod error;
 pub mod format;
-mod journal;
+mod options;
+mod table;
+
+mod chain;
+mod reader;
+mod replay;
+mod segment_file;
+
+mod draft;
+mod group_commit;
 mod known;
 mod log;
 mod meter;
-mod options;
-mod page_copy;
-mod reader;
-mod replay;
-mod rounds;
-mod segment_file;
 mod shelf;
-mod table;
 mod writer;
+
+mod journal;
+mod page_copy;
 
 pub use chain::set_in;
 pub use error::{JournalError, JournalErrorKind};

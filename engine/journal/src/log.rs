@@ -52,7 +52,7 @@ pub(crate) struct Log {
 struct Current {
     segment: Segment,
     first_sequence: u64,
-    /// Behind the last transaction.
+    /// After the last transaction.
     offset: u32,
 }
 
@@ -91,10 +91,10 @@ impl Log {
 
     /// Locked for a short time only, never while the disk is waited for.
     pub(crate) fn known(&self) -> MutexGuard<'_, KnownPages> {
-        self.known.lock().expect("nobody panics with the pages locked")
+        self.known.lock().expect("no thread panics with the pages locked")
     }
 
-    /// The same for others than who writes.
+    /// The same for threads that do not write.
     pub(crate) fn share_known(&self) -> Arc<Mutex<KnownPages>> {
         Arc::clone(&self.known)
     }
@@ -153,7 +153,7 @@ impl Log {
         self.write(draft)
     }
 
-    /// What is written from now on lies behind the position that is returned, in segments of its
+    /// What is written from now on lies after the position that is returned, in segments of its
     /// own, and refers to nothing before it.
     pub(crate) fn begin_checkpoint(&mut self) -> Position {
         let is_fresh =
@@ -183,7 +183,7 @@ impl Log {
         if let Err(error) = segment.file.write_durably(u64::from(*offset), &parts) {
             let what = format!("cannot write to segment {}", name_of(segment.number));
             // It may be on the disk all the same. Nothing else gets its number, so that a
-            // checkpoint from here on lies behind it.
+            // checkpoint from here on lies after it.
             self.next_sequence += 1;
             self.abandoned += 1;
             self.current = None;

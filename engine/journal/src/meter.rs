@@ -13,10 +13,10 @@ const TIMES_MAX: usize = 1024;
 const STREAM_BYTES_MIN: u64 = 256 << 10;
 
 /// How a journal is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalStatus {
     pub state: JournalState,
-    /// Behind the last durable transaction.
+    /// After the last durable transaction.
     pub position: Position,
     /// Bytes of the files that hold the journal, and of all its files.
     pub length_bytes: u64,
@@ -45,14 +45,12 @@ pub struct JournalStatus {
 }
 
 /// Whether a journal can be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalState {
+    #[default]
     Working,
     /// Nothing has become durable since `since`, and flushes wait or fail as the policy says.
-    Failing {
-        since: Duration,
-        failure: Failure,
-    },
+    Failing { since: Duration, failure: Failure },
 }
 
 /// A failure to write.
@@ -72,12 +70,8 @@ pub(crate) struct Meter {
 
 #[derive(Debug, Default)]
 struct State {
-    position: u64,
-    flushes: u64,
-    transactions: u64,
-    blocks: u64,
-    references: u64,
-    written_bytes: u64,
+    /// What is counted and remembered; the rest is found when it is asked for.
+    so_far: JournalStatus,
     writing_since: Option<Duration>,
     /// A ring of the last write times.
     times: Vec<Duration>,
@@ -85,7 +79,6 @@ struct State {
     stream_bytes: u64,
     stream_time: Duration,
     failing_since: Option<Duration>,
-    last_failure: Option<Failure>,
 }
 
 /// A transaction that became durable.
@@ -97,23 +90,13 @@ pub(crate) struct Written {
     pub(crate) position: Position,
 }
 
-/// What the rest of a status is made from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lengths {
-    pub(crate) length_bytes: u64,
-    pub(crate) file_bytes: u64,
-    pub(crate) length_bytes_max: u64,
-    pub(crate) checkpoint_begun: Option<Position>,
-    pub(crate) unjournaled_blocks: u64,
-}
-
 impl Meter {
     pub(crate) fn note_position(&self, position: Position) {
-        self.lock().position = position.0;
+        self.lock().so_far.position = position;
     }
 
     pub(crate) fn note_flush(&self) {
-        self.lock().flushes += 1;
+        self.lock().so_far.flushes += 1;
     }
 
     pub(crate) fn note_writing(&self, now: Duration) {
@@ -124,12 +107,12 @@ impl Meter {
     pub(crate) fn note_written(&self, written: Written, now: Duration) {
         let mut state = self.lock();
         let time = now.saturating_sub(state.writing_since.take().unwrap_or(now));
-        state.position = written.position.0;
-        state.transactions += 1;
-        state.blocks += written.blocks as u64;
-        state.references += written.references as u64;
         let bytes = written.bytes as u64;
-        state.written_bytes += bytes;
+        state.so_far.position = written.position;
+        state.so_far.transactions += 1;
+        state.so_far.blocks += written.blocks as u64;
+        state.so_far.references += written.references as u64;
+        state.so_far.written_bytes += bytes;
         if bytes >= STREAM_BYTES_MIN {
             state.stream_bytes += bytes;
             state.stream_time += time;
@@ -153,7 +136,8 @@ impl Meter {
         let mut state = self.lock();
         state.writing_since = None;
         state.failing_since.get_or_insert(now);
-        state.last_failure = Some(Failure { kind: error.kind, cause: error.chain(), at: now });
+        let failure = Failure { kind: error.kind, cause: error.chain(), at: now };
+        state.so_far.last_failure = Some(failure);
     }
 
     pub(crate) fn is_failing(&self) -> bool {
@@ -163,12 +147,13 @@ impl Meter {
     /// The failure that nothing becomes durable because of.
     pub(crate) fn failure(&self) -> Option<Failure> {
         let state = self.lock();
-        state.failing_since.and_then(|_| state.last_failure.clone())
+        state.failing_since.and_then(|_| state.so_far.last_failure.clone())
     }
 
-    pub(crate) fn status(&self, lengths: Lengths, now: Duration) -> JournalStatus {
+    /// All but the lengths, the checkpoint, and what is not in the journal.
+    pub(crate) fn status(&self, now: Duration) -> JournalStatus {
         let state = self.lock();
-        let failing = state.failing_since.zip(state.last_failure.clone());
+        let failing = state.failing_since.zip(state.so_far.last_failure.clone());
         let mut times = state.times.clone();
         times.sort_unstable();
         let count = u32::try_from(times.len()).expect("as many as are kept");
@@ -177,27 +162,16 @@ impl Meter {
             state: failing.map_or(JournalState::Working, |(since, failure)| {
                 JournalState::Failing { since, failure }
             }),
-            position: Position(state.position),
-            length_bytes: lengths.length_bytes,
-            file_bytes: lengths.file_bytes,
-            length_bytes_max: lengths.length_bytes_max,
-            checkpoint_begun: lengths.checkpoint_begun,
-            unjournaled_blocks: lengths.unjournaled_blocks,
-            flushes: state.flushes,
-            transactions: state.transactions,
-            blocks: state.blocks,
-            references: state.references,
-            written_bytes: state.written_bytes,
             writing_for: state.writing_since.map(|since| now.saturating_sub(since)),
             write_time_mean: total.checked_div(count).unwrap_or_default(),
             write_time_p99: times.get(times.len() * 99 / 100).copied().unwrap_or_default(),
             stream_bytes_per_second: speed(state.stream_bytes, state.stream_time),
-            last_failure: state.last_failure.clone(),
+            ..state.so_far.clone()
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the meter locked")
+        self.state.lock().expect("no thread panics with the meter locked")
     }
 }
 
@@ -207,20 +181,12 @@ fn speed(bytes: u64, time: Duration) -> Option<u64> {
     (bytes > 0).then(|| u64::try_from(speed).unwrap_or(u64::MAX))
 }
 
-/// What all who shared a round are told.
+/// What all threads that shared a commit are told.
 pub(crate) type Outcome = Result<(), Arc<JournalError>>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LENGTHS: Lengths = Lengths {
-        length_bytes: 1,
-        file_bytes: 2,
-        length_bytes_max: 3,
-        checkpoint_begun: None,
-        unjournaled_blocks: 4,
-    };
 
     fn write(meter: &Meter, start_us: u64, end_us: u64, bytes: usize) {
         meter.note_writing(Duration::from_micros(start_us));
@@ -233,7 +199,7 @@ mod tests {
         let meter = Meter::default();
         (0..98).for_each(|_| write(&meter, 100, 200, 4096));
         (0..2).for_each(|_| write(&meter, 1000, 6100, 4096));
-        let status = meter.status(LENGTHS, Duration::from_millis(7));
+        let status = meter.status(Duration::from_millis(7));
         assert_eq!(status.write_time_mean, Duration::from_micros(200));
         assert_eq!(status.write_time_p99, Duration::from_micros(5100));
         assert_eq!((status.transactions, status.blocks, status.references), (100, 300, 100));
@@ -244,7 +210,7 @@ mod tests {
     fn long_writes_tell_the_speed_of_the_disk() {
         let meter = Meter::default();
         write(&meter, 0, 1000, 1 << 20);
-        let status = meter.status(LENGTHS, Duration::ZERO);
+        let status = meter.status(Duration::ZERO);
         assert_eq!(status.stream_bytes_per_second, Some(1_048_576_000));
     }
 
@@ -254,14 +220,14 @@ mod tests {
         let error = JournalError::new(JournalErrorKind::NoSpace, "cannot write");
         meter.note_failure(&error, Duration::from_secs(5));
         meter.note_failure(&error, Duration::from_secs(6));
-        let status = meter.status(LENGTHS, Duration::from_secs(7));
+        let status = meter.status(Duration::from_secs(7));
         let JournalState::Failing { since, failure } = status.state else { panic!("{status:?}") };
         assert_eq!(meter.failure().as_ref(), Some(&failure));
         assert_eq!((since, failure.at), (Duration::from_secs(5), Duration::from_secs(6)));
         assert!(failure.cause.contains("cannot write") && failure.cause.contains("room"));
         meter.note_writing(Duration::from_secs(8));
         write(&meter, 1, 2, 4096);
-        let status = meter.status(LENGTHS, Duration::from_secs(9));
+        let status = meter.status(Duration::from_secs(9));
         assert_eq!((status.state, status.last_failure), (JournalState::Working, Some(failure)));
         assert_eq!(meter.failure(), None);
     }
@@ -270,7 +236,7 @@ mod tests {
     fn a_write_that_hangs_shows() {
         let meter = Meter::default();
         meter.note_writing(Duration::from_secs(1));
-        let status = meter.status(LENGTHS, Duration::from_secs(31));
+        let status = meter.status(Duration::from_secs(31));
         assert_eq!(status.writing_for, Some(Duration::from_secs(30)));
     }
 }

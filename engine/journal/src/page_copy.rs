@@ -1,6 +1,6 @@
 //! Copies of single pages, read back from the journal while it is in use.
 //!
-//! What is read was written there once; whether it is what somebody wants now, the caller tells by
+//! What is read was written there once; whether it is what is wanted now, the caller tells by
 //! what it knows of the contents. Nothing is locked while the disk is read: a segment that goes
 //! meanwhile ends the search there.
 
@@ -78,7 +78,7 @@ fn reader_of(file: Arc<dyn StableFile>, number: u32) -> Option<SegmentReader> {
     Some(SegmentReader::of(file, header))
 }
 
-/// What the last transaction of a segment that names the block says of it. Behind one that is not
+/// What the last transaction of a segment that names the block says of it. After one that is not
 /// whole nothing is read: it is being written, or was damaged.
 fn find_in_segment(
     mut reader: SegmentReader,
@@ -121,7 +121,7 @@ fn names(entry: &Entry, wanted: u64) -> bool {
         Entry::Hole { block, count }
         | Entry::Fill { block, count, .. }
         | Entry::Lost { block, count } => {
-            wanted.checked_sub(block).is_some_and(|behind| behind < u64::from(count))
+            wanted.checked_sub(block).is_some_and(|distance| distance < u64::from(count))
         }
     }
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use storage::{AlignedBuffer, Folder, StableFile};
 
-use crate::chain::End;
-use crate::error::{JournalError, JournalErrorKind};
+use crate::error::JournalError;
 use crate::format::{
     Address, FormatError, SEGMENT_HEADER_BYTES, Seal, SegmentHeader, SetId,
     TRANSACTION_HEADER_BYTES, Transaction, TransactionHead,
@@ -21,6 +20,15 @@ const BLOCK_BYTES: u32 = 4096;
 
 /// Bytes that are read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
+
+/// Where a segment's transactions end, and the sequence that comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) offset: u32,
+    pub(crate) next_sequence: u64,
+    /// Where the last transaction begins, if it was looked for.
+    pub(crate) last_start: Option<u32>,
+}
 
 /// A segment that is read from its beginning to its end.
 #[derive(Debug)]
@@ -83,34 +91,28 @@ impl SegmentReader {
         })
     }
 
-    /// Finds the end of the newest segment, and where its last write begins. What is torn at the
-    /// end is left out.
-    pub(crate) fn find_end(&mut self) -> Result<(End, u32), JournalError> {
+    /// Finds the end of the newest segment. What is torn at the end is left out.
+    pub(crate) fn find_end(&mut self) -> Result<End, JournalError> {
         let mut last_start = 0;
         let mut offset = Self::first_offset();
         let mut next_sequence = self.header.first_sequence;
         loop {
-            let (length, error) = match self.read(offset, next_sequence)? {
-                Step::Transaction(it) if it.has_whole_pages() => (Some(length_of(&it)), None),
-                Step::Transaction(it) => (Some(length_of(&it)), Some(torn_pages())),
-                Step::Nothing(error) => (None, Some(error)),
+            let (length, is_whole) = match self.read(offset, next_sequence)? {
+                Step::Transaction(it) => (Ok(length_of(&it)), it.has_whole_pages()),
+                Step::Nothing(error) => (Err(error), false),
             };
-            if let Some(error) = error {
-                let is_last = !self.has_later_transaction(offset, next_sequence)?;
-                match length {
-                    _ if is_last => return Ok((End { offset, next_sequence }, last_start)),
-                    None => return Err(self.damaged(offset, next_sequence, error)),
-                    // Only some of its pages are damaged, and the reader will say which.
-                    Some(_) => {}
-                }
+            if !is_whole && !self.has_later_transaction(offset, next_sequence)? {
+                return Ok(End { offset, next_sequence, last_start: Some(last_start) });
             }
+            // Where only some of its pages are damaged, the reader will say which.
+            let length = length.map_err(|error| self.damaged(offset, next_sequence, error))?;
             last_start = offset;
-            offset += length.expect("a transaction is there");
+            offset += length;
             next_sequence += 1;
         }
     }
 
-    /// Whether a transaction later than `sequence` begins behind `offset`.
+    /// Whether a transaction later than `sequence` begins past `offset`.
     fn has_later_transaction(&mut self, offset: u32, sequence: u64) -> Result<bool, JournalError> {
         let mut at = offset + BLOCK_BYTES;
         while at < self.limit {
@@ -142,7 +144,7 @@ impl SegmentReader {
     pub(crate) fn damaged(&self, offset: u32, sequence: u64, error: FormatError) -> JournalError {
         let name = name_of(self.header.number);
         let what = format!("cannot read transaction {sequence} at byte {offset} of segment {name}");
-        JournalError { kind: JournalErrorKind::Damaged, what, source: Some(Box::new(error)) }
+        JournalError::format(what, error)
     }
 
     fn address(&self, offset: u32, sequence: u64) -> Address {
@@ -177,10 +179,6 @@ impl SegmentReader {
 /// The length of a transaction in its segment.
 pub(crate) fn length_of(transaction: &Transaction<'_>) -> u32 {
     u32::try_from(transaction.sizes.total_bytes()).expect("within the format's limits")
-}
-
-fn torn_pages() -> FormatError {
-    FormatError::damaged("a page")
 }
 
 /// Whether a transaction stands where a segment's first one would, though its header is not whole.

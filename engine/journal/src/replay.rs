@@ -1,4 +1,5 @@
-//! Reading a journal back: the whole of it in order, into whoever restores volumes from it.
+//! Reading a journal back: the whole of it in order, into a [`Replay`] that restores volumes from
+//! it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -21,6 +22,12 @@ use crate::segment_file::{cannot_read, name_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
+impl Default for Position {
+    fn default() -> Self {
+        Self::START
+    }
+}
+
 impl Position {
     /// Before the first transaction of a journal.
     pub const START: Self = Self(1);
@@ -42,9 +49,8 @@ pub trait Replay {
     /// the same volume. One of class `image` that is not there is in no image, and stays away.
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal>;
 
-    /// What blocks of a volume of the last table hold from here on. A volume that is not in the
-    /// table, or has no such block any more, is none of the reader's business: nothing is to be
-    /// done then.
+    /// What blocks of a volume of the last table hold from here on. For a volume that is not in the
+    /// table, or has no such block any more, nothing is to be done.
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal>;
 }
 
@@ -61,10 +67,19 @@ pub enum Change<'bytes> {
     Damaged,
 }
 
+impl Change<'_> {
+    pub fn block_count(&self) -> u64 {
+        match *self {
+            Self::Holes(count) | Self::Fill { count, .. } => u64::from(count),
+            Self::Contents(_) | Self::Damaged => 1,
+        }
+    }
+}
+
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// The sequence behind the last transaction.
+    /// The sequence after the last transaction.
     pub next_sequence: u64,
     pub transactions: u64,
     pub blocks: u64,
@@ -73,7 +88,7 @@ pub struct Recovered {
     pub damaged_segments: Vec<String>,
 }
 
-/// Reads the journal in `folder` from `from` on: behind the last image, or [`Position::START`].
+/// Reads the journal in `folder` from `from` on: after the last image, or [`Position::START`].
 /// Changes nothing, and can be repeated. Fails when a part that must be there is not, or is not as
 /// it was written; single pages that are damaged are told to `replay`.
 pub fn recover(
@@ -106,7 +121,7 @@ struct Recovery<'it> {
 }
 
 impl Recovery<'_> {
-    /// Replays a segment's transactions from sequence `from` on. Returns the sequence behind it.
+    /// Replays a segment's transactions from sequence `from` on. Returns the sequence after it.
     fn read_segment(
         &mut self,
         folder: &dyn Folder,
@@ -119,8 +134,7 @@ impl Recovery<'_> {
         let mut sequence = link.header.first_sequence;
         check_sequence(link, expected.unwrap_or(sequence.min(from)), from)?;
         while offset < link.end.offset {
-            let step = reader.read(offset, sequence)?;
-            let length = match step {
+            let length = match reader.read(offset, sequence)? {
                 Step::Transaction(transaction) => {
                     if sequence >= from {
                         self.apply(&transaction, link.header.number)?;
@@ -159,12 +173,17 @@ impl Recovery<'_> {
                     }
                 }
                 Entry::Page { block, place, length, check } => {
-                    let stored = transaction.stored_bytes(place, length);
-                    let found = match place {
-                        Place::Elsewhere(at) => self.fetch(at, length, check)?,
-                        _ => decode(stored, check, &mut self.contents).then_some(()).ok_or(segment),
+                    let (stored, segment) = match place {
+                        Place::Elsewhere(at) => (self.pages.fetch(at, length)?, at.segment),
+                        _ => (transaction.stored_bytes(place, length), segment),
                     };
-                    self.change_page(volume_id, block, found)?;
+                    let is_whole = decode(stored, check, &mut self.contents);
+                    let change = match is_whole {
+                        true => Change::Contents(&self.contents),
+                        false => self.report.note_damaged(segment),
+                    };
+                    self.report.blocks += 1;
+                    self.replay.blocks(volume_id, block, change).map_err(refused)?;
                 }
             }
         }
@@ -177,44 +196,20 @@ impl Recovery<'_> {
         block: u64,
         change: Change<'_>,
     ) -> Result<(), JournalError> {
-        self.report.blocks += match change {
-            Change::Holes(count) | Change::Fill { count, .. } => u64::from(count),
-            Change::Contents(_) | Change::Damaged => 1,
-        };
+        self.report.blocks += change.block_count();
         self.replay.blocks(volume_id, block, change).map_err(refused)
     }
+}
 
-    /// Tells of the page whose contents were found, or of the segment that should have had it.
-    fn change_page(
-        &mut self,
-        volume_id: u64,
-        block: u64,
-        found: Result<(), u32>,
-    ) -> Result<(), JournalError> {
-        self.report.blocks += 1;
-        let change = match found {
-            Ok(()) => Change::Contents(&self.contents),
-            Err(segment) => {
-                self.report.damaged_blocks += 1;
-                let name = name_of(segment);
-                if !self.report.damaged_segments.contains(&name) {
-                    self.report.damaged_segments.push(name);
-                }
-                Change::Damaged
-            }
-        };
-        self.replay.blocks(volume_id, block, change).map_err(refused)
-    }
-
-    fn fetch(
-        &mut self,
-        at: Location,
-        length: u16,
-        check: PageCheck,
-    ) -> Result<Result<(), u32>, JournalError> {
-        let stored = self.pages.fetch(at, length)?;
-        let is_good = decode(stored, check, &mut self.contents);
-        Ok(is_good.then_some(()).ok_or(at.segment))
+impl Recovered {
+    /// Takes note of a block whose contents are not in the segment as they were written.
+    fn note_damaged(&mut self, segment: u32) -> Change<'static> {
+        self.damaged_blocks += 1;
+        let name = name_of(segment);
+        if !self.damaged_segments.contains(&name) {
+            self.damaged_segments.push(name);
+        }
+        Change::Damaged
     }
 }
 
@@ -262,12 +257,17 @@ const PIECE_COUNT_MAX: usize = 128;
 /// Fetches pages from anywhere in the journal.
 struct PageFetcher<'it> {
     folder: &'it dyn Folder,
-    /// Where each segment ends, and its file once it was wanted.
-    segments: BTreeMap<u32, (u32, Option<Arc<dyn StableFile>>)>,
+    segments: BTreeMap<u32, Segment>,
     pieces: BTreeMap<(u32, u32), Piece>,
     /// Counts fetches: which piece was used last.
     time: u64,
     page: Vec<u8>,
+}
+
+struct Segment {
+    end: u32,
+    /// Opened once it was wanted.
+    file: Option<Arc<dyn StableFile>>,
 }
 
 struct Piece {
@@ -277,14 +277,14 @@ struct Piece {
 
 impl<'it> PageFetcher<'it> {
     fn new(folder: &'it dyn Folder, chain: &Chain) -> Self {
-        let ends = chain.links.iter().map(|link| (link.header.number, (link.end.offset, None)));
-        let (segments, pieces) = (ends.collect(), BTreeMap::new());
-        Self { folder, segments, pieces, time: 0, page: Vec::new() }
+        let segment = |link: &Link| Segment { end: link.end.offset, file: None };
+        let segments = chain.links.iter().map(|link| (link.header.number, segment(link))).collect();
+        Self { folder, segments, pieces: BTreeMap::new(), time: 0, page: Vec::new() }
     }
 
     /// The bytes at a place, if the journal has the place.
     fn fetch(&mut self, at: Location, length: u16) -> Result<Option<&[u8]>, JournalError> {
-        let Some(&(end, _)) = self.segments.get(&at.segment) else { return Ok(None) };
+        let Some(&Segment { end, .. }) = self.segments.get(&at.segment) else { return Ok(None) };
         let header_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
         let page_end = at.offset.saturating_add(u32::from(length));
         if at.offset < header_bytes || page_end > end {
@@ -326,12 +326,12 @@ impl<'it> PageFetcher<'it> {
     }
 
     fn file(&mut self, segment: u32) -> Result<Arc<dyn StableFile>, JournalError> {
-        let (_, file) = self.segments.get_mut(&segment).expect("the caller found it");
-        if let Some(file) = file {
+        let known = self.segments.get_mut(&segment).expect("the caller found it");
+        if let Some(file) = &known.file {
             return Ok(Arc::clone(file));
         }
         let opened = self.folder.open(&name_of(segment));
         let opened = opened.map_err(|error| cannot_read(segment, error))?;
-        Ok(Arc::clone(file.insert(opened)))
+        Ok(Arc::clone(known.file.insert(opened)))
     }
 }

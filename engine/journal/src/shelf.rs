@@ -1,14 +1,14 @@
 //! The files of a journal that is being written: those in use, one made ready, those to be removed.
 //!
 //! All of them together are never longer than the journal may be. Files are made and removed
-//! without a lock held; whoever needs the one that another is making waits for it.
+//! without a lock held; a thread that needs the one that another is making waits for it.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use storage::{Folder, StableFile, StorageErrorKind};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Leftover};
 use crate::error::{JournalError, JournalErrorKind};
 use crate::options::JournalOptions;
 use crate::segment_file::name_of;
@@ -27,8 +27,8 @@ struct State {
     /// By sequence; the last one may still be written.
     kept: Vec<Kept>,
     spare: Spare,
-    /// Files to be removed, and their sizes.
-    unused: Vec<(u32, u64)>,
+    /// Files to be removed.
+    unused: Vec<Leftover>,
     next_number: u32,
     /// The last attempt to make a file found no room on the disk.
     is_disk_full: bool,
@@ -38,7 +38,7 @@ struct State {
 struct Kept {
     number: u32,
     file_bytes: u64,
-    /// The sequence behind its last transaction, once that is known.
+    /// The sequence after its last transaction, once that is known.
     end_sequence: Option<u64>,
 }
 
@@ -58,12 +58,18 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn StableFile>,
 }
 
+impl Segment {
+    fn leftover(&self) -> Leftover {
+        Leftover { number: self.number, file_bytes: u64::from(self.bytes) }
+    }
+}
+
 impl Shelf {
     pub(crate) fn new(folder: Arc<dyn Folder>, chain: &Chain, options: &JournalOptions) -> Self {
-        // Somebody may bring back the segment that cuts strays off: they go when all before the
+        // The owner may bring back the segment that cuts strays off: they go when all before the
         // newest segment goes.
         let newest = chain.links.last().map(|link| link.header.first_sequence);
-        let stray = chain.stray.iter().map(|&(number, file_bytes)| Kept {
+        let stray = chain.stray.iter().map(|&Leftover { number, file_bytes }| Kept {
             number,
             file_bytes,
             end_sequence: newest,
@@ -96,13 +102,11 @@ impl Shelf {
             let mut state = self.lock();
             match mem::replace(&mut state.spare, Spare::None) {
                 Spare::Ready(segment) if segment.bytes >= bytes_min => return Ok(segment),
-                Spare::Ready(segment) => {
-                    state.unused.push((segment.number, u64::from(segment.bytes)));
-                }
+                Spare::Ready(segment) => state.unused.push(segment.leftover()),
                 Spare::Making(bytes) => {
                     state.spare = Spare::Making(bytes);
                     let woken = self.changed.wait(state);
-                    drop(woken.expect("nobody panics with the shelf locked"));
+                    drop(woken.expect("no thread panics with the shelf locked"));
                 }
                 Spare::None => {
                     drop(state);
@@ -112,8 +116,8 @@ impl Shelf {
         }
     }
 
-    /// Makes a segment ready, unless there is one or somebody is at it. Removes first what is of no
-    /// use any more. Fails when the journal is as long as it may be.
+    /// Makes a segment ready, unless there is one or another thread makes it. Removes first what is
+    /// of no use any more. Fails when the journal is as long as it may be.
     pub(crate) fn make_ready(&self) -> Result<(), JournalError> {
         self.make_ready_of(self.segment_bytes)
     }
@@ -201,7 +205,7 @@ impl Shelf {
 
     /// The segment never became part of the journal.
     pub(crate) fn give_up(&self, segment: &Segment) {
-        self.lock().unused.push((segment.number, u64::from(segment.bytes)));
+        self.lock().unused.push(segment.leftover());
     }
 
     /// Removes the segments whose transactions all lie before `sequence`. The last one stays: it
@@ -214,20 +218,25 @@ impl Shelf {
         let (covered, kept): (Vec<_>, Vec<_>) = state.kept.drain(..).partition(is_covered);
         state.kept = kept;
         state.kept.push(last);
-        state.unused.extend(covered.iter().map(|kept| (kept.number, kept.file_bytes)));
+        let leftover = |Kept { number, file_bytes, .. }| Leftover { number, file_bytes };
+        state.unused.extend(covered.into_iter().map(leftover));
         drop(state);
         self.remove_unused()
     }
 
-    /// Bytes of all files, and of those that hold the journal.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        let state = self.lock();
-        (self.file_bytes(&state), state.kept.iter().map(|kept| kept.file_bytes).sum())
+    /// Bytes of the files that hold the journal.
+    pub(crate) fn length_bytes(&self) -> u64 {
+        self.lock().length_bytes()
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.lock().file_bytes()
     }
 
     pub(crate) fn remove_unused(&self) -> Result<(), JournalError> {
         loop {
-            let Some(&(number, _)) = self.lock().unused.first() else { return Ok(()) };
+            let Some(&Leftover { number, .. }) = self.lock().unused.first() else { return Ok(()) };
             let removed = self.folder.remove(&name_of(number));
             match removed {
                 Err(error) if error.kind != StorageErrorKind::NotFound => {
@@ -235,23 +244,13 @@ impl Shelf {
                     return Err(JournalError::storage(what, error));
                 }
                 // It is gone, by us or by another.
-                _ => self.lock().unused.retain(|&(unused, _)| unused != number),
+                _ => self.lock().unused.retain(|unused| unused.number != number),
             }
         }
     }
 
     fn has_room(&self, state: &State, bytes: u32) -> bool {
-        self.file_bytes(state) + u64::from(bytes) <= self.length_bytes_max
-    }
-
-    fn file_bytes(&self, state: &State) -> u64 {
-        let kept: u64 = state.kept.iter().map(|kept| kept.file_bytes).sum();
-        let unused: u64 = state.unused.iter().map(|&(_, file_bytes)| file_bytes).sum();
-        let spare = match &state.spare {
-            Spare::None => 0,
-            Spare::Making(bytes) | Spare::Ready(Segment { bytes, .. }) => *bytes,
-        };
-        kept + unused + u64::from(spare)
+        state.file_bytes() + u64::from(bytes) <= self.length_bytes_max
     }
 
     fn too_long(&self) -> JournalError {
@@ -260,6 +259,21 @@ impl Shelf {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the shelf locked")
+        self.state.lock().expect("no thread panics with the shelf locked")
+    }
+}
+
+impl State {
+    fn length_bytes(&self) -> u64 {
+        self.kept.iter().map(|kept| kept.file_bytes).sum()
+    }
+
+    fn file_bytes(&self) -> u64 {
+        let unused: u64 = self.unused.iter().map(|unused| unused.file_bytes).sum();
+        let spare = match &self.spare {
+            Spare::None => 0,
+            Spare::Making(bytes) | Spare::Ready(Segment { bytes, .. }) => *bytes,
+        };
+        self.length_bytes() + unused + u64::from(spare)
     }
 }

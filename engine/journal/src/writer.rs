@@ -1,13 +1,13 @@
-//! What the leader of a round does: it captures what changed in the volumes that are flushed, and
+//! What the leader of a group does: it captures what changed in the volumes that are flushed, and
 //! appends it to the log.
 
 use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 
 use sync::atomic::{AtomicU64, Ordering};
-use volumes::{Capture, CaptureWalk, CapturedContents, Durability, Engine, StoredBytes, Volume};
+use volumes::{Capture, CaptureWalk, Durability, Engine, Volume};
 
-use crate::draft::{Contents, Draft, Page};
+use crate::draft::Draft;
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::{Sizes, TABLE_RECORD_BYTES, VolumeRecord};
 use crate::log::Log;
@@ -16,7 +16,7 @@ use crate::options::Clock;
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// What one round after the other writes with.
+/// What one commit after the other writes with.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
@@ -33,7 +33,7 @@ pub(crate) struct Writer {
 /// No edition of the table.
 const UNWRITTEN: u64 = 0;
 
-/// The engine's version of the table that the journal has, for those who have no writer.
+/// The engine's version of the table that the journal has, for threads that have no writer.
 #[derive(Debug)]
 pub(crate) struct NotedVersion(AtomicU64);
 
@@ -64,8 +64,8 @@ struct Member {
     volume: Weak<Volume>,
 }
 
-/// What is left of a round that has begun.
-struct Round {
+/// What is left of a commit that has begun.
+struct Commit {
     walks: Vec<CaptureWalk>,
     /// Walks whose blocks have all been captured.
     done: usize,
@@ -102,10 +102,10 @@ impl Writer {
     pub(crate) fn commit(&mut self, volume_ids: &[u64]) -> Result<(), JournalError> {
         let engine = self.engine()?;
         self.table.refresh(&engine);
-        let mut round = Round::begin(&self.table, volume_ids);
+        let mut commit = Commit::begin(&self.table, volume_ids);
         loop {
             let blocks_max = self.log.blocks_max(&self.table.encoded)?;
-            let captures = round.capture(blocks_max.min(engine.capture_blocks_max()));
+            let captures = commit.capture(blocks_max.min(engine.capture_blocks_max()));
             let is_table_new = self.table.edition != self.written_edition;
             if captures.is_empty() && !is_table_new {
                 break;
@@ -114,13 +114,13 @@ impl Writer {
                 // What was captured may be of volumes that the old table did not know so. What the
                 // walks took goes back first, so that it is found again.
                 drop(captures);
-                round.walks.clear();
-                round = Round::begin(&self.table, volume_ids);
+                commit.walks.clear();
+                commit = Commit::begin(&self.table, volume_ids);
                 continue;
             }
             self.write(captures)?;
         }
-        round.walks.into_iter().for_each(CaptureWalk::end);
+        commit.walks.into_iter().for_each(CaptureWalk::end);
         self.noted_version.set(self.table.version.unwrap_or(NEVER));
         Ok(())
     }
@@ -146,9 +146,9 @@ impl Writer {
             let id = capture.volume().id();
             let block_count = self.table.block_count(id);
             for (block, contents) in capture.blocks() {
-                // Behind the end there is nothing any more.
+                // Past the end there is nothing any more.
                 if block < block_count {
-                    draft.add(&known, id, block, to_draft(contents));
+                    draft.add(&known, id, block, contents);
                 }
             }
         }
@@ -251,7 +251,7 @@ impl Table {
         Sizes { table_count, entry_count: 0, packed_bytes: 0, whole_count: 0 }.total_bytes()
     }
 
-    /// Behind the last block of a volume; 0 for one that is not in the table.
+    /// The count of a volume's blocks; 0 for one that is not in the table.
     fn block_count(&self, id: u64) -> u64 {
         self.find(id).map_or(0, |member| member.block_count)
     }
@@ -262,9 +262,9 @@ impl Table {
     }
 }
 
-impl Round {
+impl Commit {
     /// Volumes that are not in the table, or have nothing to be journaled, are left out; and those
-    /// that wait for an image, which makes superfluous what no transaction behind it may say then.
+    /// that wait for an image, which makes superfluous what no transaction after it may say then.
     fn begin(table: &Table, volume_ids: &[u64]) -> Self {
         let mut ids = volume_ids.to_vec();
         ids.sort_unstable();
@@ -294,20 +294,6 @@ impl Round {
         }
         captures
     }
-}
-
-fn to_draft(contents: CapturedContents<'_>) -> Contents<'_> {
-    let page = match contents {
-        CapturedContents::Hole => return Contents::Hole,
-        CapturedContents::Lost => return Contents::Lost,
-        CapturedContents::Fill(pattern) => return Contents::Fill(pattern),
-        CapturedContents::Page(page) => page,
-    };
-    let stored = match page.bytes {
-        StoredBytes::Raw(block) => &block[..],
-        StoredBytes::Encoded(bytes) => bytes,
-    };
-    Contents::Page(Page { name: page.number, is_journaled: page.is_journaled, stored })
 }
 
 #[cfg(test)]
@@ -385,8 +371,9 @@ mod tests {
         recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
         assert_eq!(found.0, [6 * MIB / BLOCK_BYTES]);
     }
+
     #[test]
-    fn blocks_behind_the_end_are_neither_written_nor_taken_for_written() {
+    fn blocks_past_the_end_are_neither_written_nor_taken_for_written() {
         let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let engine = open_engine(&memory);
         let disk = Disk::new(1 << 30);
@@ -397,7 +384,7 @@ mod tests {
         }
         writer.table.refresh(&engine);
         let walk = |volume: &Volume| volume.walk_unjournaled().expect("a block is to be written");
-        // As the table says after a shrink that has not dropped what lies behind the new end.
+        // As the table says after a shrink that has not dropped what lies past the new end.
         writer.table.volumes[0].block_count = 100;
         let mut before = walk(&volume);
         writer.write(before.capture(8).into_iter().collect()).expect("the disk works");

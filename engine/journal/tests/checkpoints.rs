@@ -141,7 +141,7 @@ fn a_full_journal_that_may_not_wait_fails_flushes_and_keeps_their_blocks() {
 
     let position = bed.journal.begin_checkpoint();
     bed.journal.end_checkpoint(position).expect("the disk works");
-    bed.journal.tend().expect("there is room again");
+    bed.journal.maintain().expect("there is room again");
     assert!(bed.journal.takes_writes());
     volume.flush().expect("there is room again");
     let (shadow, _) = read(&bed.disk, position).expect("the rest is whole");
@@ -244,11 +244,11 @@ fn a_flush_that_may_not_wait_for_an_image_fails() {
 #[test]
 fn tending_makes_the_next_segment_ready() {
     let bed = Bed::new(small());
-    assert!(bed.journal.wants_tending());
-    bed.journal.tend().expect("the disk works");
-    assert!(!bed.journal.wants_tending());
+    assert!(bed.journal.wants_maintenance());
+    bed.journal.maintain().expect("the disk works");
+    assert!(!bed.journal.wants_maintenance());
     assert_eq!(bed.disk.files().len(), 1);
     bed.journal.commit_table().expect("the disk works");
     assert_eq!(bed.disk.files().len(), 1, "the segment that was ready is used");
-    assert!(bed.journal.wants_tending());
+    assert!(bed.journal.wants_maintenance());
 }

@@ -124,7 +124,7 @@ fn nothing_is_removed_that_a_missing_segment_would_join_again() {
     folder.rename(&files[1].name, "aside").expect("it is there");
     let later = Bed::on(bed.disk.clone(), Position::START, roomy());
     later.journal.commit_table().expect("the disk works");
-    later.journal.tend().expect("the disk works");
+    later.journal.maintain().expect("the disk works");
     folder.rename("aside", &files[1].name).expect("it is there");
     recover(&*folder, SET, Position::START, &mut Shadow::default()).expect("it is whole again");
 
@@ -144,7 +144,7 @@ fn other_files_in_the_folder_are_left_alone() {
     }
     let later = Bed::on(bed.disk.clone(), Position::START, roomy());
     later.journal.commit_table().expect("the disk works");
-    later.journal.tend().expect("the disk works");
+    later.journal.maintain().expect("the disk works");
     let names: Vec<_> = bed.disk.files().into_iter().map(|file| file.name).collect();
     assert!(names.contains(&"notes".to_owned()), "{names:?}");
     assert!(names.contains(&"journal-99999999".to_owned()), "{names:?}");

@@ -157,7 +157,7 @@ fn the_next_run_relies_on_nothing_that_a_failed_write_left() {
     volume.flush().expect("the disk works");
     let position = bed.journal.begin_checkpoint();
     bed.journal.cancel_checkpoint(position);
-    bed.journal.tend().expect("the disk works");
+    bed.journal.maintain().expect("the disk works");
     write(&volume, 0, &noise(2));
     // The header of the second segment fails, and can be read all the same.
     fail_one_write(&bed);
@@ -206,10 +206,10 @@ fn a_flush_that_may_not_wait_fails_and_the_journal_resumes_when_the_disk_does() 
     let error = volume.flush().expect_err("the disk fails");
     assert_eq!(error.kind, DeviceErrorKind::NotDurable);
     assert!(!bed.journal.takes_writes());
-    bed.journal.tend().expect_err("the disk fails still");
+    bed.journal.maintain().expect_err("the disk fails still");
     assert!(!bed.journal.takes_writes());
     bed.disk.heal();
-    bed.journal.tend().expect("the disk works");
+    bed.journal.maintain().expect("the disk works");
     assert!(bed.journal.takes_writes() && !is_failing(&bed));
     volume.flush().expect("the disk works");
     assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)), "it was still marked");
@@ -302,15 +302,15 @@ fn a_full_disk_asks_for_a_checkpoint_that_makes_room_before_a_flush_waits() {
     let bed = Bed::new(roomy());
     let volume = fill_disk(&bed);
     assert!(!bed.journal.needs_checkpoint(), "nobody knows yet");
-    let error = bed.journal.tend().expect_err("the next file does not fit");
+    let error = bed.journal.maintain().expect_err("the next file does not fit");
     assert_eq!(error.kind, JournalErrorKind::NoSpace);
     assert!(!is_failing(&bed), "there is room in the last file");
-    assert!(!bed.journal.wants_tending(), "nothing is tried all the time");
+    assert!(!bed.journal.wants_maintenance(), "nothing is tried all the time");
     assert!(bed.journal.needs_checkpoint() && !bed.journal.is_out_of_room());
     let position = bed.journal.begin_checkpoint();
     bed.journal.end_checkpoint(position).expect("the disk works");
     assert!(!bed.journal.needs_checkpoint());
-    bed.journal.tend().expect("there is room again");
+    bed.journal.maintain().expect("there is room again");
     for block in 0..100 {
         write(&volume, block, &noise(1000 + block));
         volume.flush().expect("there is room again");
@@ -349,7 +349,7 @@ fn checkpoints_of_no_avail_are_asked_for_ever_more_rarely() {
     let clock = Arc::new(SetClock::default());
     let bed = Bed::with_clock(roomy(), Arc::clone(&clock) as Arc<dyn Clock>);
     fill_disk(&bed);
-    bed.journal.tend().expect_err("the next file does not fit");
+    bed.journal.maintain().expect_err("the next file does not fit");
     let mut asked = 0;
     for _ in 0..3600 {
         if bed.journal.needs_checkpoint() {
@@ -370,10 +370,10 @@ fn a_disk_that_others_have_filled_asks_for_no_checkpoint() {
     bed.create("one").flush().expect("the disk works");
     let used: u64 = bed.disk.files().iter().map(|file| file.size_bytes).sum();
     bed.disk.set_capacity(used);
-    bed.journal.tend().expect_err("the next file does not fit");
+    bed.journal.maintain().expect_err("the next file does not fit");
     assert!(!bed.journal.needs_checkpoint(), "it would make no room");
     assert!(bed.journal.is_out_of_room());
     bed.disk.set_capacity(1 << 30);
-    bed.journal.tend().expect("there is room now");
+    bed.journal.maintain().expect("there is room now");
     assert!(!bed.journal.is_out_of_room());
 }

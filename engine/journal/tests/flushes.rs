@@ -5,10 +5,10 @@ mod support;
 use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange};
-use journal::{Journal, JournalErrorKind, Position};
+use journal::Position;
 use powercut::{Effect, Fault, Gate};
 use storage::StorageAction;
-use support::{BLOCK, Bed, MIB, noise, read, roomy, small, spec, wait_until, write};
+use support::{BLOCK, Bed, MIB, noise, read, roomy, small, wait_until, write};
 use volumes::{Durability, ShrinkPolicy};
 
 /// Contents of every form that a pool stores.
@@ -176,14 +176,6 @@ fn a_fresh_journal_and_an_empty_folder_say_nothing() {
     let (shadow, recovered) = read(&bed.disk, Position::START).expect("nothing is damaged");
     assert_eq!((shadow.block_count(), recovered.transactions), (0, 0));
     assert_eq!(recovered.next_sequence, 1);
-}
-
-#[test]
-fn a_new_journal_is_not_made_where_there_is_one() {
-    let bed = Bed::new(small());
-    bed.journal.commit_table().expect("the disk works");
-    let error = Journal::create(spec(&bed.disk, small())).expect_err("there is a journal");
-    assert_eq!(error.kind, JournalErrorKind::Exists);
 }
 
 #[test]

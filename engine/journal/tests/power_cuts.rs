@@ -73,7 +73,7 @@ impl Storm {
                 0..8 => storm.write(step),
                 8..12 => assert!(storm.flush(), "the disk works"),
                 12 => storm.checkpoint(),
-                13 => storm.bed.journal.tend().expect("nothing fails outside of flushes"),
+                13 => storm.bed.journal.maintain().expect("nothing fails outside of flushes"),
                 14 => storm.fail(),
                 _ => storm.restart(),
             }
@@ -153,7 +153,7 @@ impl Storm {
 
     fn restart(&mut self) {
         let covered = self.images.last().map_or(Position::START, |image| image.position);
-        self.bed.restart_behind(covered, options());
+        self.bed.restart_after(covered, options());
     }
 
     /// What the newest image that was durable by `moment` and the journal say.

@@ -81,11 +81,21 @@ pub struct CapturedPage<'capture> {
 }
 
 /// A page's contents as they are stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredBytes<'stored> {
     Raw(&'stored Block),
     /// In LZ4's block format.
     Encoded(&'stored [u8]),
+}
+
+impl<'stored> StoredBytes<'stored> {
+    /// The bytes as they lie in memory: 4096, or fewer that are encoded.
+    pub fn as_stored(self) -> &'stored [u8] {
+        match self {
+            Self::Raw(block) => block,
+            Self::Encoded(bytes) => bytes,
+        }
+    }
 }
 
 impl Volume {

@@ -30,8 +30,8 @@
 //!    weaker rule: data may be old, or its loss may be noticed; it is never wrong.
 //!
 //! Not in the model: sectors that are torn inside their 512 bytes, writes that land in another
-//! place, and bytes that decay while they are not written. [`Disk::flip_bit`] makes the last of them
-//! for tests of checksums.
+//! place, and bytes that decay while they are not written. [`Disk::flip_bit`] makes the last of
+//! them for tests of checksums.
 #![forbid(unsafe_code)]
 
 mod fault;

@@ -114,9 +114,9 @@ impl Turns {
 
     fn tend_journal(&mut self) {
         let set = &self.durable.set;
-        if set.wants_tending() || self.tended.elapsed() >= TEND_INTERVAL {
+        if set.wants_maintenance() || self.tended.elapsed() >= TEND_INTERVAL {
             self.tended = Instant::now();
-            if let Err(error) = set.tend() {
+            if let Err(error) = set.maintain() {
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::debug!(error, "cannot tend the journal");
             }

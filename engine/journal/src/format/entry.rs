@@ -159,9 +159,9 @@ impl Fields {
 impl Location {
     /// The location, if a page of this length fits there.
     fn checked(self, length: u16) -> Option<Self> {
-        let is_behind_header = self.offset as usize >= SEGMENT_HEADER_BYTES;
+        let is_past_header = self.offset as usize >= SEGMENT_HEADER_BYTES;
         let has_end = self.offset.checked_add(u32::from(length)).is_some();
-        (is_behind_header && has_end).then_some(self)
+        (is_past_header && has_end).then_some(self)
     }
 }
 

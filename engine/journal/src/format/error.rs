@@ -1,26 +1,35 @@
 //! Why bytes are not what a journal holds.
 
-use std::fmt;
-
-use crate::format::segment::VERSION;
+/// The version of the format that this program writes, and the latest that it reads.
+pub const VERSION: u32 = 1;
 
 /// The class of what is wrong with bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatErrorKind {
     /// Nothing but zeros: not written yet.
+    #[error("is blank")]
     Blank,
     /// It does not begin as such a thing does.
+    #[error("is not there")]
     Unknown,
     /// Written by a later program, in this version of the format.
+    #[error(
+        "has version {0} and this program reads versions up to {latest}; use the program that \
+         wrote it",
+        latest = VERSION
+    )]
     Newer(u32),
     /// It is whole, and belongs to another place.
+    #[error("belongs to another place")]
     Misplaced,
     /// It begins right, and is not whole.
+    #[error("is damaged")]
     Damaged,
 }
 
 /// Bytes that could not be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {kind}")]
 pub struct FormatError {
     pub kind: FormatErrorKind,
     /// What was looked at, and what is wrong with it.
@@ -41,22 +50,3 @@ impl FormatError {
         Self::new(FormatErrorKind::Damaged, what)
     }
 }
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            FormatErrorKind::Blank => write!(f, "{} is blank", self.what),
-            FormatErrorKind::Unknown => write!(f, "{} is not there", self.what),
-            FormatErrorKind::Newer(version) => write!(
-                f,
-                "{} has version {version} and this program reads versions up to {VERSION}; \
-                 use the program that wrote it",
-                self.what
-            ),
-            FormatErrorKind::Misplaced => write!(f, "{} belongs to another place", self.what),
-            FormatErrorKind::Damaged => write!(f, "{} is damaged", self.what),
-        }
-    }
-}
-
-impl std::error::Error for FormatError {}

@@ -4,18 +4,20 @@
 //! decoding ends with a value or an error: lengths are checked before they are used, and memory
 //! is taken in proportion to the bytes that were given.
 
-mod entry;
 mod error;
 mod field;
 mod seal;
+
 mod segment;
 mod table;
+
+mod entry;
 mod transaction;
 
 pub use entry::{BLOCK_COUNT_MAX, ENTRY_BYTES, Entry, Location, Place};
-pub use error::{FormatError, FormatErrorKind};
+pub use error::{FormatError, FormatErrorKind, VERSION};
 pub use seal::{PageCheck, Seal, SetId};
-pub use segment::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
+pub use segment::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader};
 pub use table::{RecordKind, TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
 pub use transaction::{
     Address, HEAD_BYTES_MAX, PAGES_BYTES_MAX, Sizes, TRANSACTION_HEADER_BYTES, Transaction,

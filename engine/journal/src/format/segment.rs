@@ -5,14 +5,11 @@
 //! 48 number of the segment   52 abandoned sequences   56 first sequence
 //! 64 previous segment   68 where that one ends   72 to 4096 zeros
 //! ```
-//! The checksum covers everything behind it.
+//! The checksum covers everything after it.
 
-use crate::format::error::{FormatError, FormatErrorKind};
+use crate::format::error::{FormatError, FormatErrorKind, VERSION};
 use crate::format::field::{is_zero, read_u32, read_u64, write};
 use crate::format::seal::{Seal, SetId};
-
-/// The version of the format that this program writes.
-pub const VERSION: u32 = 1;
 
 /// Bytes of a segment's header, a block.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
@@ -31,13 +28,13 @@ pub struct SegmentHeader {
     pub segment_bytes: u32,
     /// The sequence of the first transaction here.
     pub first_sequence: u64,
-    /// How many sequences before the first one are nobody's: of transactions whose write failed.
+    /// How many sequences before the first one were given to transactions whose write failed.
     pub abandoned: u32,
     /// Where the journal ended when this segment was begun. `None` in the very first one.
     pub previous: Option<PreviousEnd>,
 }
 
-/// The known end of the segment before: what lies behind it there is not part of the journal.
+/// The known end of the segment before: what lies past it there is not part of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousEnd {
     pub number: u32,

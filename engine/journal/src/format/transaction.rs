@@ -11,7 +11,7 @@
 //!         40 bytes of the head   44 whole pages   48 volumes (all ones: no table)   52 entries
 //!         56 bytes of packed pages   60 zero
 //! ```
-//! The checksum covers the head behind it. Each page is covered by the check in its entry.
+//! The checksum covers the head after it. Each page is covered by the check in its entry.
 
 use crate::format::entry::{ENTRY_BYTES, Entry, Place};
 use crate::format::error::{FormatError, FormatErrorKind};
@@ -22,7 +22,7 @@ use crate::format::table::{TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
 /// Bytes of a transaction's header.
 pub const TRANSACTION_HEADER_BYTES: usize = 64;
 
-/// The longest head, and the most bytes of whole pages behind it.
+/// The longest head, and the most bytes of whole pages after it.
 pub const HEAD_BYTES_MAX: usize = 8 << 20;
 pub const PAGES_BYTES_MAX: usize = 8 << 20;
 

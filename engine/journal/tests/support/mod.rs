@@ -87,11 +87,11 @@ impl Bed {
     /// The daemon is killed and started again: memory and disk are as they were. Handles to volumes
     /// have been let go.
     pub(crate) fn restart(&mut self, options: JournalOptions) {
-        self.restart_behind(Position::START, options);
+        self.restart_after(Position::START, options);
     }
 
     /// The same with an image that has everything before a position.
-    pub(crate) fn restart_behind(&mut self, covered: Position, options: JournalOptions) {
+    pub(crate) fn restart_after(&mut self, covered: Position, options: JournalOptions) {
         let spec = JournalSpec { covered, ..spec(&self.disk, options) };
         let journal = Journal::open(spec).expect("the journal is whole");
         self.journal = Arc::new(journal);

@@ -103,7 +103,7 @@ impl History {
             68..72 => self.create(),
             72..81 => self.administrate(),
             81..85 => self.checkpoint(),
-            85..87 => self.tend(),
+            85..87 => self.maintain_set(),
             87..89 => self.fetch(),
             89..93 => self.maintain(),
             93..97 => self.inject(),
@@ -389,10 +389,10 @@ impl History {
         self.site.set.stream(&Unwatched).expect("reading does not fail");
     }
 
-    fn tend(&mut self) {
+    fn maintain_set(&mut self) {
         self.begin_step();
         // A disk that fails is tried again next time.
-        let _answer = self.site.set.tend();
+        let _answer = self.site.set.maintain();
     }
 
     fn maintain(&mut self) {

@@ -1,0 +1,239 @@
+//! Opening a set: what memory and stable storage have, and which of them is right.
+
+use std::sync::{Arc, Mutex};
+
+use image::{ImageStore, ImageSummary};
+use journal::{Clock, Journal, JournalOptions, JournalSpec, Position};
+use storage::Folder;
+use sync::atomic::AtomicU64;
+use volumes::{Engine, SetId, VolumeError};
+
+use crate::error::{DurableError, DurableErrorKind};
+use crate::healer::StableCopies;
+use crate::newest::{AcceptedImage, NewestImage};
+use crate::replay::delete_with_snapshots;
+use crate::restore::{Gaps, Restored, Stored, lose_anchors, restore};
+use crate::set::{Claim, DurableSet};
+
+/// What a set is made of.
+#[derive(Clone, Debug)]
+pub struct DurableSpec {
+    /// Holds the journal's files.
+    pub journal: Arc<dyn Folder>,
+    pub journal_options: JournalOptions,
+    pub clock: Arc<dyn Clock>,
+    pub images: Arc<dyn ImageStore>,
+    /// Drawn at random for each opening.
+    pub writer: u128,
+    /// The id of a set that is made new; drawn at random.
+    pub fresh_id: SetId,
+}
+
+/// What opening a set found, for the log.
+#[derive(Debug)]
+pub struct Opening {
+    pub how: Opened,
+    /// The newest image that can be read.
+    pub newest: Option<ImageSummary>,
+    /// Images newer than the one that counts that cannot be read.
+    pub skipped: Vec<(u32, String)>,
+    /// Memory has volumes of class `journal`, and the journal is gone: their flushes wait for an
+    /// image.
+    pub journal_was_gone: bool,
+    /// Blocks were not fetched yet from an image that cannot be opened: reads of them fail.
+    pub source_failure: Option<DurableError>,
+    /// What would have kept the set from being opened, had the owner not accepted the loss.
+    pub loss: Option<DurableError>,
+    /// The newest image has the volumes and snapshots that there are, under their names, and no
+    /// others: none was deleted just before a kill.
+    pub newest_is_current: bool,
+}
+
+/// Which of memory and stable storage is right.
+#[derive(Debug)]
+pub enum Opened {
+    /// There was nothing before.
+    New,
+    /// Memory was there, and is right.
+    Continued,
+    /// Memory was gone.
+    Restored {
+        /// The image that the volumes come from, if there was one.
+        image: Option<u32>,
+        transactions: u64,
+        /// Blocks whose contents are damaged in the journal: reads of them fail.
+        damaged_blocks: u64,
+        damaged_segments: Vec<String>,
+        /// Volumes that could not be guaranteed again, and why: they are thin.
+        guarantees_lost: Vec<(String, VolumeError)>,
+    },
+}
+
+impl DurableSet {
+    /// Brings a pool and its stable storage together: continues what was there, or restores it when
+    /// memory was lost. Volumes may be served when this returns; what [`DurableSet::stream`] brings
+    /// in is fetched as it is touched until then.
+    ///
+    /// When images cannot be read, an older one will do only if nothing is lost by that which was
+    /// promised; otherwise this fails and changes nothing.
+    pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opening), DurableError> {
+        Self::open_from(engine, spec, None)
+    }
+
+    /// The same for a pool whose memory is gone, from the image that is named: what came after it
+    /// is lost as far as the journal does not have it. What cannot be read of the journal is set
+    /// aside. When memory is there, nothing is given up.
+    pub fn open_accepting(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        accepted: AcceptedImage,
+    ) -> Result<(Self, Opening), DurableError> {
+        Self::open_from(engine, spec, Some(accepted))
+    }
+
+    fn open_from(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        accepted: Option<AcceptedImage>,
+    ) -> Result<(Self, Opening), DurableError> {
+        if engine.is_restoring() {
+            // A kill came in between: what is there was only a part of what is to be.
+            clear(engine)?;
+        }
+        let newest = NewestImage::find(&spec.images)?;
+        let journal_set = journal::set_in(&*spec.journal);
+        let journal_set = journal_set.map_err(DurableError::journal("look at the journal"))?;
+        let found_set = set_of(journal_set, &newest)?;
+        let kept_set = engine.set_id().filter(|_| !engine.is_restoring());
+        if kept_set.is_none() && found_set.is_some() && !engine.volumes().is_empty() {
+            return Err(DurableError::new(DurableErrorKind::NotEmpty, "open the durable set"));
+        }
+        let mut loss = match kept_set {
+            Some(_) => None,
+            None => check_loss(&newest, &*spec.journal, found_set, accepted)?,
+        };
+        let (id, how) = match (kept_set, found_set) {
+            (Some(id), Some(other)) if id != other => return Err(other_set(id, other)),
+            (Some(id), None) => (id, Opened::New),
+            (Some(id), Some(_)) => (id, Opened::Continued),
+            (None, None) => {
+                engine.join_set(spec.fresh_id);
+                engine.end_restoring();
+                (spec.fresh_id, Opened::New)
+            }
+            (None, Some(set_id)) => {
+                let gaps = accepted.map_or(Gaps::Refused, |_| Gaps::Accepted);
+                let image = newest.image.as_ref();
+                let stored = Stored { set_id, image, journal: &*spec.journal, gaps };
+                let mut restored = restore(engine, &stored)?;
+                if let Some(error) = restored.journal_failure.take() {
+                    loss.get_or_insert(DurableError::journal("read the journal")(error));
+                }
+                (set_id, opened_as(restored, image.map(|image| image.id().number())))
+            }
+        };
+        let set = Self::serve(engine, spec, id, newest.covered())?;
+        let is_gone = journal_set.is_none() && matches!(how, Opened::Continued);
+        let opening = Opening {
+            how,
+            journal_was_gone: is_gone && lose_anchors(engine),
+            source_failure: set.connect_source().err(),
+            loss,
+            newest_is_current: newest.lists_all_of(engine),
+            newest: newest.image.map(|image| image.summary()),
+            skipped: newest.skipped,
+        };
+        Ok((set, opening))
+    }
+
+    /// Opens the journal, and has the engine use it.
+    fn serve(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        id: SetId,
+        covered: Position,
+    ) -> Result<Self, DurableError> {
+        let journal = Journal::open(JournalSpec {
+            folder: spec.journal,
+            set_id: id,
+            covered,
+            options: spec.journal_options,
+            clock: Arc::clone(&spec.clock),
+        });
+        let journal = Arc::new(journal.map_err(DurableError::journal("open the journal"))?);
+        journal.serve(engine);
+        let copies = StableCopies::new(Arc::clone(&journal), Arc::clone(&spec.images));
+        engine.set_healer(Arc::new(copies));
+        Ok(Self {
+            engine: Arc::clone(engine),
+            journal,
+            id,
+            images: spec.images,
+            clock: spec.clock,
+            patience: spec.journal_options.patience,
+            claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
+            source: Mutex::default(),
+            unfetched: Mutex::default(),
+            save_speed: AtomicU64::new(0),
+            changes: Mutex::default(),
+        })
+    }
+}
+
+/// The set that stable storage belongs to; `None` when it is empty.
+fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<SetId>, DurableError> {
+    let of_images = newest.image.as_ref().map(|image| image.summary().set_id);
+    match (journal_set, of_images) {
+        (Some(one), Some(other)) if one != other => {
+            let (one, other) = (name_of(one), name_of(other));
+            let attempt = format!("join a journal of the set {one} and images of the set {other}");
+            Err(DurableError::new(DurableErrorKind::OtherSet, attempt))
+        }
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+/// What is lost when the pool comes back from this image: it must have been accepted.
+fn check_loss(
+    newest: &NewestImage,
+    journal: &dyn Folder,
+    set_id: Option<SetId>,
+    accepted: Option<AcceptedImage>,
+) -> Result<Option<DurableError>, DurableError> {
+    let checked = newest.check_nothing_is_missing(journal, set_id);
+    match accepted {
+        None => checked.map(|()| None),
+        Some(accepted) => newest.check_accepted(accepted).map(|()| checked.err()),
+    }
+}
+
+fn opened_as(restored: Restored, image: Option<u32>) -> Opened {
+    Opened::Restored {
+        image,
+        transactions: restored.journal.transactions,
+        damaged_blocks: restored.journal.damaged_blocks,
+        damaged_segments: restored.journal.damaged_segments,
+        guarantees_lost: restored.guarantees_lost,
+    }
+}
+
+fn other_set(pool: SetId, stored: SetId) -> DurableError {
+    let (pool, stored) = (name_of(pool), name_of(stored));
+    let attempt = format!("join a pool of the set {pool} and what is stored of the set {stored}");
+    DurableError::new(DurableErrorKind::OtherSet, attempt)
+}
+
+/// A set's id for people.
+fn name_of(id: SetId) -> String {
+    format!("{:032x}", u128::from_be_bytes(id))
+}
+
+/// Deletes all volumes of a pool that was being restored.
+fn clear(engine: &Engine) -> Result<(), DurableError> {
+    engine.set_page_source(None);
+    for volume in engine.volumes() {
+        delete_with_snapshots(engine, &volume)
+            .map_err(DurableError::volume("begin the restore again after a kill"))?;
+    }
+    Ok(())
+}
