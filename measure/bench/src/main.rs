@@ -7,7 +7,6 @@ mod clock;
 mod command;
 mod compare;
 mod contents;
-#[cfg_attr(not(test), expect(dead_code, reason = "the suites take their pages from it next"))]
 mod corpus;
 mod doctor;
 mod durability;

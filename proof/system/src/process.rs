@@ -4,14 +4,10 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::interruption::Interruption;
-use crate::tool::{Tool, name_of};
-
-/// How often those who wait look whether the user wants to stop.
-const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+use crate::tool::{Tool, name_of, wait_a_little};
 
 /// The unit in which the kernel tells processor time to programs.
 const TICKS_PER_S: f64 = 100.0;
@@ -69,19 +65,6 @@ impl Background {
             wait_a_little(&self.child);
         }
     }
-}
-
-/// Waits for the end of the program, but not longer than users wait for an answer to Ctrl-C. Wakes
-/// no processor while the program runs, so that it can be measured.
-pub(crate) fn wait_a_little(child: &Child) {
-    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let process = id.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
-    let Some(process) = process else {
-        // A kernel without such descriptors: its users wait by the clock.
-        return std::thread::sleep(Duration::from_millis(2));
-    };
-    // A signal ends the wait, which is what it shall do.
-    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LOOK_INTERVAL));
 }
 
 /// Processor time in seconds of all threads that a process has or had: fields 14 and 15 of

@@ -9,10 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::interruption::Interruption;
-use crate::process::wait_a_little;
+
+/// How often a thread that waits for a program looks for Ctrl-C.
+const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
@@ -157,6 +160,19 @@ fn end(child: &mut Child, signal: Option<Signal>) -> std::io::Result<()> {
     }
     child.kill()?;
     child.wait().map(|_| ())
+}
+
+/// Waits for the end of the program, but not longer than users wait for an answer to Ctrl-C. Wakes
+/// no processor while the program runs, so that it can be measured.
+pub(crate) fn wait_a_little(child: &Child) {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let process = id.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
+    let Some(process) = process else {
+        // A kernel without such descriptors: its users wait by the clock.
+        return std::thread::sleep(Duration::from_millis(2));
+    };
+    // A signal ends the wait, which is what it shall do.
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LOOK_INTERVAL));
 }
 
 /// The program and its arguments, without its environment.

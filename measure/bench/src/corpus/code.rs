@@ -5,7 +5,7 @@
 
 use crate::clock::Random;
 
-use super::pages::{Mark, Page};
+use super::page::{Mark, Page};
 use super::words::{Vocabulary, happens, index_below, low_byte, pick};
 
 const PAGE_BYTES: usize = 4096;

@@ -6,7 +6,7 @@
 
 use crate::clock::Random;
 
-use super::pages::{Mark, Page};
+use super::page::{Mark, Page};
 use super::words::{Vocabulary, happens, low_byte, pick};
 
 const PAGE_BYTES: usize = 8192;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::clock::Random;
 
-use super::pages::{Mark, Page};
+use super::page::{Mark, Page};
 use super::words::{Vocabulary, happens, pick};
 
 const PAGE_BYTES: usize = 4096;

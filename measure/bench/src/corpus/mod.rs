@@ -7,6 +7,7 @@
 mod code;
 mod database;
 mod log;
+mod page;
 mod pages;
 mod text;
 mod words;

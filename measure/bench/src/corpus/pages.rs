@@ -2,10 +2,9 @@
 
 use crate::clock::Random;
 
+use super::page::{BLOCK_BYTES, Mark, Page};
 use super::words::Vocabulary;
 use super::{code, database, log, text};
-
-const BLOCK_BYTES: usize = 4096;
 
 /// Pages in stock of each kind: together they stay in a second-level cache, as a request's buffer
 /// does that was just received.
@@ -27,40 +26,8 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [Self::Database, Self::Text, Self::Code, Self::Log];
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Database => "database",
-            Self::Text => "text",
-            Self::Code => "code",
-            Self::Log => "log",
-        }
-    }
-
     fn index(self) -> usize {
         Self::ALL.iter().position(|&kind| kind == self).expect("every kind is listed")
-    }
-}
-
-/// Where a page takes a number that makes it differ from all others.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Mark {
-    /// Eight bytes, little endian.
-    Binary(usize),
-    /// Twelve letters.
-    Letters(usize),
-}
-
-/// A page of the stock.
-pub(super) struct Page {
-    pub(super) bytes: [u8; BLOCK_BYTES],
-    pub(super) mark: Mark,
-}
-
-impl Page {
-    /// The first 4 KiB of `bytes`, which has no less.
-    pub(super) fn new(bytes: &[u8], mark: Mark) -> Self {
-        let bytes = bytes[..BLOCK_BYTES].try_into().expect("a block was cut out");
-        Self { bytes, mark }
     }
 }
 
@@ -151,8 +118,8 @@ mod tests {
     #[track_caller]
     fn check_ratio(kind: Kind, expected: std::ops::RangeInclusive<f64>) {
         let ratio = ratio(kind);
-        eprintln!("{}: LZ4 makes 4 KiB blocks {ratio:.2} times smaller", kind.name());
-        assert!(expected.contains(&ratio), "{}: {ratio:.2}", kind.name());
+        eprintln!("{kind:?}: LZ4 makes 4 KiB blocks {ratio:.2} times smaller");
+        assert!(expected.contains(&ratio), "{kind:?}: {ratio:.2}");
     }
 
     /// Whole programs and libraries come to about 1.7, licences to 1.6, each measured the same way.
@@ -169,7 +136,7 @@ mod tests {
         for kind in Kind::ALL {
             let blocks = blocks(7, kind, 10 * STOCK);
             let different: HashSet<_> = blocks.iter().collect();
-            assert_eq!(different.len(), blocks.len(), "{}", kind.name());
+            assert_eq!(different.len(), blocks.len(), "{kind:?}");
         }
     }
 
@@ -177,9 +144,9 @@ mod tests {
     fn a_seed_gives_the_same_pages_again_and_another_seed_gives_others() {
         for kind in Kind::ALL {
             let first = blocks(7, kind, STOCK);
-            assert!(first == blocks(7, kind, STOCK), "{}", kind.name());
+            assert!(first == blocks(7, kind, STOCK), "{kind:?}");
             let others: HashSet<_> = blocks(8, kind, STOCK).into_iter().collect();
-            assert!(first.iter().all(|block| !others.contains(block)), "{}", kind.name());
+            assert!(first.iter().all(|block| !others.contains(block)), "{kind:?}");
         }
     }
 }

@@ -6,8 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::bed::Idling;
-use super::measure::latencies;
-use super::meter::{Meter, Spent};
+use super::meter::{Meter, Spent, latencies};
 use crate::case::{Case, Op, Pattern};
 use crate::clock;
 use crate::latency::Latencies;

@@ -13,7 +13,6 @@ use super::figures::{Figures, LoadFigures};
 use super::meter::{Floor, Meter, Spent, Watch};
 use crate::case::{Case, Op};
 use crate::clock::nanoseconds;
-use crate::latency::Latencies;
 use crate::pace::{self, Pace, Paced};
 
 /// Rounds of floor and engine in each case.
@@ -130,11 +129,4 @@ fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result
     }
     let rate_per_s = rate_per_s * meters.len() as f64;
     Ok(LoadFigures { load, rate_per_s, paced: sum })
-}
-
-/// The latencies of all meters.
-pub(crate) fn latencies(meters: &[Meter]) -> Latencies {
-    let mut sum = Latencies::new();
-    meters.iter().for_each(|meter| sum.add(&meter.latencies));
-    sum
 }

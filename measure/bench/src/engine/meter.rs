@@ -216,3 +216,10 @@ impl Meter {
         Ok(())
     }
 }
+
+/// The latencies of all meters.
+pub(crate) fn latencies(meters: &[Meter]) -> Latencies {
+    let mut sum = Latencies::new();
+    meters.iter().for_each(|meter| sum.add(&meter.latencies));
+    sum
+}

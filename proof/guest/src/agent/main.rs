@@ -15,6 +15,7 @@
 mod connect;
 mod kernel_nbd;
 mod netlink;
+mod sender;
 mod serve;
 mod started;
 mod write;

@@ -3,25 +3,17 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use guest::{Frame, FrameKind};
 
+use crate::sender::{Sender, send};
 use crate::started::{self, Started};
 
 /// The serial port that QEMU gives this name.
 const PORT_NAME: &str = "memlane";
 const PORTS: &str = "/sys/class/virtio-ports";
-
-/// Whoever has something to tell the host sends whole frames through it.
-pub(crate) type Sender = Arc<Mutex<File>>;
-
-/// Sends a frame; without a host there is nobody to complain to.
-pub(crate) fn send(sender: &Sender, kind: FrameKind, id: u32, bytes: &[u8]) {
-    let mut port = sender.lock().unwrap_or_else(PoisonError::into_inner);
-    let _ = Frame::new(kind, id, bytes).write(&mut *port);
-}
 
 /// Serves until the host goes, then turns the machine off.
 pub(crate) fn serve() -> Result<()> {

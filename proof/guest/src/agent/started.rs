@@ -12,7 +12,7 @@ use std::time::Duration;
 use guest::{FRAME_BYTES_MAX, Frame, FrameKind};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::serve::{Sender, send};
+use crate::sender::{Sender, send};
 
 /// Frames of input that may wait for a program. One that lets more of them wait is killed: the
 /// others on the line are not to wait for it.

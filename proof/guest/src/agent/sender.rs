@@ -1,0 +1,15 @@
+//! The way to the host, shared by all threads of the agent.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use guest::{Frame, FrameKind};
+
+/// What the agent's threads share to send whole frames to the host.
+pub(crate) type Sender = Arc<Mutex<File>>;
+
+/// Sends a frame. A failure means that the host is gone, and then nothing can be reported.
+pub(crate) fn send(sender: &Sender, kind: FrameKind, id: u32, bytes: &[u8]) {
+    let mut port = sender.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = Frame::new(kind, id, bytes).write(&mut *port);
+}
