@@ -28,6 +28,13 @@ pub(crate) struct Executable {
     pub folder: PathBuf,
 }
 
+impl Executable {
+    /// The crate of a suite, as in its name.
+    pub(crate) fn crate_name(&self) -> &str {
+        self.name.split('/').next().unwrap_or(&self.name)
+    }
+}
+
 #[derive(Deserialize)]
 struct Message {
     reason: String,

@@ -1,4 +1,7 @@
-//! Runs test executables one after the other, each with a time limit, and counts what they ran.
+//! Runs test executables, each with a time limit, and counts what they ran.
+//!
+//! Suites that only compute run two at a time; those that measure, or use devices, programs or all
+//! cores of the host, run alone.
 //!
 //! A suite that runs out of time shows its stacks and is ended with everything it started. A file
 //! of tests that runs none is a failure: it would hide that something is no longer tested. So is,
@@ -9,6 +12,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +24,33 @@ use crate::progress::{Progress, clock};
 use crate::stuck;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Suites that run at the same time.
+const SUITES_AT_ONCE: usize = 2;
+
+/// The crates whose suites need memory, files and time to compute, and nothing else of the host.
+const PAIRED_CRATES: &[&str] = &[
+    "api",
+    "block-device",
+    "codec",
+    "durable-set",
+    "image",
+    "journal",
+    "model",
+    "object-images",
+    "page-store",
+    "peers",
+    "powercut",
+    "report",
+    "results",
+    "shared-ring",
+    "storage",
+    "streaming-copy",
+    "sync",
+    "units",
+    "volumes",
+    "xtask",
+];
 
 /// How much of the output of a failed suite is shown; all of it stays in the log.
 const LINES_SHOWN_MAX: usize = 200;
@@ -120,18 +151,45 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Runs all `suites` and says how each went.
+    /// Runs all `suites`, those that may two at a time, and says how each went.
     pub(crate) fn run_all(&self, suites: &[Executable]) -> Result<Outcome> {
         fs::create_dir_all(&self.log_folder)
             .with_context(|| format!("cannot create {}", self.log_folder.display()))?;
-        let mut progress = Progress::new(suites.len());
-        let mut total = Outcome::default();
-        for suite in suites {
-            progress.step(&suite.name);
-            total.add(self.run(suite)?);
-        }
-        eprintln!("{} suites in {}", suites.len(), clock(progress.elapsed()));
+        let progress = Mutex::new(Progress::new(suites.len()));
+        let (paired, alone): (Vec<_>, Vec<_>) =
+            suites.iter().partition(|suite| PAIRED_CRATES.contains(&suite.crate_name()));
+        let mut total = self.run_at_once(SUITES_AT_ONCE, &paired, &progress)?;
+        total.add(self.run_at_once(1, &alone, &progress)?);
+        let elapsed = progress.into_inner().unwrap_or_else(PoisonError::into_inner).elapsed();
+        eprintln!("{} suites in {}", suites.len(), clock(elapsed));
         Ok(total)
+    }
+
+    /// Runs `suites` in order, `count` of them at any time.
+    fn run_at_once(
+        &self,
+        count: usize,
+        suites: &[&Executable],
+        progress: &Mutex<Progress>,
+    ) -> Result<Outcome> {
+        let waiting = Mutex::new(suites.iter());
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let run_some = || -> Result<Outcome> {
+            let mut total = Outcome::default();
+            while let Some(suite) = next() {
+                progress.lock().unwrap_or_else(PoisonError::into_inner).step(&suite.name);
+                total.add(self.run(suite)?);
+            }
+            Ok(total)
+        };
+        thread::scope(|scope| {
+            let runs: Vec<_> = (0..count).map(|_| scope.spawn(run_some)).collect();
+            let mut total = Outcome::default();
+            for run in runs {
+                total.add(run.join().expect("a run of suites returns its errors")?);
+            }
+            Ok(total)
+        })
     }
 
     fn run(&self, suite: &Executable) -> Result<Outcome> {
@@ -141,17 +199,22 @@ impl Runner {
         let log = fs::read(&log_path).context("cannot read the suite's log")?;
         let log = String::from_utf8_lossy(&log);
         let counts = verdict(suite, ended, counts_in(&log));
+        let Counts { passed, failed } = counts;
         let elapsed = clock(start.elapsed());
-        eprintln!("  {} passed, {} failed in {elapsed}", counts.passed, counts.failed);
-        for line in log.lines().filter(|line| is_remark(line)) {
-            eprintln!("  {line}");
-        }
+        let mut report = format!("  {}: {passed} passed, {failed} failed in {elapsed}", suite.name);
         let mut failures = Vec::new();
-        if counts.failed > 0 {
-            show_end(&log);
-            eprintln!("  {ended:?}; the whole output is in {}", log_path.display());
+        for line in log.lines().filter(|line| is_remark(line)) {
+            report += &format!("\n  {line}");
+        }
+        if failed > 0 {
+            for line in last_lines(&log) {
+                report += &format!("\n  | {line}");
+            }
+            report += &format!("\n  {ended:?}; the whole output is in {}", log_path.display());
             failures = failures::summary(&suite.name, &log);
         }
+        // In one piece, as another suite may report at the same time.
+        eprintln!("{report}");
         Ok(Outcome { counts, failures, skips: skips_in(&log) })
     }
 
@@ -234,11 +297,9 @@ fn is_remark(line: &str) -> bool {
     REMARKS.iter().any(|remark| line.starts_with(remark))
 }
 
-fn show_end(log: &str) {
-    let lines: Vec<_> = log.lines().collect();
-    for line in &lines[lines.len().saturating_sub(LINES_SHOWN_MAX)..] {
-        eprintln!("  | {line}");
-    }
+fn last_lines(log: &str) -> impl Iterator<Item = &str> {
+    let skipped = log.lines().count().saturating_sub(LINES_SHOWN_MAX);
+    log.lines().skip(skipped)
 }
 
 #[cfg(test)]

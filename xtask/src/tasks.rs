@@ -39,11 +39,16 @@ const SOAK_SUITES: &[&str] = &[
     "preload/programs",
 ];
 
-/// All programs, and the libraries that are loaded into others.
-const BUILD_PROGRAMS: &[&str] = &["build", "--workspace", "--bins", "--lib"];
+/// All programs, libraries, examples and tests, with the same features: most are compiled once.
+const BUILD_ALL: &[&str] = &["build", "--workspace", "--all-targets"];
 
-/// The programs as they ship, and those that the long runs need beside them: no crate that switches
-/// on crash points is among them.
+/// The feature with which every store to a region can end the process's life. No crate asks for
+/// it, so that no program has it: what needs it is linted and built by these calls.
+const CRASH_POINTS: &str = "volumes/crash-points";
+const BUILD_CRASH_TESTS: &[&str] =
+    &["test", "-p", "volumes", "--features", CRASH_POINTS, "--test", "crash", "--no-run"];
+
+/// The programs as they ship, and those that the long runs need beside them.
 const BUILD_SHIPPED: &[&str] = &[
     "build",
     "--release",
@@ -113,11 +118,13 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     let mut progress = Progress::new(6);
     // A broken rule of the house is a failure like others, and no reason not to look for them.
     let mut outcome = counted(lint(&root, &mut progress));
-    progress.step("build the programs");
-    let programs = cargo::build(&root, BUILD_PROGRAMS, &[])?;
-    progress.step("build the tests");
-    let mut suites = cargo::build(&root, &["test", "--workspace", "--no-run"], &[])?;
-    suites.retain(|suite| suite.kind != ExecutableKind::Program && !is_loom(suite));
+    progress.step("build the programs and the tests");
+    let (programs, mut suites): (Vec<_>, Vec<_>) = cargo::build(&root, BUILD_ALL, &[])?
+        .into_iter()
+        .filter(|executable| !is_loom(executable))
+        .partition(|executable| executable.kind == ExecutableKind::Program);
+    progress.step("build the crash tests");
+    suites.extend(cargo::build(&root, BUILD_CRASH_TESTS, &[])?);
     progress.step("build the tests that explore interleavings");
     suites.extend(loom_suites(&root)?);
     suites.retain(|suite| suite.name.contains(filter));
@@ -173,8 +180,8 @@ fn lint(root: &Path, progress: &mut Progress) -> Result<()> {
     }
     progress.step("lints");
     if is_there("clippy", "clippy")? {
-        let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--"];
-        cargo::run(root, &[&arguments[..], &["-D", "warnings"]].concat())?;
+        let what = ["clippy", "--workspace", "--all-targets", "--features", CRASH_POINTS];
+        cargo::run(root, &[&what[..], &["--quiet", "--", "-D", "warnings"]].concat())?;
     }
     progress.step("tidy");
     tidy()

@@ -1,4 +1,5 @@
-//! Crates use only what the layer table of `ARCHITECTURE.md` allows, and sit where it says.
+//! Crates use only what the layer table of `ARCHITECTURE.md` allows, and sit where it says. None
+//! asks for the feature with which a program can be ended at any store.
 //!
 //! Tests may also use `base/` and `proof/`, which hold nothing but tools for them.
 
@@ -11,6 +12,9 @@ const CRATES_AT_THE_ROOT: &[&str] = &["xtask"];
 
 /// Layers whose crates tests of any layer may use.
 const LAYERS_FOR_TESTS: &[&str] = &["base", "proof"];
+
+/// The feature with which each store to a region can end the process's life.
+const CRASH_POINTS: &str = "crash-points";
 
 pub(crate) fn dependencies_follow_the_table(house: &House) -> Vec<Complaint> {
     let layers = architecture::layers(house);
@@ -46,6 +50,29 @@ pub(crate) fn crates_are_named_as_their_folders(house: &House) -> Vec<Complaint>
                 }
             }
             _ => complain("a crate sits at layer/crate, at depth two".to_owned()),
+        }
+    }
+    complaints
+}
+
+/// Features that pass it on may exist, and tests may require it. A build that does not name it is
+/// then without it, whatever else it builds.
+pub(crate) fn no_crate_asks_for_crash_points(house: &House) -> Vec<Complaint> {
+    let manifests = house.files.iter().filter(|file| file.path.ends_with("Cargo.toml"));
+    let mut complaints = Vec::new();
+    for file in manifests {
+        let mut section = "";
+        for (number, line) in (1..).zip(file.text.lines()) {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let is_offered = section == "[features]" && !line.starts_with("default");
+            let is_needed = section == "[[test]]" && line.starts_with("required-features");
+            let is_named = !line.starts_with('#') && line.contains(CRASH_POINTS);
+            if is_named && !is_offered && !is_needed {
+                let text = "asks for crash points, which no program may have";
+                complaints.push(Complaint::new(&file.path, number, text));
+            }
         }
     }
     complaints
@@ -112,6 +139,22 @@ mod tests {
         let mut house = fixture::house(&[]);
         house.packages.push(fixture::package("base/sync", &[]));
         assert_eq!(dependencies_follow_the_table(&house).len(), 1);
+    }
+
+    #[track_caller]
+    fn check_manifest(text: &str, complaint_count: usize) {
+        let house = fixture::house(&[("engine/volumes/Cargo.toml", text)]);
+        assert_eq!(no_crate_asks_for_crash_points(&house).len(), complaint_count);
+    }
+
+    #[test]
+    fn crash_points_are_offered_and_required_but_never_asked_for() {
+        check_manifest("[features]\ncrash-points = [\"region/crash-points\"]\n", 0);
+        check_manifest("[[test]]\nrequired-features = [\"crash-points\"]\n", 0);
+        check_manifest("[features]\ndefault = [\"crash-points\"]\n", 1);
+        let asks = "region = { workspace = true, features = [\"crash-points\"] }\n";
+        check_manifest(&format!("[dependencies]\n{asks}"), 1);
+        check_manifest(&format!("[dev-dependencies]\n{asks}"), 1);
     }
 
     #[track_caller]

@@ -52,6 +52,7 @@ type Rule = fn(&House) -> Vec<Complaint>;
 const RULES: &[Rule] = &[
     layers::dependencies_follow_the_table,
     layers::crates_are_named_as_their_folders,
+    layers::no_crate_asks_for_crash_points,
     shape::files_are_short,
     shape::functions_are_short,
     shape::lines_are_short,

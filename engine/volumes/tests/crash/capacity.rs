@@ -1,13 +1,11 @@
 //! Volumes of class `guaranteed`, made and changed, ended before each store.
 
-mod support;
-
+use crate::support::{
+    Ended, PoolFile, check_emptied, create, follow, operate, settle, volume_name, write,
+};
 use block_device::BlockDevice;
 use model::{Contents, ModelPool, Operation, Texture, check_same};
 use region::CrashPoints;
-use support::{
-    Ended, PoolFile, check_emptied, create, follow, operate, settle, volume_name, write,
-};
 use volumes::{CapacityClass, Engine, FilledBlock, VolumeSpec};
 
 const MIB: u64 = 1 << 20;

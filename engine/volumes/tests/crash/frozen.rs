@@ -1,14 +1,12 @@
 //! Frozen copies that give way to a writer in a full pool, ended before each store.
 
-mod support;
-
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::support::{Ended, PoolFile, check_emptied, settle};
 use block_device::BlockDevice;
 use model::{Contents, Texture};
 use region::CrashPoints;
-use support::{Ended, PoolFile, check_emptied, settle};
 use volumes::{CapacityClass, Engine, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;

@@ -1,12 +1,12 @@
 //! Changing the pool's size, ended before each store, and before memory is taken or given back.
 
-mod support;
-
 use std::ops::ControlFlow;
 
+use crate::support::{
+    Ended, PoolFile, check_emptied, create, discard, follow, operate, settle, write,
+};
 use model::{ModelPool, Operation, Texture, check_same};
 use region::CrashPoints;
-use support::{Ended, PoolFile, check_emptied, create, discard, follow, operate, settle, write};
 use volumes::Engine;
 
 const MIB: u64 = 1 << 20;

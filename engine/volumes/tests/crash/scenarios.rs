@@ -1,10 +1,10 @@
 //! Every operation, ended before each of its stores.
 
-mod support;
-
+use crate::support::{
+    Explored, Points, Scenario, create, delete, discard, maintain, snapshot, write,
+};
 use block_device::{ByteRange, Zeroes};
 use model::{Contents, Operation, Reopening, Request, Shrink, Texture};
-use support::{Explored, Points, Scenario, create, delete, discard, maintain, snapshot, write};
 
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 4 * MIB;

@@ -1,9 +1,7 @@
 //! Random schedules, ended before some of their stores; pools that are full, and large ones.
 
-mod support;
-
+use crate::support::{Points, Scenario, create, discard, maintain, write};
 use model::{Operation, Request, Schedule, ScheduleShape, Texture, for_each_seed};
-use support::{Points, Scenario, create, discard, maintain, write};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,13 +16,17 @@ fn random_schedules() {
         fill_up_one_in: 0,
         copies_one_in: 0,
     };
-    for_each_seed("cargo test -p crash --test schedules random", 40, |seed| {
-        let operations = Schedule::random(seed, shape).operations;
-        let (prepare, act) = operations.split_at(30);
-        let name = format!("schedule {seed}");
-        let scenario = Scenario { name: &name, pool_bytes: 4 * MIB, prepare, act };
-        scenario.explore(Points::Sampled { first: 0, count: 30, double_one_in: 10 });
-    });
+    for_each_seed(
+        "cargo test -p volumes --features crash-points --test crash random_schedules",
+        40,
+        |seed| {
+            let operations = Schedule::random(seed, shape).operations;
+            let (prepare, act) = operations.split_at(30);
+            let name = format!("schedule {seed}");
+            let scenario = Scenario { name: &name, pool_bytes: 4 * MIB, prepare, act };
+            scenario.explore(Points::Sampled { first: 0, count: 30, double_one_in: 10 });
+        },
+    );
 }
 
 /// Goal: the same for copies of maps, and for changes of maps that share nodes.
@@ -38,13 +40,17 @@ fn random_schedules_with_copies() {
         fill_up_one_in: 0,
         copies_one_in: 4,
     };
-    for_each_seed("cargo test -p crash --test schedules copies", 40, |seed| {
-        let operations = Schedule::random(seed, shape).operations;
-        let (prepare, act) = operations.split_at(30);
-        let name = format!("schedule {seed} with copies");
-        let scenario = Scenario { name: &name, pool_bytes: 6 * MIB, prepare, act };
-        scenario.explore(Points::Sampled { first: 0, count: 30, double_one_in: 10 });
-    });
+    for_each_seed(
+        "cargo test -p volumes --features crash-points --test crash with_copies",
+        40,
+        |seed| {
+            let operations = Schedule::random(seed, shape).operations;
+            let (prepare, act) = operations.split_at(30);
+            let name = format!("schedule {seed} with copies");
+            let scenario = Scenario { name: &name, pool_bytes: 6 * MIB, prepare, act };
+            scenario.explore(Points::Sampled { first: 0, count: 30, double_one_in: 10 });
+        },
+    );
 }
 
 /// Noise in so many pieces that the pool is full before the last.

@@ -1,11 +1,9 @@
 //! The volume table after runs that ended while it was changed.
 
-mod support;
-
+use crate::support::{Ended, PoolFile, create, delete, operate, write};
 use block_device::SectorSize;
 use model::Texture;
 use region::CrashPoints;
-use support::{Ended, PoolFile, create, delete, operate, write};
 use volumes::{Engine, VolumeErrorKind, VolumeSpec};
 
 /// More volumes than any table has room for.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use block_device::{BlockDevice, SectorSize};
+use block_device::BlockDevice;
 use model::{
     Contents, ModelPool, Operation, Texture, check_old_or_new, check_same, is_same, observe,
 };
-use volumes::{Engine, Recovery, Reduction, VolumeSpec};
+use volumes::{Engine, Recovery, VolumeSpec};
 
 use super::operate::volume_name;
 

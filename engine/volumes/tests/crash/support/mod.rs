@@ -1,7 +1,5 @@
 //! Running a scenario up to each of its stores, and judging what is left.
 
-#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
-
 mod file;
 mod judge;
 mod operate;
