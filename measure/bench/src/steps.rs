@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use block_device::{BlockDevice, SectorSize};
 use codec::{BLOCK_BYTES, Block, Encoder};
-use page_store::{PageStore, StoreOptions};
+use page_store::{Fingerprint, PageStore, StoreOptions};
 use results::Suite;
 use serde::Serialize;
 use system::Interruption;
@@ -168,7 +168,8 @@ fn measure_store(rows: &mut Rows, place: &Place) -> Result<()> {
     });
     let pinned = store.pin();
     rows.measure("dedup index probe", || {
-        let fingerprint = u32::try_from(random.next() >> 32).expect("32 bits are left");
+        let bits = u32::try_from(random.next() >> 32).expect("32 bits are left");
+        let fingerprint = Fingerprint::from_bits(bits);
         black_box(store.step_probe(&pinned, fingerprint));
     });
     drop(pinned);

@@ -1,4 +1,4 @@
-//! Compressing pages that were stored as they are, when somebody has time.
+//! Compressing pages that were stored as they are, in the background.
 //!
 //! ```text
 //!  store_page ─▶ untried ──┬─ shrinks ──────▶ a compressed page, which entries move to one by one
@@ -12,14 +12,16 @@
 use std::ops::Range;
 
 use codec::{Block, Encoder};
-use sync::{Pinned, counted};
+use sync::Pinned;
 
 use crate::core::PageBytes;
+use crate::dedup::Search;
 use crate::error::NoSpace;
-use crate::fingerprint::{Check, described_as_tried, described_check, is_described_untried};
-use crate::lane::{Lane, Purpose};
+use crate::fingerprint::Description;
+use crate::lane::Lane;
 use crate::layout::{Class, Slot, packed_bytes_max};
 use crate::page_ref::{NodeRef, OwnedPageRef, PageRef};
+use crate::purpose::Purpose;
 use crate::store::PageStore;
 
 /// Tries pages, some at a time. References keep them until [`Lane::end_batch`] is called.
@@ -47,7 +49,8 @@ pub enum Attempt {
 #[derive(Debug)]
 pub struct Shrunk {
     raw: Slot,
-    check: Check,
+    /// What the slot said of it, once tried.
+    description: Description,
     form: Form,
 }
 
@@ -70,28 +73,26 @@ impl Compressor {
     }
 
     /// Tries to compress the page of an entry that was read under this pin and is untried.
-    pub fn attempt(&mut self, store: &PageStore, pinned: &Pinned<'_>, entry: PageRef) -> Attempt {
+    pub fn attempt(&mut self, store: &PageStore, pinned: &Pinned<'_>, page: PageRef) -> Attempt {
         let core = &store.core;
         let (Ok(PageBytes::Raw(contents)), Some(at)) =
-            (core.stored_page(pinned, entry), entry.slot())
+            (core.stored_page(pinned, page), page.slot())
         else {
             return Attempt::Damaged;
         };
-        let word = core.memory.region.word_to_store(core.memory.layout.slot_word(at));
         // A page of as many references as can be counted saves too little for the trouble.
-        let Some(description) = counted::try_share(word, is_described_untried) else {
+        let Some(description) = core.memory.try_share(at, Description::is_untried) else {
             return Attempt::Keep;
         };
-        self.held.push(OwnedPageRef(entry));
+        self.held.push(OwnedPageRef(page));
         // The new page is described as this one: it must have the same contents.
-        if store.verify(entry, contents).is_err() {
+        if store.verify(page, contents).is_err() {
             return Attempt::Damaged;
         }
-        let check = described_check(description);
-        match self.form(store, pinned, contents, check) {
-            Some(form) => Attempt::Shrink(Shrunk { raw: at, check, form }),
+        match self.form(store, pinned, contents, description) {
+            Some(form) => Attempt::Shrink(Shrunk { raw: at, description, form }),
             None => {
-                counted::redescribe(word, described_as_tried);
+                core.memory.redescribe(at, Description::as_tried);
                 Attempt::Keep
             }
         }
@@ -102,16 +103,18 @@ impl Compressor {
         store: &PageStore,
         pinned: &Pinned<'_>,
         contents: &Block,
-        check: Check,
+        description: Description,
     ) -> Option<Form> {
         if !codec::is_worth_encoding(contents) {
             return None;
         }
-        if let Some(fingerprint) = check.hint() {
-            let room = (&mut *self.scratch, &mut self.held);
-            let known = store.core.share_compressed(pinned, contents, fingerprint, room);
-            if let Some(entry) = known {
-                return Some(Form::Stored(OwnedPageRef(entry)));
+        if let Some(fingerprint) = description.hint() {
+            let (scratch, others) = (&mut *self.scratch, &mut self.held);
+            let search = Search { contents, fingerprint, scratch, others };
+            // In slots of the raw class nearly all pages are as they are: not worth a look.
+            let known = store.core.share_equal(pinned, search, |at| at.class != Class::RAW);
+            if let Some(page) = known {
+                return Some(Form::Stored(page));
             }
         }
         let encoded = self.encoder.encode_thoroughly(contents, packed_bytes_max())?;
@@ -143,7 +146,7 @@ impl Lane<'_> {
         compressor: &Compressor,
         shrunk: Shrunk,
     ) -> Result<OwnedPageRef, NoSpace> {
-        let Shrunk { raw, check, form } = shrunk;
+        let Shrunk { raw, description, form } = shrunk;
         let range = match form {
             Form::Stored(page) => return Ok(page),
             Form::Encoded(range) => range,
@@ -151,8 +154,8 @@ impl Lane<'_> {
         let encoded = &compressor.encodings[range];
         // In a slot of a packed class: one of the raw class would win nothing.
         let is_packed = |class| class != Class::RAW;
-        let page = self.store_encoded(encoded, Purpose::Housekeeping, check, is_packed)?;
-        if let (Some(at), Some(fingerprint)) = (page.0.slot(), check.hint()) {
+        let page = self.store_encoded(encoded, Purpose::Housekeeping, description, is_packed)?;
+        if let (Some(at), Some(fingerprint)) = (page.0.slot(), description.hint()) {
             self.core.index.remove(&self.core.memory, pinned, fingerprint, raw);
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }

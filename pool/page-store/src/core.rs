@@ -2,17 +2,21 @@
 
 use codec::DecodeError;
 use sync::atomic::Ordering;
-use sync::{Striped, counted};
+use sync::counted;
 
 use crate::deferred::Deferred;
-use crate::fingerprint::{Fingerprinter, described_hint};
+use crate::fingerprint::{Description, Fingerprinter};
 use crate::index::DedupIndex;
 use crate::layout::{Class, Slot};
 use crate::memory::{Keeps, Memory};
-use crate::page_ref::PageRef;
+use crate::page_ref::{NodeRef, PageRef};
 
 /// Bytes that memory moves at a time.
 const LINE_BYTES: usize = 64;
+
+/// How many references ahead a slot's word is asked for, and then what it leads to.
+const FAR_AHEAD: usize = 16;
+const NEAR_AHEAD: usize = 8;
 
 /// A page's contents where they are stored.
 #[derive(Clone, Copy, Debug)]
@@ -31,31 +35,24 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     pub(crate) index: DedupIndex,
     pub(crate) fingerprinter: Fingerprinter,
-    /// Live slots by class, in a part for each lane.
-    pub(crate) live: Box<[Striped]>,
     pub(crate) deferred: Deferred,
 }
 
 impl Core {
-    /// The bytes of a page, if what the entry says of it can be.
+    /// The bytes of a page, if what the reference says of it can be.
     #[inline]
     pub(crate) fn stored_page<'seen>(
         &'seen self,
         kept: &'seen impl Keeps,
-        entry: PageRef,
+        page: PageRef,
     ) -> Result<PageBytes<'seen>, DecodeError> {
-        let at = entry.slot().ok_or(DecodeError)?;
-        let length = entry.length_bytes();
+        let at = page.slot().ok_or(DecodeError)?;
+        let length = page.length_bytes();
         if length == 0 && at.class == Class::RAW && self.memory.layout.has_large(at.slab, at.slot) {
             return Ok(PageBytes::Raw(self.memory.large_slot_bytes(kept, at)));
         }
-        if !self.memory.layout.has(at) {
-            return Err(DecodeError);
-        }
-        if length as u64 > at.class.shape().slot_bytes {
-            return Err(DecodeError);
-        }
-        if length == 0 {
+        let is_encoding = length > 0 && length as u64 <= at.class.shape().slot_bytes;
+        if !is_encoding || !self.memory.layout.has(at) {
             return Err(DecodeError);
         }
         // What a decoder reads decides where it reads next: it would wait for each line.
@@ -71,12 +68,17 @@ impl Core {
         self.memory.region.prefetch(self.memory.layout.slot_word(at));
     }
 
-    /// Brings near what releasing the last reference looks at next. The word is near already.
-    pub(crate) fn prefetch_hint(&self, at: Slot) {
-        let word =
-            self.memory.region.word(self.memory.layout.slot_word(at)).load(Ordering::Relaxed);
+    /// Brings near what releasing references looks at that come so many places after the one that
+    /// is released now: the words, and then the hints of those that are last.
+    #[inline]
+    pub(crate) fn prefetch_release(&self, after: impl Fn(usize) -> Option<Slot>) {
+        if let Some(far) = after(FAR_AHEAD) {
+            self.prefetch_word(far);
+        }
+        let Some(near) = after(NEAR_AHEAD) else { return };
+        let word = self.memory.slot_word(near, Ordering::Relaxed);
         if counted::count_of(word) == 1
-            && let Some(fingerprint) = described_hint(counted::description_of(word))
+            && let Some(fingerprint) = Description::in_word(word).hint()
         {
             self.index.prefetch(&self.memory, fingerprint);
         }
@@ -102,28 +104,44 @@ impl Core {
         if !self.memory.is_named(at) {
             return;
         }
-        let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
-        if counted::drop_but_last(word, references) {
-            match self.has_children(at) {
-                true => self.deferred.push(at),
+        if counted::drop_but_last(self.memory.slot_word_to_store(at), references) {
+            let names_any = self.memory.entries_of(NodeRef(at)).any(|entry| entry.slot().is_some());
+            match names_any {
+                true => self.deferred.push_node(at),
                 false => self.release_alone(at, 1, lane),
             }
         }
     }
 
-    /// The same where what a node names is no reference any more, or is given back by somebody
-    /// else. Entries in a damaged region may name what is not there: that is left alone.
+    /// The same where what a node names is no reference any more, or is given back apart. Entries
+    /// in a damaged region may name what is not there: that is left alone.
     pub(crate) fn release_alone(&self, at: Slot, references: u64, lane: usize) {
         if !self.memory.is_named(at) {
             return;
         }
-        let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
-        if let Some(description) = counted::drop_many(word, references) {
-            if let Some(fingerprint) = described_hint(description) {
+        let dropped = counted::drop_many(self.memory.slot_word_to_store(at), references);
+        if let Some(description) = dropped.map(Description::from_bits) {
+            if let Some(fingerprint) = description.hint() {
                 self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
             }
-            self.live[at.class.index()].add(lane, -1);
-            self.memory.book.credit(at.slab, at.class, self.memory.book_context());
+            self.memory.live[at.class.index()].add(lane, -1);
+            self.memory.credit(at);
         }
+    }
+
+    /// Gives back what a node names to which no map has a reference, and then the node. The caller
+    /// holds the lane of this index.
+    pub(crate) fn release_tree(&self, node: Slot, lane: usize) {
+        let entries = self.memory.entries_of(NodeRef(node));
+        let children: Vec<Slot> = entries.filter_map(|entry| self.memory.slot_of(entry)).collect();
+        {
+            // Pinned, so that the index's buckets that are asked for stay what they are.
+            let _pinned = self.memory.grace.pin();
+            for (index, &child) in children.iter().enumerate() {
+                self.prefetch_release(|distance| children.get(index + distance).copied());
+                self.release(child, lane);
+            }
+        }
+        self.release_alone(node, 1, lane);
     }
 }

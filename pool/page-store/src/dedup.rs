@@ -1,91 +1,64 @@
 //! Finding contents that are stored already.
 
 use codec::Block;
-use sync::{Pinned, counted};
+use sync::Pinned;
 
-use crate::core::Core;
-use crate::fingerprint::described_hint;
-use crate::layout::{Class, Slot};
+use crate::core::{Core, PageBytes};
+use crate::fingerprint::{Description, Fingerprint};
+use crate::layout::Slot;
 use crate::page_ref::{OwnedPageRef, PageRef};
 
 /// Pages compared for one write at most: contents made to collide cost no more than that.
 const COMPARISONS_MAX: usize = 2;
 
+/// Contents that are looked for, and what that takes.
+pub(crate) struct Search<'search> {
+    pub(crate) contents: &'search Block,
+    pub(crate) fingerprint: Fingerprint,
+    /// Overwritten.
+    pub(crate) scratch: &'search mut Block,
+    /// Gets a reference to each page that was compared and has other contents.
+    pub(crate) others: &'search mut Vec<OwnedPageRef>,
+}
+
 impl Core {
-    /// Looks for a page of the same contents and takes a reference to it. `scratch` is
-    /// overwritten. The caller holds the lane of this index.
+    /// Looks for a page of the same contents, in a slot that will do, and takes a reference to it.
     pub(crate) fn share_equal(
         &self,
         pinned: &Pinned<'_>,
-        contents: &Block,
-        fingerprint: u32,
-        (scratch, lane): (&mut Block, usize),
-    ) -> Option<PageRef> {
-        let mut comparisons = 0;
-        for at in self.index.hints(&self.memory, pinned, fingerprint) {
-            let Some(entry) = self.share_hinted(at, fingerprint) else { continue };
-            if self.is_equal(pinned, entry, contents, scratch) {
-                return Some(entry);
+        search: Search<'_>,
+        will_do: impl Fn(Slot) -> bool,
+    ) -> Option<OwnedPageRef> {
+        let Search { contents, fingerprint, scratch, others } = search;
+        let hints = self.index.hints(&self.memory, pinned, fingerprint);
+        let pages =
+            hints.filter(|&at| will_do(at)).filter_map(|at| self.share_hinted(at, fingerprint));
+        for page in pages.take(COMPARISONS_MAX) {
+            let is_equal = match self.stored_page(pinned, page) {
+                Ok(PageBytes::Raw(bytes)) => bytes == contents,
+                Ok(PageBytes::Encoded(bytes)) => {
+                    codec::decode(bytes, scratch).is_ok() && scratch == contents
+                }
+                Ok(PageBytes::Fill(_)) | Err(_) => false,
+            };
+            if is_equal {
+                return Some(OwnedPageRef(page));
             }
-            self.release(at, lane);
-            comparisons += 1;
-            if comparisons == COMPARISONS_MAX {
-                break;
-            }
+            others.push(OwnedPageRef(page));
         }
         None
     }
 
     /// Takes a reference to the page that a hint leads to, if it has the fingerprint.
-    fn share_hinted(&self, at: Slot, fingerprint: u32) -> Option<PageRef> {
+    fn share_hinted(&self, at: Slot, fingerprint: Fingerprint) -> Option<PageRef> {
         if !self.memory.layout.has(at)
             || !self.memory.is_named(at)
             || self.memory.book.is_victim(at.slab, at.class)
         {
             return None;
         }
-        let word = self.memory.region.word_to_store(self.memory.layout.slot_word(at));
-        let is_wanted = |description| described_hint(description) == Some(fingerprint);
-        let description = counted::try_share(word, is_wanted)?;
+        let is_wanted = |description: Description| description.hint() == Some(fingerprint);
+        let description = self.memory.try_share(at, is_wanted)?;
         Some(PageRef::described(at, description))
-    }
-
-    /// Looks for a compressed page of the same contents and takes a reference to it. `scratch` is
-    /// overwritten. References to other pages that were compared go to `others`.
-    pub(crate) fn share_compressed(
-        &self,
-        pinned: &Pinned<'_>,
-        contents: &Block,
-        fingerprint: u32,
-        (scratch, others): (&mut Block, &mut Vec<OwnedPageRef>),
-    ) -> Option<PageRef> {
-        let hints = self.index.hints(&self.memory, pinned, fingerprint);
-        // In slots of the raw class nearly all pages are as they are: not worth a look.
-        for at in hints.filter(|at| at.class != Class::RAW).take(COMPARISONS_MAX) {
-            let Some(entry) = self.share_hinted(at, fingerprint) else { continue };
-            if self.is_equal(pinned, entry, contents, scratch) {
-                return Some(entry);
-            }
-            others.push(OwnedPageRef(entry));
-        }
-        None
-    }
-
-    /// Whether the page that the caller holds a reference to has these contents.
-    fn is_equal(
-        &self,
-        pinned: &Pinned<'_>,
-        entry: PageRef,
-        contents: &Block,
-        scratch: &mut Block,
-    ) -> bool {
-        let at = entry.slot().expect("the entry of a page");
-        match entry.length_bytes() {
-            0 => self.memory.slot_bytes(pinned, at, contents.len()) == contents,
-            length => {
-                let encoded = self.memory.slot_bytes(pinned, at, length);
-                codec::decode(encoded, scratch).is_ok() && scratch == contents
-            }
-        }
     }
 }

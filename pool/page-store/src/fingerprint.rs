@@ -1,12 +1,31 @@
 //! Fingerprints of contents, and how a slot's word describes what the slot holds.
 
+use std::num::NonZeroU32;
+
 use codec::Block;
 use twox_hash::XxHash3_128;
 
 /// The longest secret that XXH3 uses.
 const SECRET_BYTES: usize = 192;
 
-/// Fingerprints of one pool: without its secret nobody can make contents that collide.
+/// 32 bits of the keyed XXH3-128 of a block: what dedup compares first, and damage is told by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(NonZeroU32);
+
+impl Fingerprint {
+    /// The fingerprint of these bits. 0 means "none" in a slot's word, so it becomes 1.
+    #[inline]
+    pub fn from_bits(bits: u32) -> Self {
+        Self(NonZeroU32::new(bits).unwrap_or(NonZeroU32::MIN))
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// Fingerprints of one pool: without its secret no contents can be made that collide.
 pub(crate) struct Fingerprinter {
     secret: [u8; SECRET_BYTES],
 }
@@ -21,13 +40,12 @@ impl Fingerprinter {
         Self { secret }
     }
 
-    /// 32 bits of the keyed XXH3-128 of a block. Never 0, which means "none" in a slot's word.
     #[inline]
-    pub(crate) fn of(&self, contents: &Block) -> u32 {
+    pub(crate) fn of(&self, contents: &Block) -> Fingerprint {
         let hash = XxHash3_128::oneshot_with_secret(&self.secret, contents)
             .expect("the secret is as long as XXH3 wants");
         let low = u32::try_from(hash & u128::from(u32::MAX)).expect("32 bits were kept");
-        low.max(1)
+        Fingerprint::from_bits(low)
     }
 }
 
@@ -37,102 +55,117 @@ impl std::fmt::Debug for Fingerprinter {
     }
 }
 
-/// In place of a length: the page is stored as it is until somebody has time to compress it.
-pub(crate) const UNTRIED_LENGTH: u64 = 1 << 15;
-
-/// Beside a length: the journal has the page.
-const JOURNALED_LENGTH: u64 = 1 << 14;
-
-/// Beside a length: the dedup index does not lead to the page.
-const UNINDEXED_LENGTH: u64 = 1 << 13;
-
-/// The bits of a description that are a length.
-const LENGTH_MASK: u64 = (1 << 12) - 1;
-
-/// What a description says of the contents, however they are stored: their fingerprint, and
-/// whether the dedup index leads to them.
+/// What a slot's word says of the slot, beside the count of its references.
+///
+/// ```text
+///  47          16 15  14  13  12 11      0
+/// ┌──────────────┬───┬───┬───┬──┬─────────┐
+/// │ fingerprint  │ u │ j │ n │ 0│ length  │
+/// └──────────────┴───┴───┴───┴──┴─────────┘
+/// ```
+/// The length is that of the encoding, or 0 for a page stored as it is; a fingerprint of 0 is none.
+/// Bit u: the page is stored as it is until there is time to compress it. Bit j: the journal has
+/// it. Bit n: the dedup index does not lead to it. Nodes are described by 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Check(u64);
+pub(crate) struct Description(u64);
 
-impl Check {
-    /// Contents that writers may find by their fingerprint.
+const LENGTH: u64 = (1 << 12) - 1;
+const UNINDEXED: u64 = 1 << 13;
+const JOURNALED: u64 = 1 << 14;
+pub(crate) const UNTRIED: u64 = 1 << 15;
+const FINGERPRINT_SHIFT: u32 = 16;
+
+impl Description {
+    /// Of a node.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Of contents stored as they are, which writers may find by their fingerprint.
     #[inline]
-    pub(crate) const fn indexed(fingerprint: u32) -> Self {
-        Self((fingerprint as u64) << 16)
+    pub(crate) const fn indexed(fingerprint: Fingerprint) -> Self {
+        Self((fingerprint.bits() as u64) << FINGERPRINT_SHIFT)
     }
 
-    /// Contents whose fingerprint is there to tell damage.
+    /// Of contents stored as they are, whose fingerprint is there to tell damage.
     #[inline]
-    pub(crate) const fn unindexed(fingerprint: u32) -> Self {
-        Self(Self::indexed(fingerprint).0 | UNINDEXED_LENGTH)
+    pub(crate) const fn unindexed(fingerprint: Fingerprint) -> Self {
+        Self(Self::indexed(fingerprint).0 | UNINDEXED)
     }
 
-    /// The fingerprint under which the index leads to the contents, if it does.
+    /// The description in a slot's word.
     #[inline]
-    pub(crate) fn hint(self) -> Option<u32> {
-        let fingerprint = described_fingerprint(self.0);
-        (fingerprint != 0 && self.0 & UNINDEXED_LENGTH == 0).then_some(fingerprint)
+    pub(crate) const fn in_word(word: u64) -> Self {
+        Self(sync::counted::description_of(word))
     }
-}
 
-/// A slot's description, in its word: the length of the encoding (0 for none) and of what.
-pub(crate) fn describe(length_bytes: usize, check: Check) -> u64 {
-    length_bytes as u64 | check.0
-}
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
 
-pub(crate) fn described_length(description: u64) -> usize {
-    usize::try_from(description & LENGTH_MASK).expect("twelve bits")
-}
+    #[inline]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
 
-pub(crate) fn described_check(description: u64) -> Check {
-    Check(description & !(LENGTH_MASK | UNTRIED_LENGTH | JOURNALED_LENGTH))
-}
+    /// Of the same contents, in an encoding of this length, or as they are when that is 0.
+    pub(crate) const fn with_length(self, length_bytes: usize) -> Self {
+        Self(self.0 & !(LENGTH | UNTRIED | JOURNALED) | length_bytes as u64)
+    }
 
-/// The fingerprint under which the dedup index leads to what is described, if it does.
-#[inline]
-pub(crate) fn described_hint(description: u64) -> Option<u32> {
-    described_check(description).hint()
-}
+    /// Of the same page, stored as it is until there is time to compress it.
+    #[inline]
+    pub(crate) const fn as_untried(self) -> Self {
+        Self(self.0 | UNTRIED)
+    }
 
-/// The description of a page that is stored as it is and not tried yet.
-pub(crate) fn describe_untried(check: Check) -> u64 {
-    describe(0, check) | UNTRIED_LENGTH
-}
+    /// Of the same page once it was tried.
+    pub(crate) const fn as_tried(self) -> Self {
+        Self(self.0 & !UNTRIED)
+    }
 
-pub(crate) fn is_described_untried(description: u64) -> bool {
-    description & UNTRIED_LENGTH != 0
-}
+    /// Of the same page once the journal has it.
+    pub(crate) const fn as_journaled(self) -> Self {
+        Self(self.0 | JOURNALED)
+    }
 
-/// The description of the same page once it was tried.
-pub(crate) fn described_as_tried(description: u64) -> u64 {
-    description & !UNTRIED_LENGTH
-}
+    /// Of a copy of the page in another slot.
+    pub(crate) const fn as_copy(self) -> Self {
+        Self(self.0 & !JOURNALED)
+    }
 
-/// Whether the journal has the page.
-pub(crate) fn is_described_journaled(description: u64) -> bool {
-    description & JOURNALED_LENGTH != 0
-}
+    pub(crate) fn length_bytes(self) -> usize {
+        usize::try_from(self.0 & LENGTH).expect("twelve bits")
+    }
 
-/// The description of the same page once the journal has it.
-pub(crate) fn described_as_journaled(description: u64) -> u64 {
-    description | JOURNALED_LENGTH
-}
+    #[inline]
+    pub(crate) const fn is_untried(self) -> bool {
+        self.0 & UNTRIED != 0
+    }
 
-/// The description of a copy of the page in another slot.
-pub(crate) fn described_as_copy(description: u64) -> u64 {
-    description & !JOURNALED_LENGTH
-}
+    pub(crate) const fn is_journaled(self) -> bool {
+        self.0 & JOURNALED != 0
+    }
 
-/// The fingerprint of the contents; 0 when none was taken.
-pub(crate) fn described_fingerprint(description: u64) -> u32 {
-    u32::try_from(description >> 16).expect("descriptions have 48 bits")
+    /// The fingerprint of the contents, if one was taken.
+    #[inline]
+    pub(crate) fn fingerprint(self) -> Option<Fingerprint> {
+        let bits = u32::try_from(self.0 >> FINGERPRINT_SHIFT).expect("descriptions have 48 bits");
+        NonZeroU32::new(bits).map(Fingerprint)
+    }
+
+    /// The fingerprint under which the dedup index leads to the contents, if it does.
+    #[inline]
+    pub(crate) fn hint(self) -> Option<Fingerprint> {
+        self.fingerprint().filter(|_| self.0 & UNINDEXED == 0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CHECK: Check = Check::indexed(0xDEAD_BEEF);
+    const FINGERPRINT: Fingerprint = Fingerprint(NonZeroU32::MAX);
+    const RAW: Description = Description::indexed(FINGERPRINT);
 
     #[test]
     fn fingerprints_depend_on_the_secret() {
@@ -144,36 +177,35 @@ mod tests {
 
     #[test]
     fn a_description_holds_length_and_fingerprint() {
-        let description = describe(3632, CHECK);
-        assert_eq!(described_length(description), 3632);
-        assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
-        assert!(!is_described_untried(description));
+        let encoded = RAW.with_length(3632);
+        assert_eq!((encoded.length_bytes(), encoded.fingerprint()), (3632, Some(FINGERPRINT)));
+        assert!(!encoded.is_untried());
+        assert_eq!(encoded.as_journaled().with_length(9), RAW.with_length(9));
     }
 
     #[test]
     fn only_what_is_indexed_has_a_hint() {
-        assert_eq!(described_hint(describe(9, CHECK)), Some(0xDEAD_BEEF));
-        assert_eq!(described_hint(describe(9, Check::indexed(0))), None);
-        let unindexed = describe(9, Check::unindexed(7));
-        assert_eq!(described_hint(unindexed), None);
-        assert_eq!((described_fingerprint(unindexed), described_length(unindexed)), (7, 9));
+        assert_eq!(RAW.with_length(9).hint(), Some(FINGERPRINT));
+        assert_eq!(Description::NONE.hint(), None);
+        let unindexed = Description::unindexed(FINGERPRINT).with_length(9);
+        assert_eq!(unindexed.hint(), None);
+        assert_eq!((unindexed.fingerprint(), unindexed.length_bytes()), (Some(FINGERPRINT), 9));
     }
 
     #[test]
     fn a_page_is_untried_until_its_description_says_otherwise() {
-        let untried = describe_untried(CHECK);
-        assert!(is_described_untried(untried));
-        assert_eq!(described_length(untried), 0);
-        assert_eq!(described_as_tried(untried), describe(0, CHECK));
+        let untried = RAW.as_untried();
+        assert!(untried.is_untried());
+        assert_eq!(untried.length_bytes(), 0);
+        assert_eq!(untried.as_tried(), RAW);
     }
 
     #[test]
     fn that_the_journal_has_a_page_changes_nothing_else_of_it() {
-        let description = described_as_journaled(describe(3632, CHECK));
-        assert!(is_described_journaled(description));
-        assert!(!is_described_journaled(describe(3632, CHECK)));
-        assert_eq!(described_length(description), 3632);
-        assert_eq!(described_fingerprint(description), 0xDEAD_BEEF);
-        assert!(!is_described_untried(description));
+        let encoded = RAW.with_length(3632);
+        assert!(encoded.as_journaled().is_journaled() && !encoded.is_journaled());
+        assert_eq!(encoded.as_journaled().length_bytes(), 3632);
+        assert_eq!(encoded.as_journaled().fingerprint(), Some(FINGERPRINT));
+        assert_eq!(encoded.as_journaled().as_copy(), encoded);
     }
 }

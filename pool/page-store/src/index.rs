@@ -1,6 +1,7 @@
 //! The dedup index: from fingerprints to slots that may hold the same contents.
 //!
-//! Hints, no more: whoever follows one takes a reference and compares bytes. So races may lose some
+//! Hints, no more: a writer that follows one takes a reference and compares bytes. So races may lose
+//! some
 //! or leave stale ones behind, and a restart drops the index and fills it again from the
 //! fingerprints in the slots' words.
 //!
@@ -18,14 +19,14 @@
 
 use std::sync::Mutex;
 
-use sync::Pinned;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::{Pinned, counted};
 
+use crate::fingerprint::{Description, Fingerprint};
 use crate::layout::{Class, SLAB_BYTES, Slot};
 use crate::memory::Memory;
 use crate::page_ref::{PACKED_BITS, pack, unpack};
 use crate::purpose::Purpose;
-use crate::slabs::Free;
 
 const BUCKET_BYTES: u64 = 128;
 const BUCKET_COUNT: u64 = SLAB_BYTES / BUCKET_BYTES;
@@ -91,7 +92,7 @@ impl DedupIndex {
     }
 
     /// Brings the buckets of a fingerprint near.
-    pub(crate) fn prefetch(&self, memory: &Memory, fingerprint: u32) {
+    pub(crate) fn prefetch(&self, memory: &Memory, fingerprint: Fingerprint) {
         if let Some(segment) = self.segment(self.place(fingerprint)) {
             let bucket = bucket(memory, segment, fingerprint);
             memory.region.prefetch(bucket);
@@ -104,7 +105,7 @@ impl DedupIndex {
         &self,
         memory: &'seen Memory,
         _pinned: &'seen Pinned<'_>,
-        fingerprint: u32,
+        fingerprint: Fingerprint,
     ) -> impl Iterator<Item = Slot> + use<'seen> {
         let segment = self.segment(self.place(fingerprint));
         let words = segment.map_or(&[][..], |segment| words(memory, segment, fingerprint));
@@ -117,7 +118,13 @@ impl DedupIndex {
     /// Remembers that `at` holds contents of this fingerprint: in the place of a stale hint of the
     /// same tag, in an empty place, or in that of another hint. Without memory for a first segment
     /// it remembers nothing.
-    pub(crate) fn insert(&self, memory: &Memory, pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
+    pub(crate) fn insert(
+        &self,
+        memory: &Memory,
+        pinned: &Pinned<'_>,
+        fingerprint: Fingerprint,
+        at: Slot,
+    ) {
         let place = self.place(fingerprint);
         let Some(segment) = self.segment(place).or_else(|| self.add_first(memory)) else { return };
         let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
@@ -131,7 +138,7 @@ impl DedupIndex {
             if found & PRESENT == 0 {
                 empty = empty.or(Some(word));
             } else if has_tag(found, fingerprint)
-                && !memory.can_share_tag(unpack(found), tag(fingerprint), tag)
+                && !can_share_tag(memory, unpack(found), tag(fingerprint))
             {
                 word.store(hint, Ordering::Relaxed);
                 return;
@@ -150,7 +157,13 @@ impl DedupIndex {
     }
 
     /// Forgets that `at` held contents of this fingerprint.
-    pub(crate) fn remove(&self, memory: &Memory, _pinned: &Pinned<'_>, fingerprint: u32, at: Slot) {
+    pub(crate) fn remove(
+        &self,
+        memory: &Memory,
+        _pinned: &Pinned<'_>,
+        fingerprint: Fingerprint,
+        at: Slot,
+    ) {
         let place = self.place(fingerprint);
         let Some(segment) = self.segment(place) else { return };
         let hint = PRESENT | (tag(fingerprint) << TAG_SHIFT) | pack(at);
@@ -173,23 +186,23 @@ impl DedupIndex {
         count
     }
 
-    /// Forgets everything if a segment is a slab from `end` on. Nobody takes such a slab any more,
-    /// but somebody may be about to use one that was taken before.
+    /// Forgets everything if a segment is a slab from `end` on. No thread takes such a slab any
+    /// more, but one may be about to use one that was taken before.
     pub(crate) fn clear_from(&self, memory: &Memory, end: u32) -> bool {
-        let changing = self.changing.lock().expect("nobody panics while changing the index");
-        let is_behind = (0..self.directory.len())
+        let changing = self.changing.lock().expect("no thread panics while changing the index");
+        let is_leaving = (0..self.directory.len())
             .filter_map(|place| self.segment(place))
             .any(|it| it.slab >= end);
         drop(changing);
-        if is_behind {
+        if is_leaving {
             self.clear(memory);
         }
-        is_behind
+        is_leaving
     }
 
     /// Forgets everything and gives the segments back.
     pub(crate) fn clear(&self, memory: &Memory) {
-        let _changing = self.changing.lock().expect("nobody panics while changing the index");
+        let _changing = self.changing.lock().expect("no thread panics while changing the index");
         let mut slabs: Vec<u32> = Vec::new();
         for (place, entry) in self.directory.iter().enumerate() {
             let segment = unpack_segment(entry.swap(0, Ordering::AcqRel));
@@ -199,12 +212,12 @@ impl DedupIndex {
         slabs.dedup();
         self.segment_count.store(0, Ordering::Relaxed);
         for slab in slabs {
-            memory.book.give_back_whole(slab, memory.book_context());
+            memory.free_slab(slab);
         }
     }
 
-    fn place(&self, fingerprint: u32) -> usize {
-        let place = u64::from(fingerprint) >> (32 - self.directory_bits);
+    fn place(&self, fingerprint: Fingerprint) -> usize {
+        let place = u64::from(fingerprint.bits()) >> (32 - self.directory_bits);
         usize::try_from(place).expect("the directory fits memory")
     }
 
@@ -229,7 +242,7 @@ impl DedupIndex {
 
     /// The first segment covers all fingerprints.
     fn add_first(&self, memory: &Memory) -> Option<Segment> {
-        let _changing = self.changing.lock().expect("nobody panics while changing the index");
+        let _changing = self.changing.lock().expect("no thread panics while changing the index");
         if let Some(segment) = self.segment(0) {
             return Some(segment);
         }
@@ -242,14 +255,7 @@ impl DedupIndex {
         if !memory.may_take_for_index() {
             return None;
         }
-        let slab = loop {
-            let seen = memory.layout.slab_count();
-            match memory.book.take_free(Purpose::NewData, memory.book_context()) {
-                Free::Slab(slab) => break slab,
-                Free::Untaken => memory.find_more(seen).ok()?,
-                Free::None => return None,
-            }
-        };
+        let slab = memory.take_free_slab(Purpose::NewData)?;
         let length = usize::try_from(SLAB_BYTES).expect("a slab fits memory");
         memory.zero_free_slab(slab, length);
         memory.name_slab(slab, Class::INDEX);
@@ -305,11 +311,21 @@ fn unpack_segment(entry: u64) -> Option<Segment> {
     Some(Segment { slab: slab.checked_sub(1)?, depth })
 }
 
-fn tag(fingerprint: u32) -> u64 {
-    u64::from(fingerprint >> BUCKET_BITS)
+/// Whether a slot's page can be shared and its fingerprint has this tag.
+fn can_share_tag(memory: &Memory, at: Slot, wanted: u64) -> bool {
+    if !memory.layout.has(at) || !memory.is_named(at) {
+        return false;
+    }
+    let word = memory.slot_word(at, Ordering::Relaxed);
+    (1..counted::SHARED_MAX).contains(&counted::count_of(word))
+        && Description::in_word(word).hint().is_some_and(|fingerprint| tag(fingerprint) == wanted)
 }
 
-fn has_tag(hint: u64, fingerprint: u32) -> bool {
+fn tag(fingerprint: Fingerprint) -> u64 {
+    u64::from(fingerprint.bits() >> BUCKET_BITS)
+}
+
+fn has_tag(hint: u64, fingerprint: Fingerprint) -> bool {
     hint & PRESENT != 0 && tag_of(hint) == tag(fingerprint)
 }
 
@@ -318,11 +334,11 @@ fn tag_of(hint: u64) -> u64 {
 }
 
 /// Where the bucket of a fingerprint begins.
-fn bucket(memory: &Memory, segment: Segment, fingerprint: u32) -> u64 {
-    let index = u64::from(fingerprint) % BUCKET_COUNT;
+fn bucket(memory: &Memory, segment: Segment, fingerprint: Fingerprint) -> u64 {
+    let index = u64::from(fingerprint.bits()) % BUCKET_COUNT;
     memory.layout.slab(segment.slab) + index * BUCKET_BYTES
 }
 
-fn words(memory: &Memory, segment: Segment, fingerprint: u32) -> &[AtomicU64] {
+fn words(memory: &Memory, segment: Segment, fingerprint: Fingerprint) -> &[AtomicU64] {
     memory.region.words_to_store(bucket(memory, segment, fingerprint), WORDS_A_BUCKET)
 }

@@ -9,24 +9,16 @@ use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::{Core, PageBytes};
+use crate::dedup::Search;
 use crate::error::{LinkError, NoSpace};
-use crate::fingerprint::{
-    Check, describe, describe_untried, described_as_copy, described_hint, described_length,
-};
+use crate::fingerprint::Description;
 use crate::lane_cell::LaneGuard;
 use crate::layout::{Class, Layout, Slot, packed_bytes_max};
-use crate::node::Parent;
+use crate::memory::Memory;
 use crate::open_slab::OpenSlabs;
-use crate::page_ref::{DirtyBits, NodeRef, OwnedPageRef, PageRef};
+use crate::page_ref::{DirtyBits, NodeRef, OwnedPageRef, PageRef, Parent};
+use crate::purpose::Purpose;
 use crate::retire::Retired;
-
-use crate::slabs::Free;
-
-pub use crate::purpose::Purpose;
-
-/// How many references ahead a slot's word is asked for, and then what it leads to.
-const FAR_AHEAD: usize = 16;
-const NEAR_AHEAD: usize = 8;
 
 /// How contents are made smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +31,7 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     Never,
-    /// They are stored as they are, and marked for whoever has time: see [`crate::Compressor`].
+    /// They are stored as they are, and compressed in the background: see [`crate::Compressor`].
     Later,
     /// Before they are stored.
     Now,
@@ -53,6 +45,8 @@ pub(crate) struct LaneState {
     /// Taken out while its output is being stored.
     encoder: Option<Encoder>,
     scratch: Box<Block>,
+    /// Pages that a search compared and that have other contents.
+    others: Vec<OwnedPageRef>,
     retired: Retired,
     /// The last contents were found in the pool: the next may be, too.
     expects_duplicates: bool,
@@ -65,6 +59,7 @@ impl LaneState {
             open: OpenSlabs::new(),
             encoder: Some(Encoder::new()),
             scratch: Box::new([0; codec::BLOCK_BYTES]),
+            others: Vec::new(),
             retired: Retired::new(),
             expects_duplicates: false,
         }
@@ -75,12 +70,17 @@ impl LaneState {
 #[derive(Debug)]
 pub struct Lane<'store> {
     pub(crate) core: &'store Core,
-    pub(crate) state: LaneGuard<'store>,
+    pub(crate) state: LaneGuard<'store, LaneState>,
 }
 
 impl<'store> Lane<'store> {
-    pub(crate) fn new(core: &'store Core, state: LaneGuard<'store>) -> Self {
+    pub(crate) fn new(core: &'store Core, state: LaneGuard<'store, LaneState>) -> Self {
         Self { core, state }
+    }
+
+    #[inline]
+    fn memory(&self) -> &'store Memory {
+        &self.core.memory
     }
 
     /// Stores contents as the policy says and returns a reference to them. `purpose` is asked only
@@ -95,13 +95,13 @@ impl<'store> Lane<'store> {
         if let Some(pattern) = codec::fill_pattern(contents) {
             return Ok(OwnedPageRef::fill(pattern));
         }
-        if !policy.shares_duplicates {
-            let check = Check::unindexed(self.core.fingerprinter.of(contents));
-            return self.store_unshared(contents, policy.compression, purpose(), check);
-        }
         let fingerprint = self.core.fingerprinter.of(contents);
-        let check = Check::indexed(fingerprint);
-        self.core.index.prefetch(&self.core.memory, fingerprint);
+        if !policy.shares_duplicates {
+            let description = Description::unindexed(fingerprint);
+            return self.store_unshared(contents, policy.compression, purpose(), description);
+        }
+        let description = Description::indexed(fingerprint);
+        self.core.index.prefetch(self.memory(), fingerprint);
         // Between asking for the index's lines and looking at them.
         let ahead = match policy.compression {
             Compression::Later if !self.state.expects_duplicates => {
@@ -109,20 +109,23 @@ impl<'store> Lane<'store> {
             }
             _ => None,
         };
-        let state = &mut *self.state;
-        let room = (&mut *state.scratch, state.index);
-        let equal = self.core.share_equal(pinned, contents, fingerprint, room);
+        let LaneState { scratch, others, .. } = &mut *self.state;
+        let search = Search { contents, fingerprint, scratch, others };
+        let equal = self.core.share_equal(pinned, search, |_| true);
+        while let Some(other) = self.state.others.pop() {
+            self.give_back(other);
+        }
         self.state.expects_duplicates = equal.is_some();
-        if let Some(entry) = equal {
+        if let Some(page) = equal {
             ahead.into_iter().for_each(|at| self.put_streamed_back(at));
-            return Ok(OwnedPageRef(entry));
+            return Ok(page);
         }
         let page = match ahead {
-            Some(at) => self.publish_raw(at, describe_untried(check)),
-            None => self.store_unshared(contents, policy.compression, purpose(), check)?,
+            Some(at) => self.publish_raw(at, description.as_untried()),
+            None => self.store_unshared(contents, policy.compression, purpose(), description)?,
         };
         if let Some(at) = page.0.slot() {
-            self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
+            self.core.index.insert(self.memory(), pinned, fingerprint, at);
         }
         Ok(page)
     }
@@ -134,9 +137,9 @@ impl<'store> Lane<'store> {
         leaf: NodeRef,
         index: usize,
         page: OwnedPageRef,
-        marks: DirtyBits,
+        dirty: DirtyBits,
     ) -> PageRef {
-        self.exchange(leaf, index, page.0.with(marks))
+        self.exchange(leaf, index, page.0.with(dirty))
     }
 
     /// Makes entry `index` of a leaf name no page in memory: a hole, what is absent or damaged.
@@ -146,21 +149,21 @@ impl<'store> Lane<'store> {
         self.exchange(leaf, index, to)
     }
 
-    /// The marks of entry `index` of a leaf. The caller keeps other writers of the entry away.
+    /// The dirty bits of entry `index` of a leaf. The caller keeps other writers of the entry away.
     pub fn dirty_bits(&self, leaf: NodeRef, index: usize) -> DirtyBits {
-        let word = self.core.memory.region.word(self.core.node_word_offset(leaf, index));
+        let word = self.memory().region.word(self.memory().entry_offset(leaf, index));
         PageRef(word.load(Ordering::Relaxed)).dirty_bits()
     }
 
-    /// Takes marks off entry `index` of a leaf. Returns what the entry said before and after. The
-    /// caller keeps other writers of the entry away.
+    /// Clears dirty bits of entry `index` of a leaf. Returns what the entry said before and after.
+    /// The caller keeps other writers of the entry away.
     pub fn clear_dirty(
         &mut self,
         leaf: NodeRef,
         index: usize,
-        marks: DirtyBits,
+        dirty: DirtyBits,
     ) -> (PageRef, PageRef) {
-        self.reword(leaf, index, |entry| entry.without(marks))
+        self.reword(leaf, index, |page| page.without(dirty))
     }
 
     /// Says the same of a block in other words: it names the same contents before and after.
@@ -170,7 +173,7 @@ impl<'store> Lane<'store> {
         index: usize,
         change: impl Fn(PageRef) -> PageRef,
     ) -> (PageRef, PageRef) {
-        let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
+        let word = self.memory().region.word_to_store(self.memory().entry_offset(leaf, index));
         let old = PageRef(word.load(Ordering::Relaxed));
         let new = change(old);
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
@@ -188,9 +191,9 @@ impl<'store> Lane<'store> {
     /// Makes a node of holes the child of `parent`, unless it has one by now. Returns its child.
     pub fn link(&mut self, parent: Parent, purpose: Purpose) -> Result<NodeRef, LinkError> {
         let at = self.take_slot(Class::NODE, purpose)?;
-        self.core.memory.zero_slot(at);
-        self.publish(at, 0);
-        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
+        self.memory().zero_slot(at);
+        self.publish(at, Description::NONE);
+        let word = self.memory().region.word_to_store(self.memory().parent_offset(parent));
         let node = NodeRef(at);
         // PAIRS-WITH: PageStore::child, "the node that the parent names".
         match word.compare_exchange(0, node.to_word(), Ordering::AcqRel, Ordering::Acquire) {
@@ -198,7 +201,7 @@ impl<'store> Lane<'store> {
             Err(other) => {
                 self.core.release(at, self.state.index);
                 let node =
-                    NodeRef::from_word(other).filter(|node| self.core.memory.layout.has(node.0));
+                    NodeRef::from_word(other).filter(|node| self.memory().layout.has(node.0));
                 node.ok_or(LinkError::Damaged)
             }
         }
@@ -207,49 +210,43 @@ impl<'store> Lane<'store> {
     /// Takes the child of `parent` out of the map and retires it. What the child names is the
     /// caller's to clear before. The caller keeps other writers below `parent` away.
     pub fn unlink(&mut self, parent: Parent) {
-        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
+        let word = self.memory().region.word_to_store(self.memory().parent_offset(parent));
         let node = NodeRef::from_word(word.swap(0, Ordering::AcqRel));
-        if let Some(node) = node.filter(|node| self.core.memory.layout.has(node.0)) {
+        if let Some(node) = node.filter(|node| self.memory().layout.has(node.0)) {
             self.state.retired.push(node.0);
         }
     }
 
     /// Copies a page of a victim slab to another slab. The caller owns the new reference. `None`
-    /// when there is no room for it, or the entry is damaged: the page stays where it is.
-    pub fn relocate(&mut self, pinned: &Pinned<'_>, entry: PageRef) -> Option<OwnedPageRef> {
-        self.copy_page(pinned, entry, Purpose::Housekeeping)
+    /// when there is no room for it, or the reference is damaged: the page stays where it is.
+    pub fn relocate(&mut self, pinned: &Pinned<'_>, page: PageRef) -> Option<OwnedPageRef> {
+        self.copy_page(pinned, page, Purpose::Housekeeping)
     }
 
     /// Stores what a page holds once more, in the same form.
     pub(crate) fn copy_page(
         &mut self,
         pinned: &Pinned<'_>,
-        entry: PageRef,
+        page: PageRef,
         purpose: Purpose,
     ) -> Option<OwnedPageRef> {
-        let from = entry.slot()?;
-        let bytes = match self.core.stored_page(pinned, entry).ok()? {
+        let from = page.slot()?;
+        let bytes = match self.core.stored_page(pinned, page).ok()? {
             PageBytes::Raw(block) => &block[..],
             PageBytes::Encoded(bytes) => bytes,
             PageBytes::Fill(_) => return None,
         };
         let to = self.take_slot(from.class, purpose).ok()?;
-        let word = self
-            .core
-            .memory
-            .region
-            .word(self.core.memory.layout.slot_word(from))
-            .load(Ordering::Relaxed);
-        let description = described_as_copy(counted::description_of(word));
-        // A damaged entry may say otherwise than the word: it stays where it is.
-        if described_length(description) != entry.length_bytes() {
+        let description = self.memory().description(from).as_copy();
+        // A damaged reference may say otherwise than the word: the page stays where it is.
+        if description.length_bytes() != page.length_bytes() {
             self.put_slot_back(to);
             return None;
         }
-        self.core.memory.fill_slot(to, bytes);
+        self.memory().fill_slot(to, bytes);
         self.publish(to, description);
-        if let Some(fingerprint) = described_hint(description) {
-            self.core.index.insert(&self.core.memory, pinned, fingerprint, to);
+        if let Some(fingerprint) = description.hint() {
+            self.core.index.insert(self.memory(), pinned, fingerprint, to);
         }
         Some(OwnedPageRef(PageRef::described(to, description)))
     }
@@ -257,8 +254,7 @@ impl<'store> Lane<'store> {
     /// Takes another reference to a page that the caller holds one of, if its count has room.
     pub fn share(&mut self, page: &OwnedPageRef) -> Option<OwnedPageRef> {
         let at = page.0.slot()?;
-        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::try_share(word, |_| true).map(|_| OwnedPageRef(page.0))
+        self.memory().try_share(at, |_| true).map(|_| OwnedPageRef(page.0))
     }
 
     /// A number below the pool's count of lanes, for statistics that lanes add to.
@@ -286,15 +282,10 @@ impl<'store> Lane<'store> {
 
     fn release_passed(&mut self, count_max: usize) {
         // Pinned, so that the index's buckets that are asked for stay what they are.
-        let _pinned = self.core.memory.grace.pin();
+        let _pinned = self.memory().grace.pin();
         for _ in 0..count_max {
             let Some(at) = self.state.retired.pop_passed() else { break };
-            if let Some(far) = self.state.retired.ahead(FAR_AHEAD) {
-                self.core.prefetch_word(far);
-            }
-            if let Some(near) = self.state.retired.ahead(NEAR_AHEAD) {
-                self.core.prefetch_hint(near);
-            }
+            self.core.prefetch_release(|distance| self.state.retired.ahead(distance));
             self.core.release(at, self.state.index);
         }
     }
@@ -303,8 +294,9 @@ impl<'store> Lane<'store> {
         self.state.retired.len()
     }
 
-    /// Gives every open slab back, with the slots that were not used.
-    pub(crate) fn close_slabs(&mut self) {
+    /// The same, and gives every open slab back, with the slots that were not used.
+    pub(crate) fn empty(&mut self) {
+        self.drain();
         for class in Class::all() {
             self.close_slab(class, Purpose::NewData);
             self.close_slab(class, Purpose::Claimed);
@@ -312,11 +304,11 @@ impl<'store> Lane<'store> {
     }
 
     fn exchange(&mut self, leaf: NodeRef, index: usize, new: PageRef) -> PageRef {
-        let word = self.core.memory.region.word_to_store(self.core.node_word_offset(leaf, index));
+        let word = self.memory().region.word_to_store(self.memory().entry_offset(leaf, index));
         let old = PageRef(word.load(Ordering::Relaxed));
         // PAIRS-WITH: PageStore::entry, "the page that the entry names".
         word.store(new.0, Ordering::Release);
-        if let Some(at) = old.slot().filter(|&at| self.core.memory.layout.has(at)) {
+        if let Some(at) = self.memory().slot_of(old) {
             self.retire(at);
         }
         old
@@ -332,27 +324,22 @@ impl<'store> Lane<'store> {
         contents: &Block,
         compression: Compression,
         purpose: Purpose,
-        check: Check,
+        raw: Description,
     ) -> Result<OwnedPageRef, NoSpace> {
         if compression == Compression::Now && codec::is_worth_encoding(contents) {
             let mut encoder = self.state.encoder.take().expect("it is put back below");
             let stored = encoder
                 .encode(contents, packed_bytes_max())
                 // When no slab can be had for the best class, a slot that is too large will do.
-                .map(|encoded| self.store_encoded(encoded, purpose, check, |_| true));
+                .map(|encoded| self.store_encoded(encoded, purpose, raw, |_| true));
             self.state.encoder = Some(encoder);
             if let Some(Ok(page)) = stored {
                 return Ok(page);
             }
         }
         let at = self.stream_raw(contents, purpose).ok_or(NoSpace)?;
-        Ok(self.publish_raw(
-            at,
-            match compression {
-                Compression::Later => describe_untried(check),
-                Compression::Now | Compression::Never => describe(0, check),
-            },
-        ))
+        let is_later = compression == Compression::Later;
+        Ok(self.publish_raw(at, if is_later { raw.as_untried() } else { raw }))
     }
 
     /// Begins to store contents as they are in a slot of their own, which must go to
@@ -360,29 +347,30 @@ impl<'store> Lane<'store> {
     #[inline]
     fn stream_raw(&mut self, contents: &Block, purpose: Purpose) -> Option<Slot> {
         let at = self.take_slot(Class::RAW, purpose).ok()?;
-        self.core.memory.stream_slot(at, contents);
+        self.memory().stream_slot(at, contents);
         Some(at)
     }
 
     #[inline]
-    fn publish_raw(&mut self, at: Slot, description: u64) -> OwnedPageRef {
-        self.core.memory.region.store_fence();
+    fn publish_raw(&mut self, at: Slot, description: Description) -> OwnedPageRef {
+        self.memory().region.store_fence();
         self.publish(at, description);
         OwnedPageRef(PageRef::described(at, description))
     }
 
     /// The slot's next owner may be another thread, whose stores must come after these.
     fn put_streamed_back(&mut self, at: Slot) {
-        self.core.memory.region.store_fence();
+        self.memory().region.store_fence();
         self.put_slot_back(at);
     }
 
-    /// Stores an encoding in the best slot that can be had, of a class that will do.
+    /// Stores an encoding in the best slot that can be had, of a class that will do. `raw` describes
+    /// the same contents as they are.
     pub(crate) fn store_encoded(
         &mut self,
         encoded: &[u8],
         purpose: Purpose,
-        check: Check,
+        raw: Description,
         will_do: impl Fn(Class) -> bool,
     ) -> Result<OwnedPageRef, NoSpace> {
         let best = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
@@ -390,25 +378,24 @@ impl<'store> Lane<'store> {
             .chain(best.larger().filter(|&class| will_do(class)))
             .find_map(|class| self.take_slot(class, purpose).ok())
             .ok_or(NoSpace)?;
-        self.core.memory.fill_slot(at, encoded);
-        self.publish(at, describe(encoded.len(), check));
+        self.memory().fill_slot(at, encoded);
+        self.publish(at, raw.with_length(encoded.len()));
         Ok(OwnedPageRef(PageRef::page(at, encoded.len())))
     }
 
-    pub(crate) fn publish(&mut self, at: Slot, description: u64) {
-        self.core.live[at.class.index()].add(self.state.index, 1);
-        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::publish(word, description);
+    pub(crate) fn publish(&mut self, at: Slot, description: Description) {
+        self.memory().live[at.class.index()].add(self.state.index, 1);
+        counted::publish(self.memory().slot_word_to_store(at), description.bits());
     }
 
     pub(crate) fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {
         loop {
-            let core = self.core;
+            let memory = self.memory();
             let open = self.state.open.of(class, purpose);
             if purpose < open.opened_for {
                 // The rest of a slab that was opened for others is not for all.
-                if !core.may_open(purpose) {
-                    core.memory.find_more(core.memory.layout.slab_count())?;
+                if !memory.may_open(purpose) {
+                    memory.find_more(memory.layout.slab_count())?;
                     continue;
                 }
                 open.opened_for = purpose;
@@ -436,52 +423,47 @@ impl<'store> Lane<'store> {
         open.free.clear();
         open.opened_for = Purpose::NewData;
         if let Some(slab) = open.slab.take() {
-            self.core.memory.book.close(slab, class, unused, self.core.memory.book_context());
+            self.memory().close_slab(slab, class, unused);
         }
     }
 
     /// Opens a slab with free slots, or a free slab. A slab may turn out to have none after all:
     /// the caller looks again.
     fn open_slab(&mut self, class: Class, purpose: Purpose) -> Result<(), NoSpace> {
-        let core = self.core;
-        let seen = core.memory.layout.slab_count();
-        let may_open = core.may_open(purpose);
+        let memory = self.memory();
+        let seen = memory.layout.slab_count();
+        let may_open = memory.may_open(purpose);
         // Only slots for pages as they are can be claimed.
         let may_open_listed = may_open || class != Class::RAW;
-        let listed = may_open_listed.then(|| core.memory.book.take_listed(class)).flatten();
+        let listed = may_open_listed.then(|| memory.book.take_listed(class)).flatten();
         let slab = match listed {
             Some(slab) => slab,
-            None if !may_open => return core.memory.find_more(seen),
-            None => match core.memory.book.take_free(purpose, core.memory.book_context()) {
-                Free::Slab(slab) => {
-                    let words_bytes = Layout::inner_words_bytes(class);
-                    core.memory.zero_free_slab(slab, words_bytes);
-                    core.memory.name_slab(slab, class);
-                    core.memory.book.admit_open(slab, class);
-                    slab
-                }
-                Free::Untaken if core.memory.find_more(seen).is_ok() => return Ok(()),
-                // The caller looks again if single free slots were found.
-                Free::Untaken | Free::None => {
-                    return core.memory.book.list_rest(class).then_some(()).ok_or(NoSpace);
-                }
-            },
+            None if !may_open => return memory.find_more(seen),
+            None => {
+                let Some(slab) = memory.take_free_slab(purpose) else {
+                    // The caller looks again if single free slots were found.
+                    return memory.book.list_rest(class).then_some(()).ok_or(NoSpace);
+                };
+                memory.zero_free_slab(slab, Layout::inner_words_bytes(class));
+                memory.name_slab(slab, class);
+                memory.book.admit_open(slab, class);
+                slab
+            }
         };
-        let promised = core.memory.book.promised(slab);
+        let promised = memory.book.promised(slab);
         let open = self.state.open.of(class, purpose);
         open.slab = Some(slab);
         // Only slots for pages as they are are reserved.
         open.opened_for = if class == Class::RAW { purpose } else { Purpose::NewData };
         for slot in (0..class.shape().slot_count).rev() {
-            let word =
-                core.memory.region.word(core.memory.layout.slot_word(Slot { slab, slot, class }));
             // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
-            if counted::count_of(word.load(Ordering::Acquire)) == 0 {
+            let word = memory.slot_word(Slot { slab, slot, class }, Ordering::Acquire);
+            if counted::count_of(word) == 0 {
                 open.free.push(slot);
             }
         }
         let taken = u32::try_from(open.free.len()).expect("slot counts fit eleven bits");
-        core.memory.book.debit(slab, taken, promised);
+        memory.book.debit(slab, taken, promised);
         Ok(())
     }
 }

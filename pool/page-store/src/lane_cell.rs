@@ -1,71 +1,65 @@
-//! A lane's state, for one thread at a time.
+//! What a lane keeps, for one thread at a time.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use sync::{Latch, LatchGuard};
 
-use crate::lane::LaneState;
-
-/// A lane's state behind a latch: a mutex lets go with a locked instruction, which would make the
-/// thread wait until the page that it has just streamed has reached memory.
+/// A value with a latch: a mutex lets go with a locked instruction, which would make the thread
+/// wait until the page that it has just streamed has reached memory.
 #[derive(Debug)]
-pub(crate) struct LaneCell {
+pub(crate) struct LaneCell<T> {
     latch: Latch,
-    state: UnsafeCell<LaneState>,
+    value: UnsafeCell<T>,
 }
 
-/// What threads take from each other must be fit for any of them.
-const fn must_be_send<T: Send>() {}
-const _: () = must_be_send::<LaneState>();
-
 // SAFETY:
-// - exclusive: the state is only reached through a `LaneGuard`, and the latch gives out one at a
+// - exclusive: the value is only reached through a `LaneGuard`, and the latch gives out one at a
 //   time, each of which happens before the next (`sync::Latch`).
-// - any thread: the state may go from thread to thread (`must_be_send`).
-unsafe impl Sync for LaneCell {}
+// - any thread: the value may go from thread to thread (`T: Send`).
+unsafe impl<T: Send> Sync for LaneCell<T> {}
 
-impl LaneCell {
-    pub(crate) fn new(state: LaneState) -> Self {
-        Self { latch: Latch::new(), state: UnsafeCell::new(state) }
+impl<T> LaneCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { latch: Latch::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until nobody holds the lane.
-    pub(crate) fn lock(&self) -> LaneGuard<'_> {
-        LaneGuard { state: &self.state, _held: self.latch.lock() }
+    /// Waits until no thread holds the lane.
+    pub(crate) fn lock(&self) -> LaneGuard<'_, T> {
+        LaneGuard { value: &self.value, _held: self.latch.lock() }
     }
 
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<LaneGuard<'_>> {
-        Some(LaneGuard { _held: self.latch.try_lock()?, state: &self.state })
+    pub(crate) fn try_lock(&self) -> Option<LaneGuard<'_, T>> {
+        Some(LaneGuard { _held: self.latch.try_lock()?, value: &self.value })
     }
 }
 
 /// Holds a lane.
 #[derive(Debug)]
-pub(crate) struct LaneGuard<'cell> {
-    state: &'cell UnsafeCell<LaneState>,
+pub(crate) struct LaneGuard<'cell, T> {
+    value: &'cell UnsafeCell<T>,
     _held: LatchGuard<'cell>,
 }
 
-impl Deref for LaneGuard<'_> {
-    type Target = LaneState;
+impl<T> Deref for LaneGuard<'_, T> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &LaneState {
+    fn deref(&self) -> &T {
         // SAFETY:
         // - exclusive: this guard is the latch's only one, and it is borrowed for the result.
         // - alive: the cell outlives its guard.
-        unsafe { &*self.state.get() }
+        unsafe { &*self.value.get() }
     }
 }
 
-impl DerefMut for LaneGuard<'_> {
+impl<T> DerefMut for LaneGuard<'_, T> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut LaneState {
+    fn deref_mut(&mut self) -> &mut T {
         // SAFETY:
         // - exclusive: this guard is the latch's only one, and it is borrowed mutably.
         // - alive: the cell outlives its guard.
-        unsafe { &mut *self.state.get() }
+        unsafe { &mut *self.value.get() }
     }
 }

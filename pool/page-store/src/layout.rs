@@ -43,11 +43,12 @@ pub(crate) const LAYOUT_VERSION_MIN: u64 = 1;
 const ROOT_OFFSET: u64 = 2 * SUPERBLOCK_BYTES;
 const SLAB_TABLE_OFFSET: u64 = ROOT_OFFSET + 8 * ROOT_WORD_COUNT as u64;
 
-/// Slots of 4 KiB in a slab.
-const LARGE_SLOT_COUNT: u64 = SLAB_BYTES / 4096;
+/// Slots for pages as they are, and nodes: how long they are, and how many a slab has.
+pub(crate) const LARGE_SLOT_BYTES: u64 = codec::BLOCK_BYTES as u64;
+pub(crate) const LARGE_SLOT_COUNT: u64 = SLAB_BYTES / LARGE_SLOT_BYTES;
 const LARGE_WORDS_BYTES: u64 = LARGE_SLOT_COUNT * 8;
 
-/// What stands in front of the slabs for each of them.
+/// What stands before the slabs for each of them.
 pub(crate) const SLAB_WORDS_BYTES: u64 = LARGE_WORDS_BYTES + 8;
 
 /// The most slabs that an entry can name: 2 TiB.
@@ -86,7 +87,7 @@ const PACKED_STEP_BYTES_MIN: u64 = 48;
 const SHAPES: [Shape; CLASS_COUNT] = shapes();
 
 const fn shapes() -> [Shape; CLASS_COUNT] {
-    let large = Shape { slot_bytes: 4096, slot_count: 32, first_slot: 0 };
+    let large = Shape { slot_bytes: LARGE_SLOT_BYTES, slot_count: 32, first_slot: 0 };
     let whole = Shape { slot_bytes: SLAB_BYTES, slot_count: 0, first_slot: 0 };
     let mut shapes = [large; CLASS_COUNT];
     shapes[Class::INDEX.0 as usize] = whole;
@@ -146,7 +147,12 @@ impl Class {
         self != Self::INDEX
     }
 
-    /// Whether its slots are of 4 KiB, with their words in front of the slabs.
+    /// Whether its slots hold pages.
+    pub(crate) fn has_pages(self) -> bool {
+        self.has_slots() && self != Self::NODE
+    }
+
+    /// Whether its slots are of 4 KiB, with their words before the slabs.
     pub(crate) const fn is_large(self) -> bool {
         self.index() < Self::INDEX.index()
     }
@@ -185,7 +191,7 @@ pub(crate) struct Layout {
     capacity_bytes: u64,
     /// Slabs that the region has room for.
     pub(crate) slab_capacity: u32,
-    /// Slabs that have memory: those of lower numbers. The others are holes that nobody may touch.
+    /// Slabs that have memory: those of lower numbers. The others are holes that no thread may touch.
     slab_count: AtomicU32,
     /// Slabs of the pool, those that have no memory yet included.
     pool_slabs: AtomicU32,
@@ -208,7 +214,8 @@ impl Layout {
 
     #[inline]
     pub(crate) fn slab_count(&self) -> u32 {
-        // Relaxed: whoever follows a name into a new slab learnt it from one who knew the count.
+        // Relaxed: a thread that follows a name into a new slab learnt it from one that knew the
+        // count.
         self.slab_count.load(Ordering::Relaxed)
     }
 
@@ -244,7 +251,7 @@ impl Layout {
     }
 
     /// Where memory is needed for these slabs, in whole pages of the region: those that they share
-    /// with slabs in front of them included. The ranges may overlap.
+    /// with slabs before them included. The ranges may overlap.
     pub(crate) fn memory_between(&self, slabs: &Range<u32>) -> [Range<u64>; 3] {
         let (first, end) = (u64::from(slabs.start), u64::from(slabs.end));
         let table_start = if first == 0 { 0 } else { SLAB_TABLE_OFFSET + 8 * first };
@@ -307,7 +314,7 @@ impl Layout {
     }
 
     pub(crate) fn root_word(index: usize) -> u64 {
-        assert!(index < ROOT_WORD_COUNT, "root word {index} is behind the last");
+        assert!(index < ROOT_WORD_COUNT, "root word {index} is past the last");
         ROOT_OFFSET + 8 * index as u64
     }
 
@@ -341,7 +348,7 @@ impl Layout {
     /// As `slot`, for a slot that is known to be one of the large ones: no look at the shapes.
     #[inline]
     pub(crate) fn large_slot(&self, slab: u32, slot: u32) -> u64 {
-        self.slab(slab) + u64::from(slot) * 4096
+        self.slab(slab) + u64::from(slot) * LARGE_SLOT_BYTES
     }
 
     /// As `has`, for the large ones.

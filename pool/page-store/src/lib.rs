@@ -16,7 +16,7 @@
 //! Lock order: lane, then (in the engine) block, then index, then search, then class list, then
 //! pieces of memory, then superblock, then free list.
 
-mod after_open;
+mod capacity;
 mod census;
 mod claims;
 mod compress;
@@ -30,18 +30,20 @@ mod index;
 mod lane;
 mod lane_cell;
 mod layout;
-mod maps;
+mod leak_counts;
 mod memory;
-mod node;
 mod open_slab;
 mod page_ref;
 mod purpose;
+mod read;
+mod recovery;
 mod resize;
 mod retire;
 mod share;
 mod slab_names;
 mod slab_state;
 mod slabs;
+mod space;
 mod steps;
 mod store;
 mod superblock;
@@ -50,18 +52,19 @@ mod usage;
 mod verify;
 
 pub use crate::core::PageBytes;
-pub use census::LeakCounts;
 pub use claims::ClaimRefused;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
 pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
+pub use fingerprint::Fingerprint;
 pub use footprint::{
     encoding_bytes_max, index_footprint_bytes, node_footprint_bytes, page_footprint_bytes,
 };
-pub use lane::{Compression, Lane, Policy, Purpose};
+pub use lane::{Compression, Lane, Policy};
 pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
-pub use node::Parent;
-pub use page_ref::{ABSENT_BITS, DirtyBits, NodeRef, OwnedPageRef, PageRef, PageRefKind};
+pub use leak_counts::LeakCounts;
+pub use page_ref::{ABSENT_BITS, DirtyBits, NodeRef, OwnedPageRef, PageRef, PageRefKind, Parent};
+pub use purpose::Purpose;
 pub use resize::Leaving;
 pub use store::{PageStore, StoreOptions};
 pub use usage::{StoreUsage, Victims};

@@ -1,29 +1,34 @@
-//! The pool's memory: slots and slabs by name, and the crate's unsafe code.
+//! The pool's memory: slots, slabs and map nodes by name, and the crate's unsafe code.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use region::Region;
-use sync::atomic::Ordering;
-use sync::{Grace, Pinned, counted};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Grace, Pinned, Striped, counted};
 
 use crate::claims::Claims;
-use crate::fingerprint::described_hint;
-use crate::layout::{Class, Layout, Slot};
-use crate::page_ref::OwnedPageRef;
-use crate::slabs::{BookContext, SlabBook};
+use crate::fingerprint::Description;
+use crate::layout::{CLASS_COUNT, Class, Layout, NODE_ENTRY_COUNT, Slot};
+use crate::page_ref::{NodeRef, OwnedPageRef, PageRef, Parent};
+use crate::slabs::SlabBook;
 use crate::superblock::Superblock;
 use crate::taking::Taking;
 
-/// The region, where things lie in it, who looks at it, and what its slabs are used for.
+/// How many threads pin without waiting for each other.
+const PIN_PLACES: usize = 128;
+
+/// The region, where things lie in it, its readers, and what its slabs are used for.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) layout: Layout,
     pub(crate) grace: Grace,
     pub(crate) book: SlabBook,
+    /// Live slots by class, in a part for each lane.
+    pub(crate) live: Box<[Striped]>,
     pub(crate) claims: Claims,
     pub(crate) taking: Taking,
-    pub(crate) superblock: Mutex<Superblock>,
+    superblock: Mutex<Superblock>,
 }
 
 /// What keeps a page's bytes as they are: a pin under which its name was read, or a reference.
@@ -33,13 +38,85 @@ impl Keeps for Pinned<'_> {}
 impl Keeps for OwnedPageRef {}
 
 impl Memory {
+    pub(crate) fn new(
+        region: Region,
+        layout: Layout,
+        superblock: Superblock,
+        lane_count: usize,
+    ) -> Self {
+        Self {
+            grace: Grace::new(PIN_PLACES),
+            book: SlabBook::new(layout.slab_capacity, layout.pool_slabs()),
+            live: (0..CLASS_COUNT).map(|_| Striped::new(lane_count)).collect(),
+            claims: Claims::new(lane_count),
+            taking: Taking::new(layout.slab_count()),
+            superblock: Mutex::new(superblock),
+            region,
+            layout,
+        }
+    }
+
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        self.superblock.lock().expect("no thread panics with it locked")
+    }
+
     pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
-        let mut superblock = self.superblock.lock().expect("nobody panics with it locked");
+        let mut superblock = self.superblock();
         change(&mut superblock);
         superblock.save(&self.region, &self.layout);
     }
 
-    /// The first `length` bytes of a live slot. Whoever pins has read the slot's name from a map
+    /// The slot that a page reference names, if it is one of this pool. What a region says is not
+    /// believed unseen: this decides which references are damaged.
+    #[inline]
+    pub(crate) fn slot_of(&self, page: PageRef) -> Option<Slot> {
+        page.slot().filter(|&at| self.layout.has(at))
+    }
+
+    /// The value of a slot's word: see `sync::counted`.
+    #[inline]
+    pub(crate) fn slot_word(&self, at: Slot, ordering: Ordering) -> u64 {
+        self.region.word(self.layout.slot_word(at)).load(ordering)
+    }
+
+    /// A slot's word, to store to it.
+    #[inline]
+    pub(crate) fn slot_word_to_store(&self, at: Slot) -> &AtomicU64 {
+        self.region.word_to_store(self.layout.slot_word(at))
+    }
+
+    /// The references to a slot now.
+    #[inline]
+    pub(crate) fn reference_count(&self, at: Slot) -> u64 {
+        counted::count_of(self.slot_word(at, Ordering::Relaxed))
+    }
+
+    /// What a slot's word says of the slot, which means nothing unless it is live.
+    #[inline]
+    pub(crate) fn description(&self, at: Slot) -> Description {
+        Description::in_word(self.slot_word(at, Ordering::Relaxed))
+    }
+
+    /// Takes another reference to a live slot, if its count has room and `wanted` accepts what is
+    /// in it.
+    #[inline]
+    pub(crate) fn try_share(
+        &self,
+        at: Slot,
+        wanted: impl Fn(Description) -> bool,
+    ) -> Option<Description> {
+        let wanted = |bits| wanted(Description::from_bits(bits));
+        let shared = counted::try_share(self.slot_word_to_store(at), wanted);
+        shared.map(Description::from_bits)
+    }
+
+    /// Changes what the word of a slot says, to which the caller holds a reference.
+    pub(crate) fn redescribe(&self, at: Slot, change: impl Fn(Description) -> Description) {
+        let change = |bits| change(Description::from_bits(bits)).bits();
+        counted::redescribe(self.slot_word_to_store(at), change);
+    }
+
+    /// The first `length` bytes of a live slot. The caller has read the slot's name from a map
     /// under this pin, or holds a reference.
     pub(crate) fn slot_bytes<'seen>(
         &'seen self,
@@ -49,7 +126,7 @@ impl Memory {
     ) -> &'seen [u8] {
         // SAFETY:
         // - exclusive: the slot's count was not zero when its name was read, so its bytes are
-        //   complete and nobody stores to them before the count has been zero for a grace period,
+        //   complete and no lane stores to them before the count has been zero for a grace period,
         //   which a pin holds up and a reference keeps from beginning.
         unsafe { self.region.bytes(self.layout.slot(at), length) }
     }
@@ -74,8 +151,8 @@ impl Memory {
         self.region.store_fence();
     }
 
-    /// Begins to store the bytes of such a slot. A fence must follow before anybody is told of it,
-    /// and before the lane gives the slot back.
+    /// Begins to store the bytes of such a slot. A fence must follow before any other thread is
+    /// told of it, and before the lane gives the slot back.
     #[inline]
     pub(crate) fn stream_slot(&self, at: Slot, bytes: &[u8]) {
         // SAFETY:
@@ -99,21 +176,6 @@ impl Memory {
         unsafe { self.region.zero_bytes(self.layout.slab(slab), length) };
     }
 
-    pub(crate) fn book_context(&self) -> BookContext<'_> {
-        BookContext { region: &self.region, layout: &self.layout, grace: &self.grace }
-    }
-
-    /// Whether a slot's page can be shared and its fingerprint has this tag.
-    pub(crate) fn can_share_tag(&self, at: Slot, wanted: u64, tag: impl Fn(u32) -> u64) -> bool {
-        if !self.layout.has(at) || !self.is_named(at) {
-            return false;
-        }
-        let word = self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed);
-        let hint = described_hint(counted::description_of(word));
-        (1..counted::SHARED_MAX).contains(&counted::count_of(word))
-            && hint.is_some_and(|fingerprint| tag(fingerprint) == wanted)
-    }
-
     /// Whether the slab still has the class that a hint says. Slabs change their class a grace
     /// period after the table stops naming the old one, so the answer holds while pinned.
     pub(crate) fn is_named(&self, at: Slot) -> bool {
@@ -124,5 +186,30 @@ impl Memory {
     pub(crate) fn slab_class(&self, slab: u32) -> Option<Class> {
         let word = self.region.word(self.layout.table_word(slab)).load(Ordering::Acquire);
         word.checked_sub(1).and_then(Class::from_id)
+    }
+
+    /// Where entry `index` of a node lies.
+    #[inline]
+    pub(crate) fn entry_offset(&self, node: NodeRef, index: usize) -> u64 {
+        let (layout, at) = (&self.layout, node.0);
+        let is_there = index < NODE_ENTRY_COUNT && layout.has_large(at.slab, at.slot);
+        assert!(is_there, "the entry is in a node");
+        layout.large_slot(at.slab, at.slot) + 8 * index as u64
+    }
+
+    /// Where the name of a node's child lies.
+    pub(crate) fn parent_offset(&self, parent: Parent) -> u64 {
+        match parent {
+            Parent::Root(index) => Layout::root_word(index),
+            Parent::Node(node, index) => self.entry_offset(node, index),
+        }
+    }
+
+    /// What the entries of a node say, one by one.
+    pub(crate) fn entries_of(&self, node: NodeRef) -> impl Iterator<Item = PageRef> {
+        (0..NODE_ENTRY_COUNT).map(move |index| {
+            let word = self.region.word(self.entry_offset(node, index));
+            PageRef(word.load(Ordering::Acquire))
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! The slabs that a lane allocates from: one of each class, and two more for claimed slots, so that
-//! nobody else takes what was opened for these.
+//! no other purpose takes what was opened for these.
 
-use crate::lane::Purpose;
 use crate::layout::{CLASS_COUNT, Class};
+use crate::purpose::Purpose;
 
 /// The free slots that a lane has taken: of one slab for each class.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct OpenSlab {
     pub(crate) slab: Option<u32>,
     /// Highest first, so that slots are used in rising order.
     pub(crate) free: Vec<u32>,
-    /// Who may use the slots without asking: whose purpose comes no earlier than this one.
+    /// Purposes that come no earlier than this one may use the slots without asking.
     pub(crate) opened_for: Purpose,
 }
 

@@ -15,13 +15,13 @@
 //! └──────┴──┴──┴──┴─────────────────────────────────────────────────────────────┘
 //! ```
 //! The length is that of the encoding, or 0 for a page stored as it is. Bit u: the page is
-//! untried, so it is stored as it is until somebody has time to compress it. Both repeat what the
-//! slot's word says (bits 41 to 56 here are bits 16 to 31 there). An entry may still have the mark
-//! when its page has lost it, never the other way round.
+//! untried: stored as it is until there is time to compress it. Both repeat what the slot's word
+//! says (bits 41 to 56 here are bits 16 to 31 there). A page reference may still have bit u when
+//! its page has lost it, never the other way round.
 //!
 //! Bits j and i: what the block holds is not in the journal, not in an image ([`DirtyBits`]).
 
-use crate::fingerprint::{UNTRIED_LENGTH, described_length, is_described_untried};
+use crate::fingerprint::{self, Description};
 use crate::layout::{Class, Slot};
 
 const KIND_SHIFT: u32 = 60;
@@ -43,7 +43,7 @@ const LENGTH_BITS: u32 = 12;
 const SLOT_SHIFT: u32 = SLAB_BITS;
 const CLASS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 const LENGTH_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
-const UNTRIED: u64 = UNTRIED_LENGTH << LENGTH_SHIFT;
+const UNTRIED: u64 = fingerprint::UNTRIED << LENGTH_SHIFT;
 
 const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
@@ -113,9 +113,9 @@ impl PageRef {
     }
 
     /// The page that a slot's word describes.
-    pub(crate) fn described(at: Slot, description: u64) -> Self {
-        let mark = if is_described_untried(description) { UNTRIED } else { 0 };
-        Self(Self::page(at, described_length(description)).0 | mark)
+    pub(crate) fn described(at: Slot, description: Description) -> Self {
+        let untried = if description.is_untried() { UNTRIED } else { 0 };
+        Self(Self::page(at, description.length_bytes()).0 | untried)
     }
 
     /// What an image has under this number.
@@ -147,7 +147,7 @@ impl PageRef {
         DirtyBits(self.0 & DirtyBits::ALL.0)
     }
 
-    /// Whether the page is stored as it is only until somebody has time to compress it.
+    /// Whether the page is stored as it is only until there is time to compress it.
     #[inline]
     pub fn is_untried(self) -> bool {
         self.0 & UNTRIED != 0 && self.0 >> KIND_SHIFT == KIND_PAGE
@@ -159,7 +159,7 @@ impl PageRef {
         if self.is_untried() { Self(self.0 & !UNTRIED) } else { self }
     }
 
-    /// The same without any mark: equal for all entries that name one page.
+    /// The same without dirty bits and bit u: equal for all that name one page.
     #[must_use]
     pub fn name(self) -> Self {
         self.as_tried().without(DirtyBits::ALL)
@@ -208,7 +208,7 @@ impl OwnedPageRef {
 pub struct NodeRef(pub(crate) Slot);
 
 impl NodeRef {
-    /// A number that the node has as long as it lives: for whoever remembers it elsewhere.
+    /// A number that the node has as long as it lives, to remember it elsewhere.
     #[inline]
     pub fn number(self) -> u32 {
         self.0.slab * Class::NODE.shape().slot_count + self.0.slot
@@ -229,6 +229,15 @@ impl NodeRef {
         let slot = unpack(word);
         (word >> KIND_SHIFT == KIND_NODE && slot.class == Class::NODE).then_some(Self(slot))
     }
+}
+
+/// Where a node's name is written: what makes it part of a map.
+#[derive(Clone, Copy, Debug)]
+pub enum Parent {
+    /// A root word of the layer above.
+    Root(usize),
+    /// An entry of another node.
+    Node(NodeRef, usize),
 }
 
 /// A slot in the low 41 bits of a word.
@@ -257,25 +266,26 @@ pub(crate) const PACKED_BITS: u32 = LENGTH_SHIFT;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fingerprint::{Check, describe, describe_untried};
+    use crate::fingerprint::Fingerprint;
 
     #[test]
-    fn a_page_entry_says_where_and_how_long() {
+    fn a_page_reference_says_where_and_how_long() {
         let slot = Slot { slab: (1 << 24) - 1, slot: 2047, class: Class::from_id(63).expect("63") };
-        let entry = PageRef::page(slot, 3632);
-        assert_eq!(entry.slot(), Some(slot));
-        assert_eq!(entry.length_bytes(), 3632);
-        assert_eq!(entry.kind(), PageRefKind::Page);
+        let page = PageRef::page(slot, 3632);
+        assert_eq!(page.slot(), Some(slot));
+        assert_eq!(page.length_bytes(), 3632);
+        assert_eq!(page.kind(), PageRefKind::Page);
     }
 
     #[test]
-    fn an_entry_repeats_the_mark_in_its_slots_word() {
+    fn a_page_reference_repeats_that_its_page_is_untried() {
         let slot = Slot { slab: 7, slot: 3, class: Class::RAW };
-        let untried = PageRef::described(slot, describe_untried(Check::unindexed(9)));
+        let raw = Description::unindexed(Fingerprint::from_bits(9));
+        let untried = PageRef::described(slot, raw.as_untried());
         assert!(untried.is_untried());
         assert_eq!((untried.slot(), untried.length_bytes()), (Some(slot), 0));
         assert_eq!(untried.name(), PageRef::page(slot, 0));
-        assert!(!PageRef::described(slot, describe(0, Check::unindexed(9))).is_untried());
+        assert!(!PageRef::described(slot, raw).is_untried());
         assert_eq!(PageRef::filled(5).name(), PageRef::filled(5));
     }
 

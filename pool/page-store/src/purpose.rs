@@ -12,8 +12,20 @@ pub enum Purpose {
     Replacement,
     /// The pool's own work, which gives back more than it takes.
     Housekeeping,
-    /// Copies of what maps share, for one that gives contents up: down to the last slab.
+    /// Copies of what maps share, for a caller that gives contents up: down to the last slab.
     Removal,
     /// Slots that the caller has claimed: see `claims`.
     Claimed,
+}
+
+impl Purpose {
+    /// What this purpose leaves to others, of the slabs that new data leaves.
+    pub(crate) fn floor(self, reserve: usize) -> usize {
+        match self {
+            Self::NewData => reserve,
+            Self::Overwrite => reserve.div_ceil(2),
+            Self::Replacement | Self::Housekeeping => reserve.div_ceil(4),
+            Self::Removal | Self::Claimed => 0,
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Retired {
     slots: VecDeque<Slot>,
     /// How many of `slots`, from the front, wait for which epoch.
     batches: VecDeque<(Epoch, usize)>,
-    /// Behind all batches: unpublished since the last one was stamped.
+    /// After all batches: unpublished since the last one was stamped.
     fresh: usize,
     /// The last epoch that is known to have passed.
     passed: Option<Epoch>,
@@ -88,7 +88,7 @@ impl Retired {
         self.passed = Some(grace.advance());
     }
 
-    /// The reference that comes `distance` behind the next one.
+    /// The reference that comes `distance` after the next one.
     pub(crate) fn ahead(&self, distance: usize) -> Option<Slot> {
         self.slots.get(distance).copied()
     }
@@ -105,7 +105,7 @@ impl Retired {
         }
         let slot = self.slots.pop_front();
         if self.slots.is_empty() {
-            // The next one goes to the front again: what lies behind it stays untouched memory.
+            // The next one goes to the front again: what lies past it stays untouched memory.
             self.slots.clear();
             self.batches.clear();
         }

@@ -8,12 +8,12 @@ use codec::BLOCK_BYTES;
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
-use crate::core::PageBytes;
 use crate::error::{LinkError, NoSpace};
-use crate::lane::{Lane, Purpose};
+use crate::fingerprint::Description;
+use crate::lane::Lane;
 use crate::layout::{Class, NODE_ENTRY_COUNT};
-use crate::node::Parent;
-use crate::page_ref::{NodeRef, PageRef};
+use crate::page_ref::{NodeRef, PageRef, Parent};
+use crate::purpose::Purpose;
 use crate::store::PageStore;
 
 /// How many entries ahead the word of a slot is asked for.
@@ -23,15 +23,13 @@ impl PageStore {
     /// How many parents name a node, read under this pin.
     #[inline]
     pub fn parent_count(&self, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
-        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(node.0));
         // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
-        counted::count_of(word.load(Ordering::Acquire))
+        counted::count_of(self.core.memory.slot_word(node.0, Ordering::Acquire))
     }
 
     /// Adds a reference to a node for another parent. Fails when it has as many as can be counted.
     pub fn share_node(&self, _pinned: &Pinned<'_>, node: NodeRef) -> Result<(), NoSpace> {
-        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(node.0));
-        counted::try_share(word, |_| true).map(drop).ok_or(NoSpace)
+        self.core.memory.try_share(node.0, |_| true).map(drop).ok_or(NoSpace)
     }
 
     /// Makes a root word name a tree to which the caller owns a reference, or nothing. What it
@@ -56,15 +54,15 @@ impl Lane<'_> {
     ) -> Result<NodeRef, LinkError> {
         let at = self.take_slot(Class::NODE, purpose)?;
         let mut words = [PageRef::HOLE; NODE_ENTRY_COUNT];
-        for (to, from) in words.iter_mut().zip(self.core.words_of(node)) {
+        for (to, from) in words.iter_mut().zip(self.core.memory.entries_of(node)) {
             *to = from;
         }
         for index in 0..NODE_ENTRY_COUNT {
-            if let Some(far) = words.get(index + AHEAD).and_then(|entry| entry.slot()) {
+            if let Some(far) = words.get(index + AHEAD).and_then(|word| word.slot()) {
                 self.core.prefetch_word(far);
             }
             match self.share_or_copy(pinned, words[index], purpose) {
-                Ok(entry) => words[index] = entry,
+                Ok(word) => words[index] = word,
                 Err(error) => {
                     self.give_back_entries(&words[..index]);
                     self.put_slot_back(at);
@@ -73,12 +71,9 @@ impl Lane<'_> {
             }
         }
         self.core.memory.fill_slot(at, &to_bytes(&words));
-        self.publish(at, 0);
+        self.publish(at, Description::NONE);
         let copy = NodeRef(at);
-        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
-        // PAIRS-WITH: PageStore::child, "the node that the parent names".
-        word.store(copy.to_word(), Ordering::Release);
-        self.retire(node.0);
+        self.replace_child(parent, node, copy);
         Ok(copy)
     }
 
@@ -86,7 +81,8 @@ impl Lane<'_> {
     /// it retires. The caller owns the reference that the parent gets, and keeps other writers of
     /// the parent's word away.
     pub fn replace_child(&mut self, parent: Parent, old: NodeRef, new: NodeRef) {
-        let word = self.core.memory.region.word_to_store(self.core.parent_offset(parent));
+        let memory = &self.core.memory;
+        let word = memory.region.word_to_store(memory.parent_offset(parent));
         // PAIRS-WITH: PageStore::child, "the node that the parent names".
         word.store(new.to_word(), Ordering::Release);
         self.retire(old.0);
@@ -100,32 +96,23 @@ impl Lane<'_> {
         entry: PageRef,
         purpose: Purpose,
     ) -> Result<PageRef, NoSpace> {
-        let core = self.core;
-        let Some(at) = entry.slot().filter(|&at| core.memory.layout.has(at)) else {
-            return Ok(entry);
-        };
-        let word = core.memory.region.word_to_store(core.memory.layout.slot_word(at));
-        if counted::try_share(word, |_| true).is_some() {
-            return Ok(entry);
-        }
-        if counted::count_of(word.load(Ordering::Relaxed)) == 0 || !core.memory.is_named(at) {
+        let memory = &self.core.memory;
+        let Some(at) = memory.slot_of(entry) else { return Ok(entry) };
+        if memory.try_share(at, |_| true).is_some()
+            || memory.reference_count(at) == 0
+            || !memory.is_named(at)
+        {
             return Ok(entry);
         }
-        let is_page = matches!(
-            core.stored_page(pinned, entry),
-            Ok(PageBytes::Raw(_) | PageBytes::Encoded(_))
-        );
-        if at.class == Class::NODE || !is_page {
+        if at.class == Class::NODE || self.core.stored_page(pinned, entry).is_err() {
             return Err(NoSpace);
         }
         self.copy_page(pinned, entry, purpose).map(|page| page.0).ok_or(NoSpace)
     }
 
     fn give_back_entries(&mut self, entries: &[PageRef]) {
-        for at in entries.iter().filter_map(|entry| entry.slot()) {
-            if self.core.memory.layout.has(at) {
-                self.core.release(at, self.state.index);
-            }
+        for at in entries.iter().filter_map(|&entry| self.core.memory.slot_of(entry)) {
+            self.core.release(at, self.state.index);
         }
     }
 }

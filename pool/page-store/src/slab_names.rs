@@ -1,15 +1,14 @@
 //! What each slab is used for: the slab table says it, and something else that must agree.
 //!
 //! One flipped bit in the table must not free what is live. Slabs of large slots have their words
-//! in front of the slabs, where nothing else counts references. For all others the first of those
-//! words is a second name: with a count of zero, so that it is a free slot to whoever reads it as
-//! one. It is written before the table's word, and stays when the slab is free.
+//! before the slabs, where nothing else counts references. For all others the first of those
+//! words is a second name: with a count of zero, so that it is a free slot to a reader that takes
+//! it for one. It is written before the table's word, and stays when the slab is free.
 
 use sync::atomic::Ordering;
 use sync::counted;
 
-use crate::core::Core;
-use crate::fingerprint::{described_fingerprint, described_length, is_described_untried};
+use crate::fingerprint::Description;
 use crate::layout::{Class, Slot};
 use crate::memory::Memory;
 
@@ -31,7 +30,7 @@ pub(crate) enum Found {
 impl Memory {
     /// Makes the slab table say what a formatted slab is for.
     pub(crate) fn name_slab(&self, slab: u32, class: Class) {
-        let second = self.region.word_to_store(self.layout.slot_word(first_slot(slab)));
+        let second = self.slot_word_to_store(first_slot(slab));
         if !class.is_large() {
             second.store(second_name_of(class), Ordering::Relaxed);
         } else if class_of(second.load(Ordering::Relaxed)).is_some() {
@@ -40,19 +39,14 @@ impl Memory {
         let word = self.region.word_to_store(self.layout.table_word(slab));
         word.store(u64::from(class.id()) + 1, Ordering::Release);
     }
-
-    fn word_of(&self, at: Slot) -> u64 {
-        self.region.word(self.layout.slot_word(at)).load(Ordering::Relaxed)
-    }
 }
 
-/// Finds out what a slab is used for, and mends the word of the table that says otherwise. Nobody
-/// else uses the pool.
-pub(crate) fn find(core: &Core, slab: u32) -> Found {
-    let memory = &core.memory;
+/// Finds out what a slab is used for, and mends the word of the table that says otherwise. No
+/// other thread uses the pool.
+pub(crate) fn find(memory: &Memory, slab: u32) -> Found {
     let word = memory.region.word(memory.layout.table_word(slab)).load(Ordering::Relaxed);
     let named = memory.slab_class(slab);
-    let second = class_of(memory.word_of(first_slot(slab)));
+    let second = class_of(memory.slot_word(first_slot(slab), Ordering::Relaxed));
     let is_large = named.is_some_and(Class::is_large);
     let found = match (large_class(memory, slab), second) {
         (Some(_), _) if is_large => named,
@@ -73,10 +67,10 @@ pub(crate) fn find(core: &Core, slab: u32) -> Found {
 /// The class of a slab of large slots that has something live: pages are described, nodes are not.
 fn large_class(memory: &Memory, slab: u32) -> Option<Class> {
     let words = (0..Class::RAW.shape().slot_count)
-        .map(|slot| memory.word_of(Slot { slab, slot, class: Class::RAW }));
+        .map(|slot| memory.slot_word(Slot { slab, slot, class: Class::RAW }, Ordering::Relaxed));
     let mut live = words.filter(|&word| counted::count_of(word) > 0).peekable();
     live.peek()?;
-    let is_page = live.any(|word| counted::description_of(word) != 0);
+    let is_page = live.any(|word| Description::in_word(word) != Description::NONE);
     Some(if is_page { Class::RAW } else { Class::NODE })
 }
 
@@ -86,14 +80,14 @@ fn is_in_use(memory: &Memory, slab: u32, class: Class) -> bool {
         return false;
     }
     let shape = class.shape();
-    let words = (0..shape.slot_count).map(|slot| memory.word_of(Slot { slab, slot, class }));
+    let words = (0..shape.slot_count)
+        .map(|slot| memory.slot_word(Slot { slab, slot, class }, Ordering::Relaxed));
     let mut live = words.filter(|&word| counted::count_of(word) > 0).peekable();
     let is_in_order = |word| {
-        let description = counted::description_of(word);
-        let length = described_length(description) as u64;
-        (1..=shape.slot_bytes).contains(&length)
-            && described_fingerprint(description) != 0
-            && !is_described_untried(description)
+        let description = Description::in_word(word);
+        (1..=shape.slot_bytes).contains(&(description.length_bytes() as u64))
+            && description.fingerprint().is_some()
+            && !description.is_untried()
     };
     live.peek().is_some() && live.all(is_in_order)
 }

@@ -10,7 +10,7 @@ use crate::layout::Class;
 pub(crate) enum Use {
     /// Free, or taken and not formatted yet.
     Unused,
-    /// Full enough that nobody allocates from it.
+    /// Full enough that no lane allocates from it.
     Resting(Class),
     /// It stands in its class's list of slabs with free slots.
     Listed(Class),
@@ -58,6 +58,11 @@ impl SlabState<'_> {
 
     pub(crate) fn set(&self, usage: Use) {
         self.usage.store(usage.to_word(), Ordering::SeqCst);
+    }
+
+    /// The class in its use; without one, any.
+    pub(crate) fn class(&self) -> Option<Class> {
+        Class::from_id(u64::from(self.usage.load(Ordering::SeqCst) >> 8))
     }
 
     pub(crate) fn free(&self) -> i32 {

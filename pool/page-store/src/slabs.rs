@@ -1,4 +1,4 @@
-//! Which slabs are free, which have free slots, and who may take them.
+//! Which slabs are free, and which have free slots.
 //!
 //! All of this is private to the process and derived: the region says what each slab is used for
 //! (slab table) and which slots are live (their words), and `SlabBook` follows.
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A slab is `unused` from when it has memory (`taking`). Slabs from `end` on leave the pool:
-//! nobody opens them any more, what they hold is moved away as from victims, and free ones are kept
+//! no lane opens them any more, what they hold is moved away as from victims, and free ones are kept
 //! apart.
 //!
 //! `free` of a slab counts its free slots that no lane has taken. It is debited before a slot is
@@ -23,33 +23,18 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use region::Region;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use sync::{Epoch, Grace};
 use zerocopy::FromZeros;
 
-use crate::layout::{CLASS_COUNT, Class, Layout};
-use crate::purpose::Purpose;
+use crate::layout::{CLASS_COUNT, Class};
 use crate::slab_state::{SlabState, StateWords, Use, as_signed};
 
 /// Slabs looked at in one search for free slots that are not listed.
 const SEARCHED_SLABS_MAX: u32 = 16 << 10;
 
-/// Slabs that new data leaves at most while slabs without memory are there: whoever needs more
-/// takes the next of these first, and does not wait for a share of a large pool.
-const RESERVE_MAX_WHILE_UNTAKEN: usize = 32;
-
 /// Slabs that new data leaves at least: one more for each purpose that may go further down.
 const RESERVE_MIN: usize = 3;
-
-/// What a search for a free slab finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Free {
-    Slab(u32),
-    /// None that has memory; there are some that have none yet.
-    Untaken,
-    None,
-}
 
 /// The free slabs, and those that wait to be.
 #[derive(Debug, Default)]
@@ -57,7 +42,7 @@ struct FreeSlabs {
     /// Those with memory, taken from the back.
     ready: VecDeque<u32>,
     waiting: VecDeque<(Epoch, u32)>,
-    /// Free slabs behind the end.
+    /// Free slabs past the end.
     leaving: VecDeque<u32>,
 }
 
@@ -137,31 +122,28 @@ impl SlabBook {
         Some(slab)
     }
 
-    /// Takes a free slab. The caller formats it and tells of it.
-    pub(crate) fn take_free(&self, purpose: Purpose, book: BookContext<'_>) -> Free {
+    /// Takes a free slab, if more than `floor` are free: the caller formats it and tells of it. Slabs
+    /// are not scarce any more where more than `plenty` are free.
+    pub(crate) fn take_free(
+        &self,
+        floor: usize,
+        plenty: Option<usize>,
+        grace: &Grace,
+    ) -> Option<u32> {
         let mut free = self.lock_free();
-        let untaken = self.untaken(book.layout);
-        let (reserve, floor) =
-            (self.floor(Purpose::NewData, untaken), self.floor(purpose, untaken));
         if free.ready.len() <= floor {
-            self.collect(&mut free, book.grace);
+            self.collect(&mut free, grace);
         }
         if free.ready.len() <= floor {
-            drop(free);
-            if untaken > 0 {
-                return Free::Untaken;
-            }
-            self.begin_scarcity();
-            return Free::None;
+            return None;
         }
-        // Claimed slabs are taken while others find none.
-        let is_for_all = purpose != Purpose::Claimed;
-        if is_for_all && free.ready.len() > reserve && self.is_scarce.load(Ordering::Relaxed) {
+        let is_plenty = plenty.is_some_and(|plenty| free.ready.len() > plenty);
+        if is_plenty && self.is_scarce.load(Ordering::Relaxed) {
             self.is_scarce.store(false, Ordering::Relaxed);
         }
-        let Some(taken) = free.ready.pop_back() else { return Free::None };
+        let taken = free.ready.pop_back()?;
         self.free_soon.fetch_sub(1, Ordering::Relaxed);
-        Free::Slab(taken)
+        Some(taken)
     }
 
     /// A lane has formatted a slab that it took: all of its slots are free.
@@ -184,35 +166,40 @@ impl SlabBook {
     }
 
     /// One slot is free: its word says so. The slab cannot go to another use before this is
-    /// counted; it may be on its way as soon as it is.
-    pub(crate) fn credit(&self, slab: u32, class: Class, book: BookContext<'_>) {
+    /// counted. Returns whether it is the caller's to send to the free ones.
+    #[must_use]
+    pub(crate) fn credit(&self, slab: u32, class: Class) -> bool {
         let state = self.slab(slab);
         let free = as_signed(state.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1));
         // SeqCst, here and in `close`: either the closer sees the credit or we see it closed.
         if free == slot_count(class) {
-            if !state.is(Use::Open(class)) {
-                self.settle(slab, class, book);
-            }
-        } else if free >= self.threshold(class) && state.is(Use::Resting(class)) {
+            return !state.is(Use::Open(class)) && self.settle(slab, class);
+        }
+        if free >= self.threshold(class) && state.is(Use::Resting(class)) {
             self.list_if_worthwhile(slab, class);
         }
+        false
     }
 
-    /// A lane is done with a slab that it opened, and gives `unused` of its slots back.
-    pub(crate) fn close(&self, slab: u32, class: Class, unused: u32, book: BookContext<'_>) {
+    /// A lane is done with a slab that it opened, and gives `unused` of its slots back. Returns
+    /// whether the slab is the caller's to send to the free ones.
+    #[must_use]
+    pub(crate) fn close(&self, slab: u32, class: Class, unused: u32) -> bool {
         let state = self.slab(slab);
         state.free.fetch_add(unused, Ordering::SeqCst);
         {
             let _list = self.lock_list(class);
             state.set(Use::Resting(class));
         }
-        self.settle(slab, class, book);
+        self.settle(slab, class)
     }
 
-    /// Puts a slab of the index back among the free ones, after a grace period.
-    pub(crate) fn give_back_whole(&self, slab: u32, book: BookContext<'_>) {
+    /// A slab that the caller has, and whose name the slab table has given up, is free once the
+    /// grace period since then is over.
+    pub(crate) fn free_after(&self, epoch: Epoch, slab: u32) {
         self.slab(slab).set(Use::Emptied);
-        self.send_to_wait(slab, book);
+        self.lock_free().waiting.push_back((epoch, slab));
+        self.free_soon.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Lists slabs of `class` that have any free slot and are not listed, because they have too few
@@ -243,7 +230,7 @@ impl SlabBook {
 
     /// Takes sparse slabs of `class` out of the list, emptiest first, as long as the slots that
     /// stay listed can take their pages in. `count_max` at most, and as many as have `spare_slots`
-    /// free ones together: nobody has these until the slabs are empty.
+    /// free ones together: these are of no use until the slabs are empty.
     pub(crate) fn choose_victims(
         &self,
         class: Class,
@@ -278,19 +265,20 @@ impl SlabBook {
         victims
     }
 
-    /// Lets a victim that still holds pages take part again. Returns whether it was empty.
-    pub(crate) fn release_victim(&self, slab: u32, class: Class, book: BookContext<'_>) -> bool {
+    /// Lets a victim that still holds pages take part again. Returns whether it is the caller's to
+    /// send to the free ones after all; `None` if it was empty before.
+    #[must_use]
+    pub(crate) fn release_victim(&self, slab: u32, class: Class) -> Option<bool> {
         let state = self.slab(slab);
         {
             let _list = self.lock_list(class);
             if !state.is(Use::Victim(class)) {
-                return true;
+                return None;
             }
             state.set(Use::Resting(class));
             self.count_raw(class, 1);
         }
-        self.settle(slab, class, book);
-        false
+        Some(self.settle(slab, class))
     }
 
     /// Free slabs, after collecting those whose grace period has passed.
@@ -312,7 +300,7 @@ impl SlabBook {
         listed.iter().map(|&slab| u64::from(self.slab(slab).free().max(0).unsigned_abs())).sum()
     }
 
-    /// A slab that nobody has open is emptied from now on. The caller holds the list of its class.
+    /// A slab that no lane has open is emptied from now on. The caller holds the list of its class.
     fn condemn(&self, slab: u32, class: Class) {
         self.slab(slab).set(Use::Victim(class));
         self.count_raw(class, -1);
@@ -330,22 +318,9 @@ impl SlabBook {
         self.raw_slabs.load(Ordering::Relaxed)
     }
 
-    /// Slabs in front of the end that have no memory yet.
-    pub(crate) fn untaken(&self, layout: &Layout) -> u32 {
-        self.end().saturating_sub(layout.slab_count())
-    }
-
-    /// Free slabs with memory that are left for others when one is taken for this purpose, while so
-    /// many have none yet.
-    pub(crate) fn floor(&self, purpose: Purpose, untaken: u32) -> usize {
-        let all = self.reserve.load(Ordering::Relaxed);
-        let reserve = if untaken == 0 { all } else { all.min(RESERVE_MAX_WHILE_UNTAKEN) };
-        match purpose {
-            Purpose::NewData => reserve,
-            Purpose::Overwrite => reserve.div_ceil(2),
-            Purpose::Replacement | Purpose::Housekeeping => reserve.div_ceil(4),
-            Purpose::Removal | Purpose::Claimed => 0,
-        }
+    /// Slabs that new data leaves for others.
+    pub(crate) fn reserve(&self) -> usize {
+        self.reserve.load(Ordering::Relaxed)
     }
 
     /// Slabs that may be opened have lower numbers.
@@ -354,10 +329,10 @@ impl SlabBook {
         self.end.load(Ordering::SeqCst)
     }
 
-    /// From now on nobody opens a slab from `end` on. Lanes may still have some open.
+    /// From now on no lane opens a slab from `end` on. Lanes may still have some open.
     pub(crate) fn begin_leaving(&self, end: u32) {
-        // SeqCst: who lists a slab either sees the new end, or is seen by `leave`, which comes
-        // later and takes the same lock.
+        // SeqCst: a thread that lists a slab either sees the new end, or is seen by `leave`, which
+        // comes later and takes the same lock.
         self.end.store(end, Ordering::SeqCst);
         self.reserve.store(reserve_of(end), Ordering::Relaxed);
         let mut free = self.lock_free();
@@ -369,8 +344,7 @@ impl SlabBook {
     pub(crate) fn leave(&self, slab_count: u32) {
         for slab in self.end()..slab_count {
             let state = self.slab(slab);
-            let word = state.usage.load(Ordering::SeqCst);
-            let Some(class) = Class::from_id(u64::from(word >> 8)) else { continue };
+            let Some(class) = state.class() else { continue };
             let mut listed = self.lock_list(class);
             let is_listed = state.is(Use::Listed(class));
             if is_listed {
@@ -382,20 +356,21 @@ impl SlabBook {
         }
     }
 
-    /// Slabs behind the end that are free by now.
+    /// Slabs past the end that are free by now.
     pub(crate) fn left_count(&self, grace: &Grace) -> usize {
         let mut free = self.lock_free();
         self.collect(&mut free, grace);
         free.leaving.len()
     }
 
-    /// The slabs behind the end are all free, and no part of the pool any more.
+    /// The slabs past the end are all free, and no part of the pool any more.
     pub(crate) fn end_leaving(&self) {
         self.lock_free().leaving.clear();
     }
 
-    /// Slabs up to `slab_count` stay.
-    pub(crate) fn stay(&self, slab_count: u32, book: BookContext<'_>) {
+    /// Slabs up to `slab_count` stay. Victims among those that were leaving, which are returned
+    /// with their classes, must be released.
+    pub(crate) fn stay(&self, slab_count: u32) -> impl Iterator<Item = (u32, Class)> {
         let first = self.end.swap(slab_count, Ordering::SeqCst);
         self.reserve.store(reserve_of(slab_count), Ordering::Relaxed);
         {
@@ -404,12 +379,7 @@ impl SlabBook {
             self.free_soon.fetch_add(leaving.len(), Ordering::Relaxed);
             free.ready.append(&mut leaving);
         }
-        for slab in first..slab_count {
-            let word = self.slab(slab).usage.load(Ordering::SeqCst);
-            if let Some(class) = Class::from_id(u64::from(word >> 8)) {
-                self.release_victim(slab, class, book);
-            }
-        }
+        (first..slab_count).filter_map(|slab| Some((slab, self.slab(slab).class()?)))
     }
 
     /// Slabs from the end up to `slab_count` are new and free.
@@ -427,15 +397,14 @@ impl SlabBook {
     }
 
     fn resting_class(&self, slab: u32) -> Option<Class> {
-        let word = self.slab(slab).usage.load(Ordering::SeqCst);
-        let class = Class::from_id(u64::from(word >> 8))?;
-        (word == Use::Resting(class).to_word()).then_some(class)
+        let state = self.slab(slab);
+        state.class().filter(|&class| state.is(Use::Resting(class)))
     }
 
     /// Free slabs have run short: from now on, and for all slabs once, single slots count.
     pub(crate) fn begin_scarcity(&self) {
         if !self.is_scarce.swap(true, Ordering::Relaxed) {
-            let mut search = self.search.lock().expect("nobody panics while searching");
+            let mut search = self.search.lock().expect("no thread panics while searching");
             search.left = self.end();
         }
     }
@@ -480,45 +449,33 @@ impl SlabBook {
         }
     }
 
-    /// Lists a slab that has free slots, or sends it to the free ones if it has no other. A slab
-    /// that has gone to another use meanwhile is left alone.
-    fn settle(&self, slab: u32, class: Class, book: BookContext<'_>) {
+    /// Lists a slab that has free slots. One that has no others is the caller's to send to the free
+    /// ones: returns whether it is. A slab that has gone to another use meanwhile is left alone.
+    fn settle(&self, slab: u32, class: Class) -> bool {
         let state = self.slab(slab);
-        {
-            let mut listed = self.lock_list(class);
-            let is_listed = state.is(Use::Listed(class));
-            let is_closed =
-                is_listed || state.is(Use::Resting(class)) || state.is(Use::Victim(class));
-            if !is_closed || state.free() != slot_count(class) {
-                self.list_in(&mut listed, slab, class);
-                return;
-            }
-            if is_listed {
-                self.unlist(&mut listed, slab);
-            }
-            if !state.is(Use::Victim(class)) {
-                self.count_raw(class, -1);
-            }
-            state.set(Use::Emptied);
+        let mut listed = self.lock_list(class);
+        let is_listed = state.is(Use::Listed(class));
+        let is_closed = is_listed || state.is(Use::Resting(class)) || state.is(Use::Victim(class));
+        if !is_closed || state.free() != slot_count(class) {
+            self.list_in(&mut listed, slab, class);
+            return false;
         }
-        self.send_to_wait(slab, book);
-    }
-
-    /// The slab table stops naming the slab first: who pins later cannot take it for what it was.
-    fn send_to_wait(&self, slab: u32, book: BookContext<'_>) {
-        let word = book.region.word_to_store(book.layout.table_word(slab));
-        word.store(0, Ordering::Release);
-        let epoch = book.grace.retire_epoch();
-        self.lock_free().waiting.push_back((epoch, slab));
-        self.free_soon.fetch_add(1, Ordering::Relaxed);
+        if is_listed {
+            self.unlist(&mut listed, slab);
+        }
+        if !state.is(Use::Victim(class)) {
+            self.count_raw(class, -1);
+        }
+        state.set(Use::Emptied);
+        true
     }
 
     fn lock_list(&self, class: Class) -> List<'_> {
-        self.listed[class.index()].lock().expect("nobody panics with a list locked")
+        self.listed[class.index()].lock().expect("no thread panics with a list locked")
     }
 
     fn lock_free(&self) -> MutexGuard<'_, FreeSlabs> {
-        self.free.lock().expect("nobody panics with the free slabs locked")
+        self.free.lock().expect("no thread panics with the free slabs locked")
     }
 
     /// Makes slabs free whose grace period has passed.
@@ -549,14 +506,6 @@ pub(crate) fn reserve_of(slab_count: u32) -> usize {
 
 fn index_of(slab: u32) -> usize {
     usize::try_from(slab).expect("slabs fit memory")
-}
-
-/// What the book needs of the pool to change a slab's use.
-#[derive(Clone, Copy)]
-pub(crate) struct BookContext<'pool> {
-    pub(crate) region: &'pool Region,
-    pub(crate) layout: &'pool Layout,
-    pub(crate) grace: &'pool Grace,
 }
 
 fn slot_count(class: Class) -> i32 {

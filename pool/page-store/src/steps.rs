@@ -6,19 +6,20 @@ use codec::Block;
 use sync::Pinned;
 
 use crate::error::NoSpace;
-use crate::fingerprint::{Check, describe};
-use crate::lane::{Lane, Purpose};
+use crate::fingerprint::{Description, Fingerprint};
+use crate::lane::Lane;
 use crate::layout::Class;
+use crate::purpose::Purpose;
 use crate::store::PageStore;
 
 impl PageStore {
     /// The fingerprint that dedup compares first.
-    pub fn step_fingerprint(&self, contents: &Block) -> u32 {
+    pub fn step_fingerprint(&self, contents: &Block) -> Fingerprint {
         self.core.fingerprinter.of(contents)
     }
 
     /// Looks a fingerprint up in the dedup index. Returns how many hints it gives.
-    pub fn step_probe(&self, pinned: &Pinned<'_>, fingerprint: u32) -> usize {
+    pub fn step_probe(&self, pinned: &Pinned<'_>, fingerprint: Fingerprint) -> usize {
         self.core.index.hints(&self.core.memory, pinned, fingerprint).count()
     }
 }
@@ -35,7 +36,7 @@ impl Lane<'_> {
     pub fn step_store(&mut self, contents: &Block) -> Result<(), NoSpace> {
         let at = self.take_slot(Class::RAW, Purpose::NewData)?;
         self.core.memory.fill_slot(at, contents);
-        self.publish(at, describe(0, Check::indexed(0)));
+        self.publish(at, Description::NONE);
         self.core.release(at, self.index());
         Ok(())
     }

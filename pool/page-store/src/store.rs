@@ -1,32 +1,24 @@
 //! The pool as a whole: opening and closing it, and what its parts share.
 
-use std::sync::Mutex;
-
-use codec::{Block, DecodeError};
 use region::Region;
 use sync::atomic::{AtomicU64, Ordering};
-use sync::{Grace, Pinned, Striped, counted, thread_number};
+use sync::{Pinned, thread_number};
 
-use crate::census::{self, LeakCounts};
-use crate::claims::Claims;
-use crate::core::{Core, PageBytes};
+use crate::census;
+use crate::core::Core;
 use crate::deferred::Deferred;
 use crate::error::OpenError;
-use crate::fingerprint::{Fingerprinter, described_as_journaled, is_described_journaled};
+use crate::fingerprint::Fingerprinter;
 use crate::index::DedupIndex;
 use crate::lane::{Lane, LaneState};
 use crate::lane_cell::LaneCell;
-use crate::layout::{CLASS_COUNT, Layout};
+use crate::layout::Layout;
+use crate::leak_counts::LeakCounts;
 use crate::memory::Memory;
-use crate::page_ref::{OwnedPageRef, PageRef, PageRefKind};
-use crate::resize::{self, PoolState};
+use crate::page_ref::NodeRef;
 use crate::retire::RETIRED_MAX;
-use crate::slabs::SlabBook;
 use crate::superblock::Superblock;
-use crate::taking::Taking;
-
-/// Threads that pin without waiting for each other.
-const PIN_PLACES: usize = 128;
+use crate::taking;
 
 /// References that a batch may retire: lanes are drained while there is less room than this.
 const BATCH_REFERENCES_MAX: usize = 2048;
@@ -50,8 +42,8 @@ pub struct StoreOptions {
 #[derive(Debug)]
 pub struct PageStore {
     pub(crate) core: Core,
-    lanes: Box<[LaneCell]>,
-    size_bytes: AtomicU64,
+    lanes: Box<[LaneCell<LaneState>]>,
+    pub(crate) size_bytes: AtomicU64,
 }
 
 impl PageStore {
@@ -61,43 +53,32 @@ impl PageStore {
         region: Region,
         options: StoreOptions,
     ) -> Result<(Self, Option<LeakCounts>), OpenError> {
-        assert!(options.lane_count > 0, "somebody must be able to write");
+        assert!(options.lane_count > 0, "a writer needs a lane");
         let layout = Layout::of(region.capacity_bytes());
-        let found = Superblock::load(&region, &layout)?;
         let fresh = Superblock::new(options.fresh_secret, region.asked_bytes());
-        let pool_state = if found.is_some() { PoolState::Existing } else { PoolState::New };
-        let mut superblock = found.unwrap_or(fresh);
-        resize::begin_with_memory(&region, &layout, &mut superblock, pool_state)?;
+        let mut superblock = Superblock::load(&region, &layout)?.unwrap_or(fresh);
+        taking::take_first(&region, &layout, &mut superblock)?;
         let was_closed_cleanly = superblock.closed_cleanly;
         superblock.closed_cleanly = false;
         superblock.run_epoch += 1;
         superblock.save(&region, &layout);
-        let fingerprinter = Fingerprinter::new(&superblock.secret);
         let size_bytes = AtomicU64::new(superblock.size_bytes);
-        let memory = Memory {
-            grace: Grace::new(PIN_PLACES),
-            book: SlabBook::new(layout.slab_capacity, layout.pool_slabs()),
-            claims: Claims::new(options.lane_count),
-            taking: Taking::new(layout.slab_count()),
-            superblock: Mutex::new(superblock),
-            region,
-            layout,
-        };
         let core = Core {
-            index: DedupIndex::new(memory.layout.slab_capacity),
-            memory,
-            fingerprinter,
-            live: (0..CLASS_COUNT).map(|_| Striped::new(options.lane_count)).collect(),
+            index: DedupIndex::new(layout.slab_capacity),
+            fingerprinter: Fingerprinter::new(&superblock.secret),
+            memory: Memory::new(region, layout, superblock, options.lane_count),
             deferred: Deferred::default(),
         };
-        let leak_counts = census::take_census(&core, !was_closed_cleanly);
+        let slab_count = core.memory.layout.slab_count();
+        let mut leak_counts = (!was_closed_cleanly).then(|| LeakCounts::new(slab_count));
+        census::admit_slabs(&core.memory, leak_counts.as_mut());
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
         let store = Self { core, lanes: lanes.collect(), size_bytes };
         Ok((store, leak_counts))
     }
 
-    /// Marks the pool as left in order, for the next open to skip the search for leaks. Nobody may
-    /// use it any more.
+    /// Marks the pool as left in order, for the next open to skip the leak check. It must not be
+    /// used any more.
     pub fn close(&self) {
         // A reader that came in between may hold references back once more.
         let is_settled = (0..CLOSE_TRIES_MAX).any(|_| {
@@ -115,24 +96,14 @@ impl PageStore {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Commits the memory that the pool is to have, of which it has what `slab_count` slabs need.
-    pub(crate) fn set_size_bytes(&self, size_bytes: u64, (slab_count, pool_slabs): (u32, u32)) {
-        self.core.memory.change_superblock(|superblock| {
-            superblock.size_bytes = size_bytes;
-            superblock.untaken_slabs = pool_slabs - slab_count;
-        });
-        self.size_bytes.store(size_bytes, Ordering::Relaxed);
-    }
-
     /// How often the pool was opened, this time included.
     pub fn run_epoch(&self) -> u64 {
-        self.core.memory.superblock.lock().expect("nobody panics with it locked").run_epoch
+        self.core.memory.superblock().run_epoch
     }
 
     /// A number that stays the same for this pool and differs from those of others.
     pub fn pool_number(&self) -> u64 {
-        let superblock = self.core.memory.superblock.lock().expect("nobody panics with it locked");
-        superblock.pool_number()
+        self.core.memory.superblock().pool_number()
     }
 
     /// Writers that work without waiting for each other.
@@ -156,10 +127,11 @@ impl PageStore {
         self.core.memory.grace.pins_of_others()
     }
 
-    /// Waits until everybody who is pinned now has let go. Not to be called while pinned.
+    /// Waits until every thread that is pinned now has let go. Not to be called while pinned.
     pub fn wait_for_readers(&self) {
-        let epoch = self.core.memory.grace.retire_epoch();
-        while self.core.memory.grace.advance() < epoch {
+        let grace = &self.core.memory.grace;
+        let epoch = grace.retire_epoch();
+        while grace.advance() < epoch {
             sync::atomic_yield();
         }
     }
@@ -185,9 +157,7 @@ impl PageStore {
     pub fn reclaim(&self) {
         self.wait_for_readers();
         for state in &self.lanes {
-            let mut lane = Lane::new(&self.core, state.lock());
-            lane.drain();
-            lane.close_slabs();
+            Lane::new(&self.core, state.lock()).empty();
         }
         self.wait_for_readers();
         self.core.memory.book.free_count(&self.core.memory.grace);
@@ -195,26 +165,53 @@ impl PageStore {
 
     /// Lowers what idle lanes have retired. Not to be called while pinned or with a lane.
     pub fn drain_idle_lanes(&self) {
-        for state in &self.lanes {
-            if let Some(state) = state.try_lock() {
-                Lane::new(&self.core, state).drain();
-            }
-        }
+        self.idle_lanes().for_each(|mut lane| lane.drain());
     }
 
     /// The same, and gives back the slots that these lanes keep.
     pub fn empty_idle_lanes(&self) {
-        for state in &self.lanes {
-            if let Some(state) = state.try_lock() {
-                let mut lane = Lane::new(&self.core, state);
-                lane.drain();
-                lane.close_slabs();
+        self.idle_lanes().for_each(|mut lane| lane.empty());
+    }
+
+    fn idle_lanes(&self) -> impl Iterator<Item = Lane<'_>> {
+        self.lanes.iter().filter_map(|state| Some(Lane::new(&self.core, state.try_lock()?)))
+    }
+
+    /// Gives a reference to a tree back that no map holds any more, once its readers are gone.
+    /// Waits for nothing and needs no lane: [`PageStore::reclaim_deferred`] does the work.
+    pub fn retire_tree(&self, root: NodeRef) {
+        self.core.deferred.push_root(root.0, &self.core.memory.grace);
+    }
+
+    /// Trees and nodes that wait to be taken apart.
+    pub fn deferred_count(&self) -> usize {
+        self.core.deferred.count()
+    }
+
+    /// Takes up to `node_count` nodes apart. Returns whether there are more. Not to be called while
+    /// pinned or with a lane.
+    pub fn reclaim_deferred(&self, node_count: usize) -> bool {
+        let deferred = &self.core.deferred;
+        for _ in 0..node_count {
+            if deferred.count() == 0 {
+                return false;
+            }
+            // A lane for each node: others may want it meanwhile. Taken first, so that a thread
+            // that has all lanes in turn knows that what was counted before is gone.
+            let lane = self.lane();
+            if let Some(node) = deferred.take_node() {
+                self.core.release_tree(node, lane.index());
+            } else if let Some(root) = deferred.take_root(&self.core.memory.grace) {
+                self.core.release(root, lane.index());
+            } else {
+                break;
             }
         }
+        deferred.count() > 0
     }
 
     fn retired_count(&self) -> usize {
-        let count = |state: &LaneCell| Lane::new(&self.core, state.lock()).retired_count();
+        let count = |state: &LaneCell<_>| Lane::new(&self.core, state.lock()).retired_count();
         self.lanes.iter().map(count).sum()
     }
 
@@ -227,82 +224,5 @@ impl PageStore {
     pub fn set_root_word(&self, index: usize, value: u64) {
         let word = self.core.memory.region.word_to_store(Layout::root_word(index));
         word.store(value, Ordering::Release);
-    }
-
-    /// What an entry names, where it is stored. The entry was read under this pin.
-    #[inline]
-    pub fn page<'seen>(
-        &'seen self,
-        pinned: &'seen Pinned<'_>,
-        entry: PageRef,
-    ) -> Result<PageBytes<'seen>, DecodeError> {
-        match entry.kind() {
-            PageRefKind::Hole => Ok(PageBytes::Fill(0)),
-            PageRefKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
-            PageRefKind::Page => self.core.stored_page(pinned, entry),
-            PageRefKind::Absent(_) | PageRefKind::Damaged => Err(DecodeError),
-        }
-    }
-
-    /// Takes a reference to the page that an entry names, read under this pin. `None` when it names
-    /// none that is there, or when the page has as many references as can be counted.
-    pub fn hold(&self, _pinned: &Pinned<'_>, entry: PageRef) -> Option<OwnedPageRef> {
-        let at = entry.slot().filter(|&at| self.core.memory.layout.has(at))?;
-        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::try_share(word, |_| true).map(|_| OwnedPageRef(entry.name()))
-    }
-
-    /// The same for one that finds out whether the page is damaged: also for a page that is shared
-    /// as often as it may be.
-    pub fn hold_to_mend(&self, _pinned: &Pinned<'_>, entry: PageRef) -> Option<OwnedPageRef> {
-        let at = entry.slot().filter(|&at| self.core.memory.layout.has(at))?;
-        let word = self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at));
-        counted::try_hold(word).map(|_| OwnedPageRef(entry.name()))
-    }
-
-    /// The bytes of a page that the caller holds a reference to.
-    pub fn held_page<'seen>(
-        &'seen self,
-        page: &'seen OwnedPageRef,
-    ) -> Result<PageBytes<'seen>, DecodeError> {
-        match page.0.kind() {
-            PageRefKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
-            _ => self.core.stored_page(page, page.0),
-        }
-    }
-
-    /// Whether [`PageStore::note_journaled`] was called for the page that is in this slot now.
-    pub fn is_journaled(&self, page: &OwnedPageRef) -> bool {
-        self.slot_word_of(page).is_some_and(|word| {
-            is_described_journaled(counted::description_of(word.load(Ordering::Relaxed)))
-        })
-    }
-
-    /// The journal has the page. Forgotten when the page goes, or moves to another slot.
-    pub fn note_journaled(&self, page: &OwnedPageRef) {
-        if let Some(word) = self.slot_word_of(page) {
-            counted::redescribe(word, described_as_journaled);
-        }
-    }
-
-    fn slot_word_of(&self, page: &OwnedPageRef) -> Option<&AtomicU64> {
-        let at = page.0.slot()?;
-        Some(self.core.memory.region.word_to_store(self.core.memory.layout.slot_word(at)))
-    }
-
-    /// Copies the contents that an entry names. The entry was read under this pin.
-    #[inline]
-    pub fn read_page(
-        &self,
-        pinned: &Pinned<'_>,
-        entry: PageRef,
-        into: &mut Block,
-    ) -> Result<(), DecodeError> {
-        match self.page(pinned, entry)? {
-            PageBytes::Fill(pattern) => codec::write_fill(pattern, into),
-            PageBytes::Raw(bytes) => into.copy_from_slice(bytes),
-            PageBytes::Encoded(bytes) => codec::decode(bytes, into)?,
-        }
-        Ok(())
     }
 }

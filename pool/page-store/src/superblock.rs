@@ -1,8 +1,8 @@
 //! The first page of a pool, twice: what it is, who wrote it last, its size and its secret.
 //!
 //! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
-//! The first twelve words, with a checksum of their own, are those of version 1: whoever knows no
-//! more sees that a newer release wrote it.
+//! The first twelve words, with a checksum of their own, are those of version 1: a release that
+//! knows no more sees that a newer one wrote it.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ const UNTAKEN: usize = 13;
 const COPY_WORDS: usize = 4096 / 8;
 const _: () = assert!(COPY_WORDS as u64 * 8 == SUPERBLOCK_BYTES);
 
-/// Words in front of the slab table: the copies and the root words.
+/// Words before the slab table: the copies and the root words.
 const FRONT_WORD_COUNT: usize = 2 * COPY_WORDS + ROOT_WORD_COUNT;
 
 type Words = [u64; WORD_COUNT];
@@ -56,6 +56,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    /// Of a new pool, which has no memory yet.
     pub(crate) fn new(secret: [u8; 32], size_bytes: u64) -> Self {
         Self {
             sequence: 0,
@@ -63,8 +64,13 @@ impl Superblock {
             closed_cleanly: true,
             secret,
             size_bytes,
-            untaken_slabs: 0,
+            untaken_slabs: u32::MAX,
         }
+    }
+
+    /// Whether the pool was never opened.
+    pub(crate) fn is_new(&self) -> bool {
+        self.run_epoch == 0
     }
 
     /// Made of the secret, which it says nothing of: it has a quarter of the bits.
@@ -182,8 +188,8 @@ fn is_whole(words: &Words) -> bool {
     words[end] == checksum(&words[..end])
 }
 
-/// Whether nothing is written in front of the slab table but the copies: partition tables and
-/// file systems begin behind some zeros.
+/// Whether nothing is written before the slab table but the copies: partition tables and file
+/// systems begin after some zeros.
 fn rest_is_zero(front: &[u64]) -> bool {
     let is_in_copy = |index: usize| index < 2 * COPY_WORDS && index % COPY_WORDS < WORD_COUNT;
     front.iter().enumerate().all(|(index, &word)| word == 0 || is_in_copy(index))

@@ -1,14 +1,11 @@
 //! Where the pool's memory goes, and moving pages so that it comes back.
 
 use codec::DecodeError;
+use sync::Pinned;
 
-use crate::fingerprint::described_hint;
 use crate::layout::{Class, SLAB_BYTES};
 use crate::page_ref::PageRef;
 use crate::store::PageStore;
-
-use sync::atomic::Ordering;
-use sync::{Pinned, counted};
 
 /// The memory of a pool, in bytes. Every byte of it is in one of `free_bytes`, `page_bytes`,
 /// `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
@@ -47,8 +44,8 @@ impl PageStore {
         let ready_slabs = core.memory.book.free_count(&core.memory.grace) as u64;
         let free_slabs = ready_slabs + u64::from(core.memory.untaken());
         let leaving_slabs = core.memory.book.left_count(&core.memory.grace) as u64;
-        let live = |class: Class| core.live[class.index()].sum();
-        let pages = || Class::all().filter(|&class| class.has_slots() && class != Class::NODE);
+        let live = |class: Class| core.memory.live[class.index()].sum();
+        let pages = || Class::all().filter(|class| class.has_pages());
         let mut usage = StoreUsage {
             size_bytes: self.size_bytes() - leaving_slabs * SLAB_BYTES,
             free_bytes: free_slabs * SLAB_BYTES,
@@ -72,25 +69,13 @@ impl PageStore {
         usage
     }
 
-    /// Bytes of free slabs, and of those on their way to be free: a guess that costs three loads.
-    #[inline]
-    pub fn free_bytes_soon(&self) -> u64 {
-        self.ready_bytes() + self.untaken_bytes()
-    }
-
-    /// Bytes of memory that one entry answers for: its share of its slot.
-    pub fn share_bytes(&self, _pinned: &Pinned<'_>, entry: PageRef) -> Result<u64, DecodeError> {
-        let Some(at) = entry.slot() else { return Ok(0) };
-        if !self.core.memory.layout.has(at) {
-            return Err(DecodeError);
+    /// Bytes of memory that one reference answers for: its share of its slot.
+    pub fn share_bytes(&self, _pinned: &Pinned<'_>, page: PageRef) -> Result<u64, DecodeError> {
+        if page.slot().is_none() {
+            return Ok(0);
         }
-        let word = self
-            .core
-            .memory
-            .region
-            .word(self.core.memory.layout.slot_word(at))
-            .load(Ordering::Relaxed);
-        Ok(at.class.shape().slot_bytes / counted::count_of(word).max(1))
+        let at = self.core.memory.slot_of(page).ok_or(DecodeError)?;
+        Ok(at.class.shape().slot_bytes / self.core.memory.reference_count(at).max(1))
     }
 
     /// Takes up to `count_max` sparse slabs of one class out of use, of the class that promises the
@@ -102,14 +87,14 @@ impl PageStore {
             (slots * class.shape().slot_bytes, class)
         };
         let mut promising: Vec<(u64, Class)> = Class::all()
-            .filter(|&class| class.has_slots() && class != Class::NODE)
+            .filter(|class| class.has_pages())
             .map(free_bytes)
             .filter(|&(bytes, _)| bytes >= bytes_min.max(2 * SLAB_BYTES))
             .collect();
         promising.sort_unstable();
         promising.into_iter().rev().find_map(|(_, class)| {
             let spare_slots = match class == Class::RAW {
-                true => self.core.spare_slots(),
+                true => self.core.memory.spare_slots(),
                 false => u64::MAX,
             };
             let slabs = self.core.memory.book.choose_victims(class, count_max, spare_slots);
@@ -117,49 +102,16 @@ impl PageStore {
         })
     }
 
-    /// Whether an entry names a page in a slab that is being emptied.
+    /// Whether the page is in a slab that is being emptied.
     #[inline]
-    pub fn is_in_victim(&self, entry: PageRef) -> bool {
-        entry.slot().is_some_and(|at| {
-            self.core.memory.layout.has(at) && self.core.memory.book.is_victim(at.slab, at.class)
-        })
-    }
-
-    /// Whether the page is stored as it is, for this entry alone, and nobody will share it.
-    pub fn is_unshared_raw(&self, entry: PageRef) -> bool {
-        let Some(at) = entry.slot().filter(|&at| at.class == Class::RAW) else { return false };
-        if entry.length_bytes() > 0 || !self.core.memory.layout.has(at) {
-            return false;
-        }
-        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
-        let word = word.load(Ordering::Relaxed);
-        let is_indexed = described_hint(counted::description_of(word)).is_some();
-        counted::count_of(word) == 1 && !is_indexed && !entry.is_untried()
-    }
-
-    /// Whether the page is stored as it is, and only this entry names it now.
-    pub fn is_raw_of_one(&self, entry: PageRef) -> bool {
-        let is_raw = entry.slot().is_some_and(|at| at.class == Class::RAW);
-        is_raw && entry.length_bytes() == 0 && !self.is_shared(entry)
-    }
-
-    /// Whether more than one entry names the page.
-    pub fn is_shared(&self, entry: PageRef) -> bool {
-        entry.slot().is_some_and(|at| {
-            let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
-            counted::count_of(word.load(Ordering::Relaxed)) > 1
-        })
+    pub fn is_in_victim(&self, page: PageRef) -> bool {
+        let memory = &self.core.memory;
+        memory.slot_of(page).is_some_and(|at| memory.book.is_victim(at.slab, at.class))
     }
 
     /// Ends the emptying: slabs that still hold pages are used again. Returns how many do not.
     pub fn release_victims(&self, victims: Victims) -> usize {
-        let release = |&slab: &u32| {
-            self.core.memory.book.release_victim(
-                slab,
-                victims.class,
-                self.core.memory.book_context(),
-            )
-        };
-        victims.slabs.iter().filter(|slab| release(slab)).count()
+        let release = |&&slab: &&u32| self.core.memory.release_victim(slab, victims.class);
+        victims.slabs.iter().filter(release).count()
     }
 }

@@ -1,11 +1,10 @@
 //! Whether pages in memory still are what was stored: by the fingerprints in their slots' words.
 
 use codec::{Block, DecodeError};
-use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::PageBytes;
-use crate::fingerprint::described_fingerprint;
+use crate::fingerprint::{Description, Fingerprint};
 use crate::layout::{Class, Slot};
 use crate::page_ref::{OwnedPageRef, PageRef, PageRefKind};
 use crate::store::PageStore;
@@ -17,9 +16,9 @@ pub struct Verified {
     pub page_count: u64,
     pub bytes: u64,
     /// Pages whose contents are not what was stored, with a reference each: to be given back, or
-    /// kept so that nobody gets the memory again.
+    /// kept so that the memory is not used again.
     pub damaged: Vec<OwnedPageRef>,
-    /// There are slabs behind those.
+    /// There are slabs after those.
     pub has_more: bool,
 }
 
@@ -32,7 +31,7 @@ impl PageStore {
         let mut verified = Verified { has_more: end < slab_count, ..Verified::default() };
         for slab in first..end {
             let class = self.core.memory.slab_class(slab);
-            if let Some(class) = class.filter(|class| class.has_slots() && *class != Class::NODE) {
+            if let Some(class) = class.filter(|class| class.has_pages()) {
                 self.verify_slab(slab, class, &mut verified);
             }
         }
@@ -62,9 +61,8 @@ impl PageStore {
         if !memory.is_named(at) {
             return None;
         }
-        let word = memory.region.word_to_store(memory.layout.slot_word(at));
-        let description = counted::try_hold(word)?;
-        Some(OwnedPageRef(PageRef::described(at, description)))
+        let description = counted::try_hold(memory.slot_word_to_store(at))?;
+        Some(OwnedPageRef(PageRef::described(at, Description::from_bits(description))))
     }
 
     /// Whether a page still has the contents that were stored. `scratch` is overwritten.
@@ -82,8 +80,8 @@ impl PageStore {
     /// Whether these are the contents that were stored under the page's name. Never so for a page
     /// without a fingerprint: nothing tells them from others.
     pub fn is_of_page(&self, page: &OwnedPageRef, contents: &Block) -> bool {
-        let stored = page.page_ref().slot().map_or(0, |at| self.stored_fingerprint(at));
-        stored != 0 && stored == self.core.fingerprinter.of(contents)
+        let stored = page.page_ref().slot().and_then(|at| self.stored_fingerprint(at));
+        stored.is_some_and(|stored| stored == self.core.fingerprinter.of(contents))
     }
 
     /// As `read_page`, and verifies what it read.
@@ -129,13 +127,12 @@ impl PageStore {
     }
 
     fn has_fingerprint(&self, at: Slot, contents: &Block) -> bool {
-        let stored = self.stored_fingerprint(at);
         // Pages of earlier releases may have none.
-        stored == 0 || stored == self.core.fingerprinter.of(contents)
+        let stored = self.stored_fingerprint(at);
+        stored.is_none_or(|stored| stored == self.core.fingerprinter.of(contents))
     }
 
-    fn stored_fingerprint(&self, at: Slot) -> u32 {
-        let word = self.core.memory.region.word(self.core.memory.layout.slot_word(at));
-        described_fingerprint(counted::description_of(word.load(Ordering::Relaxed)))
+    fn stored_fingerprint(&self, at: Slot) -> Option<Fingerprint> {
+        self.core.memory.description(at).fingerprint()
     }
 }

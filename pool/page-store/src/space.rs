@@ -1,0 +1,205 @@
+//! Free memory, and who may take it: what each purpose leaves to others, what claims keep, slabs on
+//! their way to be free, and pieces of the pool that have no memory yet.
+
+use std::ops::Range;
+
+use region::RegionError;
+use sync::atomic::Ordering;
+
+use crate::error::NoSpace;
+use crate::layout::{Class, LARGE_SLOT_COUNT, Slot};
+use crate::memory::Memory;
+use crate::purpose::Purpose;
+use crate::taking::Pieces;
+
+/// Slabs that new data leaves at most while slabs without memory are there: a writer that needs
+/// more takes the next of these first, and does not wait for a share of a large pool.
+const RESERVE_MAX_WHILE_UNTAKEN: usize = 32;
+
+impl Memory {
+    /// Slabs of the pool that have no memory yet.
+    pub(crate) fn untaken(&self) -> u32 {
+        self.book.end().saturating_sub(self.layout.slab_count())
+    }
+
+    /// Free slabs with memory that are left for others when one is taken for this purpose.
+    fn floor(&self, purpose: Purpose) -> usize {
+        self.floor_with(purpose, self.untaken())
+    }
+
+    fn floor_with(&self, purpose: Purpose, untaken: u32) -> usize {
+        let all = self.book.reserve();
+        purpose.floor(if untaken == 0 { all } else { all.min(RESERVE_MAX_WHILE_UNTAKEN) })
+    }
+
+    /// Slots that new data leaves for others, of those that have memory.
+    pub(crate) fn reserved_slots(&self) -> u64 {
+        self.floor(Purpose::NewData) as u64 * LARGE_SLOT_COUNT
+    }
+
+    /// Takes a free slab, after memory for it if need be. The caller formats it and tells the book.
+    pub(crate) fn take_free_slab(&self, purpose: Purpose) -> Option<u32> {
+        loop {
+            let (seen, untaken) = (self.layout.slab_count(), self.untaken());
+            // Claimed slabs are taken while others find none.
+            let plenty =
+                (purpose != Purpose::Claimed).then(|| self.floor_with(Purpose::NewData, untaken));
+            let taken = self.book.take_free(self.floor_with(purpose, untaken), plenty, &self.grace);
+            if taken.is_some() {
+                return taken;
+            }
+            if untaken == 0 {
+                self.book.begin_scarcity();
+                return None;
+            }
+            self.find_more(seen).ok()?;
+        }
+    }
+
+    /// Slots for pages as they are that hold none, wherever there is memory.
+    pub(crate) fn free_slots(&self) -> u64 {
+        let in_slabs = self.book.raw_slab_count() as u64 * LARGE_SLOT_COUNT;
+        let live = self.live[Class::RAW.index()].sum();
+        self.book.free_soon() as u64 * LARGE_SLOT_COUNT + in_slabs.saturating_sub(live)
+    }
+
+    /// Free slots beside those that are claimed or reserved.
+    pub(crate) fn spare_slots(&self) -> u64 {
+        self.free_slots().saturating_sub(self.claims.kept() + self.reserved_slots())
+    }
+
+    /// Whether a slab may be opened for this purpose: enough is left for those who have claims.
+    pub(crate) fn may_open(&self, purpose: Purpose) -> bool {
+        if purpose == Purpose::Claimed {
+            return true;
+        }
+        if self.claims.is_empty() {
+            return match purpose {
+                Purpose::NewData | Purpose::Overwrite => self.leaves_slabs(purpose),
+                _ => true,
+            };
+        }
+        let kept = self.claims.kept();
+        let left = match purpose {
+            // Gives back more than it takes, and may use half of what is in flight.
+            Purpose::Removal => kept - self.claims.margin() / 2,
+            _ => kept + self.floor(purpose) as u64 * LARGE_SLOT_COUNT,
+        };
+        self.free_slots() >= left + LARGE_SLOT_COUNT
+    }
+
+    /// Whether as much is left as is reserved for others. Single slots count like those of free
+    /// slabs: else a writer that may not take the slabs would take what others free in their place.
+    fn leaves_slabs(&self, purpose: Purpose) -> bool {
+        let slabs = self.floor(purpose) + 1;
+        // The exact number takes a look at every lane.
+        self.book.free_soon() >= slabs || self.free_slots() >= slabs as u64 * LARGE_SLOT_COUNT
+    }
+
+    /// Whether a whole slab may be taken for the dedup index.
+    pub(crate) fn may_take_for_index(&self) -> bool {
+        let free = || self.book.free_soon() as u64 * LARGE_SLOT_COUNT;
+        self.claims.is_empty()
+            || free() >= self.claims.kept() + self.reserved_slots() + LARGE_SLOT_COUNT
+    }
+
+    /// A slot's word says that it is free. Its slab may be on its way to another use from then on.
+    pub(crate) fn credit(&self, at: Slot) {
+        if self.book.credit(at.slab, at.class) {
+            self.free_slab(at.slab);
+        }
+    }
+
+    /// A lane is done with a slab that it opened, and gives `unused` of its slots back.
+    pub(crate) fn close_slab(&self, slab: u32, class: Class, unused: u32) {
+        if self.book.close(slab, class, unused) {
+            self.free_slab(slab);
+        }
+    }
+
+    /// Lets a victim that still holds pages take part again. Returns whether it was empty.
+    pub(crate) fn release_victim(&self, slab: u32, class: Class) -> bool {
+        let released = self.book.release_victim(slab, class);
+        if released == Some(true) {
+            self.free_slab(slab);
+        }
+        released.is_none()
+    }
+
+    /// Slabs up to `slab_count` take part again.
+    pub(crate) fn stay(&self, slab_count: u32) {
+        for (slab, class) in self.book.stay(slab_count) {
+            self.release_victim(slab, class);
+        }
+    }
+
+    /// Puts a slab that the caller has among the free ones, after a grace period. The slab table
+    /// stops naming it first: a thread that pins later cannot take it for what it was.
+    pub(crate) fn free_slab(&self, slab: u32) {
+        self.region.word_to_store(self.layout.table_word(slab)).store(0, Ordering::Release);
+        self.book.free_after(self.grace.retire_epoch(), slab);
+    }
+
+    /// Takes a piece that no other thread is at. `false`: there is none now.
+    pub(crate) fn take_piece(&self) -> Result<bool, RegionError> {
+        let piece = self.taking.lock().begin(self.book.end());
+        piece.map_or(Ok(false), |piece| self.take(piece).map(|()| true))
+    }
+
+    /// Returns when more slabs have memory than the `seen` ones: takes a piece, or waits for others
+    /// who do. `false`: all have it.
+    pub(crate) fn await_more(&self, seen: u32) -> Result<bool, RegionError> {
+        let mut pieces = self.taking.lock();
+        loop {
+            if self.layout.slab_count() > seen {
+                return Ok(true);
+            }
+            if self.untaken() == 0 {
+                return Ok(false);
+            }
+            pieces = match pieces.begin(self.book.end()) {
+                Some(piece) => {
+                    drop(pieces);
+                    self.take(piece)?;
+                    self.taking.lock()
+                }
+                None => self.taking.wait(pieces),
+            };
+        }
+    }
+
+    /// The same for a thread that looks for a free slab.
+    pub(crate) fn find_more(&self, seen: u32) -> Result<(), NoSpace> {
+        // The thread that takes memory in the background tells why there is none.
+        match self.await_more(seen) {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(NoSpace),
+        }
+    }
+
+    fn take(&self, piece: Range<u32>) -> Result<(), RegionError> {
+        let expected_bytes = self.layout.memory_bytes_of(self.book.end());
+        let result = self.region.take_memory(&self.layout.memory_between(&piece), expected_bytes);
+        let mut pieces = self.taking.lock();
+        let before = self.layout.slab_count();
+        let taken = pieces.end(piece, result.is_ok(), before);
+        if taken > before {
+            let untaken_slabs = self.layout.pool_slabs() - taken;
+            self.change_superblock(|superblock| superblock.untaken_slabs = untaken_slabs);
+            self.layout.set_slab_count(taken);
+            self.book.admit_taken(before..taken);
+        }
+        self.taking.notify();
+        result
+    }
+
+    /// Calls `change`, which may change how many slabs the pool has and which of them have memory,
+    /// while no thread takes any.
+    pub(crate) fn while_none_taken<T>(&self, change: impl FnOnce() -> T) -> T {
+        let mut pieces = self.taking.hold();
+        let result = change();
+        *pieces = Pieces::from(self.layout.slab_count());
+        self.taking.notify();
+        result
+    }
+}
