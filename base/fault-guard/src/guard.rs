@@ -65,7 +65,7 @@ struct Slot {
 static SLOTS: [Slot; GUARD_COUNT_MAX] = [const { Slot::free() }; GUARD_COUNT_MAX];
 static REGISTRY: Mutex<Handler> = Mutex::new(Handler::Absent);
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 enum Handler {
     Absent,
@@ -80,7 +80,7 @@ impl FaultGuard {
         sys::keep_out_of_dumps(&region)?;
         let mut handler = REGISTRY.lock().expect(NO_PANIC);
         if matches!(*handler, Handler::Absent) {
-            sys::install_handler()?;
+            sys::install_handler(contain)?;
             *handler = Handler::Installed;
         }
         let is_free = |slot: &&Slot| slot.start.load(Ordering::Relaxed) == 0;
@@ -120,23 +120,23 @@ impl Slot {
     fn change(&self, range: &Range<usize>, flag: *mut AtomicBool) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // PAIRS-WITH: read, "who sees a part of a change sees the odd version"
+        // PAIRS-WITH: read, "a reader of a part of a change sees the odd version"
         fence(Ordering::Release);
         self.start.store(range.start, Ordering::Relaxed);
         self.end.store(range.end, Ordering::Relaxed);
         self.flag.store(flag, Ordering::Relaxed);
-        // PAIRS-WITH: read, "who sees the even version sees all of the change"
+        // PAIRS-WITH: read, "a reader of the even version sees all of the change"
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
     /// What the slot holds, unless it is free or being changed.
     fn read(&self) -> Option<(Range<usize>, *mut AtomicBool)> {
-        // PAIRS-WITH: change, "who sees the even version sees all of the change"
+        // PAIRS-WITH: change, "a reader of the even version sees all of the change"
         let version = self.version.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);
         let end = self.end.load(Ordering::Relaxed);
         let flag = self.flag.load(Ordering::Relaxed);
-        // PAIRS-WITH: change, "who sees a part of a change sees the odd version"
+        // PAIRS-WITH: change, "a reader of a part of a change sees the odd version"
         fence(Ordering::Acquire);
         let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (is_whole && start != 0).then_some((start..end, flag))
@@ -145,7 +145,7 @@ impl Slot {
 
 /// Puts zeros in the place of the mapping that `address` lies in; false when it lies in none that
 /// is guarded. For the handler: takes no lock and no memory.
-pub(crate) fn contain(address: usize) -> bool {
+fn contain(address: usize) -> bool {
     let guarded = SLOTS.iter().filter_map(Slot::read).find(|(range, _)| range.contains(&address));
     let Some((range, flag)) = guarded else { return false };
     sys::raise(flag);

@@ -11,15 +11,20 @@ use std::sync::OnceLock;
 use sync::atomic::{AtomicBool, Ordering};
 use vm_memory::MmapRegion;
 
-use crate::guard;
+/// What the handler of faults goes by.
+struct Handling {
+    /// What the process did about the signal before.
+    before: libc::sigaction,
+    contain: fn(usize) -> bool,
+}
 
-/// What the process did about the signal before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static HANDLING: OnceLock<Handling> = OnceLock::new();
 
-/// Has every `SIGBUS` of the process come to [`on_fault`].
-pub(crate) fn install_handler() -> io::Result<()> {
+/// Has every `SIGBUS` of the process come to [`on_fault`]. `contain` is asked on the thread whose
+/// access failed whether the access may be made again: it takes no lock and no memory.
+pub(crate) fn install_handler(contain: fn(usize) -> bool) -> io::Result<()> {
     // First, as the signal may come as soon as the handler is there.
-    BEFORE.get_or_init(current_action);
+    HANDLING.get_or_init(|| Handling { before: current_action(), contain });
     let mut action = zeroed_action();
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
     action.sa_sigaction = handler as libc::sighandler_t;
@@ -33,14 +38,16 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _context: *mut
     // SAFETY:
     // - alive, initialised: with `SA_SIGINFO` the kernel hands over one on this thread's stack.
     let info = unsafe { &*info };
-    // Above zero: the kernel found a fault; nobody else sent the signal.
+    // Above zero: the kernel found a fault; no process sent the signal.
     let is_fault = info.si_code > 0;
+    let handling = HANDLING.get().filter(|_| is_fault);
     // SAFETY:
     // - initialised: the kernel fills in the address for each fault of this signal.
-    if is_fault && guard::contain(unsafe { info.si_addr() }.addr()) {
+    let address = || unsafe { info.si_addr() }.addr();
+    if handling.is_some_and(|handling| (handling.contain)(address())) {
         return;
     }
-    let before = BEFORE.get().filter(|_| is_fault).copied().unwrap_or_else(zeroed_action);
+    let before = handling.map_or_else(zeroed_action, |handling| handling.before);
     // The access fails again on return, and meets the action from before. A failure to set that
     // ends in this handler for ever, so it must end the process itself.
     if set_action(&before).is_err() {
@@ -56,8 +63,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _context: *mut
 /// Raises the flag of a slot.
 pub(crate) fn raise(flag: *mut AtomicBool) {
     // SAFETY:
-    // - alive: the guard of the address keeps the flag, and whoever accesses the address keeps the
-    //   guard; the slot was read as a whole.
+    // - alive: the guard of the address keeps the flag, and the thread that accesses the address
+    //   keeps the guard; the slot was read as a whole.
     // - aligned, initialised: it comes from an `Arc`.
     unsafe { &*flag }.store(true, Ordering::Relaxed);
 }
@@ -86,7 +93,7 @@ pub(crate) fn keep_out_of_dumps(region: &MmapRegion) -> io::Result<()> {
 fn current_action() -> libc::sigaction {
     let mut action = zeroed_action();
     // SAFETY:
-    // - alive, exclusive: the kernel writes one `struct sigaction`, which nobody else knows.
+    // - alive, exclusive: the kernel writes one `struct sigaction`, which no other thread knows.
     let result = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut action) };
     assert_eq!(result, 0, "the signal exists");
     action

@@ -37,11 +37,6 @@ impl Leaving {
 }
 
 impl PageStore {
-    /// The memory that the pool may come to have.
-    pub fn capacity_bytes(&self) -> u64 {
-        self.core.memory.region.capacity_bytes()
-    }
-
     /// Makes a piece of the memory that the pool has ready from `offset` on, so that requests meet
     /// no page faults. Returns where the next piece begins, if there is one.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {

@@ -96,6 +96,11 @@ impl PageStore {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
+    /// The memory that the pool may come to have.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.core.memory.region.capacity_bytes()
+    }
+
     /// How often the pool was opened, this time included.
     pub fn run_epoch(&self) -> u64 {
         self.core.memory.superblock().run_epoch
