@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// Bytes in every block of a volume: the unit of mapping, dedup and compression.
-pub const BLOCK_BYTES: usize = 4096;
+pub use units::BLOCK_BYTES;
 
 /// The longest read or write in one call, in bytes. Exports split or refuse what is longer.
 pub const IO_BYTES_MAX: usize = 32 << 20;

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use crate::error::StorageError;
-
 /// The unit of writes: offsets and lengths are multiples of it.
-pub const BLOCK_BYTES: usize = 4096;
+pub use units::BLOCK_BYTES;
+
+use crate::error::StorageError;
 
 /// A file in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,9 +1,14 @@
-//! Sizes in messages: in the largest unit of 1024 that fits, never as a long number of bytes.
+//! The block, in which all contents are kept, and sizes in messages: in the largest unit of 1024
+//! that fits, never as a long number of bytes.
 //!
 //! Nothing here reads a size; `api::ByteSize` does.
 #![forbid(unsafe_code)]
 
 use std::fmt;
+
+/// Bytes in every block of a volume: the unit of mapping, dedup and compression, and of writes to
+/// stable storage.
+pub const BLOCK_BYTES: usize = 4096;
 
 /// The units by name and as powers of two, largest first.
 pub const UNITS: [(&str, u32); 6] =

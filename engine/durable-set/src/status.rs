@@ -9,7 +9,7 @@ use volumes::{Durability, Volume};
 use crate::error::DurableError;
 use crate::set::DurableSet;
 
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
 /// What would be lost of the volumes of one durability class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use made::{Contents, claim, disk, newest, open, options, store_on};
 use region::{Region, RegionSpec};
 use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
 /// A folder with a pool's file, deleted in the end.

@@ -23,7 +23,7 @@ use crate::replay::Position;
 use crate::segment_file::name_of;
 use crate::shelf::{Segment, Shelf};
 
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
 /// What one run of a journal appends to.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::log::Log;
 use crate::meter::{Meter, Written};
 use crate::options::Clock;
 
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
 /// What one commit after the other writes with.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use region::{Region, RegionSpec};
 use volumes::{Engine, EngineOptions, PoolUsage, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const BLOCK_COUNT: u64 = 2048;
 
 /// How long what happens in the background may take before a test gives up.

@@ -10,7 +10,7 @@ use support::{Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{Engine, Reduction, Volume, VolumeSpec, Work};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 fn create(engine: &Engine, name: &str, reduction: Reduction) -> Arc<Volume> {
     let spec = VolumeSpec {

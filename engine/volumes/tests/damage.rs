@@ -10,7 +10,7 @@ use support::{Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{VolumeErrorKind, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: usize = 4096;
+const BLOCK: usize = block_device::BLOCK_BYTES;
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {

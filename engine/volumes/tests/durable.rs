@@ -12,7 +12,7 @@ use volumes::{
     StoredBytes, Volume, VolumeSpec,
 };
 
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
 fn spec(name: &str, durability: Durability) -> VolumeSpec {

@@ -13,7 +13,7 @@ use support::{Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{BlockView, CapacityClass, Engine, Frozen, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const LEAF: u64 = 512;
 
 fn create_of(engine: &Engine, name: &str, size_bytes: u64, capacity: CapacityClass) -> Arc<Volume> {

@@ -18,7 +18,7 @@ use support::{check_sound_when_empty, check_sums, settle};
 use volumes::{Engine, EngineOptions, Reduction, ShrinkPolicy, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const REGION_BYTES: u64 = 4 * MIB;
 
 /// Asks for the files of today's layout, in this folder.

@@ -15,7 +15,7 @@ use volumes::{
 };
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 fn thin(name: &str, size_bytes: u64) -> VolumeSpec {
     VolumeSpec::new(name.parse().expect("a good name"), size_bytes)

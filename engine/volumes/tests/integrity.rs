@@ -11,7 +11,7 @@ use volumes::{
     VolumeSpec,
 };
 
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
 fn noise(seed: u8) -> Vec<u8> {

@@ -11,7 +11,7 @@ use support::{Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 fn name(name: &str) -> VolumeName {
     name.parse().expect("a good name")

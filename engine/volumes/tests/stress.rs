@@ -14,7 +14,7 @@ use support::{History, Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{Engine, Reduction, ShrinkPolicy, Volume, VolumeErrorKind, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 /// Blocks in the volume that all share: three leaves.
 const BLOCK_COUNT: u64 = 1536;

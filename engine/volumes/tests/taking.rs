@@ -14,7 +14,7 @@ use support::{Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{CapacityClass, Engine, EngineOptions, Reduction, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 /// A pool that is much larger than what these tests write.
 const LARGE_BYTES: u64 = 1024 * MIB;

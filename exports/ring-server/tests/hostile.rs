@@ -9,19 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use model::Random;
 use rustix::net::{SendFlags, send};
 use shared_ring::{Answer, Target, operation, receive_answer, send_request};
 use support::storm::{self, Ground, PATIENCE};
 
-/// A stream of numbers: SplitMix64.
 fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)).to_le_bytes()[0]
-    };
-    std::iter::repeat_with(&mut next).take(length).collect()
+    let mut bytes = vec![0; length];
+    Random::new(seed).fill(&mut bytes);
+    bytes
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::clock::Random;
 use crate::corpus::{Corpus, Kind};
 
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
 /// Blocks kept ready. Together they fit the second-level cache, as a request's buffer does that
 /// was just received; a stamp makes each use of one different.

@@ -238,7 +238,7 @@ pub(crate) fn memory_bytes(targets: &[Rc<LazyTarget>]) -> u64 {
 /// Puts them into an order that the seed decides.
 pub(crate) fn shuffle<T>(items: &mut [T], random: &mut Random) {
     for end in (1..items.len()).rev() {
-        let other = random.index_below(end + 1);
+        let other = random.index(end + 1);
         items.swap(end, other);
     }
 }

@@ -17,9 +17,7 @@ pub use decode::{DecodeError, decode};
 pub use encoder::Encoder;
 pub use fill::{fill_pattern, write_fill};
 pub use gate::is_worth_encoding;
-
-/// Bytes of a block.
-pub const BLOCK_BYTES: usize = 4096;
+pub use units::BLOCK_BYTES;
 
 /// The contents of one block.
 pub type Block = [u8; BLOCK_BYTES];

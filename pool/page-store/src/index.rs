@@ -1,8 +1,7 @@
 //! The dedup index: from fingerprints to slots that may hold the same contents.
 //!
-//! Hints, no more: a writer that follows one takes a reference and compares bytes. So races may lose
-//! some
-//! or leave stale ones behind, and a restart drops the index and fills it again from the
+//! Hints, no more: a writer that follows one takes a reference and compares bytes. So races may
+//! lose some or leave stale ones behind, and a restart drops the index and fills it again from the
 //! fingerprints in the slots' words.
 //!
 //! Extendible hashing over slabs. The upper bits of a fingerprint choose a segment through the

@@ -364,8 +364,8 @@ impl<'store> Lane<'store> {
         self.put_slot_back(at);
     }
 
-    /// Stores an encoding in the best slot that can be had, of a class that will do. `raw` describes
-    /// the same contents as they are.
+    /// Stores an encoding in the best slot that can be had, of a class that will do. `raw`
+    /// describes the same contents as they are.
     pub(crate) fn store_encoded(
         &mut self,
         encoded: &[u8],

@@ -191,7 +191,7 @@ pub(crate) struct Layout {
     capacity_bytes: u64,
     /// Slabs that the region has room for.
     pub(crate) slab_capacity: u32,
-    /// Slabs that have memory: those of lower numbers. The others are holes that no thread may touch.
+    /// Slabs that have memory: those of lower numbers. The others are holes that are not touched.
     slab_count: AtomicU32,
     /// Slabs of the pool, those that have no memory yet included.
     pool_slabs: AtomicU32,

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A slab is `unused` from when it has memory (`taking`). Slabs from `end` on leave the pool:
-//! no lane opens them any more, what they hold is moved away as from victims, and free ones are kept
-//! apart.
+//! no lane opens them any more, what they hold is moved away as from victims, and free ones are
+//! kept apart.
 //!
 //! `free` of a slab counts its free slots that no lane has taken. It is debited before a slot is
 //! used and credited after its word says free, so it never promises a slot that is in use.
@@ -122,8 +122,8 @@ impl SlabBook {
         Some(slab)
     }
 
-    /// Takes a free slab, if more than `floor` are free: the caller formats it and tells of it. Slabs
-    /// are not scarce any more where more than `plenty` are free.
+    /// Takes a free slab, if more than `floor` are free: the caller formats it and tells of it.
+    /// Slabs are not scarce any more where more than `plenty` are free.
     pub(crate) fn take_free(
         &self,
         floor: usize,

@@ -62,7 +62,7 @@ const CUTS: [Cut; 5] = [Cut::LosesAll, Cut::KeepsAll, Cut::KeepsFirst, Cut::Keep
 
 impl Cut {
     pub fn draw(random: &mut Random) -> Self {
-        CUTS[random.index_below(CUTS.len())]
+        CUTS[random.index(CUTS.len())]
     }
 }
 
@@ -145,7 +145,7 @@ impl VolatileDisk {
         state.power = Power::On;
         let waiting = std::mem::take(&mut state.waiting);
         let at_stake = std::mem::take(&mut state.waiting_bytes);
-        let kept_count = random.index_below(waiting.len() + 1);
+        let kept_count = random.index(waiting.len() + 1);
         for (index, write) in waiting.iter().enumerate() {
             let mut keep = |_: usize| match cut {
                 Cut::LosesAll => false,

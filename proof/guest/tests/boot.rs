@@ -18,7 +18,7 @@ const FIO: &str = "fio --name=v --direct=1 --ioengine=libaio --iodepth=8 --rw=ra
                    --size=8M --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
                    --output=/tmp/fio";
 
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 const DISK_BYTES: u64 = 16 << 20;
 
 fn boot(programs: &'static [&'static str], disks: Vec<Disk>) -> Result<Guest> {

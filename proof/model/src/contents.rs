@@ -1,9 +1,9 @@
 //! Bytes to write: of every kind that a store treats differently.
 
 use block_device::BLOCK_BYTES;
+use random::Random;
 
 use crate::Block;
-use crate::random::Random;
 
 /// What the blocks of some contents look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

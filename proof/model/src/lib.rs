@@ -11,7 +11,6 @@
 mod compare;
 mod contents;
 mod pool;
-mod random;
 mod request;
 mod schedule;
 mod seeds;

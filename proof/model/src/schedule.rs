@@ -1,10 +1,10 @@
 //! Operations that a seed makes.
 
 use block_device::{BLOCK_BYTES, ByteRange, Zeroes};
+use random::Random;
 
 use crate::contents::{Contents, Texture};
 use crate::pool::Shrink;
-use crate::random::Random;
 use crate::request::Request;
 
 /// Volumes of a schedule, by number; each has a name of its own.

@@ -10,28 +10,11 @@ use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use model::Random;
 use region::{Region, RegionSpec};
 use ring_pair::Running;
 use sdk::Device;
 use volumes::{Engine, EngineOptions, VolumeSpec};
-
-/// A stream of numbers: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_exact_mut(8) {
-            chunk.copy_from_slice(&self.next().to_le_bytes());
-        }
-    }
-}
 
 /// What is measured.
 trait Target {
@@ -75,7 +58,7 @@ fn main() {
     let path = folder.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path);
     let file = file.expect("tmpfs takes a file");
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut data = vec![0; 1 << 20];
     for offset in (0..size).step_by(data.len()) {
         random.fill(&mut data);
@@ -119,7 +102,7 @@ fn mean(
     let mut data = vec![0; length];
     let (mut count, mut spent) = (0_u64, Duration::ZERO);
     while spent < time {
-        let offset = random.next() % (size / length as u64) * length as u64;
+        let offset = random.number() % (size / length as u64) * length as u64;
         if is_write {
             random.fill(&mut data);
         }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::fs::Advice;
 
-use crate::random::Random;
+use random::Random;
 
 const FILE_BYTES_MAX: usize = 8 << 20;
 const OPERATION_BYTES_MAX: usize = 128 << 10;
@@ -111,7 +111,7 @@ impl Worker {
     }
 
     fn set_length(&mut self) -> Result<()> {
-        let length = self.random.index_below(FILE_BYTES_MAX);
+        let length = self.random.index(FILE_BYTES_MAX);
         self.file.set_len(length as u64)?;
         self.expected.resize(length, 0);
         Ok(())
@@ -151,8 +151,8 @@ impl Worker {
         if end == 0 {
             return (0, 0);
         }
-        let start = self.random.index_below(end);
-        let length = self.random.index_below((end - start).min(OPERATION_BYTES_MAX) + 1);
+        let start = self.random.index(end);
+        let length = self.random.index((end - start).min(OPERATION_BYTES_MAX) + 1);
         (start, length)
     }
 }

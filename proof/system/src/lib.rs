@@ -14,7 +14,7 @@ mod mounted;
 mod nbd_client;
 mod nbd_shell;
 mod process;
-mod random;
+mod seed;
 mod stamp;
 mod steps;
 mod stripe;
@@ -31,7 +31,8 @@ pub use nbd_shell::NbdShell;
 pub use process::{
     Background, processor_seconds, processor_seconds_of_children, processor_seconds_of_threads,
 };
-pub use random::{Random, seed};
+pub use random::Random;
+pub use seed::seed;
 pub use stamp::{BLOCK_BYTES, Block, Contents, Stamp};
 pub use steps::{Step, Steps, StepsSpec, Survivors};
 pub use stripe::{Round, Stripe, StripeSpec};

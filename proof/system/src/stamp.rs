@@ -5,9 +5,9 @@
 //! | magic  | volume | block  | sequence | body: noise or repeated text   | checksum |
 //! ```
 
-use crate::random::Random;
+use random::Random;
 
-pub const BLOCK_BYTES: usize = 4096;
+pub const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMSTAMP");
 const BODY_START: usize = 32;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, bail, ensure};
 
 use crate::nbd_client::{NbdClient, NbdFailure, Request};
-use crate::random::Random;
 use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
+use random::Random;
 
 /// Writes between two flushes, at most.
 const RUNS_MAX: u64 = 3;

@@ -17,8 +17,8 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
-use crate::random::Random;
 use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
+use random::Random;
 
 /// Neighbouring blocks of one stripe; no request is longer.
 const RUN_BLOCKS: usize = 16;
@@ -238,7 +238,7 @@ impl Stripe {
     /// A request on blocks where nothing is in flight, if one is found.
     fn draw(&mut self) -> Option<Step> {
         for _ in 0..PLACE_TRIES_MAX {
-            let run = self.random.index_below(self.spec.run_count);
+            let run = self.random.index(self.spec.run_count);
             let (start, length) = self.draw_range();
             let first = run * RUN_BLOCKS + start / BLOCK_BYTES;
             let last = run * RUN_BLOCKS + (start + length - 1) / BLOCK_BYTES;
@@ -256,8 +256,8 @@ impl Stripe {
             _ => BLOCK_BYTES,
         };
         let unit_count = RUN_BYTES / unit;
-        let start = self.random.index_below(unit_count);
-        let length = 1 + self.random.index_below((unit_count - start).min(RUN_BLOCKS));
+        let start = self.random.index(unit_count);
+        let length = 1 + self.random.index((unit_count - start).min(RUN_BLOCKS));
         (start * unit, length * unit)
     }
 

@@ -206,7 +206,7 @@ fn kill_under_work(daemon: &mut Daemon, folder: &Path, seed: u64) -> Result<()> 
     let mut random = Random::new(seed);
     let mut checkers = Vec::new();
     for number in 0..CHECKERS {
-        checkers.push(FileChecker::start(&folder.join(number.to_string()), random.next_u64())?);
+        checkers.push(FileChecker::start(&folder.join(number.to_string()), random.number())?);
     }
     let operation_count = || checkers.iter().map(FileChecker::operation_count).sum::<u64>();
     let has_failed = || checkers.iter().any(FileChecker::has_failed);

@@ -91,7 +91,7 @@ fn stripes(random: &mut Random) -> Vec<Stripe> {
                 stripe,
                 stripe_count: STRIPES_PER_VOLUME,
                 run_count: RUNS_PER_STRIPE,
-                seed: random.next_u64(),
+                seed: random.number(),
             }));
         }
     }
@@ -193,9 +193,9 @@ impl Storm {
     fn draw(&mut self) -> (&'static str, String) {
         self.number += 1;
         let number = self.number;
-        let volume = VOLUMES[self.random.index_below(VOLUMES.len())].0;
+        let volume = VOLUMES[self.random.index(VOLUMES.len())].0;
         let snapshots: Vec<_> = self.snapshots.keys().cloned().collect();
-        let snapshot = snapshots.get(self.random.index_below(snapshots.len().max(1)));
+        let snapshot = snapshots.get(self.random.index(snapshots.len().max(1)));
         let recent = format!("c{}", number.saturating_sub(1 + self.random.below(8)));
         match (self.random.below(9), snapshot) {
             (0 | 1, Some(name)) if snapshots.len() >= SNAPSHOTS_MAX => {
@@ -211,7 +211,7 @@ impl Storm {
             }
             (5, _) => ("delete", format!("volume delete {recent}")),
             (6, _) => {
-                let class = ["ram", "image", "journal"][self.random.index_below(3)];
+                let class = ["ram", "image", "journal"][self.random.index(3)];
                 ("durability", format!("volume set {volume} durability={class}"))
             }
             (7, _) => ("image", "image save".to_owned()),

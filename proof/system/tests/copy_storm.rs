@@ -295,7 +295,7 @@ impl Storm {
     }
 
     fn pick(&mut self, names: &[String]) -> Option<String> {
-        (!names.is_empty()).then(|| names[self.random.index_below(names.len())].clone())
+        (!names.is_empty()).then(|| names[self.random.index(names.len())].clone())
     }
 }
 
@@ -336,8 +336,8 @@ impl Storm {
     fn create(&mut self) -> Operation {
         let name = format!("v{}", self.number);
         let block_count = 1 + self.random.below(BLOCKS_MAX);
-        let durability = DURABILITIES[self.random.index_below(DURABILITIES.len())].to_owned();
-        let capacity = CAPACITIES[self.random.index_below(CAPACITIES.len())].to_owned();
+        let durability = DURABILITIES[self.random.index(DURABILITIES.len())].to_owned();
+        let capacity = CAPACITIES[self.random.index(CAPACITIES.len())].to_owned();
         let size = block_count * BLOCK_BYTES as u64;
         let words = format!(
             "volume create {name} --size {size} --durability {durability} --capacity {capacity}"
@@ -442,7 +442,7 @@ impl Storm {
     }
 
     fn set_durability(&mut self, volume: &str) -> Operation {
-        let class = DURABILITIES[self.random.index_below(DURABILITIES.len())];
+        let class = DURABILITIES[self.random.index(DURABILITIES.len())];
         let words = format!("volume set {volume} durability={class}");
         let mut operation = self.operation("durability", words);
         let copy = operation.outcome.get_mut(volume).expect("the volume is known");
@@ -451,7 +451,7 @@ impl Storm {
     }
 
     fn set_capacity(&mut self, volume: &str) -> Operation {
-        let class = CAPACITIES[self.random.index_below(CAPACITIES.len())];
+        let class = CAPACITIES[self.random.index(CAPACITIES.len())];
         let words = format!("volume set {volume} capacity={class}");
         let mut operation = self.operation("capacity", words);
         let copy = operation.outcome.get_mut(volume).expect("the volume is known");

@@ -68,7 +68,7 @@ fn the_first_read_after_an_early_kill_waits_for_no_memory() -> Result<()> {
     let affordable = affordable_bytes()?;
     let mut starts = Vec::new();
     for kill in 0..plan.kill_count {
-        let pool_bytes = [1, 2, 4, 8, 16].map(|gib| gib * GIB)[random.index_below(5)];
+        let pool_bytes = [1, 2, 4, 8, 16].map(|gib| gib * GIB)[random.index(5)];
         let pool_bytes = pool_bytes.min(plan.pool_bytes_max).min(affordable) >> 21 << 21;
         let delay_max = u64::try_from(plan.delay_max.as_micros())?;
         let delay = Duration::from_micros(random.below(delay_max));

@@ -168,7 +168,7 @@ impl Storm {
                     stripe,
                     stripe_count: STRIPES_PER_VOLUME,
                     run_count: self.runs_per_stripe,
-                    seed: random.next_u64(),
+                    seed: random.number(),
                 }));
             }
         }

@@ -43,11 +43,11 @@ fn requests_survive_every_kill() -> Result<()> {
     thread::scope(|scope| {
         let mut workers = Vec::new();
         for number in 0..THREADS {
-            let part = Part::new(number, random.next_u64(), device.clone());
+            let part = Part::new(number, random.number(), device.clone());
             let (done, is_over) = (&done, &is_over);
             workers.push(scope.spawn(move || until_over(is_over, || part.run(done, is_over))));
         }
-        let part = Part::new(THREADS, random.next_u64(), device.clone());
+        let part = Part::new(THREADS, random.number(), device.clone());
         let lane = device.lane()?;
         let (done, is_over) = (&done, &is_over);
         let many = || part.run_many(lane, done, is_over);
@@ -131,7 +131,7 @@ impl Part {
         let mut ended = Vec::with_capacity(IN_FLIGHT);
         while !is_over.load(Ordering::SeqCst) {
             for index in 0..IN_FLIGHT {
-                let count = 1 + self.random.index_below(6);
+                let count = 1 + self.random.index(6);
                 let first = index * (BLOCKS_PER_PART / IN_FLIGHT);
                 let from = self.draw_data(first, count);
                 lane.submit(Submission::Write { offset: self.offset(first), from })?;
@@ -161,9 +161,9 @@ impl Part {
     }
 
     fn draw_range(&mut self) -> (usize, usize) {
-        let first = self.random.index_below(BLOCKS_PER_PART);
+        let first = self.random.index(BLOCKS_PER_PART);
         let room = (BLOCKS_PER_PART - first).min(BLOCKS_PER_REQUEST);
-        (first, 1 + self.random.index_below(room))
+        (first, 1 + self.random.index(room))
     }
 
     /// New contents for blocks, which count as theirs from now on.

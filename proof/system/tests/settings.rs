@@ -19,7 +19,7 @@ use system::{
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 fn daemon(flags: &str) -> Result<Daemon> {
     Daemon::start_flagged(

@@ -7,7 +7,7 @@ use super::subject::Ground;
 use super::{pattern, range};
 use crate::device::Zeroes;
 
-const BLOCK: usize = 4096;
+const BLOCK: usize = units::BLOCK_BYTES;
 const START: u64 = 6 << 20;
 
 /// How often a thread reads at least what others write meanwhile, and how often they do.

@@ -1,13 +1,6 @@
 //! Bytes that a number decides, and what to say when others are found.
 
-/// A number that depends on all bits of another one (the finaliser of `SplitMix64`, by Steele, Lea
-/// and Flood, 2014).
-pub(super) fn scramble(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
+use random::scramble;
 
 /// A number below `bound`.
 pub(super) fn below(number: u64, bound: usize) -> usize {

@@ -20,7 +20,7 @@ use region::{Region, RegionSpec};
 use storage::StorageAction;
 use volumes::{CapacityClass, Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
-pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 const POOL_BYTES: u64 = 32 << 20;
 const DISK_BYTES: u64 = 1 << 30;

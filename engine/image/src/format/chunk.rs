@@ -23,7 +23,7 @@ pub(crate) const HEADER_BYTES: usize = ALIGNMENT_BYTES;
 /// The longest chunk: 512 pages as they are.
 pub(crate) const CHUNK_BYTES_MAX: usize = HEADER_BYTES + CHUNK_PAGES_MAX * PAGE_BYTES;
 
-pub(crate) const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = block_device::BLOCK_BYTES;
 
 const MAGIC: &[u8; 8] = b"MEMCHUNK";
 const DIGEST_OFFSET: usize = 32;

@@ -26,7 +26,7 @@ pub const TRANSACTION_HEADER_BYTES: usize = 64;
 pub const HEAD_BYTES_MAX: usize = 8 << 20;
 pub const PAGES_BYTES_MAX: usize = 8 << 20;
 
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLJTXN");
 const CHECKSUM: usize = 8;
 const COVERED: usize = 16;

@@ -18,7 +18,7 @@ use volumes::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) use shadow::Shadow;
 
-pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const SET: SetId = *b"a set of a test.";
 

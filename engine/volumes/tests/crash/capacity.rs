@@ -9,7 +9,7 @@ use region::CrashPoints;
 use volumes::{CapacityClass, Engine, FilledBlock, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const SURE: usize = 5;
 
 fn furnished() -> Vec<Operation> {

@@ -10,7 +10,7 @@ use region::CrashPoints;
 use volumes::{CapacityClass, Engine, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 /// Overwrites more than any reserve of the pool has room for.
 const OVERWRITES: u64 = 400;

@@ -17,7 +17,7 @@ use crate::talk::{
 };
 
 const SIZE: usize = 3 << 20;
-const BLOCK: usize = 4096;
+const BLOCK: usize = block_device::BLOCK_BYTES;
 
 /// More than any session makes of one piece of input.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -10,7 +10,7 @@ use super::page::{Mark, Page};
 use super::words::{Vocabulary, happens, low_byte, pick};
 
 const PAGE_BYTES: usize = 8192;
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 const HEADER_BYTES: usize = 24;
 
 /// What a B-tree page keeps at its end: its neighbours and its level.

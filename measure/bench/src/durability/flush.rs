@@ -69,7 +69,7 @@ pub(super) fn add<'plan>(
             let mut grounds = wanted.clone();
             shuffle(&mut grounds, &mut random);
             for ground in grounds {
-                let load = Load { ground, writers, repeat, time, seed: random.next_u64() };
+                let load = Load { ground, writers, repeat, time, seed: random.number() };
                 plan.steps.push(step(&bench, load, is_first));
                 is_first = false;
             }

@@ -14,7 +14,7 @@ use crate::clock::Random;
 use crate::contents::{Contents, Data};
 use crate::latency::Latencies;
 
-pub(super) const BLOCK_BYTES: u64 = 4096;
+pub(super) const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
 /// A way to stable storage, for one writer.
 pub(super) trait Storage: Send {

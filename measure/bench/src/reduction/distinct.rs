@@ -115,7 +115,7 @@ mod tests {
         let mut distinct = Distinct::new(limit);
         let mut random = Random::new(7);
         for number in 0..count {
-            let fingerprint = random.next_u64();
+            let fingerprint = random.number();
             for _ in 0..=number % 2 {
                 distinct.note(fingerprint, || 1000.0);
             }

@@ -22,7 +22,7 @@ const DEAD_CONNECTION_TIMEOUT: u16 = 8;
 const SOCKET_ITEM: u16 = 1;
 const SOCKET_DESCRIPTOR: u16 = 1;
 
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
 /// There are flags; flushes, forced writes, trims and writes of zeros are taken.
 const FLAGS: u64 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;

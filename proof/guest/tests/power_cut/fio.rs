@@ -9,7 +9,7 @@ use guest::GuestProcess;
 
 use crate::site::{Site, TIME_LIMIT};
 
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 const PART_BYTES: u64 = 4 << 20;
 
 /// So that others get on too, and fio is not done when the power fails.

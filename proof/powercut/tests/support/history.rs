@@ -12,7 +12,7 @@ use crate::support::judge::snapshots_of;
 use crate::support::site::Site;
 use crate::support::truth::{Listed, Step, Table, Truth, VolumeTruth};
 
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 pub(crate) const SLOTS: u64 = 4;
 
 /// In blocks. The last ends in a second leaf.

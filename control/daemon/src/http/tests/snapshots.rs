@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::House;
 
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 fn write(house: &House, name: &str, block: u64, byte: u8) {
     let volume = house.service.volume_for_test(name);

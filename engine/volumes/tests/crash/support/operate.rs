@@ -4,7 +4,7 @@ use block_device::{ByteRange, DeviceErrorKind, SectorSize};
 use model::{Contents, ModelPool, Operation, Reopening, Request, Shrink, Texture, observe};
 use volumes::{Engine, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
 
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
 pub(crate) fn create(slot: usize, size_bytes: u64) -> Operation {
     Operation::Create { slot, size_bytes, reduction: 0 }
