@@ -9,8 +9,7 @@
 //!
 //! - A device has a few queues, each with a thread that spins while traffic is recent
 //!   (`base/adaptive-polling`) and waits for nothing but requests. What may wait for a disk goes
-//! to the
-//!   device's crew: one thread flushes, once for everything that waits; the others read.
+//!   to the device's crew: one thread flushes, once for everything that waits; the others read.
 //! - Devices outlive the process. The kernel keeps requests, also those that were being served,
 //!   and gives them to the next process, which finds its devices in a [registry](registry) and
 //!   takes them over. What a killed one left half made is deleted; devices of others are not

@@ -4,35 +4,31 @@
 //! not in it was never open to anybody, and its mark says whether it is ours to delete. The mark
 //! is drawn once for each registry; the driver keeps it with each device.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use state_file::StateFile;
 
 use crate::export::VolumeId;
-
-const FORMAT_VERSION: u32 = 1;
 
 /// The devices of one daemon, on disk.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    path: PathBuf,
     mark: u64,
-    volumes: BTreeMap<u32, VolumeId>,
+    file: StateFile<State>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
-    version: u32,
+struct State {
     /// In hexadecimal: not every reader of JSON keeps 64 bits.
     mark: String,
+    /// By their number.
     devices: Vec<StoredDevice>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredDevice {
     device: u32,
@@ -42,26 +38,18 @@ struct StoredDevice {
 impl Registry {
     /// Reads the registry, or begins one with a mark of its own.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let text = match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::begin(path),
-            result => result?,
+        let file = match StateFile::<State>::open(path.to_owned())? {
+            Some(file) => file,
+            None => {
+                // Zero is what devices of others have.
+                let mark = getrandom::u64().map_err(io::Error::other)?.max(1);
+                let state = State { mark: format!("{mark:016x}"), devices: Vec::new() };
+                StateFile::create(path.to_owned(), state)?
+            }
         };
-        let stored: Stored = serde_json::from_slice(&text).map_err(damaged)?;
-        if stored.version != FORMAT_VERSION {
-            let text = format!("its format is {}, not {FORMAT_VERSION}", stored.version);
-            return Err(damaged(text));
-        }
-        let mark = u64::from_str_radix(&stored.mark, 16).map_err(damaged)?;
-        let volumes = stored.devices.iter().map(|it| (it.device, VolumeId(it.volume_id)));
-        Ok(Self { path: path.to_owned(), mark, volumes: volumes.collect() })
-    }
-
-    fn begin(path: &Path) -> io::Result<Self> {
-        // Zero is what devices of others have.
-        let mark = getrandom::u64().map_err(io::Error::other)?.max(1);
-        let registry = Self { path: path.to_owned(), mark, volumes: BTreeMap::new() };
-        registry.store(&registry.volumes)?;
-        Ok(registry)
+        let mark = u64::from_str_radix(&file.state().mark, 16)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(Self { mark, file })
     }
 
     /// What each device of ours carries, and no other.
@@ -70,54 +58,29 @@ impl Registry {
     }
 
     pub(crate) fn devices(&self) -> Vec<(u32, VolumeId)> {
-        self.volumes.iter().map(|(&device, &volume)| (device, volume)).collect()
+        let devices = self.file.state().devices.iter();
+        devices.map(|it| (it.device, VolumeId(it.volume_id))).collect()
     }
 
     /// Adds a device, in memory and on disk; on an error in neither.
     pub(crate) fn insert(&mut self, device: u32, volume: VolumeId) -> io::Result<()> {
-        let mut volumes = self.volumes.clone();
-        volumes.insert(device, volume);
-        self.store(&volumes)?;
-        self.volumes = volumes;
-        Ok(())
+        self.file.change(|State { devices, .. }| {
+            devices.retain(|it| it.device != device);
+            devices.push(StoredDevice { device, volume_id: volume.0 });
+            devices.sort_by_key(|it| it.device);
+        })
     }
 
     /// Takes a device out, in memory and on disk; on an error in neither.
     pub(crate) fn remove(&mut self, device: u32) -> io::Result<()> {
-        let mut volumes = self.volumes.clone();
-        if volumes.remove(&device).is_none() {
-            return Ok(());
-        }
-        self.store(&volumes)?;
-        self.volumes = volumes;
-        Ok(())
+        self.file.change(|State { devices, .. }| devices.retain(|it| it.device != device))
     }
-
-    fn store(&self, volumes: &BTreeMap<u32, VolumeId>) -> io::Result<()> {
-        let devices = volumes.iter();
-        let stored = Stored {
-            version: FORMAT_VERSION,
-            mark: format!("{:016x}", self.mark),
-            devices: devices
-                .map(|(&device, volume)| StoredDevice { device, volume_id: volume.0 })
-                .collect(),
-        };
-        let text = serde_json::to_vec_pretty(&stored)?;
-        let temporary = self.path.with_extension("json.new");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &self.path)?;
-        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
-    }
-}
-
-fn damaged(why: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,169 @@
+//! State that outlives a process: versioned JSON in a file that is replaced as a whole.
+//!
+//! A reader, and a start after a loss of power, find the state before or after a change.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Of every state file so far.
+const FORMAT_VERSION: u32 = 1;
+
+/// State in memory that is the same on disk.
+#[derive(Debug)]
+pub struct StateFile<T> {
+    path: PathBuf,
+    state: T,
+}
+
+/// The state's own fields stand beside the version.
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    version: u32,
+    #[serde(flatten)]
+    state: T,
+}
+
+impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
+    /// Reads the file; `None` when there is none.
+    pub fn open(path: PathBuf) -> io::Result<Option<Self>> {
+        Ok(read(&path)?.map(|state| Self { path, state }))
+    }
+
+    /// Reads the file, or begins with the default, which is stored with the first change.
+    pub fn open_or_default(path: PathBuf) -> io::Result<Self>
+    where
+        T: Default,
+    {
+        let state = read(&path)?.unwrap_or_default();
+        Ok(Self { path, state })
+    }
+
+    /// Stores a first state.
+    pub fn create(path: PathBuf, state: T) -> io::Result<Self> {
+        store(&path, &state)?;
+        Ok(Self { path, state })
+    }
+
+    pub fn state(&self) -> &T {
+        &self.state
+    }
+
+    /// Changes the state in memory and on disk; on an error in neither.
+    pub fn change(&mut self, change: impl FnOnce(&mut T)) -> io::Result<()> {
+        let mut state = self.state.clone();
+        change(&mut state);
+        if state != self.state {
+            store(&self.path, &state)?;
+            self.state = state;
+        }
+        Ok(())
+    }
+
+    /// Reads the file again, which may have been edited, and changes nothing yet.
+    pub fn read_again(&self) -> io::Result<T>
+    where
+        T: Default,
+    {
+        Ok(read(&self.path)?.unwrap_or_default())
+    }
+
+    /// What was read again is the state from now on.
+    pub fn replace(&mut self, state: T) {
+        self.state = state;
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    // In two steps: a flattened state would take any other field in silence.
+    let Versioned::<serde_json::Map<String, serde_json::Value>> { version, state } =
+        serde_json::from_slice(&text)
+            .map_err(|error| damaged(format!("it is damaged: {error}")))?;
+    if version != FORMAT_VERSION {
+        return Err(damaged(format!(
+            "it has format {version}, this version reads {FORMAT_VERSION}"
+        )));
+    }
+    serde_json::from_value(state.into())
+        .map(Some)
+        .map_err(|error| damaged(format!("it is damaged: {error}")))
+}
+
+fn store(path: &Path, state: &impl Serialize) -> io::Result<()> {
+    replace_file(path, &serde_json::to_vec_pretty(&Versioned { version: FORMAT_VERSION, state })?)
+}
+
+/// Gives the file at `path` new contents so that after a loss of power it has the old or the new.
+pub fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("json.new");
+    let mut file = File::create(&temporary)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Names {
+        names: Vec<String>,
+    }
+
+    fn add(file: &mut StateFile<Names>, name: &str) -> io::Result<()> {
+        file.change(|state| state.names.push(name.to_owned()))
+    }
+
+    #[test]
+    fn the_state_comes_back_in_the_form_that_it_always_had() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("names.json");
+        let mut file = StateFile::<Names>::open_or_default(path.clone()).expect("no file yet");
+        assert!(!path.exists());
+        add(&mut file, "a").expect("it is stored");
+        let text = fs::read_to_string(&path).expect("a file");
+        assert_eq!(text, "{\n  \"version\": 1,\n  \"names\": [\n    \"a\"\n  ]\n}");
+        let again = StateFile::<Names>::open(path).expect("it is read").expect("it is there");
+        assert_eq!(again.state(), file.state());
+        assert_eq!(again.read_again().expect("it is read"), *file.state());
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_stored_is_not_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("names.json");
+        let mut file = StateFile::create(path, Names::default()).expect("it is stored");
+        drop(dir);
+        add(&mut file, "a").expect_err("the directory is gone");
+        assert_eq!(*file.state(), Names::default());
+    }
+
+    #[track_caller]
+    fn check_refused(contents: &str, expected: &str) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("names.json");
+        fs::write(&path, contents).expect("a file");
+        let error = StateFile::<Names>::open(path).expect_err("refused");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_or_newer_file_is_refused() {
+        check_refused("{\"version\": 1, \"nam", "damaged");
+        check_refused("{\"version\": 1, \"names\": [], \"colour\": 1}", "damaged");
+        check_refused("{\"version\": 2, \"names\": []}", "format 2");
+    }
+}
