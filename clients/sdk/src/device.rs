@@ -2,11 +2,9 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::Duration;
 
 use block_device::{ByteRange, Geometry, SectorSize, Zeroes};
 use shared_ring::{LANES_MAX, Target, flags, operation};
@@ -16,31 +14,9 @@ use crate::error::ClientError;
 use crate::fork;
 use crate::lane::Lane;
 use crate::link::{Link, LinkError};
-use crate::process::{Origin, Process};
+use crate::origin::{ClientOptions, Origin};
+use crate::process::Process;
 use crate::transfer::{self, Failure, Request};
-
-/// How a client behaves.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientOptions {
-    /// How long a request waits for a daemon that has gone, before it fails with `EIO`.
-    pub patience: Duration,
-    /// How long opening a volume is tried again when the daemon has no place for another client,
-    /// before it fails with `EUSERS`.
-    pub room_patience: Duration,
-    /// Called with each socket of the client before it is used: for programs with an opinion on
-    /// which numbers their descriptors have. Returns the socket to use.
-    pub place_socket: fn(OwnedFd) -> OwnedFd,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            patience: Duration::from_secs(60),
-            room_patience: Duration::from_secs(5),
-            place_socket: |socket| socket,
-        }
-    }
-}
 
 /// The way to a daemon.
 #[derive(Clone, Debug)]

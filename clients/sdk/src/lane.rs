@@ -10,13 +10,14 @@ use std::hint;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shared_ring::{ClientLane, Entry, SLOT_BYTES, SLOTS, Slot, Target, flags, operation};
+use shared_ring::{ClientLane, Entry, SLOTS, Slot, flags, operation};
 
 use block_device::{ByteRange, Zeroes};
 
 use crate::error::ClientError;
 use crate::link::{Link, LinkError};
-use crate::process::Origin;
+use crate::origin::Origin;
+use crate::pieces;
 
 /// Requests of one lane that are not answered yet, at most.
 pub const REQUESTS_MAX: usize = 1024;
@@ -29,8 +30,6 @@ const LOOKS_BEFORE_SLEEP: u32 = 2000;
 
 /// One sleep; then it is looked whether the daemon is still there.
 const PULSE: Duration = Duration::from_millis(20);
-
-const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
 /// What one request wants. Its memory comes back with the completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +122,8 @@ struct Piece {
 
 impl Lane {
     pub(crate) fn open(origin: Origin) -> Result<Self, ClientError> {
-        let target = Target::VolumeId(origin.volume_id);
-        let link = Link::open_when_there_is_room((&origin.path, &target), 1, &origin.options)
+        let target = (&*origin.path, &origin.target());
+        let link = Link::open_when_there_is_room(target, 1, &origin.options)
             .map_err(|error| error.into_client_error(&origin.path))?;
         let lane = ClientLane::new(Arc::clone(&link.ring), 0);
         Ok(Self {
@@ -275,8 +274,8 @@ impl Lane {
         let mut pieces = Vec::new();
         let mut start = 0;
         loop {
-            let into_block = pending.offset.wrapping_add(start) % BLOCK_BYTES;
-            let length = (SLOT_BYTES as u64 - into_block).min(pending.length - start);
+            let offset = pending.offset.wrapping_add(start);
+            let length = pieces::longest_at(offset).min(pending.length - start);
             pieces.push(Piece { request, start, length });
             start += length;
             if start >= pending.length {
@@ -286,16 +285,14 @@ impl Lane {
     }
 
     fn fits(&self, pending: &Pending) -> bool {
-        let end = pending.offset.checked_add(pending.length);
         let size_bytes = self.connection.as_ref().map(|(link, _)| link.ring.size_bytes());
-        end.is_some_and(|end| size_bytes.is_none_or(|size_bytes| end <= size_bytes))
+        pieces::fits(pending.offset, pending.length, size_bytes.unwrap_or(u64::MAX))
     }
 
     /// As the daemon refuses one entry: whole. It would do some of the pieces.
     fn refuse(&mut self, place: usize) {
         let pending = self.requests[place].as_mut().expect("it was just put there");
-        let is_write = pending.operation == operation::WRITE;
-        pending.errno = if is_write { libc::ENOSPC } else { libc::EINVAL };
+        pending.errno = pieces::refusal_beyond_end(pending.operation);
         self.end(place);
     }
 
@@ -386,9 +383,7 @@ impl Lane {
             return;
         }
         self.lost = Some((since, now.max(since + Duration::from_nanos(1))));
-        let target = Target::VolumeId(self.origin.volume_id);
-        let place_socket = self.origin.options.place_socket;
-        match Link::open(&self.origin.path, &target, 1, place_socket) {
+        match Link::reopen(&self.origin, 1) {
             Ok(link) => {
                 let lane = ClientLane::new(Arc::clone(&link.ring), 0);
                 self.connection = Some((link, lane));

@@ -21,14 +21,17 @@ mod error;
 mod fork;
 mod lane;
 mod link;
+mod origin;
 mod patience;
+mod pieces;
 mod process;
 mod transfer;
 
 mod device;
 
 pub use block_device::{BLOCK_BYTES, ByteRange, Geometry, SectorSize, Zeroes};
-pub use device::{Client, ClientOptions, Device};
+pub use device::{Client, Device};
 pub use error::ClientError;
 pub use lane::{Completion, Lane, REQUESTS_MAX, RawKind, RawRequest, Submission, Token};
+pub use origin::ClientOptions;
 pub use shared_ring::Target;

@@ -17,9 +17,9 @@ use shared_ring::{
     Answer, ClientRing, HandshakeError, Opened, Target, receive_answer, send_request,
 };
 
-use crate::device::ClientOptions;
 use crate::error::ClientError;
 use crate::fork;
+use crate::origin::{ClientOptions, Origin};
 use crate::patience::Patience;
 
 /// How long the daemon may take to answer a handshake.
@@ -74,7 +74,7 @@ impl LinkError {
 
 impl Link {
     /// Connects and opens a volume.
-    pub(crate) fn open(
+    fn open(
         path: &Path,
         target: &Target,
         lane_count: usize,
@@ -105,6 +105,11 @@ impl Link {
         let ring = ClientRing::map(memory.as_fd(), opened.lane_count).map_err(LinkError::Host)?;
         fork::remember(socket.as_fd());
         Ok(Arc::new(Self { socket: ManuallyDrop::new(socket), ring, opened, forks }))
+    }
+
+    /// Connects to a volume that was open before.
+    pub(crate) fn reopen(origin: &Origin, lane_count: usize) -> Result<Arc<Self>, LinkError> {
+        Self::open(&origin.path, &origin.target(), lane_count, origin.options.place_socket)
     }
 
     /// As [`Link::open`], and tries again for as long as there is no room and `patience` lasts.

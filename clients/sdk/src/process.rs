@@ -4,31 +4,21 @@
 //! come back, but for the lane of whoever waits.
 
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use adaptive_polling::{Machine, SpinPermits, ThisMachine, Waiter};
-use shared_ring::{ClientLane, LANES_MAX, Target};
+use shared_ring::{ClientLane, LANES_MAX};
 
-use crate::device::ClientOptions;
 use crate::error::ClientError;
 use crate::fork;
 use crate::link::{Link, LinkError};
+use crate::origin::Origin;
 use crate::patience::Patience;
 
 /// The longest that a thread looks for its answer before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(100);
-
-/// Where a device is, in all processes.
-#[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) path: PathBuf,
-    pub(crate) volume_id: u64,
-    pub(crate) name: String,
-    pub(crate) options: ClientOptions,
-}
 
 /// One process's connection to a device.
 pub(crate) struct Process {
@@ -207,10 +197,8 @@ impl Process {
     }
 
     fn try_to_connect(&self, patience: &mut Patience) -> Result<Arc<Link>, ClientError> {
-        let target = Target::VolumeId(self.origin.volume_id);
         loop {
-            let place_socket = self.origin.options.place_socket;
-            let failure = match Link::open(&self.origin.path, &target, LANES_MAX, place_socket) {
+            let failure = match Link::reopen(&self.origin, LANES_MAX) {
                 Ok(link) => return Ok(link),
                 Err(LinkError::Absent(_)) => self.nobody_came_back(),
                 Err(LinkError::NoRoom { message }) => ClientError::new(libc::EIO, message),

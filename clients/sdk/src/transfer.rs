@@ -1,23 +1,19 @@
 //! One request from its beginning to its end: in pieces, over kills of the daemon.
 //!
 //! A request that is longer than a slot's buffer goes as several entries, so that this thread
-//! copies one piece while the daemon works on the next. Pieces end where blocks end: each block is
-//! still entirely old or entirely new. What was answered is not asked for again.
+//! copies one piece while the daemon works on the next. What was answered is not asked for again.
 
 use std::hint;
 use std::task::Poll;
 use std::time::Duration;
 
 use adaptive_polling::Waiter;
-use shared_ring::{Entry, SLOT_BYTES, Slot, operation};
+use shared_ring::{Entry, Slot, operation};
 
 use crate::buffers::Buffers;
 use crate::error::ClientError;
+use crate::pieces;
 use crate::process::{ClientMachine, LaneState, OpenLane, Process};
-
-/// Bytes of one piece of a longer request, at most.
-const PIECE_BYTES: usize = SLOT_BYTES;
-const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
 /// Pieces of a request that are under way at once.
 const PIECES_MAX: usize = 8;
@@ -99,7 +95,7 @@ fn attempt(
 
 /// The longest first piece of a request at `offset`.
 fn first_piece(offset: u64) -> usize {
-    PIECE_BYTES - usize::try_from(offset % BLOCK_BYTES).expect("less than a block")
+    usize::try_from(pieces::longest_at(offset)).expect("no longer than a slot")
 }
 
 /// A request of one entry.
@@ -140,11 +136,8 @@ fn in_pieces(
     done: &mut usize,
 ) -> Result<(), Interruption> {
     let total = buffers.length();
-    let end = request.offset.checked_add(total as u64);
-    if end.is_none_or(|end| end > open.link.ring.size_bytes()) {
-        // As the daemon refuses one entry: whole. It would do some of the pieces.
-        let is_write = request.operation == operation::WRITE;
-        return Err(Interruption::Failed(if is_write { libc::ENOSPC } else { libc::EINVAL }));
+    if !pieces::fits(request.offset, total as u64, open.link.ring.size_bytes()) {
+        return Err(Interruption::Failed(pieces::refusal_beyond_end(request.operation)));
     }
     let mut under_way: [Option<Piece>; PIECES_MAX] = [None; PIECES_MAX];
     let (mut first, mut count, mut submitted) = (0, 0, *done);

@@ -1,0 +1,46 @@
+//! Where a device comes from, and how its client behaves.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shared_ring::Target;
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions {
+    /// How long a request waits for a daemon that has gone, before it fails with `EIO`.
+    pub patience: Duration,
+    /// How long opening a volume is tried again when the daemon has no place for another client,
+    /// before it fails with `EUSERS`.
+    pub room_patience: Duration,
+    /// Called with each socket of the client before it is used: for programs with an opinion on
+    /// which numbers their descriptors have. Returns the socket to use.
+    pub place_socket: fn(OwnedFd) -> OwnedFd,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(60),
+            room_patience: Duration::from_secs(5),
+            place_socket: |socket| socket,
+        }
+    }
+}
+
+/// Where a device is, in all processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) path: PathBuf,
+    pub(crate) volume_id: u64,
+    pub(crate) name: String,
+    pub(crate) options: ClientOptions,
+}
+
+impl Origin {
+    /// The volume, whatever its name is now.
+    pub(crate) fn target(&self) -> Target {
+        Target::VolumeId(self.volume_id)
+    }
+}
