@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use utoipa::ToSchema;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, ObjectBuilder, Type};
@@ -12,13 +11,10 @@ use utoipa::openapi::{
 };
 
 use crate::endpoints::{
-    Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query, QueryKind, Tag,
+    Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query, QueryKind,
+    SchemaOf, Tag, schema,
 };
-use crate::problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
-use crate::{
-    attachment, durability, event, export, health, image, pool, size, snapshot, status, task,
-    volume,
-};
+use crate::problem::{PROBLEM_CONTENT_TYPE, Problem};
 
 /// The OpenAPI document as indented JSON.
 pub fn openapi_json() -> String {
@@ -42,80 +38,18 @@ pub fn openapi_json() -> String {
         + "\n"
 }
 
-/// Adds a schema to others.
-type Add = fn(ComponentsBuilder) -> ComponentsBuilder;
-
-const SCHEMAS: &[Add] = &[
-    with::<size::ByteSize>,
-    with::<volume::Volume>,
-    with::<volume::Disconnected>,
-    with::<volume::VolumeCreate>,
-    with::<volume::VolumePatch>,
-    with::<volume::Reduction>,
-    with::<volume::Durability>,
-    with::<volume::Capacity>,
-    with::<volume::SectorBytes>,
-    with::<attachment::Attachment>,
-    with::<attachment::AttachmentCreate>,
-    with::<attachment::AttachAs>,
-    with::<export::Export>,
-    with::<export::ExportCreate>,
-    with::<export::ExportProtocol>,
-    with::<snapshot::Snapshot>,
-    with::<snapshot::SnapshotCreate>,
-    with::<snapshot::SnapshotPatch>,
-    with::<snapshot::CloneCreate>,
-    with::<snapshot::ChangedRange>,
-    with::<snapshot::Diff>,
-    with::<image::Image>,
-    with::<image::ImageVolume>,
-    with::<image::ImageSave>,
-    with::<image::ImageRestore>,
-    with::<image::AcceptedLoss>,
-    with::<task::Task>,
-    with::<task::TaskKind>,
-    with::<task::TaskState>,
-    with::<task::TaskResult>,
-    with::<event::Event>,
-    with::<event::EventLevel>,
-    with::<health::Health>,
-    with::<health::Stage>,
-    with::<pool::Pool>,
-    with::<pool::PoolPatch>,
-    with::<pool::FillState>,
-    with::<pool::Forecast>,
-    with::<pool::Growth>,
-    with::<durability::DurabilityStatus>,
-    with::<durability::AtRisk>,
-    with::<durability::HoldUp>,
-    with::<durability::JournalStatus>,
-    with::<durability::JournalState>,
-    with::<durability::ImagesStatus>,
-    with::<durability::UnfetchedObject>,
-    with::<durability::VolumeBytes>,
-    with::<status::DamageStatus>,
-    with::<status::Status>,
-    with::<status::PoolStatus>,
-    with::<status::ExportsStatus>,
-    with::<status::CpuLatencyStatus>,
-    with::<status::CpuLatencyState>,
-    with::<status::NbdStatus>,
-    with::<status::RingStatus>,
-    with::<status::FuseStatus>,
-    with::<status::VhostUserStatus>,
-    with::<status::UblkStatus>,
-    with::<status::Warning>,
-    with::<status::RecoveryState>,
-    with::<Problem>,
-    with::<ProblemKind>,
-];
-
-fn with<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
-    components.schema(T::name(), T::schema())
-}
-
+/// Those of requests and answers, and all that they refer to.
 fn schemas() -> ComponentsBuilder {
-    SCHEMAS.iter().fold(ComponentsBuilder::new(), |components, add| add(components))
+    let of_answer = |endpoint: &Endpoint| match endpoint.answer {
+        Answer::One(schema) | Answer::Many(schema) => Some(schema),
+        Answer::Json | Answer::Text | Answer::Nothing => None,
+    };
+    let of_endpoints = ENDPOINTS.iter().flat_map(|it| [it.request, of_answer(it)]).flatten();
+    let mut schemas = Vec::new();
+    for schema in of_endpoints.chain([schema::<Problem>()]) {
+        (schema.add_to)(&mut schemas);
+    }
+    ComponentsBuilder::new().schemas_from_iter(schemas)
 }
 
 fn http_method(method: Method) -> HttpMethod {
@@ -173,11 +107,10 @@ fn query_parameter(query: &Query) -> ParameterBuilder {
         QueryKind::Number => Type::Integer,
         QueryKind::Flag => Type::Boolean,
     };
-    let required = if query.is_required { Required::True } else { Required::False };
     ParameterBuilder::new()
         .name(query.name)
         .parameter_in(ParameterIn::Query)
-        .required(required)
+        .required(Required::False)
         .description(Some(query.summary))
         .schema(Some(ObjectBuilder::new().schema_type(schema_type)))
 }
@@ -200,8 +133,8 @@ fn placeholder(path: &str) -> Option<&str> {
     path.split_once('{')?.1.split_once('}').map(|(name, _)| name)
 }
 
-fn reference(schema: &str) -> RefOr<Schema> {
-    RefOr::Ref(Ref::from_schema_name(schema))
+fn reference(schema: SchemaOf) -> RefOr<Schema> {
+    RefOr::Ref(Ref::from_schema_name((schema.name)()))
 }
 
 fn success(endpoint: &Endpoint) -> Response {
@@ -209,7 +142,7 @@ fn success(endpoint: &Endpoint) -> Response {
     if matches!(endpoint.status, 201 | 202) {
         response = response.header("Location", header("The path of what was made or begun"));
     }
-    if endpoint.tag != Tag::Without && endpoint.answer != Answer::Nothing {
+    if endpoint.tag != Tag::Without && !matches!(endpoint.answer, Answer::Nothing) {
         response = response.header("ETag", header("Stands for the settings as they are now"));
     }
     let json = |schema| Content::new(Some(schema));
@@ -229,7 +162,7 @@ fn success(endpoint: &Endpoint) -> Response {
     .build()
 }
 
-/// One response for each status code, naming the kinds of problem behind it.
+/// One response for each status code, naming its kinds of problem.
 fn problem_responses(endpoint: &Endpoint) -> BTreeMap<u16, Response> {
     let mut kinds_by_status: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     let of_body = if endpoint.request.is_some() { BODY_PROBLEMS } else { &[] };
@@ -241,7 +174,7 @@ fn problem_responses(endpoint: &Endpoint) -> BTreeMap<u16, Response> {
     let response = |lines: Vec<String>| {
         ResponseBuilder::new()
             .description(lines.join("; "))
-            .content(PROBLEM_CONTENT_TYPE, Content::new(Some(reference("Problem"))))
+            .content(PROBLEM_CONTENT_TYPE, Content::new(Some(reference(schema::<Problem>()))))
             .build()
     };
     kinds_by_status.into_iter().map(|(status, lines)| (status, response(lines))).collect()
@@ -250,6 +183,7 @@ fn problem_responses(endpoint: &Endpoint) -> BTreeMap<u16, Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problem::ProblemKind;
 
     /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p api`, and look at the difference.
     #[test]
@@ -293,7 +227,7 @@ mod tests {
     #[test]
     fn every_kind_of_problem_is_in_the_document_or_belongs_to_no_endpoint() {
         let document = openapi_json();
-        for kind in ProblemKind::ALL {
+        for &kind in ProblemKind::ALL {
             let outside = [ProblemKind::UnknownPath, ProblemKind::MethodNotAllowed];
             assert!(outside.contains(&kind) || document.contains(&format!("`{kind}`")), "{kind}");
         }

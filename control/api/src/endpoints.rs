@@ -1,11 +1,26 @@
 //! Every path and method that is served: one table for the server's tests, the clients and the
 //! OpenAPI document.
 
+use std::borrow::Cow;
+
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+
+use crate::attachment::{Attachment, AttachmentCreate};
+use crate::event::Event;
+use crate::export::{Export, ExportCreate};
+use crate::health::Health;
+use crate::image::{AcceptedLoss, Image, ImageRestore, ImageSave};
+use crate::pool::{Pool, PoolPatch};
 use crate::problem::ProblemKind::{
     self, AlreadyExists, BodyTooLarge, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField,
     InvalidRequest, NoSpace, NotFound, NotSupported, PreconditionFailed, Timeout, TooManyVolumes,
     UnknownField,
 };
+use crate::snapshot::{CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
+use crate::status::Status;
+use crate::task::Task;
+use crate::volume::{Disconnected, Volume, VolumeCreate, VolumePatch};
 
 pub const VOLUMES_PATH: &str = "/v1/volumes";
 pub const VOLUME_PATH: &str = "/v1/volumes/{name}";
@@ -55,13 +70,30 @@ impl Method {
     }
 }
 
+/// The schema of a type.
+#[derive(Clone, Copy, Debug)]
+pub struct SchemaOf {
+    pub(crate) name: fn() -> Cow<'static, str>,
+    /// Adds it, and those that it refers to.
+    pub(crate) add_to: fn(&mut Vec<(String, RefOr<Schema>)>),
+}
+
+pub(crate) const fn schema<T: ToSchema>() -> SchemaOf {
+    SchemaOf { name: T::name, add_to: add_schema::<T> }
+}
+
+fn add_schema<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), T::schema()));
+    T::schemas(schemas);
+}
+
 /// What the body of an answer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// One object of the named schema.
-    One(&'static str),
-    /// An array of objects of the named schema.
-    Many(&'static str),
+    /// One object.
+    One(SchemaOf),
+    /// An array of objects.
+    Many(SchemaOf),
     /// A JSON document of a schema that others define.
     Json,
     /// Plain text.
@@ -69,13 +101,18 @@ pub enum Answer {
     Nothing,
 }
 
-/// A parameter behind the `?` of a path.
+/// A parameter after the `?` of a path, which may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     pub name: &'static str,
     pub summary: &'static str,
-    pub is_required: bool,
     pub kind: QueryKind,
+}
+
+impl Query {
+    const fn new(name: &'static str, kind: QueryKind, summary: &'static str) -> Self {
+        Self { name, summary, kind }
+    }
 }
 
 /// What a parameter holds.
@@ -110,7 +147,7 @@ pub struct Endpoint {
     pub operation: &'static str,
     pub summary: &'static str,
     /// The schema of the request's body.
-    pub request: Option<&'static str>,
+    pub request: Option<SchemaOf>,
     /// The status code of success.
     pub status: u16,
     pub answer: Answer,
@@ -138,7 +175,7 @@ impl Endpoint {
 
     /// A request that something be begun: the answer is the task to watch.
     const fn begin(path: &'static str, operation: &'static str) -> Self {
-        Self::new(Method::Post, path, operation, 202, Answer::One("Task"))
+        Self::new(Method::Post, path, operation, 202, Answer::One(schema::<Task>()))
     }
 
     const fn patch(path: &'static str, operation: &'static str, answer: Answer) -> Self {
@@ -174,7 +211,7 @@ impl Endpoint {
         Self { summary, ..self }
     }
 
-    const fn takes(self, schema: &'static str) -> Self {
+    const fn takes(self, schema: SchemaOf) -> Self {
         Self { request: Some(schema), ..self }
     }
 
@@ -199,33 +236,32 @@ impl Endpoint {
 pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
     &[InvalidRequest, InvalidField, UnknownField, BodyTooLarge, Timeout];
 
-/// For those who know what they do.
-const FORCE: Query = Query {
-    name: "force",
-    summary: "Whether clients that use it are disconnected instead of being a reason to refuse; a \
-              kernel block device has to be detached first all the same",
-    is_required: false,
-    kind: QueryKind::Flag,
-};
+/// A request that is made in spite of clients.
+const FORCE: Query = Query::new(
+    "force",
+    QueryKind::Flag,
+    "Whether clients that use it are disconnected instead of being a reason to refuse; a kernel \
+     block device has to be detached first all the same",
+);
 
 pub const ENDPOINTS: &[Endpoint] = &[
-    Endpoint::get(VOLUMES_PATH, "list_volumes", Answer::Many("Volume"))
+    Endpoint::get(VOLUMES_PATH, "list_volumes", Answer::Many(schema::<Volume>()))
         .about("All volumes, by name"),
-    Endpoint::post(VOLUMES_PATH, "create_volume", Answer::One("Volume"))
+    Endpoint::post(VOLUMES_PATH, "create_volume", Answer::One(schema::<Volume>()))
         .about("Make an empty volume")
         .tagged(Tag::Shown)
-        .takes("VolumeCreate")
+        .takes(schema::<VolumeCreate>())
         .refuses(&[NotSupported, AlreadyExists, TooManyVolumes, NoSpace]),
-    Endpoint::get(VOLUME_PATH, "show_volume", Answer::One("Volume"))
+    Endpoint::get(VOLUME_PATH, "show_volume", Answer::One(schema::<Volume>()))
         .about("One volume; its entity tag stands for its settings, not for its use")
         .tagged(Tag::Shown)
         .refuses(&[NotFound, InvalidField]),
-    Endpoint::patch(VOLUME_PATH, "change_volume", Answer::One("Volume"))
+    Endpoint::patch(VOLUME_PATH, "change_volume", Answer::One(schema::<Volume>()))
         .about(
             "Resize, rename or reconfigure a volume while it is in use, as a whole or not at all",
         )
         .tagged(Tag::Matched)
-        .takes("VolumePatch")
+        .takes(schema::<VolumePatch>())
         .refuses(&[
             NotSupported,
             NotFound,
@@ -241,143 +277,128 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .asks(&[FORCE])
         .tagged(Tag::Matched)
         .refuses(&[NotFound, InUse, PreconditionFailed, InvalidField]),
-    Endpoint::post(DISCONNECT_PATH, "disconnect_volume", Answer::One("Disconnected"))
+    Endpoint::post(DISCONNECT_PATH, "disconnect_volume", Answer::One(schema::<Disconnected>()))
         .answers(200)
         .about("End the connections of a volume's clients; they may come back")
         .refuses(&[NotFound, InvalidField]),
-    Endpoint::post(CLONE_PATH, "clone_volume", Answer::One("Volume"))
+    Endpoint::post(CLONE_PATH, "clone_volume", Answer::One(schema::<Volume>()))
         .about("Make a writable copy of a volume or a snapshot, at once and without its memory")
         .tagged(Tag::Shown)
-        .takes("CloneCreate")
+        .takes(schema::<CloneCreate>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
-    Endpoint::get(SNAPSHOTS_PATH, "list_snapshots", Answer::Many("Snapshot"))
+    Endpoint::get(SNAPSHOTS_PATH, "list_snapshots", Answer::Many(schema::<Snapshot>()))
         .about("All snapshots, by volume and age")
-        .asks(&[Query {
-            name: "volume",
-            summary: "Only those of this volume",
-            is_required: false,
-            kind: QueryKind::Text,
-        }])
+        .asks(&[Query::new("volume", QueryKind::Text, "Only those of this volume")])
         .refuses(&[NotFound, InvalidField]),
-    Endpoint::post(SNAPSHOTS_PATH, "create_snapshots", Answer::Many("Snapshot"))
+    Endpoint::post(SNAPSHOTS_PATH, "create_snapshots", Answer::Many(schema::<Snapshot>()))
         .about("Keep volumes as they are at one instant")
-        .takes("SnapshotCreate")
+        .takes(schema::<SnapshotCreate>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
-    Endpoint::get(SNAPSHOT_PATH, "show_snapshot", Answer::One("Snapshot"))
+    Endpoint::get(SNAPSHOT_PATH, "show_snapshot", Answer::One(schema::<Snapshot>()))
         .about("One snapshot, named VOLUME@SNAPSHOT")
         .refuses(&[NotFound, InvalidField]),
-    Endpoint::patch(SNAPSHOT_PATH, "change_snapshot", Answer::One("Snapshot"))
+    Endpoint::patch(SNAPSHOT_PATH, "change_snapshot", Answer::One(schema::<Snapshot>()))
         .about("Rename a snapshot that no NBD client has open")
-        .takes("SnapshotPatch")
+        .takes(schema::<SnapshotPatch>())
         .refuses(&[NotFound, AlreadyExists, InUse]),
     Endpoint::delete(SNAPSHOT_PATH, "delete_snapshot")
         .about("Delete a snapshot that nobody uses; its memory comes back in the background")
         .refuses(&[NotFound, InUse, InvalidField]),
-    Endpoint::post(SNAPSHOT_RESTORE_PATH, "restore_snapshot", Answer::One("Volume"))
+    Endpoint::post(SNAPSHOT_RESTORE_PATH, "restore_snapshot", Answer::One(schema::<Volume>()))
         .answers(200)
         .about("Let the snapshot's volume, which nobody may use meanwhile, be as it was")
         .refuses(&[NotSupported, NotFound, InUse, NoSpace, InvalidField]),
-    Endpoint::get(SNAPSHOT_DIFF_PATH, "diff_snapshot", Answer::One("Diff"))
+    Endpoint::get(SNAPSHOT_DIFF_PATH, "diff_snapshot", Answer::One(schema::<Diff>()))
         .about("The ranges in which another snapshot, or the volume as it is now, differs")
         .asks(&[
-            Query {
-                name: "to",
-                summary: "The snapshot or volume to compare with; the snapshot's volume by default",
-                is_required: false,
-                kind: QueryKind::Text,
-            },
-            Query {
-                name: "offset",
-                summary: "Where to begin: next_offset of the answer before",
-                is_required: false,
-                kind: QueryKind::Number,
-            },
+            Query::new(
+                "to",
+                QueryKind::Text,
+                "The snapshot or volume to compare with; the snapshot's volume by default",
+            ),
+            Query::new(
+                "offset",
+                QueryKind::Number,
+                "Where to begin: next_offset of the answer before",
+            ),
         ])
         .refuses(&[NotSupported, NotFound, InvalidField]),
-    Endpoint::get(IMAGES_PATH, "list_images", Answer::Many("Image"))
+    Endpoint::get(IMAGES_PATH, "list_images", Answer::Many(schema::<Image>()))
         .about("All images in the store, the oldest first")
         .refuses(&[NotSupported, HostFailed]),
     Endpoint::begin(IMAGES_PATH, "save_image")
         .about("Save volumes, as they are at one instant, to the store")
-        .takes("ImageSave")
+        .takes(schema::<ImageSave>())
         .refuses(&[NotSupported, NotFound, Busy, HostFailed, NoSpace]),
     Endpoint::begin(IMAGE_REHEARSE_PATH, "rehearse_image")
         .about("Measure how fast the store takes an image")
         .refuses(&[NotSupported, Busy, HostFailed]),
-    Endpoint::get(IMAGE_PATH, "show_image", Answer::One("Image")).about("One image").refuses(&[
-        NotSupported,
-        NotFound,
-        HostFailed,
-        InvalidField,
-    ]),
+    Endpoint::get(IMAGE_PATH, "show_image", Answer::One(schema::<Image>()))
+        .about("One image")
+        .refuses(&[NotSupported, NotFound, HostFailed, InvalidField]),
     Endpoint::delete(IMAGE_PATH, "delete_image")
         .about("Delete an image, and what no other image needs of it")
         .refuses(&[NotSupported, NotFound, InUse, Busy, HostFailed, InvalidField]),
     Endpoint::begin(IMAGE_RESTORE_PATH, "restore_image")
         .about("Bring volumes of an image back; they are served at once and fetched meanwhile")
-        .takes("ImageRestore")
+        .takes(schema::<ImageRestore>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, Busy, HostFailed, NoSpace]),
     Endpoint::begin(IMAGE_VERIFY_PATH, "verify_image")
         .about("Read all of an image and compare every checksum")
         .refuses(&[NotSupported, NotFound, Busy, HostFailed, InvalidField]),
-    Endpoint::post(ACCEPT_LOSS_PATH, "accept_loss", Answer::One("AcceptedLoss"))
+    Endpoint::post(ACCEPT_LOSS_PATH, "accept_loss", Answer::One(schema::<AcceptedLoss>()))
         .about("Give up what cannot be fetched of a volume or snapshot, as its object is missing")
         .answers(200)
         .refuses(&[NotFound, HostFailed, NoSpace, InvalidField]),
-    Endpoint::get(TASKS_PATH, "list_tasks", Answer::Many("Task"))
+    Endpoint::get(TASKS_PATH, "list_tasks", Answer::Many(schema::<Task>()))
         .about("All tasks that run, and the last that are over, the oldest first"),
-    Endpoint::get(TASK_PATH, "show_task", Answer::One("Task"))
+    Endpoint::get(TASK_PATH, "show_task", Answer::One(schema::<Task>()))
         .about("One task")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(TASK_PATH, "cancel_task")
         .about("Ask a task to end early; it is over when its state says so")
         .refuses(&[NotFound, InvalidField]),
-    Endpoint::get(EVENTS_PATH, "list_events", Answer::Many("Event"))
+    Endpoint::get(EVENTS_PATH, "list_events", Answer::Many(schema::<Event>()))
         .about("What happened lately, the oldest first")
-        .asks(&[Query {
-            name: "after",
-            summary: "Only events with a higher id",
-            is_required: false,
-            kind: QueryKind::Number,
-        }])
+        .asks(&[Query::new("after", QueryKind::Number, "Only events with a higher id")])
         .refuses(&[InvalidField]),
-    Endpoint::get(POOL_PATH, "show_pool", Answer::One("Pool"))
+    Endpoint::get(POOL_PATH, "show_pool", Answer::One(schema::<Pool>()))
         .about("The limits of the pool, and when it will be full"),
-    Endpoint::patch(POOL_PATH, "change_pool", Answer::One("Task"))
+    Endpoint::patch(POOL_PATH, "change_pool", Answer::One(schema::<Task>()))
         .answers(202)
         .about("Give the pool more memory or less while it is in use")
-        .takes("PoolPatch")
+        .takes(schema::<PoolPatch>())
         .refuses(&[NotSupported, Busy, NoSpace, HostFailed]),
-    Endpoint::get(ATTACHMENTS_PATH, "list_attachments", Answer::Many("Attachment"))
+    Endpoint::get(ATTACHMENTS_PATH, "list_attachments", Answer::Many(schema::<Attachment>()))
         .about("All volumes that are kernel block devices, by name"),
-    Endpoint::post(ATTACHMENTS_PATH, "attach_volume", Answer::One("Attachment"))
+    Endpoint::post(ATTACHMENTS_PATH, "attach_volume", Answer::One(schema::<Attachment>()))
         .about("Make a volume a kernel block device of this host, now and after restarts")
-        .takes("AttachmentCreate")
+        .takes(schema::<AttachmentCreate>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, HostFailed]),
-    Endpoint::get(ATTACHMENT_PATH, "show_attachment", Answer::One("Attachment"))
+    Endpoint::get(ATTACHMENT_PATH, "show_attachment", Answer::One(schema::<Attachment>()))
         .about("One attached volume")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(ATTACHMENT_PATH, "detach_volume")
         .about("Take the kernel block device of a volume away")
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
-    Endpoint::get(EXPORTS_PATH, "list_exports", Answer::Many("Export"))
+    Endpoint::get(EXPORTS_PATH, "list_exports", Answer::Many(schema::<Export>()))
         .about("All volumes that are disks of virtual machines, by name"),
-    Endpoint::post(EXPORTS_PATH, "export_volume", Answer::One("Export"))
+    Endpoint::post(EXPORTS_PATH, "export_volume", Answer::One(schema::<Export>()))
         .about("Make a volume a disk for a virtual machine of this host, now and after restarts")
-        .takes("ExportCreate")
+        .takes(schema::<ExportCreate>())
         .refuses(&[NotFound, AlreadyExists, HostFailed]),
-    Endpoint::get(EXPORT_PATH, "show_export", Answer::One("Export"))
+    Endpoint::get(EXPORT_PATH, "show_export", Answer::One(schema::<Export>()))
         .about("One exported volume")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(EXPORT_PATH, "unexport_volume")
         .about("Take the disk away that no virtual machine uses any more")
         .asks(&[FORCE])
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
-    Endpoint::get(STATUS_PATH, "status", Answer::One("Status"))
+    Endpoint::get(STATUS_PATH, "status", Answer::One(schema::<Status>()))
         .about("The daemon, its pool, its exports, and what a loss of power would take"),
-    Endpoint::get(HEALTH_PATH, "health", Answer::One("Health"))
+    Endpoint::get(HEALTH_PATH, "health", Answer::One(schema::<Health>()))
         .about("Whether the daemon is alive, also while it starts and stops"),
-    Endpoint::get(READINESS_PATH, "readiness", Answer::One("Health"))
+    Endpoint::get(READINESS_PATH, "readiness", Answer::One(schema::<Health>()))
         .about("Whether the daemon serves; the refusal says what it is at instead"),
     Endpoint::get(METRICS_PATH, "metrics", Answer::Text)
         .about("Metrics in Prometheus' text format"),
@@ -395,7 +416,7 @@ pub fn path_of(template: &str, name: &str) -> String {
     format!("{before}{}{after}", quoted(name))
 }
 
-/// A path with parameters behind it.
+/// A path with parameters after it.
 pub fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     let pair = |(name, value): &(&str, &str)| format!("{name}={}", quoted(value));
     format!("{path}?{}", parameters.iter().map(pair).collect::<Vec<_>>().join("&"))

@@ -8,76 +8,71 @@ use utoipa::ToSchema;
 /// The media type of a problem.
 pub const PROBLEM_CONTENT_TYPE: &str = "application/problem+json";
 
-/// The class of a problem: stable words to match on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ProblemKind {
+/// Defines each kind with its word in JSON, its HTTP status code, and one sentence on it.
+macro_rules! problem_kinds {
+    ($($(#[$about:meta])* $kind:ident = ($name:literal, $status:literal, $title:literal),)*) => {
+        /// The class of a problem: stable words to match on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum ProblemKind {
+            $($(#[$about])* $kind,)*
+        }
+
+        impl ProblemKind {
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            const fn parts(self) -> (&'static str, u16, &'static str) {
+                match self {
+                    $(Self::$kind => ($name, $status, $title),)*
+                }
+            }
+        }
+    };
+}
+
+problem_kinds! {
     /// The body is not the JSON that is expected.
-    InvalidRequest,
+    InvalidRequest = ("invalid_request", 400, "The request cannot be read"),
     /// The field that `field` names has a value that it cannot have.
-    InvalidField,
+    InvalidField = ("invalid_field", 422, "A field has an impossible value"),
     /// The field that `field` names does not exist.
-    UnknownField,
+    UnknownField = ("unknown_field", 422, "A field is not known"),
     /// The value is understood, but not available in this version or on this host.
-    NotSupported,
+    NotSupported = ("not_supported", 422, "The request is not supported"),
     /// The caller is neither root, the daemon's own user, nor in the group `memlane`.
-    Forbidden,
+    Forbidden = ("forbidden", 403, "The caller may not use this socket"),
     /// There is nothing of that name or number.
-    NotFound,
+    NotFound = ("not_found", 404, "There is nothing of that name"),
     /// Nothing is served at this path.
-    UnknownPath,
-    MethodNotAllowed,
-    AlreadyExists,
-    /// Somebody uses it; `detail` says who.
-    InUse,
+    UnknownPath = ("unknown_path", 404, "Nothing is served at this path"),
+    MethodNotAllowed = ("method_not_allowed", 405, "The path has no such method"),
+    AlreadyExists = ("already_exists", 409, "It exists already"),
+    /// It is used; `detail` says by whom.
+    InUse = ("in_use", 409, "It is in use"),
     /// Another operation has to end first; `detail` says which.
-    Busy,
+    Busy = ("busy", 409, "Another operation has to end first"),
     /// It is not as it was when the caller read it (`If-Match`).
-    PreconditionFailed,
+    PreconditionFailed = ("precondition_failed", 412, "It has changed since it was read"),
     /// A shrink would drop data and `force` was not given.
-    DataBehindNewEnd,
+    DataBehindNewEnd = ("data_behind_new_end", 409, "The new size would cut off data"),
     /// The pool, or the store of images, has no room left.
-    NoSpace,
+    NoSpace = ("no_space", 507, "There is no room left"),
     /// The pool holds as many volumes as it can.
-    TooManyVolumes,
-    BodyTooLarge,
+    TooManyVolumes = ("too_many_volumes", 409, "The volume table is full"),
+    BodyTooLarge = ("body_too_large", 413, "The body is too large"),
     /// The body did not arrive in time.
-    Timeout,
+    Timeout = ("timeout", 408, "The request did not arrive in time"),
     /// The daemon has not finished starting; `detail` says what it is at.
-    Starting,
+    Starting = ("starting", 503, "The daemon is starting"),
     /// The daemon is draining.
-    ShuttingDown,
+    ShuttingDown = ("shutting_down", 503, "The daemon is shutting down"),
     /// The host refused something that the daemon needs; `detail` says what.
-    HostFailed,
+    HostFailed = ("host_failed", 500, "The host refused what the daemon needs"),
     /// A bug in the daemon.
-    Internal,
+    Internal = ("internal", 500, "The daemon has a bug"),
 }
 
 impl ProblemKind {
-    pub const ALL: [Self; 21] = [
-        Self::InvalidRequest,
-        Self::InvalidField,
-        Self::UnknownField,
-        Self::NotSupported,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::UnknownPath,
-        Self::MethodNotAllowed,
-        Self::AlreadyExists,
-        Self::InUse,
-        Self::Busy,
-        Self::PreconditionFailed,
-        Self::DataBehindNewEnd,
-        Self::NoSpace,
-        Self::TooManyVolumes,
-        Self::BodyTooLarge,
-        Self::Timeout,
-        Self::Starting,
-        Self::ShuttingDown,
-        Self::HostFailed,
-        Self::Internal,
-    ];
-
     /// The word that stands for the kind in JSON.
     pub const fn name(self) -> &'static str {
         self.parts().0
@@ -91,36 +86,6 @@ impl ProblemKind {
     /// One sentence on the kind, the same for every problem of it.
     pub const fn title(self) -> &'static str {
         self.parts().2
-    }
-
-    const fn parts(self) -> (&'static str, u16, &'static str) {
-        match self {
-            Self::InvalidRequest => ("invalid_request", 400, "The request cannot be read"),
-            Self::InvalidField => ("invalid_field", 422, "A field has an impossible value"),
-            Self::UnknownField => ("unknown_field", 422, "A field is not known"),
-            Self::NotSupported => ("not_supported", 422, "The request is not supported"),
-            Self::Forbidden => ("forbidden", 403, "The caller may not use this socket"),
-            Self::NotFound => ("not_found", 404, "There is nothing of that name"),
-            Self::UnknownPath => ("unknown_path", 404, "Nothing is served at this path"),
-            Self::MethodNotAllowed => ("method_not_allowed", 405, "The path has no such method"),
-            Self::AlreadyExists => ("already_exists", 409, "It exists already"),
-            Self::InUse => ("in_use", 409, "It is in use"),
-            Self::Busy => ("busy", 409, "Another operation has to end first"),
-            Self::PreconditionFailed => {
-                ("precondition_failed", 412, "It has changed since it was read")
-            }
-            Self::DataBehindNewEnd => {
-                ("data_behind_new_end", 409, "The new size would cut off data")
-            }
-            Self::NoSpace => ("no_space", 507, "There is no room left"),
-            Self::TooManyVolumes => ("too_many_volumes", 409, "The volume table is full"),
-            Self::BodyTooLarge => ("body_too_large", 413, "The body is too large"),
-            Self::Timeout => ("timeout", 408, "The request did not arrive in time"),
-            Self::Starting => ("starting", 503, "The daemon is starting"),
-            Self::ShuttingDown => ("shutting_down", 503, "The daemon is shutting down"),
-            Self::HostFailed => ("host_failed", 500, "The host refused what the daemon needs"),
-            Self::Internal => ("internal", 500, "The daemon has a bug"),
-        }
     }
 }
 
@@ -184,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_kind_has_the_same_name_in_code_and_in_json() {
-        for kind in ProblemKind::ALL {
+        for &kind in ProblemKind::ALL {
             let json = serde_json::to_value(kind).expect("a kind is plain text");
             assert_eq!(json, kind.name());
         }
