@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::Event;
-
-use crate::attachments::replace_file;
+use state_file::replace_file;
 
 /// So many events wait to be written, at most.
 const WAITING_COUNT_MAX: usize = 1000;

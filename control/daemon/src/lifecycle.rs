@@ -28,12 +28,12 @@ use crate::maintenance::{self, PoolWatch};
 use crate::notify::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
-use crate::service::{CpuLatency, Devices, Parts, Service};
+use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache};
 use crate::signals::{Wish, Wishes};
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
 use crate::watchdog::{Pulse, Watchdog};
-use crate::{notify, pool, process, run_dir};
+use crate::{notify, pool, pool_medium, process, run_dir};
 
 /// How long exports, tasks and requests in flight may take to end, all of them together.
 const EXPORTS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     );
     notify::ready();
     let watchdog = Watchdog::start(vec![
-        ("the upkeep of the pool", daemon.service.watch.pulse().clone()),
+        ("the maintenance of the pool", daemon.service.watch.pulse().clone()),
         ("the interface", pulse_of(&interface)),
     ]);
     let mut reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
@@ -98,14 +98,9 @@ fn pulse_of(interface: &Interface) -> Pulse {
 
 /// Everything that runs.
 struct Daemon {
-    engine: Arc<Engine>,
-    durable: Arc<Durable>,
     keeper: Keeper,
     scrubber: Scrubber,
     upkeep: Upkeep,
-    nbd: Option<Arc<NbdExport>>,
-    ring: Arc<RingExport>,
-    vhost_user: Arc<VhostUserExports>,
     fuse: Option<Arc<FuseDevices>>,
     ublk: Option<Arc<UblkDevices>>,
     service: Arc<Service>,
@@ -146,51 +141,46 @@ impl Daemon {
         let ublk = start_ublk(config, &catalog, &permits);
         let ring = start_ring(config, parts, (&devices, &ublk))?;
         let upkeep = start_upkeep(&engine, &watch, &filling, fuse.clone())?;
-        let service = Arc::new(Service::new(Parts {
-            engine: Arc::clone(&engine),
+        let service = Arc::new(Service {
+            engine,
             catalog,
             watch,
             filling,
             events: Arc::clone(events),
             tasks,
-            durable: Arc::clone(&durable),
-            nbd: nbd.clone(),
-            ring: Arc::clone(&ring),
-            vhost_user: Arc::clone(&vhost_user),
+            durable,
+            nbd,
+            ring,
+            vhost_user,
             users,
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,
             exports,
             cpu_latency,
+            pool_medium: pool_medium::of(&config.pool.path)?,
             pool_path: config.pool.path.clone(),
-        }));
-        service.bring_back();
-        Ok(Self {
-            engine,
-            durable,
-            keeper,
-            scrubber,
-            upkeep,
-            nbd,
-            ring,
-            vhost_user,
-            fuse,
-            ublk,
-            service,
-        })
+            turns: Turns::default(),
+            usages: UsageCache::default(),
+            started: Instant::now(),
+        });
+        service.restore_exports();
+        service.restore_attachments();
+        Ok(Self { keeper, scrubber, upkeep, fuse, ublk, service })
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
     fn stop(self, gate: &Gate) {
-        // Whoever waits for the end hears first that it may take longer.
+        // First, so that the service manager waits for as long as it may take.
         let more_time = MoreTime::ask();
         notify::stopping();
         gate.stopping("exports end");
-        let Self { engine, durable, keeper, scrubber, upkeep, nbd, ring, vhost_user, .. } = self;
-        let (fuse, ublk, service) = (self.fuse, self.ublk, self.service);
+        let Self { keeper, scrubber, upkeep, fuse, ublk, service } = self;
+        let (engine, durable) = (Arc::clone(&service.engine), Arc::clone(&service.durable));
+        let (ring, vhost_user) = (Arc::clone(&service.ring), Arc::clone(&service.vhost_user));
+        let (nbd, tasks) = (service.nbd.clone(), Arc::clone(&service.tasks));
+        let ending = Arc::clone(&durable);
         let mut endings = Endings::within(EXPORTS_TIME_MAX);
-        let (ending, tasks) = (Arc::clone(&durable), Arc::clone(&service.tasks));
         endings.begin("flushes that wait for the journal", move |_| ending.before_exports_stop());
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));

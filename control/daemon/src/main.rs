@@ -11,6 +11,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod attachments;
 mod config;
 mod durable;
@@ -35,12 +36,15 @@ mod scrubber;
 mod service;
 mod signals;
 mod tasks;
+mod ticker;
+mod volume_list;
 mod volume_users;
 mod watchdog;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
 use tracing::Level;
 
 use crate::config::{Config, Flags};
@@ -51,6 +55,10 @@ fn main() -> ExitCode {
         return exit_code;
     }
     let flags = Flags::parse();
+    if let Some(folder) = &flags.man {
+        let written = clap_mangen::generate_to(Flags::command(), folder);
+        return finish(written.with_context(|| format!("cannot write to {}", folder.display())));
+    }
     finish(Config::read(flags.clone()).and_then(|config| {
         let log = Log::start(&config.log)?;
         lifecycle::run(flags, config, log)

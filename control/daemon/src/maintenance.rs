@@ -1,4 +1,4 @@
-//! What the thread that keeps the engine's house does for the daemon: it watches the pool.
+//! What the maintenance thread does for the daemon: it watches the pool.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use api::ByteSize;
 use maintenance::Upkeep;
-use volumes::{Engine, PoolUsage};
+use volumes::{Engine, PoolUsage, steps_after};
 
 use crate::events::EventLog;
 use crate::forecast::{Filling, Sample};
@@ -15,12 +15,6 @@ use crate::watchdog::Pulse;
 
 /// How often everything else is looked after.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
-
-/// How full the pool is when somebody should know, in percent, unless the configuration differs.
-pub(crate) const THRESHOLDS_PERCENT: [u64; 3] = [80, 90, 95];
-
-/// How far below a threshold the pool must fall before the warning is taken back, in percent.
-const HYSTERESIS_PERCENT: u64 = 2;
 
 /// How full the pool is, in steps that stay put while the usage wavers.
 #[derive(Debug)]
@@ -72,7 +66,8 @@ impl PoolWatch {
     fn observe(&self, usage: &PoolUsage) {
         let level_before = self.level.load(Ordering::Relaxed);
         let percent = used_percent(usage);
-        let level = level_after(&self.thresholds(), level_before, percent);
+        let begins: Vec<u64> = self.thresholds().iter().map(|percent| percent * 10).collect();
+        let level = steps_after(&begins, level_before, usage.used_bytes, usage.size_bytes);
         self.level.store(level, Ordering::Relaxed);
         let used = ByteSize(usage.used_bytes).rounded();
         let size = ByteSize(usage.size_bytes).rounded();
@@ -118,21 +113,14 @@ impl PoolWatch {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 fn used_percent(usage: &PoolUsage) -> u64 {
     let percent = u128::from(usage.used_bytes) * 100 / u128::from(usage.size_bytes.max(1));
     u64::try_from(percent).unwrap_or(u64::MAX)
 }
 
-fn level_after(thresholds_percent: &[u64], level: usize, percent: u64) -> usize {
-    let passed = |margin| {
-        thresholds_percent.iter().filter(|&&threshold| percent + margin >= threshold).count()
-    };
-    level.clamp(passed(0), passed(HYSTERESIS_PERCENT))
-}
-
-/// Keeps the engine's house, watches the pool and calls `now_and_then` every few seconds.
+/// Maintains the engine, watches the pool and calls `now_and_then` every few seconds.
 pub(crate) fn start(
     engine: &Arc<Engine>,
     watch: Arc<PoolWatch>,
@@ -175,29 +163,6 @@ fn sample(engine: &Engine) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(percents: &[u64], expected: &[usize]) {
-        let mut level = 0;
-        let levels = percents.iter().map(|&percent| {
-            level = level_after(&THRESHOLDS_PERCENT, level, percent);
-            level
-        });
-        assert_eq!(levels.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
-    fn each_threshold_that_is_passed_raises_the_level() {
-        check(&[0, 79, 80, 89, 90, 94, 95, 100], &[0, 0, 1, 1, 2, 2, 3, 3]);
-        check(&[100], &[3]);
-    }
-
-    #[test]
-    fn the_level_falls_only_when_the_usage_is_clearly_lower() {
-        check(&[80, 79, 78, 77, 79], &[1, 1, 1, 0, 0]);
-        check(&[95, 93, 92, 89, 88, 87], &[3, 3, 2, 2, 2, 1]);
-        check(&[100, 0], &[3, 0]);
-    }
 
     #[test]
     fn the_watch_tells_the_highest_threshold_that_is_passed_and_of_damage() {

@@ -6,10 +6,10 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use crate::ticker::Ticker;
 
 /// How much more time is asked for at once, and how often.
 const MORE_TIME: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ pub(crate) fn watchdog_time() -> Option<Duration> {
 /// makes no progress any more.
 pub(crate) struct MoreTime {
     progressed: Arc<Mutex<Instant>>,
-    asking: Option<(Sender<()>, JoinHandle<()>)>,
+    _asking: Option<Ticker>,
 }
 
 impl MoreTime {
@@ -75,39 +75,22 @@ impl MoreTime {
     fn ask_every(interval: Duration, stall_max: Duration, ask: impl Fn() + Send + 'static) -> Self {
         ask();
         let progressed = Arc::new(Mutex::new(Instant::now()));
-        let (stop, stopped): (_, Receiver<()>) = mpsc::channel();
         let watched = Arc::clone(&progressed);
-        let work = move || {
-            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                if watched.lock().expect(NO_PANIC).elapsed() < stall_max {
-                    ask();
-                }
+        let turn = move || {
+            if watched.lock().expect(NO_PANIC).elapsed() < stall_max {
+                ask();
             }
+            interval
         };
-        let started = std::thread::Builder::new().name("more-time".to_owned()).spawn(work);
-        let asking = match started {
-            Ok(thread) => Some((stop, thread)),
-            Err(error) => {
-                tracing::warn!(%error, "the service manager is asked for more time only once");
-                None
-            }
-        };
-        Self { progressed, asking }
+        let started = Ticker::start("more-time", interval, turn).inspect_err(|error| {
+            tracing::warn!(%error, "the service manager is asked for more time only once");
+        });
+        Self { progressed, _asking: started.ok() }
     }
 
     /// To be called whenever something was done.
     pub(crate) fn progress(&self) {
         *self.progressed.lock().expect(NO_PANIC) = Instant::now();
-    }
-}
-
-impl Drop for MoreTime {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.asking.take() {
-            drop(stop);
-            // A panic of the thread was reported there, and the owner is ending anyway.
-            let _ended = thread.join();
-        }
     }
 }
 
@@ -132,6 +115,8 @@ fn send(socket: &OsStr, message: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[track_caller]

@@ -116,16 +116,14 @@ fn capacity_bytes(pool: &PoolConfig, spec: &RegionSpec) -> anyhow::Result<u64> {
     if pool_medium::of(dir)? != Medium::Tmpfs {
         return Ok(spec.size_bytes);
     }
-    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let all_bytes = meminfo_bytes(&meminfo, "MemTotal:").unwrap_or(0);
+    let all_bytes = memory_bytes("MemTotal:")?.unwrap_or(0);
     Ok(all_bytes.max(spec.size_bytes).next_multiple_of(HUGE_PAGE_BYTES))
 }
 
 /// Lets the pool's file system hold more, if it is one that the daemon has mounted and the host
 /// has the memory.
 pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyhow::Result<()> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let available_bytes = meminfo_bytes(&meminfo, "MemAvailable:").unwrap_or(u64::MAX);
+    let available_bytes = memory_bytes("MemAvailable:")?.unwrap_or(u64::MAX);
     let more_bytes = wanted_bytes - size_bytes;
     if more_bytes > available_bytes {
         bail!(
@@ -180,14 +178,19 @@ fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
     if let Some(bytes) = existing {
         return Ok(bytes);
     }
-    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let available_bytes = meminfo_bytes(&meminfo, "MemAvailable:")
+    let available_bytes = memory_bytes("MemAvailable:")?
         .context("/proc/meminfo does not tell what is free; give a pool-size")?;
     Ok(default_size_bytes(available_bytes))
 }
 
 fn default_size_bytes(available_bytes: u64) -> u64 {
     (available_bytes / 2 / HUGE_PAGE_BYTES).max(2) * HUGE_PAGE_BYTES
+}
+
+/// What the kernel says of the host's memory under this name.
+fn memory_bytes(name: &str) -> anyhow::Result<Option<u64>> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    Ok(meminfo_bytes(&meminfo, name))
 }
 
 fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {

@@ -1,8 +1,6 @@
 //! The thread that walks over the pool's memory, verifies what lies there, and tells of damage.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -10,6 +8,7 @@ use volumes::{CopyPlace, DamageReport, Engine};
 
 use crate::config::ScrubConfig;
 use crate::events::EventLog;
+use crate::ticker::Ticker;
 
 /// In how many pieces the bytes of a second are verified.
 const TURNS_A_SECOND: u32 = 4;
@@ -20,7 +19,7 @@ const ROUND_TIME_MIN: Duration = Duration::from_secs(3600);
 
 /// The running thread. Dropped, it ends after the piece in hand.
 pub(crate) struct Scrubber {
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    _ticker: Ticker,
 }
 
 impl Scrubber {
@@ -30,7 +29,6 @@ impl Scrubber {
         events: Arc<EventLog>,
     ) -> anyhow::Result<Self> {
         engine.set_verify_reads(config.verifies_reads);
-        let (stop, stopped) = mpsc::channel();
         let mut walk = Walk {
             engine,
             events,
@@ -38,21 +36,14 @@ impl Scrubber {
             is_resting: false,
             round_began: Instant::now(),
         };
-        let thread = std::thread::Builder::new()
-            .name("scrub".to_owned())
-            .spawn(move || walk.go_on_until(&stopped))
+        let interval = Duration::from_secs(1) / TURNS_A_SECOND;
+        let turn = move || {
+            walk.go_on();
+            interval
+        };
+        let ticker = Ticker::start("scrub", interval, turn)
             .context("cannot start the thread that verifies memory")?;
-        Ok(Self { running: Some((stop, thread)) })
-    }
-}
-
-impl Drop for Scrubber {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.running.take() {
-            drop(stop);
-            // A panic of the thread was reported there, and the owner is ending anyway.
-            let _ended = thread.join();
-        }
+        Ok(Self { _ticker: ticker })
     }
 }
 
@@ -66,13 +57,10 @@ struct Walk {
 }
 
 impl Walk {
-    fn go_on_until(&mut self, stopped: &Receiver<()>) {
-        let turn = Duration::from_secs(1) / TURNS_A_SECOND;
-        while stopped.recv_timeout(turn) == Err(RecvTimeoutError::Timeout) {
-            self.verify_some();
-            for report in self.engine.take_damage_reports() {
-                tell(&self.events, &report);
-            }
+    fn go_on(&mut self) {
+        self.verify_some();
+        for report in self.engine.take_damage_reports() {
+            tell(&self.events, &report);
         }
     }
 

@@ -1,6 +1,7 @@
-//! Signals: who sends them wants the daemon to stop, or to read its configuration again.
+//! Signals: they ask the daemon to stop, or to read its configuration again.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
@@ -9,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::events::EventLog;
 use crate::http::Gate;
 
-/// What somebody wants.
+/// What the sender of a signal wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Stop,
@@ -17,17 +18,8 @@ pub(crate) enum Wish {
 }
 
 /// What is wanted and was not yet taken up. Asking twice for one thing is asking once.
-#[derive(Debug, Default)]
-pub(crate) struct Wishes {
-    open: Mutex<Open>,
-    came: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    stop: bool,
-    reload: bool,
-}
+#[derive(Debug)]
+pub(crate) struct Wishes(Receiver<Wish>);
 
 impl Wishes {
     /// Listens to signals from now on. One that says to stop ends the process at once while the
@@ -36,7 +28,7 @@ impl Wishes {
         runtime: &Handle,
         gate: Arc<Gate>,
         events: Arc<EventLog>,
-    ) -> anyhow::Result<Arc<Self>> {
+    ) -> anyhow::Result<Self> {
         let _inside = runtime.enter();
         let listen = |kind| signal(kind).context("cannot listen to signals");
         let signals = Signals {
@@ -44,36 +36,22 @@ impl Wishes {
             interrupt: listen(SignalKind::interrupt())?,
             hang_up: listen(SignalKind::hangup())?,
         };
-        let wishes = Arc::<Self>::default();
-        runtime.spawn(signals.heed(Arc::clone(&wishes), gate, events));
-        Ok(wishes)
+        let (wishes, wanted) = mpsc::channel();
+        runtime.spawn(signals.heed(wishes, gate, events));
+        Ok(Self(wanted))
     }
 
     /// Waits for the next wish. Stopping comes first.
     pub(crate) fn next(&self) -> Wish {
-        let is_idle = |open: &mut Open| !open.stop && !open.reload;
-        let mut open = self.came.wait_while(self.open(), is_idle).expect(NO_PANIC);
-        if open.stop {
-            return Wish::Stop;
+        // Without a listener nothing else ends the daemon.
+        let first = self.0.recv().unwrap_or(Wish::Stop);
+        let is_stop = |wish| wish == Wish::Stop;
+        match [first].into_iter().chain(self.0.try_iter()).any(is_stop) {
+            true => Wish::Stop,
+            false => Wish::Reload,
         }
-        open.reload = false;
-        Wish::Reload
-    }
-
-    fn ask(&self, wish: Wish) {
-        match wish {
-            Wish::Stop => self.open().stop = true,
-            Wish::Reload => self.open().reload = true,
-        }
-        self.came.notify_all();
-    }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().expect(NO_PANIC)
     }
 }
-
-const NO_PANIC: &str = "nobody panics with this lock";
 
 struct Signals {
     terminate: Signal,
@@ -82,7 +60,7 @@ struct Signals {
 }
 
 impl Signals {
-    async fn heed(mut self, wishes: Arc<Wishes>, gate: Arc<Gate>, events: Arc<EventLog>) {
+    async fn heed(mut self, wishes: Sender<Wish>, gate: Arc<Gate>, events: Arc<EventLog>) {
         let mut is_stopping = false;
         loop {
             let wish = tokio::select! {
@@ -100,7 +78,8 @@ impl Signals {
                 exit_at_once(1);
             }
             is_stopping |= wish == Wish::Stop;
-            wishes.ask(wish);
+            // Nothing is wanted any more of a daemon that ends.
+            let _taken_up = wishes.send(wish);
         }
     }
 }
@@ -116,12 +95,13 @@ mod tests {
 
     #[test]
     fn stopping_comes_first_and_a_reload_is_done_once() {
-        let wishes = Wishes::default();
-        wishes.ask(Wish::Reload);
-        wishes.ask(Wish::Reload);
-        assert_eq!(wishes.next(), Wish::Reload);
-        wishes.ask(Wish::Reload);
-        wishes.ask(Wish::Stop);
-        assert_eq!(wishes.next(), Wish::Stop);
+        let (wishes, wanted) = mpsc::channel();
+        let (ask, wanted) = (|wish| wishes.send(wish).expect("it listens"), Wishes(wanted));
+        ask(Wish::Reload);
+        ask(Wish::Reload);
+        assert_eq!(wanted.next(), Wish::Reload);
+        ask(Wish::Reload);
+        ask(Wish::Stop);
+        assert_eq!(wanted.next(), Wish::Stop);
     }
 }

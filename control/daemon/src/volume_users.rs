@@ -1,109 +1,90 @@
-//! Who may use which volume over the ring, besides those who may use the daemon: kept on disk.
-//!
-//! The file is replaced as a whole: whoever reads it sees the list before or after a change. It
-//! names volumes by id, as names change.
+//! Who may use which volume over NBD, the ring and vhost-user, besides those who may use the
+//! daemon: kept on disk.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::path::Path;
 
-use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::attachments::replace_file;
-
-const FORMAT_VERSION: u32 = 1;
+use crate::accounts;
+use crate::volume_list::{Entries, Listed, VolumeList};
 
 /// Users of one volume, at most.
 const USERS_MAX: usize = 64;
 
-const USERS_PATH: &str = "/etc/passwd";
-
-/// The users of volumes, by the volume's id.
+/// The users of volumes.
 #[derive(Debug)]
-pub(crate) struct VolumeUsers {
-    path: PathBuf,
-    by_volume: Mutex<BTreeMap<u64, Vec<String>>>,
-}
+pub(crate) struct VolumeUsers(VolumeList<Users>);
 
 /// The list as it was read.
-#[derive(Debug, Default)]
-pub(crate) struct UserList(BTreeMap<u64, Vec<String>>);
+pub(crate) type UserList = Entries<Users>;
 
-#[derive(Serialize, Deserialize)]
+/// The users of one volume: names or numbers, as they were given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
-    version: u32,
-    volumes: Vec<StoredVolume>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StoredVolume {
+pub(crate) struct Users {
     volume_id: u64,
     users: Vec<String>,
+}
+
+impl Listed for Users {
+    const KEY: &str = "volumes";
+    const FILE_NAME: &str = "users.json";
+    const REMEDY: &str = "delete it and name users again";
+
+    fn volume_id(&self) -> u64 {
+        self.volume_id
+    }
 }
 
 impl VolumeUsers {
     /// Reads the list in `state_dir`; an empty one when there is none.
     pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
-        let path = state_dir.join("users.json");
-        let UserList(by_volume) = read_list(&path)?;
-        Ok(Self { path, by_volume: Mutex::new(by_volume) })
+        VolumeList::read(state_dir).map(Self)
     }
 
-    /// Reads the list again, as somebody may have changed it, and changes nothing yet.
+    /// Reads the list again, as its file may have been edited, and changes nothing yet.
     pub(crate) fn read_again(&self) -> anyhow::Result<UserList> {
-        read_list(&self.path)
+        self.0.read_again()
     }
 
     /// What was read counts from now on.
-    pub(crate) fn replace(&self, UserList(by_volume): UserList) {
-        *self.lock() = by_volume;
+    pub(crate) fn replace(&self, list: UserList) {
+        self.0.replace(list);
     }
 
     /// Names or numbers, as they were given.
     pub(crate) fn of(&self, volume_id: u64) -> Vec<String> {
-        self.lock().get(&volume_id).cloned().unwrap_or_default()
+        self.0.get(volume_id).map(|entry| entry.users).unwrap_or_default()
     }
 
     /// Whether a user is one of the volume's. Reads the user database.
     pub(crate) fn admits(&self, volume_id: u64, uid: u32) -> bool {
         let users = self.of(volume_id);
-        !users.is_empty() && is_among(&users, uid, &user_database())
+        !users.is_empty() && is_among(&users, uid, &accounts::users())
     }
 
     /// Whether a user is one of any volume's. Reads the user database.
     pub(crate) fn admits_somewhere(&self, uid: u32) -> bool {
-        let all: Vec<String> = self.lock().values().flatten().cloned().collect();
-        !all.is_empty() && is_among(&all, uid, &user_database())
+        let all: Vec<String> = self.0.all().into_iter().flat_map(|entry| entry.users).collect();
+        !all.is_empty() && is_among(&all, uid, &accounts::users())
     }
 
     /// Replaces the users of a volume, in memory and on disk; on an error in neither.
     pub(crate) fn set(&self, volume_id: u64, users: Vec<String>) -> io::Result<()> {
-        let mut by_volume = self.lock();
-        let mut changed = by_volume.clone();
         match users.is_empty() {
-            true => changed.remove(&volume_id),
-            false => changed.insert(volume_id, users),
-        };
-        if changed != *by_volume {
-            store(&self.path, &changed)?;
-            *by_volume = changed;
+            true => self.0.remove(volume_id),
+            false => self.0.insert(Users { volume_id, users }),
         }
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<String>>> {
-        self.by_volume.lock().expect("nobody panics with the list of users")
     }
 }
 
-/// What is wrong with users that somebody names, if anything is.
+/// What is wrong with the names of users in a request, if anything is.
 pub(crate) fn refusal(users: &[String]) -> Option<String> {
-    let database = user_database();
-    let is_known = |user: &String| user.parse::<u32>().is_ok() || uid_of(&database, user).is_some();
+    let database = accounts::users();
+    let is_known = |user: &String| {
+        user.parse::<u32>().is_ok() || accounts::number_of(&database, user).is_some()
+    };
     match users.iter().find(|user| !is_known(user)) {
         Some(unknown) => Some(format!("this host has no user {unknown:?}")),
         None if users.len() > USERS_MAX => {
@@ -114,54 +95,8 @@ pub(crate) fn refusal(users: &[String]) -> Option<String> {
 }
 
 fn is_among(users: &[String], uid: u32, database: &str) -> bool {
-    users.iter().any(|user| {
-        user.parse()
-            .map_or_else(|_| uid_of(database, user) == Some(uid), |number: u32| number == uid)
-    })
-}
-
-/// A user of this host, by name or number.
-pub(crate) fn uid_named(user: &str) -> Option<u32> {
-    user.parse().ok().or_else(|| uid_of(&user_database(), user))
-}
-
-fn uid_of(database: &str, name: &str) -> Option<u32> {
-    database.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    })
-}
-
-fn user_database() -> String {
-    std::fs::read_to_string(USERS_PATH).unwrap_or_default()
-}
-
-fn read_list(path: &Path) -> anyhow::Result<UserList> {
-    let text = match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UserList::default()),
-        result => result.with_context(|| format!("cannot read {}", path.display()))?,
-    };
-    parse(&text)
-        .map(UserList)
-        .with_context(|| format!("{} is damaged; delete it and name users again", path.display()))
-}
-
-fn parse(text: &[u8]) -> anyhow::Result<BTreeMap<u64, Vec<String>>> {
-    let stored: Stored = serde_json::from_slice(text)?;
-    if stored.version != FORMAT_VERSION {
-        bail!("it has format {}, this version reads {FORMAT_VERSION}", stored.version);
-    }
-    Ok(stored.volumes.into_iter().map(|volume| (volume.volume_id, volume.users)).collect())
-}
-
-fn store(path: &Path, by_volume: &BTreeMap<u64, Vec<String>>) -> io::Result<()> {
-    let volume = |(&volume_id, users): (&u64, &Vec<String>)| StoredVolume {
-        volume_id,
-        users: users.clone(),
-    };
-    let volumes = by_volume.iter().map(volume).collect();
-    let stored = Stored { version: FORMAT_VERSION, volumes };
-    replace_file(path, &serde_json::to_vec_pretty(&stored)?)
+    let number = |user: &String| user.parse().ok().or_else(|| accounts::number_of(database, user));
+    users.iter().any(|user| number(user) == Some(uid))
 }
 
 #[cfg(test)]

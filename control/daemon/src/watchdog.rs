@@ -1,17 +1,15 @@
 //! Tells the service manager that the daemon is alive, for as long as it is (`WatchdogSec=`).
 //!
-//! Alive is who gets on with the work that nothing holds up for long: the upkeep of the pool and
-//! the REST interface. A disk that hangs stops neither.
+//! It is alive while the work goes on that nothing holds up for long: the maintenance of the pool
+//! and the REST interface. A disk that hangs stops neither.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crate::notify;
+use crate::ticker::Ticker;
 
-/// How often it is looked, within the time that the service manager waits.
+/// Looks within the time that the service manager waits.
 const LOOKS: u32 = 4;
 
 /// Counts what one part of the daemon does.
@@ -33,33 +31,23 @@ impl Pulse {
 
 /// The running thread. Dropped, it ends.
 pub(crate) struct Watchdog {
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    _ticker: Option<Ticker>,
 }
 
 impl Watchdog {
     /// Watches the parts, if the service manager wants to know.
     pub(crate) fn start(parts: Vec<(&'static str, Pulse)>) -> Self {
-        let Some(time_max) = notify::watchdog_time() else { return Self { running: None } };
-        let (stop, stopped) = mpsc::channel();
+        let Some(time_max) = notify::watchdog_time() else { return Self { _ticker: None } };
         let mut watch = Watch::new(parts);
-        let work = move || watch.look_until(&stopped, time_max / LOOKS, notify::alive);
-        match std::thread::Builder::new().name("watchdog".to_owned()).spawn(work) {
-            Ok(thread) => Self { running: Some((stop, thread)) },
-            Err(error) => {
-                tracing::error!(%error, "no thread to tell the service manager of being alive");
-                Self { running: None }
-            }
-        }
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.running.take() {
-            drop(stop);
-            // A panic of the thread was reported there, and the owner is ending anyway.
-            let _ended = thread.join();
-        }
+        let interval = time_max / LOOKS;
+        let turn = move || {
+            watch.look(notify::alive);
+            interval
+        };
+        let started = Ticker::start("watchdog", interval, turn).inspect_err(|error| {
+            tracing::error!(%error, "no thread to tell the service manager of being alive");
+        });
+        Self { _ticker: started.ok() }
     }
 }
 
@@ -73,15 +61,13 @@ impl Watch {
         Self { parts: parts.into_iter().map(|(name, pulse)| (name, pulse, 0)).collect() }
     }
 
-    fn look_until(&mut self, stopped: &Receiver<()>, interval: Duration, tell: impl Fn()) {
-        while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-            match self.still() {
-                None => {
-                    self.parts.iter_mut().for_each(|(_, pulse, before)| *before = pulse.count());
-                    tell();
-                }
-                Some(name) => tracing::debug!("{name} has done nothing since it was last looked"),
+    fn look(&mut self, tell: impl Fn()) {
+        match self.still() {
+            None => {
+                self.parts.iter_mut().for_each(|(_, pulse, before)| *before = pulse.count());
+                tell();
             }
+            Some(name) => tracing::debug!("{name} has done nothing since the last look"),
         }
     }
 
@@ -94,6 +80,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -102,18 +90,14 @@ mod tests {
         let mut watch = Watch::new(vec![("one", one.clone()), ("other", other.clone())]);
         one.beat();
         assert_eq!(watch.still(), Some("other"));
-        let (stop, stopped) = mpsc::channel();
-        let (told, heard) = mpsc::channel();
-        let watching = std::thread::spawn(move || {
-            watch.look_until(&stopped, Duration::from_millis(1), || {
-                told.send(()).expect("somebody listens");
-            });
-        });
-        assert!(heard.recv_timeout(Duration::from_millis(50)).is_err(), "one is still");
+        let told = Cell::new(0);
+        let tell = || told.set(told.get() + 1);
+        watch.look(tell);
+        assert_eq!(told.get(), 0, "one is still");
         other.beat();
-        heard.recv().expect("both have done something");
-        assert!(heard.recv_timeout(Duration::from_millis(50)).is_err(), "both are still");
-        drop(stop);
-        watching.join().expect("the watch ends");
+        watch.look(tell);
+        assert_eq!(told.get(), 1, "both have done something");
+        watch.look(tell);
+        assert_eq!(told.get(), 1, "both are still");
     }
 }

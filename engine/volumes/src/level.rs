@@ -45,15 +45,27 @@ impl PoolLevel {
     /// The step after this one, now that `used_bytes` of `size_bytes` are in use.
     #[must_use]
     pub fn after(self, used_bytes: u64, size_bytes: u64) -> Self {
-        let share = u128::from(used_bytes) * 1000 / u128::from(size_bytes.max(1));
-        let permille = u64::try_from(share).unwrap_or(u64::MAX);
-        let begun = |level: &Self| level.begins_at_permille() <= permille;
-        let reached = Self::ALL.into_iter().rev().find(begun).unwrap_or(Self::Roomy);
-        // Downwards only as far as the share is well below where a step begins.
-        let is_held = |level: &Self| level.begins_at_permille() <= permille + HYSTERESIS_PERMILLE;
-        let held = Self::ALL.into_iter().rev().find(is_held).unwrap_or(Self::Roomy);
-        reached.max(held.min(self))
+        let begins = Self::ALL.map(Self::begins_at_permille);
+        Self::ALL[steps_after(&begins[1..], self as usize, used_bytes, size_bytes)]
     }
+}
+
+/// How many steps are begun, now that `used_bytes` of `size_bytes` are in use, and `before` of them
+/// were begun. Each begins at a share of the pool, in thousandths; these ascend.
+pub fn steps_after(
+    begins_at_permille: &[u64],
+    before: usize,
+    used_bytes: u64,
+    size_bytes: u64,
+) -> usize {
+    let share = u128::from(used_bytes) * 1000 / u128::from(size_bytes.max(1));
+    let permille = u64::try_from(share).unwrap_or(u64::MAX);
+    let begun = |margin| {
+        let reached = permille.saturating_add(margin);
+        begins_at_permille.iter().filter(|&&begin| begin <= reached).count()
+    };
+    // Downwards only as far as the share is well below where a step begins.
+    before.clamp(begun(0), begun(HYSTERESIS_PERMILLE))
 }
 
 impl fmt::Display for PoolLevel {

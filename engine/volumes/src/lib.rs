@@ -56,7 +56,7 @@ pub use hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
 pub use integrity::{CopyPlace, DamageReport, DamagedBlock, Healer, Scrubbed};
-pub use level::PoolLevel;
+pub use level::{PoolLevel, steps_after};
 pub use maintain::Work;
 pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use resize::ResizeProgress;

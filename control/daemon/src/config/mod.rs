@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::ByteSize;
-use clap::{Parser, ValueEnum};
-use serde::Deserialize;
+use clap::Parser;
+use volumes::PoolLevel;
 
 pub(crate) use crate::config::nbd_allow::{AllowList, NbdAccess};
 use crate::config::settings::Settings;
-use crate::maintenance::THRESHOLDS_PERCENT;
+pub(crate) use crate::config::settings::{CpuLatencyPolicy, LogFormat, OnJournalFailure};
 
 const CONFIG_PATH_DEFAULT: &str = "/etc/memlane/memlaned.toml";
 const RUN_DIR_DEFAULT: &str = "/run/memlane";
@@ -53,42 +53,12 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "IMAGE")]
     accept_loss: Option<u32>,
 
+    /// Write a manual page to this folder, and do nothing else
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) man: Option<PathBuf>,
+
     #[command(flatten)]
     settings: Settings,
-}
-
-/// Who decides how deeply cores idle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum CpuLatencyPolicy {
-    /// The daemon asks for quick cores while traffic is recent, at the price of power.
-    #[default]
-    LowWhileBusy,
-    /// The host alone.
-    Unmanaged,
-}
-
-/// What flushes do while the journal's disk takes nothing. Nothing is acknowledged that is not
-/// durable, either way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum OnJournalFailure {
-    /// They wait until it takes something again.
-    #[default]
-    Wait,
-    /// They fail, and volumes of class `journal` take no writes until it does.
-    ReadOnly,
-}
-
-/// How lines of the log look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -378,7 +348,7 @@ fn credentials_path(name: &Path, folder: Option<PathBuf>) -> anyhow::Result<Path
 
 fn thresholds(settings: &Settings) -> anyhow::Result<Vec<u64>> {
     let Some(thresholds) = &settings.capacity.thresholds else {
-        return Ok(THRESHOLDS_PERCENT.to_vec());
+        return Ok(PoolLevel::ALL.map(|level| level.begins_at_permille() / 10)[1..].to_vec());
     };
     if let Some(wrong) = thresholds.iter().find(|percent| !(1..=100).contains(*percent)) {
         bail!("thresholds in [capacity] has {wrong}; percents are from 1 to 100");
@@ -461,7 +431,7 @@ mod tests {
     }
 
     /// Flags that no file has.
-    const FOR_ONE_START: [&str; 2] = ["config", "accept-loss"];
+    const FOR_ONE_START: [&str; 3] = ["config", "accept-loss", "man"];
 
     const SECTIONS: [&str; 4] = ["journal", "images", "capacity", "scrub"];
 

@@ -6,174 +6,234 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::ByteSize;
+use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::config::nbd_allow::AllowRule;
-use crate::config::{CpuLatencyPolicy, LogFormat, OnJournalFailure};
 
-/// Every setting, as a flag (`--pool-size`, `--journal-dir`) and as a key of the file: `pool-size`,
-/// and `dir` in the section `[journal]`.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct Settings {
-    /// Where attachments are listed, and journal and images are kept [default: /var/lib/memlane]
-    #[arg(long, value_name = "DIR")]
-    pub(super) state_dir: Option<PathBuf>,
-
-    /// Where sockets, mounts and the pool live [default: /run/memlane]
-    #[arg(long, value_name = "DIR")]
-    pub(super) run_dir: Option<PathBuf>,
-
-    /// The memory of a new pool, as 4GiB [default: half of what is free]
-    #[arg(long, value_name = "SIZE")]
-    pub(super) pool_size: Option<ByteSize>,
-
-    /// What a new pool can be grown to while it is in use [default: all memory of the host]
-    #[arg(long, value_name = "SIZE")]
-    pub(super) pool_size_max: Option<ByteSize>,
-
-    /// The pool's file, on tmpfs, hugetlbfs or DAX [default: pool/region in the run directory]
-    #[arg(long, value_name = "FILE")]
-    pub(super) pool_path: Option<PathBuf>,
-
-    /// Take the pool's memory from the huge pages that are set aside for hugetlbfs
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(super) pool_hugetlb: Option<bool>,
-
-    /// Let the pool's file lie on a disk: after a power cut, volumes may hold old data, those of
-    /// class `journal` included
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(super) pool_on_disk: Option<bool>,
-
-    /// Serve NBD on this TCP address too, as 127.0.0.1:10809
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) nbd_tcp: Option<SocketAddr>,
-
-    /// The certificate chain for NBD over TLS, as PEM
-    #[arg(long, value_name = "FILE", requires = "nbd_tls_key")]
-    pub(super) nbd_tls_cert: Option<PathBuf>,
-
-    /// The private key for NBD over TLS, as PEM
-    #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
-    pub(super) nbd_tls_key: Option<PathBuf>,
-
-    /// Certificates that NBD clients must prove themselves with, as PEM
-    #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
-    pub(super) nbd_tls_client_ca: Option<PathBuf>,
-
-    /// What clients over TCP may use, as 'web.example = www, logs:ro'; the name is one in the
-    /// client's certificate, * stands for all [default: everything]
-    #[arg(long, value_name = "RULE")]
-    pub(super) nbd_allow: Option<Vec<AllowRule>>,
-
-    /// Let whoever reaches the TCP address use NBD, without proof of who it is
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(super) nbd_insecure: Option<bool>,
-
-    /// Serve no NBD
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(super) no_nbd: Option<bool>,
-
-    /// Offer no kernel block devices
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(super) no_fuse: Option<bool>,
-
-    /// How many threads may spin for requests at once [default: all cores but one]
-    #[arg(long, value_name = "COUNT")]
-    pub(super) spin_threads: Option<usize>,
-
-    /// Whether cores stay quick to wake while traffic is recent [default: low-while-busy]
-    #[arg(long, value_name = "POLICY")]
-    pub(super) cpu_latency: Option<CpuLatencyPolicy>,
-
-    /// How many writers work without waiting for each other [default: one a core]
-    #[arg(long, value_name = "COUNT")]
-    pub(super) lanes: Option<usize>,
-
-    /// What to log: error, warn, info, debug, or a filter such as info,nbd=debug [default: info]
-    #[arg(long, value_name = "FILTER")]
-    pub(super) log: Option<String>,
-
-    /// How to write the log [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    pub(super) log_format: Option<LogFormat>,
-
-    #[command(flatten)]
-    pub(super) journal: JournalSettings,
-
-    #[command(flatten)]
-    pub(super) images: ImagesSettings,
-
-    #[command(flatten)]
-    pub(super) capacity: CapacitySettings,
-
-    #[command(flatten)]
-    pub(super) scrub: ScrubSettings,
+/// Who decides how deeply cores idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CpuLatencyPolicy {
+    /// The daemon asks for quick cores while traffic is recent, at the price of power.
+    #[default]
+    LowWhileBusy,
+    /// The host alone.
+    Unmanaged,
 }
 
-/// The section `[journal]`: the log that makes flushes of class `journal` durable.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct JournalSettings {
-    /// Where the journal is kept [default: journal in the state directory]
-    #[arg(long = "journal-dir", id = "journal-dir", value_name = "DIR")]
-    pub(super) dir: Option<PathBuf>,
-
-    /// How much of the disk the journal may take [default: 4GiB]
-    #[arg(long = "journal-max-bytes", id = "journal-max-bytes", value_name = "SIZE")]
-    pub(super) max_bytes: Option<ByteSize>,
-
-    /// What flushes do while its disk is full or fails [default: wait]
-    #[arg(long = "journal-on-failure", id = "journal-on-failure", value_name = "POLICY")]
-    pub(super) on_failure: Option<OnJournalFailure>,
+/// What flushes do while the journal's disk takes nothing. Nothing is acknowledged that is not
+/// durable, either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnJournalFailure {
+    /// They wait until it takes something again.
+    #[default]
+    Wait,
+    /// They fail, and volumes of class `journal` take no writes until it does.
+    ReadOnly,
 }
 
-/// The section `[images]`: copies of volumes on disk or in an object store.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct ImagesSettings {
-    /// A directory, or the URL of an object store [default: images in the state directory]
-    #[arg(long = "images-store", id = "images-store", value_name = "PLACE")]
-    pub(super) store: Option<String>,
-
-    /// A file with the keys of the object store: a path, or the name of a credential of systemd
-    #[arg(long = "images-credentials", id = "images-credentials", value_name = "FILE")]
-    pub(super) credentials: Option<PathBuf>,
-
-    /// How often an image is saved, as 15m or 1h [default: never by itself]
-    #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
-    pub(super) every: Option<Interval>,
-
-    /// How many images are kept [default: 3]
-    #[arg(long = "images-keep", id = "images-keep", value_name = "COUNT")]
-    pub(super) keep: Option<usize>,
-
-    /// Whether an image is saved before the daemon ends [default: true]
-    #[arg(long = "images-save-at-stop", id = "images-save-at-stop", value_name = "BOOL")]
-    pub(super) save_at_stop: Option<bool>,
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
-/// The section `[capacity]`: when somebody should know that the pool fills.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct CapacitySettings {
-    /// How full the pool is when warnings and events come, in percent [default: 80,90,95]
-    #[arg(long = "capacity-thresholds", id = "capacity-thresholds", value_name = "PERCENTS")]
-    #[arg(value_delimiter = ',')]
-    pub(super) thresholds: Option<Vec<u64>>,
+/// Defines a group of settings, each of which may be left out.
+macro_rules! settings {
+    (
+        $(#[$about:meta])*
+        pub(super) struct $name:ident {
+            $($(#[$meta:meta])* pub(super) $key:ident: $kind:ty,)*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub(super) struct $name {
+            $($(#[$meta])* pub(super) $key: $kind,)*
+        }
+
+        impl $name {
+            /// These settings, and those of `fallback` where these say nothing.
+            pub(super) fn or(self, fallback: Self) -> Self {
+                Self { $($key: self.$key.or(fallback.$key),)* }
+            }
+        }
+    };
 }
 
-/// The section `[scrub]`: whether memory still holds what was stored there.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct ScrubSettings {
-    /// How much memory is verified in a second, in the background; 0 for none [default: 16MiB]
-    #[arg(long = "scrub-rate", id = "scrub-rate", value_name = "SIZE")]
-    pub(super) rate: Option<ByteSize>,
+settings! {
+    /// Every setting, as a flag (`--pool-size`, `--journal-dir`) and as a key of the file:
+    /// `pool-size`, and `dir` in the section `[journal]`.
+    pub(super) struct Settings {
+        /// Where attachments are listed, and journal and images are kept
+        /// [default: /var/lib/memlane]
+        #[arg(long, value_name = "DIR")]
+        pub(super) state_dir: Option<PathBuf>,
 
-    /// Whether what is read is verified as well [default: false]
-    #[arg(long = "scrub-verify-on-read", id = "scrub-verify-on-read", value_name = "BOOL")]
-    pub(super) verify_on_read: Option<bool>,
+        /// Where sockets, mounts and the pool live [default: /run/memlane]
+        #[arg(long, value_name = "DIR")]
+        pub(super) run_dir: Option<PathBuf>,
+
+        /// The memory of a new pool, as 4GiB [default: half of what is free]
+        #[arg(long, value_name = "SIZE")]
+        pub(super) pool_size: Option<ByteSize>,
+
+        /// What a new pool can be grown to while it is in use [default: all memory of the host]
+        #[arg(long, value_name = "SIZE")]
+        pub(super) pool_size_max: Option<ByteSize>,
+
+        /// The pool's file, on tmpfs, hugetlbfs or DAX [default: pool/region in the run directory]
+        #[arg(long, value_name = "FILE")]
+        pub(super) pool_path: Option<PathBuf>,
+
+        /// Take the pool's memory from the huge pages that are set aside for hugetlbfs
+        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        pub(super) pool_hugetlb: Option<bool>,
+
+        /// Let the pool's file lie on a disk: after a power cut, volumes may hold old data, those
+        /// of class `journal` included
+        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        pub(super) pool_on_disk: Option<bool>,
+
+        /// Serve NBD on this TCP address too, as 127.0.0.1:10809
+        #[arg(long, value_name = "ADDRESS")]
+        pub(super) nbd_tcp: Option<SocketAddr>,
+
+        /// The certificate chain for NBD over TLS, as PEM
+        #[arg(long, value_name = "FILE", requires = "nbd_tls_key")]
+        pub(super) nbd_tls_cert: Option<PathBuf>,
+
+        /// The private key for NBD over TLS, as PEM
+        #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
+        pub(super) nbd_tls_key: Option<PathBuf>,
+
+        /// Certificates that NBD clients must prove themselves with, as PEM
+        #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
+        pub(super) nbd_tls_client_ca: Option<PathBuf>,
+
+        /// What clients over TCP may use, as 'web.example = www, logs:ro'; the name is one in the
+        /// client's certificate, * stands for all [default: everything]
+        #[arg(long, value_name = "RULE")]
+        pub(super) nbd_allow: Option<Vec<AllowRule>>,
+
+        /// Let whoever reaches the TCP address use NBD, without proof of who it is
+        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        pub(super) nbd_insecure: Option<bool>,
+
+        /// Serve no NBD
+        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        pub(super) no_nbd: Option<bool>,
+
+        /// Offer no kernel block devices
+        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        pub(super) no_fuse: Option<bool>,
+
+        /// How many threads may spin for requests at once [default: all cores but one]
+        #[arg(long, value_name = "COUNT")]
+        pub(super) spin_threads: Option<usize>,
+
+        /// Whether cores stay quick to wake while traffic is recent [default: low-while-busy]
+        #[arg(long, value_name = "POLICY")]
+        pub(super) cpu_latency: Option<CpuLatencyPolicy>,
+
+        /// How many writers work without waiting for each other [default: one a core]
+        #[arg(long, value_name = "COUNT")]
+        pub(super) lanes: Option<usize>,
+
+        /// What to log: error, warn, info, debug, or a filter such as info,nbd=debug
+        /// [default: info]
+        #[arg(long, value_name = "FILTER")]
+        pub(super) log: Option<String>,
+
+        /// How to write the log [default: text]
+        #[arg(long, value_name = "FORMAT")]
+        pub(super) log_format: Option<LogFormat>,
+
+        #[command(flatten)]
+        pub(super) journal: JournalSettings,
+
+        #[command(flatten)]
+        pub(super) images: ImagesSettings,
+
+        #[command(flatten)]
+        pub(super) capacity: CapacitySettings,
+
+        #[command(flatten)]
+        pub(super) scrub: ScrubSettings,
+    }
+}
+
+settings! {
+    /// The section `[journal]`: the log that makes flushes of class `journal` durable.
+    pub(super) struct JournalSettings {
+        /// Where the journal is kept [default: journal in the state directory]
+        #[arg(long = "journal-dir", id = "journal-dir", value_name = "DIR")]
+        pub(super) dir: Option<PathBuf>,
+
+        /// How much of the disk the journal may take [default: 4GiB]
+        #[arg(long = "journal-max-bytes", id = "journal-max-bytes", value_name = "SIZE")]
+        pub(super) max_bytes: Option<ByteSize>,
+
+        /// What flushes do while its disk is full or fails [default: wait]
+        #[arg(long = "journal-on-failure", id = "journal-on-failure", value_name = "POLICY")]
+        pub(super) on_failure: Option<OnJournalFailure>,
+    }
+}
+
+settings! {
+    /// The section `[images]`: copies of volumes on disk or in an object store.
+    pub(super) struct ImagesSettings {
+        /// A directory, or the URL of an object store [default: images in the state directory]
+        #[arg(long = "images-store", id = "images-store", value_name = "PLACE")]
+        pub(super) store: Option<String>,
+
+        /// A file with the keys of the object store: a path, or the name of a credential of systemd
+        #[arg(long = "images-credentials", id = "images-credentials", value_name = "FILE")]
+        pub(super) credentials: Option<PathBuf>,
+
+        /// How often an image is saved, as 15m or 1h [default: never by itself]
+        #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
+        pub(super) every: Option<Interval>,
+
+        /// How many images are kept [default: 3]
+        #[arg(long = "images-keep", id = "images-keep", value_name = "COUNT")]
+        pub(super) keep: Option<usize>,
+
+        /// Whether an image is saved before the daemon ends [default: true]
+        #[arg(long = "images-save-at-stop", id = "images-save-at-stop", value_name = "BOOL")]
+        pub(super) save_at_stop: Option<bool>,
+    }
+}
+
+settings! {
+    /// The section `[capacity]`: when somebody should know that the pool fills.
+    pub(super) struct CapacitySettings {
+        /// How full the pool is when warnings and events come, in percent [default: 80,90,95]
+        #[arg(long = "capacity-thresholds", id = "capacity-thresholds", value_name = "PERCENTS")]
+        #[arg(value_delimiter = ',')]
+        pub(super) thresholds: Option<Vec<u64>>,
+    }
+}
+
+settings! {
+    /// The section `[scrub]`: whether memory still holds what was stored there.
+    pub(super) struct ScrubSettings {
+        /// How much memory is verified in a second, in the background; 0 for none [default: 16MiB]
+        #[arg(long = "scrub-rate", id = "scrub-rate", value_name = "SIZE")]
+        pub(super) rate: Option<ByteSize>,
+
+        /// Whether what is read is verified as well [default: false]
+        #[arg(long = "scrub-verify-on-read", id = "scrub-verify-on-read", value_name = "BOOL")]
+        pub(super) verify_on_read: Option<bool>,
+    }
 }
 
 /// A time such as `15m`, in files and on the command line.
@@ -195,52 +255,5 @@ impl TryFrom<String> for Interval {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
-    }
-}
-
-impl Settings {
-    /// These settings, and those of `fallback` where these say nothing.
-    pub(super) fn or(self, fallback: Self) -> Self {
-        Self {
-            state_dir: self.state_dir.or(fallback.state_dir),
-            run_dir: self.run_dir.or(fallback.run_dir),
-            pool_size: self.pool_size.or(fallback.pool_size),
-            pool_size_max: self.pool_size_max.or(fallback.pool_size_max),
-            pool_path: self.pool_path.or(fallback.pool_path),
-            pool_hugetlb: self.pool_hugetlb.or(fallback.pool_hugetlb),
-            pool_on_disk: self.pool_on_disk.or(fallback.pool_on_disk),
-            nbd_tcp: self.nbd_tcp.or(fallback.nbd_tcp),
-            nbd_tls_cert: self.nbd_tls_cert.or(fallback.nbd_tls_cert),
-            nbd_tls_key: self.nbd_tls_key.or(fallback.nbd_tls_key),
-            nbd_tls_client_ca: self.nbd_tls_client_ca.or(fallback.nbd_tls_client_ca),
-            nbd_allow: self.nbd_allow.or(fallback.nbd_allow),
-            nbd_insecure: self.nbd_insecure.or(fallback.nbd_insecure),
-            no_nbd: self.no_nbd.or(fallback.no_nbd),
-            no_fuse: self.no_fuse.or(fallback.no_fuse),
-            spin_threads: self.spin_threads.or(fallback.spin_threads),
-            cpu_latency: self.cpu_latency.or(fallback.cpu_latency),
-            lanes: self.lanes.or(fallback.lanes),
-            log: self.log.or(fallback.log),
-            log_format: self.log_format.or(fallback.log_format),
-            journal: JournalSettings {
-                dir: self.journal.dir.or(fallback.journal.dir),
-                max_bytes: self.journal.max_bytes.or(fallback.journal.max_bytes),
-                on_failure: self.journal.on_failure.or(fallback.journal.on_failure),
-            },
-            images: ImagesSettings {
-                store: self.images.store.or(fallback.images.store),
-                credentials: self.images.credentials.or(fallback.images.credentials),
-                every: self.images.every.or(fallback.images.every),
-                keep: self.images.keep.or(fallback.images.keep),
-                save_at_stop: self.images.save_at_stop.or(fallback.images.save_at_stop),
-            },
-            capacity: CapacitySettings {
-                thresholds: self.capacity.thresholds.or(fallback.capacity.thresholds),
-            },
-            scrub: ScrubSettings {
-                rate: self.scrub.rate.or(fallback.scrub.rate),
-                verify_on_read: self.scrub.verify_on_read.or(fallback.scrub.verify_on_read),
-            },
-        }
     }
 }

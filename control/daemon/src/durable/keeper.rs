@@ -3,20 +3,17 @@
 //! that fail.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use api::{Problem, ProblemKind, TaskKind, TaskResult};
-use image::{ImageError, ImageErrorKind, ImageId};
-use volumes::{Durability, Volume, VolumeError, VolumeErrorKind};
+use image::ImageId;
+use volumes::{Durability, Volume};
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::Durable;
-use crate::error_text;
 use crate::notify::MoreTime;
-use crate::tasks::{Progress, TaskEnd, Tasks};
+use crate::tasks::Tasks;
+use crate::ticker::Ticker;
 
 /// How often it looks whether there is something to do: with volumes of class `journal`, and
 /// without.
@@ -36,12 +33,11 @@ const FETCH_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The running thread. Dropped, it ends after the step in hand.
 pub(crate) struct Keeper {
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    _ticker: Ticker,
 }
 
 impl Keeper {
     pub(crate) fn start(durable: Arc<Durable>, tasks: Arc<Tasks>) -> anyhow::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
         let mut turns = Turns {
             durable,
             tasks,
@@ -51,21 +47,9 @@ impl Keeper {
             fetch_wait: FETCH_WAIT_MIN,
             failure: None,
         };
-        let thread = std::thread::Builder::new()
-            .name("durability".to_owned())
-            .spawn(move || turns.work_until(&stopped))
+        let ticker = Ticker::start("durability", turns.interval(), move || turns.take())
             .context("cannot start the thread that looks after journal and images")?;
-        Ok(Self { running: Some((stop, thread)) })
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.running.take() {
-            drop(stop);
-            // A panic of the thread was reported there, and the owner is ending anyway.
-            let _ended = thread.join();
-        }
+        Ok(Self { _ticker: ticker })
     }
 }
 
@@ -81,21 +65,25 @@ struct Turns {
 }
 
 impl Turns {
-    fn work_until(&mut self, stopped: &Receiver<()>) {
-        let turn = |durable: &Durable| match durable.set.has_journaled_volumes() {
+    fn interval(&self) -> Duration {
+        match self.durable.set.has_journaled_volumes() {
             true => TURN,
             false => TURN_WITHOUT_JOURNAL,
-        };
-        while stopped.recv_timeout(turn(&self.durable)) == Err(RecvTimeoutError::Timeout) {
-            self.tend_journal();
-            self.tell_of_journal();
-            let has_failed = self.durable.known().failure.is_some();
-            if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
-                self.save_tried = Some(Instant::now());
-                self.begin_save();
-            }
-            self.fetch_if_due();
         }
+    }
+
+    /// Takes one turn, and returns the time until the next.
+    fn take(&mut self) -> Duration {
+        self.tend_journal();
+        self.tell_of_journal();
+        let has_failed = self.durable.known().failure.is_some();
+        if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
+            self.save_tried = Some(Instant::now());
+            // A save that runs already does as well.
+            let _begun = self.durable.begin_save(&self.tasks, Vec::new(), String::new());
+        }
+        self.fetch_if_due();
+        self.interval()
     }
 
     fn fetch_if_due(&mut self) {
@@ -104,7 +92,9 @@ impl Turns {
             return;
         }
         let is_due = |tried: Instant| tried.elapsed() >= self.fetch_wait;
-        if self.fetch_tried.is_none_or(is_due) && self.begin_fetch() {
+        let begin = || self.durable.begin_fetch(&self.tasks, "restored volumes", None).is_ok();
+        // Not while a fetch runs.
+        if self.fetch_tried.is_none_or(is_due) && begin() {
             if self.fetch_tried.is_some() {
                 self.fetch_wait = (self.fetch_wait * 2).min(FETCH_WAIT_MAX);
             }
@@ -158,34 +148,6 @@ impl Turns {
         let age = crate::events::unix_seconds().saturating_sub(newest);
         age >= every.as_secs() && durable.has_unsaved()
     }
-
-    fn begin_save(&self) {
-        let durable = Arc::clone(&self.durable);
-        let work = move |progress: &Progress| {
-            let saved = durable.save(&[], "", progress).map_err(ended)?;
-            Ok(TaskResult {
-                image: Some(saved.number),
-                moved_bytes: saved.bytes_written,
-                bytes_per_second: saved.bytes_per_second,
-                complaints: Vec::new(),
-            })
-        };
-        // One that runs already does as well.
-        let _begun = self.tasks.begin(TaskKind::ImageSave, "all volumes", work);
-    }
-
-    /// Returns whether it was begun: not while one runs.
-    fn begin_fetch(&self) -> bool {
-        let durable = Arc::clone(&self.durable);
-        let work = move |progress: &Progress| {
-            let begun = Instant::now();
-            let moved_bytes = durable.fetch_absent(progress).map_err(ended)?;
-            let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let bytes_per_second = moved_bytes.saturating_mul(1000) / milliseconds.max(1);
-            Ok(TaskResult { moved_bytes, bytes_per_second, ..TaskResult::default() })
-        };
-        self.tasks.begin(TaskKind::ImageFetch, "restored volumes", work).is_ok()
-    }
 }
 
 impl Durable {
@@ -237,34 +199,6 @@ impl image::Watch for MoreTime {
     fn is_cancelled(&self) -> bool {
         false
     }
-}
-
-impl image::Watch for Progress {
-    fn on_progress(&self, progress: image::Progress) {
-        self.set(progress.done_bytes, progress.total_bytes);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        Progress::is_cancelled(self)
-    }
-}
-
-/// How a task ends that failed.
-pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
-    let image_error = error.chain().find_map(|cause| cause.downcast_ref::<ImageError>());
-    let volume_error = error.chain().find_map(|cause| cause.downcast_ref::<VolumeError>());
-    let is_short = volume_error.is_some_and(|error| error.kind == VolumeErrorKind::NoSpace);
-    let kind = match image_error.map(|error| error.kind) {
-        Some(ImageErrorKind::Cancelled) => return TaskEnd::Cancelled,
-        Some(ImageErrorKind::NotFound) => ProblemKind::NotFound,
-        Some(ImageErrorKind::NoSpace | ImageErrorKind::PoolFull | ImageErrorKind::GaveWay) => {
-            ProblemKind::NoSpace
-        }
-        Some(ImageErrorKind::InUse) => ProblemKind::InUse,
-        _ if is_short => ProblemKind::NoSpace,
-        _ => ProblemKind::HostFailed,
-    };
-    TaskEnd::Failed(Problem::new(kind, error_text::in_one_line(&error)))
 }
 
 fn is_over(tried: Option<Instant>) -> bool {

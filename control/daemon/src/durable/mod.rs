@@ -6,11 +6,13 @@
 //!
 //! Lock order: the turn of the service, what is known, the set's own.
 
+mod jobs;
 mod keeper;
 mod saving;
 mod state;
 mod status;
 
-pub(crate) use keeper::{Keeper, ended};
+pub(crate) use jobs::{ended, moved};
+pub(crate) use keeper::Keeper;
 pub(crate) use saving::name_runs;
 pub(crate) use state::{Durable, Parts};

@@ -13,10 +13,11 @@ use anyhow::Context;
 use vhost_user::{Admission, Config, Export, ThreadBudget, Traffic};
 use volumes::Volume;
 
+use crate::accounts;
 use crate::export_list::SocketRights;
 use crate::http::AccessRule;
 use crate::run_dir;
-use crate::volume_users::{self, VolumeUsers};
+use crate::volume_users::VolumeUsers;
 
 /// Threads for all disks together; a disk has three and one for each queue, up to the cores.
 const THREAD_COUNT_MAX: usize = 512;
@@ -81,7 +82,7 @@ impl VhostUserExports {
         rights: SocketRights,
     ) -> anyhow::Result<()> {
         let volume_id = volume.id();
-        let first_user = || volume_users::uid_named(self.users.of(volume_id).first()?);
+        let first_user = || accounts::uid_named(self.users.of(volume_id).first()?);
         let rights = SocketRights { owner_uid: rights.owner_uid.or_else(first_user), ..rights };
         let config = Config {
             socket: self.folder.join(format!("{}.sock", volume.name())),

@@ -7,30 +7,32 @@
 //! The mode of the socket says the same to the kernel; this holds also where a directory or a
 //! namespace gives the socket to others.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use anyhow::Context;
 use peers::Peer;
 use tokio::net::UnixStream;
 
+use crate::accounts;
+
 /// The group whose members may use the socket.
 const GROUP_NAME: &str = "memlane";
-
-const GROUPS_PATH: &str = "/etc/group";
-const USERS_PATH: &str = "/etc/passwd";
 
 /// The rule, as of the start of the daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessRule {
     daemon_uid: u32,
     /// The group `memlane`, where it exists.
-    pub(super) gid: Option<u32>,
+    gid: Option<u32>,
 }
 
 impl AccessRule {
     /// The rule for this process on this host.
     pub(crate) fn of_this_host() -> Self {
-        let groups = read_or_empty(Path::new(GROUPS_PATH));
-        Self { daemon_uid: rustix::process::geteuid().as_raw(), gid: gid_of(&groups, GROUP_NAME) }
+        let gid = accounts::number_of(&accounts::groups(), GROUP_NAME);
+        Self { daemon_uid: rustix::process::geteuid().as_raw(), gid }
     }
 
     /// Whether the other end of `connection` may use the socket. Reads the user database.
@@ -41,35 +43,28 @@ impl AccessRule {
 
     /// Whether a process may. Reads the user database.
     pub(crate) fn admits_peer(&self, peer: &Peer) -> bool {
-        if self.admits_by_kernel(peer) {
-            return true;
-        }
-        let groups = read_or_empty(Path::new(GROUPS_PATH));
-        let users = read_or_empty(Path::new(USERS_PATH));
-        is_listed_member(&groups, &users, peer.uid)
+        self.admits_by_kernel(peer)
+            || is_listed_member(&accounts::groups(), &accounts::users(), peer.uid)
     }
 
     fn admits_by_kernel(&self, peer: &Peer) -> bool {
         let is_member = self.gid.is_some_and(|gid| peer.is_in_group(gid));
         peer.uid == 0 || peer.uid == self.daemon_uid || is_member
     }
-}
 
-fn read_or_empty(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}
-
-/// A group of this host, by name or number.
-pub(crate) fn gid_named(group: &str) -> Option<u32> {
-    group.parse().ok().or_else(|| gid_of(&read_or_empty(Path::new(GROUPS_PATH)), group))
-}
-
-/// The group's number.
-fn gid_of(groups: &str, name: &str) -> Option<u32> {
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    })
+    /// Gives a socket the mode and the group that the rule stands for.
+    pub(crate) fn restrict(&self, socket: &Path) -> anyhow::Result<()> {
+        let doing = |what: &str| format!("cannot change the {what} of {}", socket.display());
+        if let Some(gid) = self.gid {
+            // Daemons that do not run as root may not be members themselves.
+            let result = std::os::unix::fs::chown(socket, None, Some(gid));
+            if let Err(error) = result {
+                tracing::warn!(%error, "{}", doing("group"));
+            }
+        }
+        std::fs::set_permissions(socket, Permissions::from_mode(0o660))
+            .with_context(|| doing("mode"))
+    }
 }
 
 /// Whether the user is a member of the group `memlane`: listed there, or by the user's own group.
@@ -79,7 +74,7 @@ fn is_listed_member(groups: &str, users: &str, uid: u32) -> bool {
     };
     let members: Vec<&str> =
         line.split(':').nth(3).unwrap_or_default().split(',').map(str::trim).collect();
-    let gid = gid_of(groups, GROUP_NAME);
+    let gid = accounts::number_of(groups, GROUP_NAME);
     users.lines().any(|line| {
         let fields: Vec<&str> = line.split(':').collect();
         let [name, _password, user_uid, user_gid, ..] = fields[..] else { return false };
@@ -109,7 +104,7 @@ mod tests {
 
     #[test]
     fn root_the_daemon_and_the_group_need_no_look_into_the_database() {
-        let rule = AccessRule { daemon_uid: 500, gid: gid_of(GROUPS, GROUP_NAME) };
+        let rule = AccessRule { daemon_uid: 500, gid: accounts::number_of(GROUPS, GROUP_NAME) };
         let admits = |uid, gid| rule.admits_by_kernel(&Peer { uid, gid, ..Peer::default() });
         assert!(admits(0, 0) && admits(500, 500) && admits(1002, 990));
         assert!(!admits(1002, 1002) && !admits(1002, 0));
@@ -117,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_group_besides_the_users_own_counts_wherever_it_was_given() {
-        let rule = AccessRule { daemon_uid: 500, gid: gid_of(GROUPS, GROUP_NAME) };
+        let rule = AccessRule { daemon_uid: 500, gid: accounts::number_of(GROUPS, GROUP_NAME) };
         let peer = |groups: &[u32]| Peer { uid: 1002, gid: 1002, pid: 1, groups: groups.to_vec() };
         assert!(rule.admits_peer(&peer(&[27, 990])));
         assert!(!rule.admits_by_kernel(&peer(&[27, 991])));
@@ -125,7 +120,8 @@ mod tests {
 
     #[test]
     fn without_the_group_no_group_is_admitted() {
-        let rule = AccessRule { daemon_uid: 500, gid: gid_of("root:x:0:\n", GROUP_NAME) };
+        let rule =
+            AccessRule { daemon_uid: 500, gid: accounts::number_of("root:x:0:\n", GROUP_NAME) };
         assert!(!rule.admits_by_kernel(&Peer { uid: 1002, ..Peer::default() }));
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn created_volume(made: api::Volume) -> Response {
     (StatusCode::CREATED, [(header::LOCATION, path)], volume(made)).into_response()
 }
 
-pub(super) fn nothing() -> Response {
+pub(super) fn nothing((): ()) -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 

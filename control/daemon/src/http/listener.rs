@@ -1,7 +1,5 @@
 //! The socket of the REST interface: connections bounded in number and in time.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,22 +40,6 @@ pub(super) fn bind(path: &Path, rule: &AccessRule) -> anyhow::Result<UnixListene
     rule.restrict(&new_path)?;
     std::fs::rename(&new_path, path).with_context(|| doing("place"))?;
     Ok(listener)
-}
-
-impl AccessRule {
-    /// Gives a socket the mode and the group that the rule stands for.
-    pub(crate) fn restrict(&self, socket: &Path) -> anyhow::Result<()> {
-        let doing = |what: &str| format!("cannot change the {what} of {}", socket.display());
-        if let Some(gid) = self.gid {
-            // Daemons that do not run as root may not be members themselves.
-            let result = std::os::unix::fs::chown(socket, None, Some(gid));
-            if let Err(error) = result {
-                tracing::warn!(%error, "{}", doing("group"));
-            }
-        }
-        std::fs::set_permissions(socket, Permissions::from_mode(0o660))
-            .with_context(|| doing("mode"))
-    }
 }
 
 /// Serves until `stop` is ready, then lets connections end whose requests are answered.

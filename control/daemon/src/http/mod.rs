@@ -24,6 +24,6 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use access::{AccessRule, gid_named};
+pub(crate) use access::AccessRule;
 pub(crate) use gate::Gate;
 pub(crate) use interface::Interface;

@@ -1,18 +1,16 @@
 //! Paths to operations of the service.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use api::{
-    AttachmentCreate, CloneCreate, ExportCreate, ImageRestore, ImageSave, PoolPatch, Problem,
-    ProblemKind, SnapshotCreate, SnapshotPatch, VolumeCreate, VolumePatch,
-};
+use api::{Attachment, Export, ImageRestore, Problem, ProblemKind, Snapshot, Task, VolumePatch};
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::http::answer::{
     Answer, Refusal, accepted, blocking, created, created_volume, json, nothing, text, volume,
@@ -25,41 +23,103 @@ type Shared = State<Arc<Service>>;
 
 /// The operations of the service.
 pub(super) fn router(service: Arc<Service>) -> Router {
-    Router::new()
-        .route(api::VOLUMES_PATH, get(list_volumes).post(create_volume))
-        .route(api::VOLUME_PATH, get(show_volume).patch(change_volume).delete(delete_volume))
-        .route(api::CLONE_PATH, post(clone_volume))
-        .route(api::DISCONNECT_PATH, post(disconnect_volume))
-        .route(api::SNAPSHOTS_PATH, get(list_snapshots).post(create_snapshots))
-        .route(
-            api::SNAPSHOT_PATH,
-            get(show_snapshot).patch(change_snapshot).delete(delete_snapshot),
-        )
-        .route(api::SNAPSHOT_RESTORE_PATH, post(restore_snapshot))
-        .route(api::SNAPSHOT_DIFF_PATH, get(diff_snapshot))
-        .route(api::IMAGES_PATH, get(list_images).post(save_image))
-        .route(api::IMAGE_REHEARSE_PATH, post(rehearse_image))
-        .route(api::IMAGE_PATH, get(show_image).delete(delete_image))
-        .route(api::IMAGE_RESTORE_PATH, post(restore_image))
-        .route(api::IMAGE_VERIFY_PATH, post(verify_image))
-        .route(api::ACCEPT_LOSS_PATH, post(accept_loss))
-        .route(api::TASKS_PATH, get(list_tasks))
-        .route(api::TASK_PATH, get(show_task).delete(cancel_task))
-        .route(api::EVENTS_PATH, get(list_events))
-        .route(api::POOL_PATH, get(show_pool).patch(change_pool))
-        .route(api::ATTACHMENTS_PATH, get(list_attachments).post(attach_volume))
-        .route(api::ATTACHMENT_PATH, get(show_attachment).delete(detach_volume))
-        .route(api::EXPORTS_PATH, get(list_exports).post(export_volume))
-        .route(api::EXPORT_PATH, get(show_export).delete(unexport_volume))
-        .route(api::STATUS_PATH, get(status))
-        .route(api::METRICS_PATH, get(show_metrics))
-        .route(api::OPENAPI_PATH, get(openapi))
+    volume_routes()
+        .merge(image_routes())
+        .merge(host_routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(service)
 }
 
-/// What everybody else is told.
+/// Volumes, snapshots and clones.
+fn volume_routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route(
+            api::VOLUMES_PATH,
+            get(all(|service| Ok(service.list_volumes())))
+                .post(of_body(Service::create_volume, created_volume)),
+        )
+        .route(
+            api::VOLUME_PATH,
+            get(of_name(Service::show_volume, volume)).patch(change_volume).delete(delete_volume),
+        )
+        .route(api::CLONE_PATH, post(of_name_and_body(Service::clone_volume, created_volume)))
+        .route(api::DISCONNECT_PATH, post(of_name(Service::disconnect_volume, json)))
+        .route(
+            api::SNAPSHOTS_PATH,
+            get(list_snapshots).post(of_body(Service::create_snapshots, created_snapshots)),
+        )
+        .route(
+            api::SNAPSHOT_PATH,
+            get(of_name(Service::show_snapshot, json))
+                .patch(of_name_and_body(Service::rename_snapshot, json))
+                .delete(of_name(Service::delete_snapshot, nothing)),
+        )
+        .route(api::SNAPSHOT_RESTORE_PATH, post(of_name(Service::restore_snapshot, json)))
+        .route(api::SNAPSHOT_DIFF_PATH, get(diff_snapshot))
+}
+
+/// Images, tasks and events.
+fn image_routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route(
+            api::IMAGES_PATH,
+            get(all(Service::list_images)).post(of_body(Service::save_image, accepted)),
+        )
+        .route(api::IMAGE_REHEARSE_PATH, post(begun(Service::rehearse_image)))
+        .route(
+            api::IMAGE_PATH,
+            get(of_number("number", Service::show_image, json)).delete(of_number(
+                "number",
+                Service::delete_image,
+                nothing,
+            )),
+        )
+        .route(api::IMAGE_RESTORE_PATH, post(restore_image))
+        .route(api::IMAGE_VERIFY_PATH, post(of_number("number", Service::verify_image, accepted)))
+        .route(api::ACCEPT_LOSS_PATH, post(of_name(Service::accept_loss, json)))
+        .route(api::TASKS_PATH, get(all(|service| Ok(service.tasks.list()))))
+        .route(
+            api::TASK_PATH,
+            get(of_number("id", |service, id| service.tasks.show(id), json)).delete(of_number(
+                "id",
+                |service, id| service.tasks.cancel(id),
+                nothing,
+            )),
+        )
+        .route(api::EVENTS_PATH, get(list_events))
+}
+
+/// The pool, what is attached and exported, and the state of the whole.
+fn host_routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route(
+            api::POOL_PATH,
+            get(all(|service| Ok(service.show_pool())))
+                .patch(of_body(Service::change_pool, accepted)),
+        )
+        .route(
+            api::ATTACHMENTS_PATH,
+            get(all(|service| Ok(service.list_attachments())))
+                .post(of_body(Service::attach_volume, created_attachment)),
+        )
+        .route(
+            api::ATTACHMENT_PATH,
+            get(of_name(Service::show_attachment, json))
+                .delete(of_name(Service::detach_volume, nothing)),
+        )
+        .route(
+            api::EXPORTS_PATH,
+            get(all(|service| Ok(service.list_exports())))
+                .post(of_body(Service::export_volume, created_export)),
+        )
+        .route(api::EXPORT_PATH, get(of_name(Service::show_export, json)).delete(unexport_volume))
+        .route(api::STATUS_PATH, get(all(|service| Ok(service.status()))))
+        .route(api::METRICS_PATH, get(show_metrics))
+        .route(api::OPENAPI_PATH, get(openapi))
+}
+
+/// What all others are told.
 pub(super) fn forbidding_router() -> Router {
     Router::new().fallback(async || {
         let detail = "only root, the user of the daemon and the group memlane may use this socket; \
@@ -97,7 +157,7 @@ fn number_of(text: Name, field: &str) -> Result<u64, Refusal> {
     })
 }
 
-/// What is behind the `?` of a path.
+/// What follows the `?` of a path.
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
 fn asked<T>(query: Asked<T>) -> Result<T, Refusal> {
@@ -153,17 +213,92 @@ fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
     Ok(Precondition::of(tags))
 }
 
-async fn list_volumes(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.list_volumes()).await?))
+/// An answer that is on its way.
+type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// Runs an operation of the service on a thread that may block, and answers with what it came to.
+async fn run<T: Send + 'static>(
+    service: Arc<Service>,
+    operation: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
+    answer: impl FnOnce(T) -> Response,
+) -> Answer {
+    Ok(answer(blocking(move || operation(&service)).await??))
 }
 
-async fn create_volume(State(service): Shared, Body(request): Body<VolumeCreate>) -> Answer {
-    Ok(created_volume(blocking(move || service.create_volume(&request)).await??))
+/// An operation that takes nothing.
+fn all<T: Serialize + Send + 'static>(
+    operation: fn(&Service) -> Result<T, Problem>,
+) -> impl Fn(Shared) -> Answering + Clone {
+    move |State(service)| Box::pin(run(service, operation, json))
 }
 
-async fn show_volume(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(volume(blocking(move || service.show_volume(&name)).await??))
+/// An operation that takes nothing and begins a task.
+fn begun(operation: fn(&Service) -> Result<Task, Problem>) -> impl Fn(Shared) -> Answering + Clone {
+    move |State(service)| Box::pin(run(service, operation, accepted))
+}
+
+/// An operation on what a name stands for.
+fn of_name<T: Send + 'static>(
+    operation: fn(&Service, &str) -> Result<T, Problem>,
+    answer: fn(T) -> Response,
+) -> impl Fn(Shared, Name) -> Answering + Clone {
+    move |State(service), name| {
+        Box::pin(async move {
+            let name = text_of(name)?;
+            run(service, move |service| operation(service, &name), answer).await
+        })
+    }
+}
+
+/// An operation on what a number stands for; `field` is what the path calls it.
+fn of_number<T: Send + 'static>(
+    field: &'static str,
+    operation: fn(&Service, u64) -> Result<T, Problem>,
+    answer: fn(T) -> Response,
+) -> impl Fn(Shared, Name) -> Answering + Clone {
+    move |State(service), number| {
+        Box::pin(async move {
+            let number = number_of(number, field)?;
+            run(service, move |service| operation(service, number), answer).await
+        })
+    }
+}
+
+/// An operation that the body describes.
+fn of_body<B: Send + 'static, T: Send + 'static>(
+    operation: fn(&Service, &B) -> Result<T, Problem>,
+    answer: fn(T) -> Response,
+) -> impl Fn(Shared, Body<B>) -> Answering + Clone {
+    move |State(service), Body(request)| {
+        Box::pin(run(service, move |service| operation(service, &request), answer))
+    }
+}
+
+/// An operation that the body describes, on what a name stands for.
+fn of_name_and_body<B: Send + 'static, T: Send + 'static>(
+    operation: fn(&Service, &str, &B) -> Result<T, Problem>,
+    answer: fn(T) -> Response,
+) -> impl Fn(Shared, Name, Body<B>) -> Answering + Clone {
+    move |State(service), name, Body(request)| {
+        Box::pin(async move {
+            let name = text_of(name)?;
+            run(service, move |service| operation(service, &name, &request), answer).await
+        })
+    }
+}
+
+fn created_snapshots(made: Vec<Snapshot>) -> Response {
+    // Of several the first stands for all, which have the same name.
+    let name = made.first().map(|snapshot| snapshot.name.clone()).unwrap_or_default();
+    created(api::path_of(api::SNAPSHOT_PATH, &name), made)
+}
+
+fn created_attachment(made: Attachment) -> Response {
+    created(api::path_of(api::ATTACHMENT_PATH, &made.volume), made)
+}
+
+fn created_export(made: Export) -> Response {
+    created(api::path_of(api::EXPORT_PATH, &made.volume), made)
 }
 
 async fn change_volume(
@@ -173,8 +308,8 @@ async fn change_volume(
     Body(request): Body<VolumePatch>,
 ) -> Answer {
     let (name, condition) = (text_of(name)?, precondition(&headers)?);
-    let change = move || service.change_volume(&name, &request, &condition);
-    Ok(volume(blocking(change).await??))
+    let change = move |service: &Service| service.change_volume(&name, &request, &condition);
+    run(service, change, volume).await
 }
 
 async fn delete_volume(
@@ -185,88 +320,18 @@ async fn delete_volume(
 ) -> Answer {
     let (name, condition) = (text_of(name)?, precondition(&headers)?);
     let clients = asked(query)?.clients();
-    blocking(move || service.delete_volume(&name, clients, &condition)).await??;
-    Ok(nothing())
-}
-
-async fn disconnect_volume(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.disconnect_volume(&name)).await??))
-}
-
-async fn clone_volume(
-    State(service): Shared,
-    name: Name,
-    Body(request): Body<CloneCreate>,
-) -> Answer {
-    let name = text_of(name)?;
-    Ok(created_volume(blocking(move || service.clone_volume(&name, &request)).await??))
+    let delete = move |service: &Service| service.delete_volume(&name, clients, &condition);
+    run(service, delete, nothing).await
 }
 
 async fn list_snapshots(State(service): Shared, query: Asked<OfVolume>) -> Answer {
     let volume = asked(query)?.volume;
-    Ok(json(blocking(move || service.list_snapshots(volume.as_deref())).await??))
-}
-
-async fn create_snapshots(State(service): Shared, Body(request): Body<SnapshotCreate>) -> Answer {
-    let made = blocking(move || service.create_snapshots(&request)).await??;
-    // Of several the first stands for all, which have the same name.
-    let name = made.first().map(|snapshot| snapshot.name.clone()).unwrap_or_default();
-    Ok(created(api::path_of(api::SNAPSHOT_PATH, &name), made))
-}
-
-async fn show_snapshot(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.show_snapshot(&name)).await??))
-}
-
-async fn change_snapshot(
-    State(service): Shared,
-    name: Name,
-    Body(request): Body<SnapshotPatch>,
-) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.rename_snapshot(&name, &request)).await??))
-}
-
-async fn delete_snapshot(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    blocking(move || service.delete_snapshot(&name)).await??;
-    Ok(nothing())
-}
-
-async fn restore_snapshot(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.restore_snapshot(&name)).await??))
+    run(service, move |service| service.list_snapshots(volume.as_deref()), json).await
 }
 
 async fn diff_snapshot(State(service): Shared, name: Name, query: Asked<Comparison>) -> Answer {
     let (name, Comparison { to, offset }) = (text_of(name)?, asked(query)?);
-    let compare = move || service.diff_snapshot(&name, to.as_deref(), offset);
-    Ok(json(blocking(compare).await??))
-}
-
-async fn list_images(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.list_images()).await??))
-}
-
-async fn save_image(State(service): Shared, Body(request): Body<ImageSave>) -> Answer {
-    Ok(accepted(blocking(move || service.save_image(&request)).await??))
-}
-
-async fn rehearse_image(State(service): Shared) -> Answer {
-    Ok(accepted(blocking(move || service.rehearse_image()).await??))
-}
-
-async fn show_image(State(service): Shared, number: Name) -> Answer {
-    let number = number_of(number, "number")?;
-    Ok(json(blocking(move || service.show_image(number)).await??))
-}
-
-async fn delete_image(State(service): Shared, number: Name) -> Answer {
-    let number = number_of(number, "number")?;
-    blocking(move || service.delete_image(number)).await??;
-    Ok(nothing())
+    run(service, move |service| service.diff_snapshot(&name, to.as_deref(), offset), json).await
 }
 
 async fn restore_image(
@@ -275,94 +340,22 @@ async fn restore_image(
     Body(request): Body<ImageRestore>,
 ) -> Answer {
     let number = number_of(number, "number")?;
-    Ok(accepted(blocking(move || service.restore_image(number, &request)).await??))
-}
-
-async fn verify_image(State(service): Shared, number: Name) -> Answer {
-    let number = number_of(number, "number")?;
-    Ok(accepted(blocking(move || service.verify_image(number)).await??))
-}
-
-async fn accept_loss(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.accept_loss(&name)).await??))
-}
-
-async fn list_tasks(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.tasks.list()).await?))
-}
-
-async fn show_task(State(service): Shared, id: Name) -> Answer {
-    let id = number_of(id, "id")?;
-    Ok(json(blocking(move || service.tasks.show(id)).await??))
-}
-
-async fn cancel_task(State(service): Shared, id: Name) -> Answer {
-    let id = number_of(id, "id")?;
-    blocking(move || service.tasks.cancel(id)).await??;
-    Ok(nothing())
+    run(service, move |service| service.restore_image(number, &request), accepted).await
 }
 
 async fn list_events(State(service): Shared, query: Asked<After>) -> Answer {
     let After { after } = asked(query)?;
-    Ok(json(blocking(move || service.events.after(after)).await?))
-}
-
-async fn show_pool(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.show_pool()).await?))
-}
-
-async fn change_pool(State(service): Shared, Body(request): Body<PoolPatch>) -> Answer {
-    Ok(accepted(blocking(move || service.change_pool(&request)).await??))
-}
-
-async fn list_attachments(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.list_attachments()).await?))
-}
-
-async fn attach_volume(State(service): Shared, Body(request): Body<AttachmentCreate>) -> Answer {
-    let made = blocking(move || service.attach_volume(&request)).await??;
-    Ok(created(api::path_of(api::ATTACHMENT_PATH, &made.volume), made))
-}
-
-async fn show_attachment(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.show_attachment(&name)).await??))
-}
-
-async fn detach_volume(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    blocking(move || service.detach_volume(&name)).await??;
-    Ok(nothing())
-}
-
-async fn list_exports(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.list_exports()).await?))
-}
-
-async fn export_volume(State(service): Shared, Body(request): Body<ExportCreate>) -> Answer {
-    let made = blocking(move || service.export_volume(&request)).await??;
-    Ok(created(api::path_of(api::EXPORT_PATH, &made.volume), made))
-}
-
-async fn show_export(State(service): Shared, name: Name) -> Answer {
-    let name = text_of(name)?;
-    Ok(json(blocking(move || service.show_export(&name)).await??))
+    run(service, move |service| Ok(service.events.after(after)), json).await
 }
 
 async fn unexport_volume(State(service): Shared, name: Name, query: Asked<Forced>) -> Answer {
     let (name, clients) = (text_of(name)?, asked(query)?.clients());
-    blocking(move || service.unexport_volume(&name, clients)).await??;
-    Ok(nothing())
-}
-
-async fn status(State(service): Shared) -> Answer {
-    Ok(json(blocking(move || service.status()).await?))
+    run(service, move |service| service.unexport_volume(&name, clients), nothing).await
 }
 
 async fn show_metrics(State(service): Shared) -> Answer {
-    let metrics = blocking(move || service.metrics()).await?;
-    Ok(text(metrics::CONTENT_TYPE, metrics::write(&metrics)))
+    let page = |metrics| text(metrics::CONTENT_TYPE, metrics::write(&metrics));
+    run(service, |service| Ok(service.metrics()), page).await
 }
 
 async fn openapi() -> Response {

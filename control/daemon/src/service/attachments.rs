@@ -7,23 +7,21 @@ use api::{AttachAs, Attachment, AttachmentCreate, Problem, ProblemKind};
 use block_device::BlockDevice;
 use volumes::Volume;
 
-use crate::attachments::Entry;
+use crate::attachments::Attached;
 use crate::exports::{DeviceFailure, KernelDevices};
 use crate::service::{Devices, Service, refusals};
 
 impl Service {
     /// All attachments, by name.
     pub(crate) fn list_attachments(&self) -> Vec<Attachment> {
-        let attachments = self.attachments();
-        let mut list: Vec<_> = attachments.iter().map(|(_, entry)| describe(entry)).collect();
+        let mut list: Vec<_> = self.attachments.all().into_iter().map(describe).collect();
         list.sort_by(|left, right| left.volume.cmp(&right.volume));
         list
     }
 
     pub(crate) fn show_attachment(&self, name: &str) -> Result<Attachment, Problem> {
         let volume = self.volume(name)?;
-        let attachments = self.attachments();
-        attachments.get(volume.id()).map(describe).ok_or_else(|| not_attached(name))
+        self.attachments.get(volume.id()).map(describe).ok_or_else(|| not_attached(name))
     }
 
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
@@ -34,16 +32,18 @@ impl Service {
             let detail = format!("the volume {name:?} is attached as {device} already");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
         }
-        let is_shared = request.share || volume.is_read_only();
-        if !is_shared && self.export_list().get(volume.id()).is_some() {
-            let user = "exported to virtual machines";
-            return Err(refusals::of_sharing(&volume, user, "delete the export"));
+        if !request.share && !volume.is_read_only() {
+            self.check_unshared(&volume)?;
         }
         let (way, device) = self.attach_by_best(request.attach_as, &volume)?;
-        let is_shared = request.share;
-        let entry =
-            Entry { name: name.clone(), attach_as: way, is_shared, device: Some(device.clone()) };
-        let stored = self.attachments().insert(volume.id(), entry.clone());
+        let entry = Attached {
+            volume_id: volume.id(),
+            name: name.clone(),
+            attach_as: way,
+            is_shared: request.share,
+            device: Some(device.clone()),
+        };
+        let stored = self.attachments.insert(entry.clone());
         stored.map_err(|error| {
             if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(&volume)) {
                 tracing::error!(volume = name, %failure, "cannot take back a half-made attachment");
@@ -52,7 +52,16 @@ impl Service {
         })?;
         self.note_holder(volume.id());
         tracing::info!(volume = name, device, ?way, "volume attached");
-        Ok(describe(&entry))
+        Ok(describe(entry))
+    }
+
+    /// Refuses a volume that others may change.
+    fn check_unshared(&self, volume: &Volume) -> Result<(), Problem> {
+        if self.exports.get(volume.id()).is_some() {
+            let user = "exported to virtual machines";
+            return Err(refusals::of_sharing(volume, user, "delete the export"));
+        }
+        Ok(())
     }
 
     /// Attaches by the driver that is asked for, or else by the best that this host offers.
@@ -93,7 +102,7 @@ impl Service {
     pub(crate) fn detach_volume(&self, name: &str) -> Result<(), Problem> {
         let _turn = self.turn();
         let volume = self.volume(name)?;
-        let Some(way) = self.attachments().get(volume.id()).map(|entry| entry.attach_as) else {
+        let Some(way) = self.attachments.get(volume.id()).map(|entry| entry.attach_as) else {
             return Err(not_attached(name));
         };
         if let Some(driver) = self.driver(way) {
@@ -101,26 +110,21 @@ impl Service {
                 .detach(&volume)
                 .map_err(|failure| refusals::of_device("detach", name, &failure))?;
         }
-        let stored = self.attachments().remove(volume.id());
+        let stored = self.attachments.remove(volume.id());
         stored.map_err(|error| not_stored(name, &error))?;
         self.note_holder(volume.id());
         tracing::info!(volume = name, "volume detached");
         Ok(())
     }
 
-    /// The driver behind the device of an attached volume.
+    /// The driver of an attached volume's device.
     pub(super) fn driver_of(&self, volume: &Volume) -> Option<&dyn KernelDevices> {
         self.driver(self.way_of(volume)?)
     }
 
-    /// The device of an attached volume, if it could be made.
-    pub(super) fn device_of(&self, volume: &Volume) -> Option<String> {
-        self.attachments().get(volume.id()).and_then(|entry| entry.device.clone())
-    }
-
     /// How a volume is attached.
     pub(super) fn way_of(&self, volume: &Volume) -> Option<AttachAs> {
-        self.attachments().get(volume.id()).map(|entry| entry.attach_as)
+        self.attachments.get(volume.id()).map(|entry| entry.attach_as)
     }
 
     fn driver(&self, way: AttachAs) -> Option<&dyn KernelDevices> {
@@ -143,10 +147,8 @@ impl Service {
             .chain(self.engine.snapshots())
             .map(|volume| (volume.id(), volume))
             .collect();
-        let listed = self.attachments();
         let mut wanted: Vec<(u64, AttachAs)> =
-            listed.iter().map(|(id, entry)| (id, entry.attach_as)).collect();
-        drop(listed);
+            self.attachments.all().iter().map(|it| (it.volume_id, it.attach_as)).collect();
         for way in [AttachAs::Loop, AttachAs::Ublk] {
             for (volume_id, device) in self.driver(way).iter().flat_map(|it| it.devices()) {
                 if !wanted.iter().any(|(id, _)| *id == volume_id) {
@@ -179,19 +181,18 @@ impl Service {
                 None
             }
         };
-        let is_shared = self.attachments().get(volume.id()).is_some_and(|entry| entry.is_shared);
-        let entry = Entry { name, attach_as: way, is_shared, device };
-        if let Err(error) = self.attachments().insert(volume.id(), entry) {
+        let is_shared = self.attachments.get(volume.id()).is_some_and(|entry| entry.is_shared);
+        let entry = Attached { volume_id: volume.id(), name, attach_as: way, is_shared, device };
+        if let Err(error) = self.attachments.insert(entry) {
             tracing::error!(%error, "cannot store the list of attachments");
         }
         self.note_holder(volume.id());
     }
 
     fn drop_lost(&self, volume_id: u64) {
-        let mut attachments = self.attachments();
-        let name = attachments.get(volume_id).map(|entry| entry.name.clone());
+        let name = self.attachments.get(volume_id).map(|entry| entry.name);
         tracing::warn!(volume = name, volume_id, "attached volume is gone; forgetting it");
-        if let Err(error) = attachments.remove(volume_id) {
+        if let Err(error) = self.attachments.remove(volume_id) {
             tracing::error!(%error, "cannot store the list of attachments");
         }
     }
@@ -206,12 +207,8 @@ fn not_attached(name: &str) -> Problem {
     Problem::new(ProblemKind::NotFound, format!("the volume {name:?} is not attached"))
 }
 
-fn describe(entry: &Entry) -> Attachment {
-    Attachment {
-        volume: entry.name.clone(),
-        attach_as: entry.attach_as,
-        device: entry.device.clone(),
-    }
+fn describe(entry: Attached) -> Attachment {
+    Attachment { volume: entry.name, attach_as: entry.attach_as, device: entry.device }
 }
 
 fn not_stored(name: &str, error: &std::io::Error) -> Problem {

@@ -6,8 +6,8 @@ use volumes::{
     VolumeName,
 };
 
-use crate::service::images::engine_durability;
-use crate::service::volumes::{Made, engine_capacity, engine_reduction, parse_name};
+use crate::service::volumes::{Made, parse_name};
+use crate::service::words::InterfaceWord;
 use crate::service::{Precondition, Service, refusals};
 use crate::volume_users;
 
@@ -79,9 +79,9 @@ impl Service {
         }
         let shrink = if request.force { ShrinkPolicy::DropData } else { ShrinkPolicy::KeepData };
         Ok(Plan {
-            reduction: request.reduction.map(engine_reduction),
-            durability: request.durability.map(engine_durability),
-            capacity: request.capacity.map(engine_capacity),
+            reduction: request.reduction.map(InterfaceWord::to_engine),
+            durability: request.durability.map(InterfaceWord::to_engine),
+            capacity: request.capacity.map(InterfaceWord::to_engine),
             users: request.users.clone(),
             size: request.size.map(|size| (size.0, shrink)),
             name,

@@ -41,10 +41,32 @@ impl Service {
 
     /// A device that is in use cannot be taken from the kernel.
     pub(super) fn device_user_of(&self, volume: &Volume) -> Option<String> {
-        let attachments = self.attachments();
-        let device = attachments.get(volume.id())?.device.as_deref();
-        let device = device.unwrap_or("a device that failed");
+        let device = self.attachments.get(volume.id())?.device;
+        let device = device.as_deref().unwrap_or("a device that failed");
         Some(format!("it is attached as {device}; detach it first"))
+    }
+
+    /// The device of an attached volume, if it could be made.
+    pub(super) fn device_of(&self, volume: &Volume) -> Option<String> {
+        self.attachments.get(volume.id())?.device
+    }
+
+    /// An export uses the volume from the time when it is made.
+    pub(super) fn export_user_of(&self, volume: &Volume) -> Option<String> {
+        let name = volume.name();
+        self.exports.get(volume.id()).map(|_| {
+            format!("it is exported to virtual machines; delete the export {name:?} first")
+        })
+    }
+
+    /// Lets others only read a volume that a device or a machine has for itself.
+    pub(super) fn note_holder(&self, volume_id: u64) {
+        let attached = self.attachments.get(volume_id).filter(|entry| !entry.is_shared);
+        let device = attached.and_then(|entry| entry.device);
+        let is_exported = self.exports.get(volume_id).is_some_and(|entry| !entry.share);
+        let exported = is_exported.then(|| "exported to virtual machines".to_owned());
+        let holder = device.map(|device| format!("attached as {device}")).or(exported);
+        self.catalog.note_holder(volume_id, holder);
     }
 
     fn ring_user_of(&self, volume: &Volume) -> Option<String> {

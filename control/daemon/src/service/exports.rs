@@ -4,10 +4,10 @@ use api::{Export, ExportCreate, Problem, ProblemKind};
 use block_device::BlockDevice;
 use volumes::Volume;
 
-use crate::export_list::{ExportEntry, ExportList, SocketRights};
+use crate::accounts;
+use crate::export_list::{ExportEntry, SocketRights};
 use crate::exports::VhostUserExports;
 use crate::service::{Clients, Service, refusals};
-use crate::{http, volume_users};
 
 /// Queues that a disk may have.
 const QUEUE_COUNTS: std::ops::RangeInclusive<u16> = 1..=vhost_user::QUEUE_COUNT_MAX;
@@ -15,16 +15,16 @@ const QUEUE_COUNTS: std::ops::RangeInclusive<u16> = 1..=vhost_user::QUEUE_COUNT_
 impl Service {
     /// All exports, by name.
     pub(crate) fn list_exports(&self) -> Vec<Export> {
-        let entries: Vec<ExportEntry> = self.export_list().iter().cloned().collect();
-        let mut list: Vec<_> = entries.iter().map(|entry| self.describe_export(entry)).collect();
+        let mut list: Vec<_> =
+            self.exports.all().into_iter().map(|entry| self.describe_export(entry)).collect();
         list.sort_by(|left, right| left.volume.cmp(&right.volume));
         list
     }
 
     pub(crate) fn show_export(&self, name: &str) -> Result<Export, Problem> {
         let volume = self.volume(name)?;
-        let entry = self.export_list().get(volume.id()).cloned();
-        entry.map(|entry| self.describe_export(&entry)).ok_or_else(|| not_exported(name))
+        let entry = self.exports.get(volume.id());
+        entry.map(|entry| self.describe_export(entry)).ok_or_else(|| not_exported(name))
     }
 
     pub(crate) fn export_volume(&self, request: &ExportCreate) -> Result<Export, Problem> {
@@ -38,7 +38,7 @@ impl Service {
         let rights = rights_of(request)?;
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
-        if self.export_list().get(volume.id()).is_some() {
+        if self.exports.get(volume.id()).is_some() {
             let detail = format!("the volume {name:?} is exported already");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
         }
@@ -60,20 +60,20 @@ impl Service {
             share: request.share,
             rights,
         };
-        let stored = self.export_list().insert(entry.clone());
+        let stored = self.exports.insert(entry.clone());
         stored.map_err(|error| {
             self.vhost_user.end(volume.id());
             not_stored(name, &error)
         })?;
         self.note_holder(volume.id());
         tracing::info!(volume = name, queues, "volume exported");
-        Ok(self.describe_export(&entry))
+        Ok(self.describe_export(entry))
     }
 
     pub(crate) fn unexport_volume(&self, name: &str, clients: Clients) -> Result<(), Problem> {
         let _turn = self.turn();
         let volume = self.volume(name)?;
-        if self.export_list().get(volume.id()).is_none() {
+        if self.exports.get(volume.id()).is_none() {
             return Err(not_exported(name));
         }
         if clients == Clients::Respected && self.vhost_user.is_connected(volume.id()) {
@@ -83,7 +83,7 @@ impl Service {
             );
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
-        let stored = self.export_list().remove(volume.id());
+        let stored = self.exports.remove(volume.id());
         stored.map_err(|error| not_stored(name, &error))?;
         self.vhost_user.end(volume.id());
         self.note_holder(volume.id());
@@ -94,10 +94,7 @@ impl Service {
     /// A volume that is gone is not exported.
     pub(super) fn forget_export(&self, volume: &Volume) {
         self.vhost_user.end(volume.id());
-        let mut exports = self.export_list();
-        if exports.get(volume.id()).is_some()
-            && let Err(error) = exports.remove(volume.id())
-        {
+        if let Err(error) = self.exports.remove(volume.id()) {
             // The next start finds no such volume, and forgets it then.
             tracing::warn!(volume = volume.name(), %error, "cannot store the list of exports");
         }
@@ -107,10 +104,12 @@ impl Service {
     /// list, and the status tells of it; a volume that is gone with its pool is dropped from it.
     pub(crate) fn restore_exports(&self) {
         let _turn = self.turn();
-        let entries: Vec<ExportEntry> = self.export_list().iter().cloned().collect();
-        for entry in entries {
+        for entry in self.exports.all() {
             let Some(volume) = self.catalog.by_id(entry.volume_id) else {
-                drop_lost(&mut self.export_list(), &entry);
+                tracing::warn!(volume = entry.volume, "exported volume is gone; forgetting it");
+                if let Err(error) = self.exports.remove(entry.volume_id) {
+                    tracing::error!(%error, "cannot store the list of exports");
+                }
                 continue;
             };
             self.note_holder(volume.id());
@@ -124,47 +123,20 @@ impl Service {
         }
     }
 
-    /// Sees to it that a volume which a device or a machine has for itself is only read by others.
-    pub(super) fn note_holder(&self, volume_id: u64) {
-        let attached = self.attachments().get(volume_id).filter(|entry| !entry.is_shared).cloned();
-        let device = attached.and_then(|entry| entry.device);
-        let exported = self.export_list().get(volume_id).is_some_and(|entry| !entry.share);
-        let exported = exported.then(|| "exported to virtual machines".to_owned());
-        let holder = device.map(|device| format!("attached as {device}")).or(exported);
-        self.catalog.note_holder(volume_id, holder);
-    }
-
-    /// Who uses the volume through an export, and what to do about it.
-    pub(super) fn export_user_of(&self, volume: &Volume) -> Option<String> {
-        self.export_list().get(volume.id()).map(|_| {
-            format!(
-                "it is exported to virtual machines; delete the export {:?} first",
-                volume.name()
-            )
-        })
-    }
-
     /// Exports that could not be served at the start.
     pub(super) fn failed_exports(&self) -> Vec<String> {
-        let is_lost = |entry: &&ExportEntry| self.vhost_user.socket_of(entry.volume_id).is_none();
-        self.export_list().iter().filter(is_lost).map(|entry| entry.volume.clone()).collect()
+        let is_lost = |entry: &ExportEntry| self.vhost_user.socket_of(entry.volume_id).is_none();
+        self.exports.all().into_iter().filter(is_lost).map(|entry| entry.volume).collect()
     }
 
-    fn describe_export(&self, entry: &ExportEntry) -> Export {
+    fn describe_export(&self, entry: ExportEntry) -> Export {
         Export {
-            volume: entry.volume.clone(),
-            protocol: entry.protocol,
-            queues: entry.queues,
             socket: self.vhost_user.socket_of(entry.volume_id),
             connected: self.vhost_user.is_connected(entry.volume_id),
+            volume: entry.volume,
+            protocol: entry.protocol,
+            queues: entry.queues,
         }
-    }
-}
-
-fn drop_lost(list: &mut ExportList, entry: &ExportEntry) {
-    tracing::warn!(volume = entry.volume, "exported volume is gone; forgetting it");
-    if let Err(error) = list.remove(entry.volume_id) {
-        tracing::error!(%error, "cannot store the list of exports");
     }
 }
 
@@ -175,9 +147,9 @@ fn rights_of(request: &ExportCreate) -> Result<SocketRights, Problem> {
     };
     let ExportCreate { owner, group, mode, .. } = request;
     let no_user = |name: &String| wrong("owner", format!("this host has no user {name:?}"));
-    let uid = |name: &String| volume_users::uid_named(name).ok_or_else(|| no_user(name));
+    let uid = |name: &String| accounts::uid_named(name).ok_or_else(|| no_user(name));
     let no_group = |name: &String| wrong("group", format!("this host has no group {name:?}"));
-    let gid = |name: &String| http::gid_named(name).ok_or_else(|| no_group(name));
+    let gid = |name: &String| accounts::gid_named(name).ok_or_else(|| no_group(name));
     let no_mode =
         |text: &String| wrong("mode", format!("{text:?} is no mode of a socket; give 660 or 600"));
     let bits = |text: &String| {

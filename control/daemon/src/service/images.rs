@@ -1,6 +1,5 @@
 //! Images: saved, restored, verified and deleted.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use api::{
@@ -9,10 +8,10 @@ use api::{
 };
 use block_device::BLOCK_BYTES;
 use image::{ImageSummary, ImageVolumeKind, ListedImage, OpenImage};
-use volumes::Durability;
 
 use crate::durable;
 use crate::service::Service;
+use crate::service::words::EngineWord;
 use crate::tasks::{Progress, TaskEnd};
 
 /// Damaged chunks that are named in an answer.
@@ -44,17 +43,7 @@ impl Service {
             let detail = format!("a label has {} bytes at most", image::LABEL_BYTES_MAX);
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("label"));
         }
-        let (also, label) = (request.also.clone(), request.label.clone());
-        let durable = Arc::clone(&self.durable);
-        self.tasks.begin(TaskKind::ImageSave, "all volumes", move |progress| {
-            let saved = durable.save(&also, &label, progress).map_err(durable::ended)?;
-            Ok(TaskResult {
-                image: Some(saved.number),
-                moved_bytes: saved.bytes_written,
-                bytes_per_second: saved.bytes_per_second,
-                complaints: Vec::new(),
-            })
-        })
+        self.durable.begin_save(&self.tasks, request.also.clone(), request.label.clone())
     }
 
     /// The volumes are there when this returns; the task fetches their contents.
@@ -89,12 +78,7 @@ impl Service {
                 self.catalog.add(volume);
             }
         }
-        let durable = Arc::clone(&self.durable);
-        self.tasks.begin(TaskKind::ImageFetch, format!("image {number}"), move |progress| {
-            let begun = Instant::now();
-            let moved_bytes = durable.fetch_absent(progress).map_err(durable::ended)?;
-            Ok(TaskResult { image: Some(number), ..moved(moved_bytes, begun) })
-        })
+        self.durable.begin_fetch(&self.tasks, format!("image {number}"), Some(number))
     }
 
     pub(crate) fn verify_image(&self, number: u64) -> Result<Task, Problem> {
@@ -116,15 +100,7 @@ impl Service {
     }
 
     pub(crate) fn rehearse_image(&self) -> Result<Task, Problem> {
-        let durable = Arc::clone(&self.durable);
-        self.tasks.begin(TaskKind::ImageRehearse, "the store", move |progress| {
-            let rehearsed = durable.rehearse(progress).map_err(durable::ended)?;
-            Ok(TaskResult {
-                moved_bytes: rehearsed.bytes_written,
-                bytes_per_second: rehearsed.bytes_per_second,
-                ..TaskResult::default()
-            })
-        })
+        self.durable.begin_rehearsal(&self.tasks)
     }
 
     /// Names of the volumes to restore, and those that they are to have.
@@ -161,12 +137,6 @@ impl Service {
     }
 }
 
-fn moved(moved_bytes: u64, begun: Instant) -> TaskResult {
-    let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-    let bytes_per_second = moved_bytes.saturating_mul(1000) / milliseconds;
-    TaskResult { moved_bytes, bytes_per_second, ..TaskResult::default() }
-}
-
 fn verify(image: &OpenImage, progress: &Progress) -> Result<TaskResult, TaskEnd> {
     let begun = Instant::now();
     let verified = image.verify(progress).map_err(|error| durable::ended(error.into()))?;
@@ -187,7 +157,7 @@ fn verify(image: &OpenImage, progress: &Progress) -> Result<TaskResult, TaskEnd>
         let runs = durable::name_runs(&verified.lost);
         complaints.push(format!("{bytes} were lost before the image was saved: {runs}"));
     }
-    Ok(TaskResult { complaints, ..moved(verified.bytes_read, begun) })
+    Ok(TaskResult { complaints, ..durable::moved(verified.bytes_read, begun) })
 }
 
 fn describe(listed: ListedImage) -> Image {
@@ -209,7 +179,7 @@ fn describe_whole(summary: ImageSummary) -> Image {
     let volume = |record: image::ImageVolume| ImageVolume {
         name: record.name,
         size_bytes: record.size_bytes,
-        durability: api_durability(record.durability),
+        durability: record.durability.to_interface(),
     };
     Image {
         number: u64::from(summary.id.number()),
@@ -226,21 +196,5 @@ pub(super) fn problem(error: anyhow::Error) -> Problem {
     match durable::ended(error) {
         TaskEnd::Failed(problem) => problem,
         TaskEnd::Cancelled => Problem::new(ProblemKind::ShuttingDown, "it was cancelled"),
-    }
-}
-
-pub(super) fn engine_durability(class: api::Durability) -> Durability {
-    match class {
-        api::Durability::Ram => Durability::Ram,
-        api::Durability::Image => Durability::Image,
-        api::Durability::Journal => Durability::Journal,
-    }
-}
-
-pub(super) fn api_durability(class: Durability) -> api::Durability {
-    match class {
-        Durability::Ram => api::Durability::Ram,
-        Durability::Image => api::Durability::Image,
-        Durability::Journal => api::Durability::Journal,
     }
 }

@@ -9,7 +9,8 @@ use block_device::{BlockDevice, ByteRange, ChangeKind};
 use volumes::{Durability, Volume};
 
 use crate::events::unix_seconds;
-use crate::service::volumes::{parse_name, sector_bytes};
+use crate::service::volumes::parse_name;
+use crate::service::words::EngineWord;
 use crate::service::{Service, refusals};
 
 /// Runs in the answer to one comparison; who wants more asks on.
@@ -184,14 +185,14 @@ impl Service {
         let name = snapshot.name();
         let (volume, own_name) = own_names(snapshot);
         let geometry = snapshot.geometry();
-        let device = self.attachments().get(snapshot.id()).and_then(|it| it.device.clone());
+        let device = self.device_of(snapshot);
         Snapshot {
             volume,
             snapshot: own_name,
             id: snapshot.id(),
             created_unix_seconds: snapshot.created_unix_seconds(),
             size_bytes: geometry.size_bytes,
-            sector_bytes: sector_bytes(geometry.sector),
+            sector_bytes: geometry.sector.to_interface(),
             written_bytes: snapshot.written_bytes(),
             ram_bytes: self.usages.usage(snapshot).ram_bytes,
             device,

@@ -2,14 +2,14 @@
 
 use api::{
     ByteSize, CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, Pool,
-    PoolStatus, RecoveryState, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning,
+    PoolStatus, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning,
 };
 use block_device::{BLOCK_BYTES, BlockDevice};
 use fuse::Traffic;
-use volumes::Recovery;
 
 use crate::exports::{NbdCounts, RingCounts, VhostUserCounts};
 use crate::service::volumes::ratio;
+use crate::service::words::EngineWord;
 use crate::service::{CpuLatency, Devices, Service};
 
 /// What the metrics are made of.
@@ -31,16 +31,13 @@ pub(crate) struct Metrics {
 
 impl Service {
     pub(crate) fn status(&self) -> Status {
-        let attachment_count = self.attachments().len() as u64;
+        let attachment_count = self.attachments.len() as u64;
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             run_epoch: self.engine.run_epoch(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            recovery: match self.engine.recovery() {
-                Recovery::Complete => RecoveryState::Complete,
-                Recovery::Sweeping => RecoveryState::Sweeping,
-            },
+            recovery: self.engine.recovery().to_interface(),
             volume_count: self.engine.volumes().len() as u64,
             attachment_count,
             snapshot_count: self.engine.snapshots().len() as u64,
@@ -145,7 +142,7 @@ impl Service {
             },
             vhost_user: VhostUserStatus {
                 folder: self.vhost_user.folder(),
-                exports: self.export_list().len() as u64,
+                exports: self.exports.len() as u64,
                 connected: self.vhost_user.counts().connected,
             },
             ublk: self
@@ -229,6 +226,14 @@ impl Service {
             warnings.push(warning("memory_withheld", message));
         }
         warnings.extend(self.overwrite_warning());
+        if self.pool_medium.loses_writes() {
+            let message = format!(
+                "the pool's file {} lies on a disk, as pool-on-disk allows: after a power cut \
+                 volumes may hold old data, those of class journal included",
+                self.pool_path.display()
+            );
+            warnings.push(warning("pool_on_disk", message));
+        }
         let damaged_count = self.engine.damaged_entries();
         if damaged_count > 0 {
             let message = format!(
@@ -260,9 +265,8 @@ impl Service {
     /// Volumes that did not come back where they were.
     fn attachment_warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
-        let attachments = self.attachments();
-        let failed = attachments.iter().filter(|(_, entry)| entry.device.is_none());
-        let failed = failed.map(|(_, entry)| {
+        let failed = self.attachments.all().into_iter().filter(|entry| entry.device.is_none());
+        let failed = failed.map(|entry| {
             let message = format!(
                 "the volume {:?} could not be attached again; the log says why. Detach it, or \
                  attach it once the cause is gone",

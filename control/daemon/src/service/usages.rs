@@ -10,7 +10,7 @@ use volumes::{Volume, VolumeUsage};
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct UsageCache {
+pub(crate) struct UsageCache {
     by_volume_id: Mutex<HashMap<u64, (Instant, VolumeUsage)>>,
 }
 

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use api::{AttachAs, Problem, ProblemKind, SectorBytes, VolumeCreate};
-use block_device::{BlockDevice, SectorSize};
+use api::{AttachAs, Problem, ProblemKind, VolumeCreate};
+use block_device::BlockDevice;
 use durable_set::{DurableError, DurableErrorKind};
 use volumes::{
-    CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
-    VolumeName, VolumeSpec,
+    Durability, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
 };
 
-use crate::service::images::{api_durability, engine_durability};
+use crate::service::words::{EngineWord, InterfaceWord};
 use crate::service::{Clients, Devices, Precondition, Service, refusals};
 
 /// A refusal; or that a change was made, and whether stable storage and the kernel know of it.
@@ -28,10 +27,10 @@ impl Service {
 
     pub(crate) fn create_volume(&self, request: &VolumeCreate) -> Result<api::Volume, Problem> {
         let spec = VolumeSpec {
-            sector: sector_size(request.sector_bytes),
-            reduction: engine_reduction(request.reduction),
-            durability: engine_durability(request.durability),
-            capacity: engine_capacity(request.capacity),
+            sector: request.sector_bytes.to_engine(),
+            reduction: request.reduction.to_engine(),
+            durability: request.durability.to_engine(),
+            capacity: request.capacity.to_engine(),
             ..VolumeSpec::new(parse_name(&request.name)?, request.size.0)
         };
         let volume = {
@@ -100,7 +99,7 @@ impl Service {
 
     /// What has to be done before a volume's class changes.
     pub(super) fn prepare_class(&self, volume: &Volume, class: api::Durability) {
-        let (before, after) = (volume.durability(), engine_durability(class));
+        let (before, after) = (volume.durability(), class.to_engine());
         if before != after && after == Durability::Journal {
             self.durable.want_image();
         }
@@ -187,12 +186,11 @@ impl Service {
 
     /// Stores the name that an attached volume or snapshot has now.
     pub(super) fn note_attached_name(&self, volume: &Volume) {
-        let mut attachments = self.attachments();
-        if let Some(mut entry) = attachments.get(volume.id()).cloned() {
+        if let Some(mut entry) = self.attachments.get(volume.id()) {
             entry.name = volume.name();
             // The id is what counts at the next start; the old name in the file misleads nobody
             // but people.
-            if let Err(error) = attachments.insert(volume.id(), entry) {
+            if let Err(error) = self.attachments.insert(entry) {
                 tracing::warn!(%error, "cannot store the new name in the list of attachments");
             }
         }
@@ -202,14 +200,14 @@ impl Service {
         let name = volume.name();
         let geometry = volume.geometry();
         let usage = self.usages.usage(volume);
-        let device = self.attachments().get(volume.id()).and_then(|entry| entry.device.clone());
+        let device = self.device_of(volume);
         api::Volume {
             id: volume.id(),
             size_bytes: geometry.size_bytes,
-            sector_bytes: sector_bytes(geometry.sector),
-            reduction: api_reduction(volume.reduction()),
-            durability: api_durability(volume.durability()),
-            capacity: api_capacity(volume.capacity_class()),
+            sector_bytes: geometry.sector.to_interface(),
+            reduction: volume.reduction().to_interface(),
+            durability: volume.durability().to_interface(),
+            capacity: volume.capacity_class().to_interface(),
             written_bytes: usage.written_bytes,
             fill_bytes: usage.fill_bytes,
             ram_bytes: usage.ram_bytes,
@@ -235,52 +233,6 @@ pub(super) fn ratio(written_bytes: u64, ram_bytes: u64) -> Option<f64> {
 
 pub(super) fn parse_name(name: &str) -> Result<VolumeName, Problem> {
     name.parse().map_err(|error| refusals::of_volume(&error))
-}
-
-fn sector_size(sector: SectorBytes) -> SectorSize {
-    match sector {
-        SectorBytes::Bytes512 => SectorSize::Bytes512,
-        SectorBytes::Bytes4096 => SectorSize::Bytes4096,
-    }
-}
-
-pub(super) fn sector_bytes(sector: SectorSize) -> SectorBytes {
-    match sector {
-        SectorSize::Bytes512 => SectorBytes::Bytes512,
-        SectorSize::Bytes4096 => SectorBytes::Bytes4096,
-    }
-}
-
-pub(super) fn engine_capacity(class: api::Capacity) -> CapacityClass {
-    match class {
-        api::Capacity::Thin => CapacityClass::Thin,
-        api::Capacity::Guaranteed => CapacityClass::Guaranteed,
-    }
-}
-
-fn api_capacity(class: CapacityClass) -> api::Capacity {
-    match class {
-        CapacityClass::Thin => api::Capacity::Thin,
-        CapacityClass::Guaranteed => api::Capacity::Guaranteed,
-    }
-}
-
-pub(super) fn engine_reduction(reduction: api::Reduction) -> Reduction {
-    match reduction {
-        api::Reduction::Full => Reduction::Full,
-        api::Reduction::Compress => Reduction::Compress,
-        api::Reduction::Dedup => Reduction::Dedup,
-        api::Reduction::None => Reduction::None,
-    }
-}
-
-fn api_reduction(reduction: Reduction) -> api::Reduction {
-    match reduction {
-        Reduction::Full => api::Reduction::Full,
-        Reduction::Compress => api::Reduction::Compress,
-        Reduction::Dedup => api::Reduction::Dedup,
-        Reduction::None => api::Reduction::None,
-    }
 }
 
 #[cfg(test)]

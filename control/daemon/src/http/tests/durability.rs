@@ -49,17 +49,17 @@ async fn what_is_at_risk_depends_on_the_class_and_what_was_done_for_it() {
     let house = House::new();
     for class in ["ram", "image", "journal"] {
         assert_eq!(create(&house, class, class).await["durability"], class);
-        house.service.volume_for_test(class).write(0, &noise(7)).expect("there is room");
+        house.volume(class).write(0, &noise(7)).expect("there is room");
     }
     let all = json!({"ram_bytes": 4096, "image_bytes": 4096, "journal_bytes": 4096});
     assert_eq!(at_risk(&house).await, all);
-    house.service.volume_for_test("journal").flush().expect("the disk works");
+    house.volume("journal").flush().expect("the disk works");
     assert_eq!(at_risk(&house).await["journal_bytes"], 0);
     let saved = task(&house, "/v1/images", "{}").await;
     assert_eq!((&saved["state"], &saved["result"]["image"]), (&json!("done"), &json!(2)));
     let rest = json!({"ram_bytes": 4096, "image_bytes": 0, "journal_bytes": 0});
     assert_eq!(at_risk(&house).await, rest);
-    house.service.volume_for_test("image").write(0, &noise(8)).expect("there is room");
+    house.volume("image").write(0, &noise(8)).expect("there is room");
     assert_eq!(at_risk(&house).await["image_bytes"], 4096);
 }
 
@@ -93,9 +93,9 @@ async fn an_image_is_listed_verified_and_deleted() {
 async fn a_volume_comes_back_from_an_image_under_another_name() {
     let house = House::new();
     create(&house, "a", "image").await;
-    house.service.volume_for_test("a").write(4096, &noise(3)).expect("there is room");
+    house.volume("a").write(4096, &noise(3)).expect("there is room");
     let saved = task(&house, "/v1/images", "{}").await;
-    house.service.volume_for_test("a").write(4096, &noise(4)).expect("there is room");
+    house.volume("a").write(4096, &noise(4)).expect("there is room");
     let path = format!("/v1/images/{}/restore", saved["result"]["image"]);
     house.ask("POST", &path, "{}").await.refused("already_exists", Some("volumes"));
     let body = r#"{"volumes": ["nobody"]}"#;
@@ -103,9 +103,9 @@ async fn a_volume_comes_back_from_an_image_under_another_name() {
     let restored = task(&house, &path, r#"{"volumes": ["a"], "name": "b"}"#).await;
     assert_eq!(restored["state"], "done", "{restored}");
     let mut found = vec![0; 4096];
-    house.service.volume_for_test("b").read(4096, &mut found).expect("it is there");
+    house.volume("b").read(4096, &mut found).expect("it is there");
     assert!(found == noise(3), "other contents");
-    house.service.volume_for_test("a").read(4096, &mut found).expect("it is there");
+    house.volume("a").read(4096, &mut found).expect("it is there");
     assert!(found == noise(4), "a restore under another name changed the volume");
 }
 
@@ -123,7 +123,7 @@ async fn a_rehearsal_tells_the_speed_of_the_store() {
 async fn a_class_is_changed_while_the_volume_is_in_use() {
     let house = House::new();
     house.create("a").await;
-    let volume = house.service.volume_for_test("a");
+    let volume = house.volume("a");
     volume.write(0, &noise(5)).expect("there is room");
     for class in ["journal", "image", "journal", "ram"] {
         let body = format!(r#"{{"durability": "{class}"}}"#);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use api::Problem;
 use axum::body::{Body, to_bytes};
@@ -25,8 +26,9 @@ use crate::exports::{
     VhostUserExports,
 };
 use crate::http::{AccessRule, Gate, gate};
-use crate::maintenance::{PoolWatch, THRESHOLDS_PERCENT};
-use crate::service::{CpuLatency, Devices, Parts, Service};
+use crate::maintenance::PoolWatch;
+use crate::pool_medium::Medium;
+use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache};
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
 
@@ -59,7 +61,12 @@ impl House {
     }
 
     /// Fails if journal and images cannot be opened there.
-    pub(super) fn in_dir(dir: tempfile::TempDir) -> anyhow::Result<Self> {
+    pub(super) fn in_dir(dir: TempDir) -> anyhow::Result<Self> {
+        Self::on_medium(dir, Medium::Tmpfs)
+    }
+
+    /// The same on a pool that is said to lie on this medium.
+    pub(super) fn on_medium(dir: TempDir, medium: Medium) -> anyhow::Result<Self> {
         let spec = RegionSpec { path: dir.path().join("region"), size_bytes: POOL_BYTES };
         let region = Region::open_growable(&spec, CAPACITY_BYTES).expect("memory for a small pool");
         let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
@@ -73,14 +80,10 @@ impl House {
             users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
         };
-        let nbd = NbdExport::start(&nbd_config(dir.path()), parts);
-        let ring = RingParts {
-            catalog: Arc::clone(&catalog),
-            rule: AccessRule::of_this_host(),
-            users: Arc::clone(&users),
-            spin_permits: Arc::clone(&permits),
-            devices: None,
-            ublk: None,
+        let nbd = NbdExport::start(&nbd_config(dir.path()), parts.clone());
+        let ring = {
+            let NbdParts { catalog, rule, users, spin_permits } = parts;
+            RingParts { catalog, rule, users, spin_permits, devices: None, ublk: None }
         };
         let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
         let rule = AccessRule::of_this_host();
@@ -100,8 +103,8 @@ impl House {
         })?;
         let tasks = Arc::<Tasks>::default();
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
-        let watch = PoolWatch::new(THRESHOLDS_PERCENT.to_vec(), Arc::clone(&events));
-        let service = Arc::new(Service::new(Parts {
+        let watch = PoolWatch::new(vec![80, 90, 95], Arc::clone(&events));
+        let service = Arc::new(Service {
             engine,
             catalog,
             watch: Arc::new(watch),
@@ -122,7 +125,11 @@ impl House {
             exports: ExportList::read(dir.path()).expect("an empty list"),
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
-        }));
+            pool_medium: medium,
+            turns: Turns::default(),
+            usages: UsageCache::default(),
+            started: Instant::now(),
+        });
         let gate = Arc::new(Gate::new());
         gate.open(Arc::clone(&service));
         Ok(Self { service, gate, devices, ublk, _keeper: keeper, dir })
@@ -152,6 +159,11 @@ impl House {
 
     pub(super) async fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, "").await
+    }
+
+    /// A volume that was made.
+    pub(super) fn volume(&self, name: &str) -> Arc<Volume> {
+        self.service.volume(name).expect("the test made it")
     }
 
     /// Makes a volume of 1 MiB.

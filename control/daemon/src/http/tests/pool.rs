@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::House;
+use crate::pool_medium::Medium;
 use crate::tasks::{Progress, TaskEnd};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,6 +19,19 @@ async fn the_pool_tells_its_limits() {
     assert_eq!(pool["thresholds_percent"], json!([80, 90, 95]));
     assert_eq!(pool["forecast"], json!(null));
     assert!(pool["daemon_bytes"].as_u64().expect("a number") > 0);
+}
+
+#[tokio::test]
+async fn a_pool_on_a_disk_is_warned_of() {
+    let warnings = async |medium| {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let house = House::on_medium(dir, medium).expect("an empty disk");
+        house.get("/v1/status").await.json(200)["warnings"].clone()
+    };
+    assert_eq!(warnings(Medium::Tmpfs).await, json!([]));
+    let told = warnings(Medium::Disk).await;
+    assert_eq!(told[0]["kind"], "pool_on_disk");
+    assert!(told[0]["message"].as_str().is_some_and(|it| it.contains("old data")), "{told}");
 }
 
 #[tokio::test]

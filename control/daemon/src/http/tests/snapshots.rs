@@ -8,13 +8,13 @@ use super::House;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 fn write(house: &House, name: &str, block: u64, byte: u8) {
-    let volume = house.service.volume_for_test(name);
+    let volume = house.volume(name);
     volume.write(block * BLOCK, &[byte; 4096]).expect("there is room");
 }
 
 fn byte_of(house: &House, name: &str, block: u64) -> u8 {
     let mut found = [0; 4096];
-    house.service.volume_for_test(name).read(block * BLOCK, &mut found).expect("it is there");
+    house.volume(name).read(block * BLOCK, &mut found).expect("it is there");
     found[7]
 }
 

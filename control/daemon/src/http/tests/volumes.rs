@@ -121,7 +121,7 @@ async fn each_bad_field_of_a_change_is_named() {
 async fn a_shrink_that_cuts_off_data_takes_force() {
     let house = House::new();
     house.create("a").await;
-    let volume = house.service.volume_for_test("a");
+    let volume = house.volume("a");
     volume.write((1 << 20) - 4096, &[7; 4096]).expect("there is room");
     let shrink = r#"{"size": "512KiB"}"#;
     house.ask("PATCH", "/v1/volumes/a", shrink).await.refused("data_behind_new_end", Some("size"));
@@ -204,7 +204,7 @@ async fn a_change_that_is_refused_in_part_changes_nothing() {
     let house = House::new();
     house.create("a").await;
     house.create("taken").await;
-    let volume = house.service.volume_for_test("a");
+    let volume = house.volume("a");
     volume.write((1 << 20) - 4096, &[7; 4096]).expect("there is room");
     let before = settings(&house).await;
     let rest = r#""reduction": "none", "durability": "image", "users": ["0"]"#;
@@ -231,7 +231,7 @@ async fn what_has_changed_since_it_was_read_is_left_alone() {
     let house = House::new();
     let made = house.ask("POST", "/v1/volumes", r#"{"name": "a", "size": "1MiB"}"#).await;
     let first = made.headers["etag"].to_str().expect("text").to_owned();
-    house.service.volume_for_test("a").write(0, &[7; 4096]).expect("there is room");
+    house.volume("a").write(0, &[7; 4096]).expect("there is room");
     assert_eq!(house.get("/v1/volumes/a").await.headers["etag"], first, "its use is no change");
     let grow = ("PATCH", "/v1/volumes/a", r#"{"size": "2MiB"}"#);
     let grown = house.ask_if(grow, Some(&format!("\"other\", {first}"))).await;

@@ -1,0 +1,52 @@
+//! Values that the interface and the engine name alike, each in its own type.
+
+use block_device::SectorSize;
+use volumes::{CapacityClass, Durability, Recovery, Reduction};
+
+/// A value of the interface.
+pub(super) trait InterfaceWord {
+    type Engine;
+
+    fn to_engine(self) -> Self::Engine;
+}
+
+/// A value of the engine.
+pub(super) trait EngineWord {
+    type Interface;
+
+    fn to_interface(self) -> Self::Interface;
+}
+
+macro_rules! same_words {
+    ($($interface:ty = $engine:ty { $($word:ident),* })*) => {
+        $(
+            impl InterfaceWord for $interface {
+                type Engine = $engine;
+
+                fn to_engine(self) -> $engine {
+                    match self {
+                        $(Self::$word => <$engine>::$word,)*
+                    }
+                }
+            }
+
+            impl EngineWord for $engine {
+                type Interface = $interface;
+
+                fn to_interface(self) -> $interface {
+                    match self {
+                        $(Self::$word => <$interface>::$word,)*
+                    }
+                }
+            }
+        )*
+    };
+}
+
+same_words! {
+    api::SectorBytes = SectorSize { Bytes512, Bytes4096 }
+    api::Reduction = Reduction { Full, Compress, Dedup, None }
+    api::Durability = Durability { Ram, Image, Journal }
+    api::Capacity = CapacityClass { Thin, Guaranteed }
+    api::RecoveryState = Recovery { Complete, Sweeping }
+}

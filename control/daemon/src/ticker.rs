@@ -1,0 +1,40 @@
+//! A thread that takes its turn again and again.
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The running thread. Dropped, it ends after the turn in hand.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Ticker {
+    /// Waits for `interval` before the first turn, and then for as long as each turn returns.
+    pub(crate) fn start(
+        name: &str,
+        mut interval: Duration,
+        mut turn: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let work = move || {
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                interval = turn();
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Self { running: Some((stop, thread)) })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            drop(stop);
+            // A panic of the thread was reported there, and the owner is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Lists of volumes that outlive the daemon, each in a file of the state directory.
+//!
+//! They name volumes by id, as names change; names in them are for people.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use anyhow::Context;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use state_file::StateFile;
+
+/// What a list says of one volume.
+pub(crate) trait Listed: Clone + PartialEq + Serialize + DeserializeOwned {
+    /// The key of the list in its file.
+    const KEY: &str;
+    /// The file's name in the state directory.
+    const FILE_NAME: &str;
+    /// What to do when the file is damaged.
+    const REMEDY: &str;
+
+    fn volume_id(&self) -> u64;
+}
+
+/// The entries by the id of their volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "E: Listed")]
+#[serde(try_from = "BTreeMap<String, Vec<E>>", into = "BTreeMap<String, Vec<E>>")]
+pub(crate) struct Entries<E: Listed>(BTreeMap<u64, E>);
+
+impl<E: Listed> Default for Entries<E> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<E: Listed> TryFrom<BTreeMap<String, Vec<E>>> for Entries<E> {
+    type Error = String;
+
+    fn try_from(mut fields: BTreeMap<String, Vec<E>>) -> Result<Self, String> {
+        let entries = fields.remove(E::KEY).ok_or_else(|| format!("{} is missing", E::KEY))?;
+        match fields.first_key_value() {
+            Some((other, _)) => Err(format!("unknown field {other:?}")),
+            None => Ok(Self(entries.into_iter().map(|entry| (entry.volume_id(), entry)).collect())),
+        }
+    }
+}
+
+impl<E: Listed> From<Entries<E>> for BTreeMap<String, Vec<E>> {
+    fn from(Entries(entries): Entries<E>) -> Self {
+        Self::from([(E::KEY.to_owned(), entries.into_values().collect())])
+    }
+}
+
+/// The list, for any number of threads. Its lock is held while it is stored and taken last.
+#[derive(Debug)]
+pub(crate) struct VolumeList<E: Listed> {
+    file: Mutex<StateFile<Entries<E>>>,
+}
+
+impl<E: Listed> VolumeList<E> {
+    /// Reads the list in `state_dir`; an empty one when there is none.
+    pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
+        let file = StateFile::open_or_default(state_dir.join(E::FILE_NAME));
+        let file = file.with_context(|| unreadable::<E>(&state_dir.join(E::FILE_NAME)))?;
+        Ok(Self { file: Mutex::new(file) })
+    }
+
+    /// Reads the list again, as its file may have been edited, and changes nothing yet.
+    pub(crate) fn read_again(&self) -> anyhow::Result<Entries<E>> {
+        self.lock().read_again().with_context(|| unreadable::<E>(Path::new(E::FILE_NAME)))
+    }
+
+    /// What was read counts from now on.
+    pub(crate) fn replace(&self, entries: Entries<E>) {
+        self.lock().replace(entries);
+    }
+
+    pub(crate) fn get(&self, volume_id: u64) -> Option<E> {
+        self.lock().state().0.get(&volume_id).cloned()
+    }
+
+    /// By the id of the volume.
+    pub(crate) fn all(&self) -> Vec<E> {
+        self.lock().state().0.values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().state().0.len()
+    }
+
+    /// Adds or replaces an entry, in memory and on disk; on an error in neither.
+    pub(crate) fn insert(&self, entry: E) -> io::Result<()> {
+        self.lock().change(|Entries(entries)| {
+            entries.insert(entry.volume_id(), entry);
+        })
+    }
+
+    /// Takes an entry out, in memory and on disk; on an error in neither.
+    pub(crate) fn remove(&self, volume_id: u64) -> io::Result<()> {
+        self.lock().change(|Entries(entries)| {
+            entries.remove(&volume_id);
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StateFile<Entries<E>>> {
+        self.file.lock().expect("no thread panics with this lock")
+    }
+}
+
+fn unreadable<E: Listed>(path: &Path) -> String {
+    format!("cannot read {}; if it is damaged, {}", path.display(), E::REMEDY)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{AttachAs, ExportProtocol};
+
+    use super::*;
+    use crate::attachments::Attached;
+    use crate::export_list::{ExportEntry, SocketRights};
+
+    fn attached(volume_id: u64, device: Option<&str>) -> Attached {
+        Attached {
+            volume_id,
+            name: format!("v{volume_id}"),
+            is_shared: true,
+            attach_as: AttachAs::Loop,
+            device: device.map(str::to_owned),
+        }
+    }
+
+    fn exported(volume_id: u64) -> ExportEntry {
+        ExportEntry {
+            volume_id,
+            volume: format!("v{volume_id}"),
+            protocol: ExportProtocol::VhostUser,
+            queues: 2,
+            share: true,
+            rights: SocketRights { mode: Some(0o600), ..SocketRights::default() },
+        }
+    }
+
+    /// Stores two entries, takes the first out, and compares the file.
+    #[track_caller]
+    fn check_file<E: Listed + std::fmt::Debug>(first: E, second: E, expected: &serde_json::Value) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let list = VolumeList::read(dir.path()).expect("an empty list");
+        let first_id = first.volume_id();
+        list.insert(first).expect("it is stored");
+        list.insert(second.clone()).expect("it is stored");
+        list.remove(first_id).expect("it is stored");
+        let text = std::fs::read(dir.path().join(E::FILE_NAME)).expect("a file");
+        let stored: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(stored, *expected);
+        let again = VolumeList::<E>::read(dir.path()).expect("the list");
+        assert_eq!((again.len(), again.get(first_id)), (1, None));
+    }
+
+    #[test]
+    fn lists_come_back_and_devices_do_not() {
+        let entry =
+            serde_json::json!({"volume_id": 2, "volume": "v2", "as": "loop", "share": true});
+        let expected = serde_json::json!({"version": 1, "attachments": [entry]});
+        let device = Some("/dev/loop0");
+        check_file(attached(1, device), attached(2, device), &expected);
+        let entry = serde_json::json!({
+            "volume_id": 2, "volume": "v2", "protocol": "vhost-user", "queues": 2, "share": true,
+            "rights": {"owner_uid": null, "group_gid": null, "mode": 0o600},
+        });
+        let expected = serde_json::json!({"version": 1, "exports": [entry]});
+        check_file(exported(1), exported(2), &expected);
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_stored_is_not_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let list = VolumeList::read(dir.path()).expect("an empty list");
+        drop(dir);
+        list.insert(attached(1, None)).expect_err("the directory is gone");
+        assert_eq!(list.len(), 0);
+    }
+
+    #[track_caller]
+    fn check_refused(contents: &str, expected: &str) {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("attachments.json"), contents).expect("a file");
+        let refused = VolumeList::<Attached>::read(dir.path());
+        let error = format!("{:#}", refused.expect_err("refused"));
+        assert!(error.contains("attachments.json") && error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_or_newer_file_is_refused() {
+        check_refused("{\"version\": 1, \"attach", "damaged");
+        check_refused("{\"version\": 1, \"attachments\": [], \"colour\": []}", "colour");
+        check_refused("{\"version\": 2, \"attachments\": []}", "format 2");
+    }
+}
