@@ -3,11 +3,12 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::failure::{EXIT_FAILED, Failure};
 
-/// For whom to print.
+/// What kind of reader to print for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -20,6 +21,20 @@ pub(crate) struct Report {
     /// Without a line break at the end; empty for nothing to say.
     pub(crate) text: String,
     pub(crate) json: Value,
+    /// The command did its work and found something wrong.
+    pub(crate) is_failure: bool,
+}
+
+impl Report {
+    pub(crate) fn of(text: String, answer: &impl Serialize) -> Self {
+        let json = serde_json::to_value(answer).expect("answers are plain data");
+        Self { text, json, is_failure: false }
+    }
+
+    /// Nothing that people need be told.
+    pub(crate) fn silent(answer: &impl Serialize) -> Self {
+        Self::of(String::new(), answer)
+    }
 }
 
 /// Prints what a command came to, and returns the exit code.
@@ -30,8 +45,9 @@ pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
         Form::Json => print_line(&format!("{:#}", report.json)),
     };
     match printed {
+        Ok(()) if report.is_failure => ExitCode::from(EXIT_FAILED),
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough, as `head` has.
+        // The reader has seen enough, as `head` has.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane: cannot print: {error}");
@@ -59,8 +75,8 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     ExitCode::from(failure.exit_code)
 }
 
-/// Prints a report in the place of the one before it, where that can be. Returns whether somebody
-/// still reads.
+/// Prints a report in the place of the one before it, where that can be. Returns whether it was
+/// printed: not when the reader has gone.
 pub(crate) fn refresh(report: &Report, form: Form) -> bool {
     if form == Form::Text && io::stdout().is_terminal() {
         // From the upper left corner on, on an empty screen.
@@ -78,7 +94,7 @@ pub(crate) fn refresh(report: &Report, form: Form) -> bool {
 const RED: &str = "31";
 const YELLOW: &str = "33";
 
-/// Lines that somebody should see, in colour where colours are wanted.
+/// The text with its warnings in colour, where colours are wanted.
 fn coloured(text: &str, is_terminal: bool) -> String {
     let is_wanted = wants_colour(is_terminal);
     let line = |line: &str| painted(line, YELLOW, is_wanted && line.starts_with("warning: "));

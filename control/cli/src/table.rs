@@ -26,14 +26,7 @@ impl View {
     }
 }
 
-/// Which side a column's cells keep to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Left,
-    Right,
-}
-
-/// What a cell shows, and what it is sorted by: figures by their value.
+/// What a cell shows, and what it is sorted by: figures by their value. These keep to the right.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -41,6 +34,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    pub(crate) fn text(text: impl ToString) -> Self {
+        Self { text: text.to_string(), value: None }
+    }
+
     pub(crate) fn size(bytes: u64) -> Self {
         Self { text: ByteSize(bytes).rounded(), value: Some(bytes as f64) }
     }
@@ -54,28 +51,24 @@ impl Cell {
     }
 }
 
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self { text, value: None }
-    }
-}
-
 /// Lines of cells below a head.
 #[derive(Debug)]
 pub(crate) struct Table {
-    columns: Vec<(&'static str, Side)>,
+    heads: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
-impl Table {
-    pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
-    }
+/// The head of a column, and its cell in the line of an item.
+pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Cell);
 
-    /// Adds a line, with a cell for each column.
-    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
-        assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
-        self.rows.push(cells);
+impl Table {
+    /// A line for each item.
+    pub(crate) fn of<T>(items: &[T], columns: &[Column<'_, T>]) -> Self {
+        let row = |item: &T| columns.iter().map(|(_, cell)| cell(item)).collect();
+        Self {
+            heads: columns.iter().map(|(head, _)| *head).collect(),
+            rows: items.iter().map(row).collect(),
+        }
     }
 
     /// The table as `view` wants it. A column that is not there is wrong usage.
@@ -96,26 +89,25 @@ impl Table {
             });
         }
         let chosen: Vec<usize> = match &view.columns[..] {
-            [] => (0..self.columns.len()).collect(),
+            [] => (0..self.heads.len()).collect(),
             names => names.iter().map(|name| self.column_of(name)).collect::<Result<_, _>>()?,
         };
         Ok(self.text_of(&chosen))
     }
 
     pub(crate) fn to_text(&self) -> String {
-        self.text_of(&(0..self.columns.len()).collect::<Vec<_>>())
+        self.text_of(&(0..self.heads.len()).collect::<Vec<_>>())
     }
 
     fn column_of(&self, name: &str) -> Result<usize, Failure> {
-        let is_it = |(known, _): &(&str, Side)| known.eq_ignore_ascii_case(name);
-        self.columns.iter().position(is_it).ok_or_else(|| {
-            let known: Vec<_> = self.columns.iter().map(|(name, _)| name.to_lowercase()).collect();
+        self.heads.iter().position(|known| known.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let known: Vec<_> = self.heads.iter().map(|name| name.to_lowercase()).collect();
             Failure::usage(format!("{name:?} is no column; there are {}", known.join(", ")))
         })
     }
 
     fn text_of(&self, chosen: &[usize]) -> String {
-        let head = chosen.iter().map(|&column| self.columns[column].0).collect();
+        let head = chosen.iter().map(|&column| self.heads[column]).collect();
         let line = |row: &Vec<Cell>| chosen.iter().map(|&it| row[it].text.clone()).collect();
         let rows: Vec<Vec<String>> = self.rows.iter().map(line).collect();
         let rows = rows.iter().map(|row| row.iter().map(String::as_str).collect());
@@ -123,11 +115,12 @@ impl Table {
         let width_of =
             |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..chosen.len()).map(width_of).collect();
+        let is_figure = |column: usize| self.rows.iter().any(|row| row[column].value.is_some());
         let padded = |line: &Vec<&str>| {
             let cells = line.iter().zip(&widths).zip(chosen);
-            let cells = cells.map(|((cell, &width), &column)| match self.columns[column].1 {
-                Side::Left => format!("{cell:<width$}"),
-                Side::Right => format!("{cell:>width$}"),
+            let cells = cells.map(|((cell, &width), &column)| match is_figure(column) {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
             });
             cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
         };
@@ -140,10 +133,8 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let mut table = Table::new(&[("NAME", Side::Left), ("SIZE", Side::Right)]);
-        table.row(vec!["b".to_owned().into(), Cell::size(10 << 30)]);
-        table.row(vec!["longer".to_owned().into(), Cell::size(4 << 10)]);
-        table
+        let items = [("b", 10 << 30), ("longer", 4 << 10)];
+        Table::of(&items, &[("NAME", &|it| Cell::text(it.0)), ("SIZE", &|it| Cell::size(it.1))])
     }
 
     #[track_caller]

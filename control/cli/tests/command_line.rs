@@ -184,7 +184,7 @@ fn completions_need_no_daemon() {
 }
 
 #[test]
-fn the_doctor_and_manual_pages_need_no_daemon() {
+fn the_doctor_needs_no_daemon() {
     let mut house = House::new();
     house.kill();
     let findings = house.json("doctor", 0);
@@ -193,10 +193,20 @@ fn the_doctor_and_manual_pages_need_no_daemon() {
         checks.iter().any(|it| it["check"] == "kernel" && it["what"].is_string()),
         "{checks:?}"
     );
+}
+
+#[test]
+fn each_program_has_its_manual_pages() {
     let folder = tempfile::tempdir().expect("a folder");
-    house.text(&format!("man {}", folder.path().display()), 0);
-    let page = std::fs::read_to_string(folder.path().join("memlane-volume-create.1"));
-    assert!(page.expect("a page").contains("durability"));
+    let programs = house::programs_in(folder.path());
+    let written =
+        std::process::Command::new(programs.join("memlane")).arg("man").arg(folder.path()).output();
+    let written = written.expect("the command line runs");
+    assert!(written.status.success(), "{written:?}");
+    for (page, word) in [("memlane-volume-create.1", "durability"), ("memlaned.1", "pool\\-size")] {
+        let page = std::fs::read_to_string(folder.path().join(page)).expect("a page");
+        assert!(page.contains(word), "{page}");
+    }
 }
 
 #[test]

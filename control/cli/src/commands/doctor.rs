@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Side, Table};
+use crate::table::{Cell, Table};
 
 /// The oldest kernel whose FUSE connections a new daemon can take over.
 const KERNEL_MIN: (u32, u32) = (6, 9);
@@ -50,6 +50,21 @@ struct Finding {
     detail: String,
 }
 
+impl Finding {
+    /// Good, or lacking for the reason that `otherwise` gives.
+    fn good_if(
+        is_good: bool,
+        check: &'static str,
+        good: impl Into<String>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        match is_good {
+            true => Self { check, verdict: Verdict::Good, detail: good.into() },
+            false => Self { check, verdict: Verdict::Lacking, detail: otherwise.into() },
+        }
+    }
+}
+
 pub(super) fn run(form: Form) -> Result<Report, Failure> {
     let findings = [
         kernel(&read("/proc/sys/kernel/osrelease")),
@@ -63,22 +78,29 @@ pub(super) fn run(form: Form) -> Result<Report, Failure> {
         descriptors(&read("/proc/self/limits")),
         group(&read("/etc/group")),
     ];
+    report_of(&findings, form)
+}
+
+/// With `--json` the findings are printed also when something is missing.
+fn report_of(findings: &[Finding], form: Form) -> Result<Report, Failure> {
     let missing: Vec<_> =
         findings.iter().filter(|it| it.verdict == Verdict::Missing).map(|it| it.check).collect();
     if missing.is_empty() || form == Form::Json {
-        return Ok(Report { text: text(&findings), json: json_of(&findings) });
+        let report = Report::of(text(findings), &json_of(findings));
+        return Ok(Report { is_failure: !missing.is_empty(), ..report });
     }
-    Err(Failure::other(format!("missing here: {}\n{}", missing.join(", "), text(&findings))))
+    Err(Failure::other(format!("missing here: {}\n{}", missing.join(", "), text(findings))))
 }
 
 fn text(findings: &[Finding]) -> String {
-    let mut table =
-        Table::new(&[("CHECK", Side::Left), ("STATE", Side::Left), ("WHAT", Side::Left)]);
-    for finding in findings {
-        let Finding { check, verdict, detail } = finding;
-        let cells = [(*check).to_owned(), verdict.name().to_owned(), detail.clone()];
-        table.row(cells.map(Into::into).into());
-    }
+    let table = Table::of(
+        findings,
+        &[
+            ("CHECK", &|it| Cell::text(it.check)),
+            ("STATE", &|it| Cell::text(it.verdict.name())),
+            ("WHAT", &|it| Cell::text(&it.detail)),
+        ],
+    );
     table.to_text()
 }
 
@@ -89,7 +111,7 @@ fn json_of(findings: &[Finding]) -> Value {
 }
 
 fn read(path: &str) -> String {
-    // What cannot be read is found missing by whoever looks into it.
+    // Each check finds missing what cannot be read.
     fs::read_to_string(path).unwrap_or_default()
 }
 
@@ -98,62 +120,38 @@ fn kernel(release: &str) -> Finding {
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (major, minor) = KERNEL_MIN;
-    let (verdict, detail) = match version >= KERNEL_MIN {
-        true => (Verdict::Good, release.to_owned()),
-        false => (
-            Verdict::Lacking,
-            format!(
-                "{release}; Memlane is tested on {major}.{minor} and later. Before, loop devices \
-                 are lost when the daemon is killed"
-            ),
-        ),
-    };
-    Finding { check: "kernel", verdict, detail }
+    let old = format!(
+        "{release}; Memlane is tested on {major}.{minor} and later. Before, loop devices are lost \
+         when the daemon is killed"
+    );
+    Finding::good_if(version >= KERNEL_MIN, "kernel", release, old)
 }
 
 fn root() -> Finding {
     let status = read("/proc/self/status");
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     let is_root = line.split_whitespace().nth(1) == Some("0");
-    let (verdict, detail) = match is_root {
-        true => (Verdict::Good, "root: volumes can be attached".to_owned()),
-        false => (
-            Verdict::Lacking,
-            "not root: volumes over NBD, the ring and virtual machines alone".to_owned(),
-        ),
-    };
-    Finding { check: "user", verdict, detail }
+    let plain = "not root: volumes over NBD, the ring and virtual machines alone";
+    Finding::good_if(is_root, "user", "root: volumes can be attached", plain)
 }
 
 fn openable(path: &'static str, what_for: &str) -> Finding {
     let opened = OpenOptions::new().read(true).write(true).open(path);
-    let (verdict, detail) = match opened {
-        Ok(_) => (Verdict::Good, "it can be opened".to_owned()),
-        Err(error) => (Verdict::Lacking, format!("{error}; needed for {what_for}")),
-    };
-    Finding { check: path, verdict, detail }
+    let failure = opened.err().map(|error| format!("{error}; needed for {what_for}"));
+    Finding::good_if(failure.is_none(), path, "it can be opened", failure.unwrap_or_default())
 }
 
 fn ublk() -> Finding {
     let path = "/dev/ublk-control";
-    let (verdict, detail) = match Path::new(path).exists() {
-        true => (Verdict::Good, "volumes are attached as ublk devices".to_owned()),
-        false => (
-            Verdict::Lacking,
-            "not there: loop devices are used, which are slower; modprobe ublk_drv".to_owned(),
-        ),
-    };
-    Finding { check: path, verdict, detail }
+    let absent = "not there: loop devices are used, which are slower; modprobe ublk_drv";
+    let is_there = Path::new(path).exists();
+    Finding::good_if(is_there, path, "volumes are attached as ublk devices", absent)
 }
 
 fn huge_pages(setting: &str) -> Finding {
-    let (verdict, detail) = match setting.trim() {
-        "" | "deny" => {
-            (Verdict::Lacking, "none for the pool: the kernel has them not, or denies them")
-        }
-        _ => (Verdict::Good, "the pool's tmpfs gets huge pages"),
-    };
-    Finding { check: "huge pages", verdict, detail: detail.to_owned() }
+    let has_them = !matches!(setting.trim(), "" | "deny");
+    let none = "none for the pool: the kernel has them not, or denies them";
+    Finding::good_if(has_them, "huge pages", "the pool's tmpfs gets huge pages", none)
 }
 
 fn memory(meminfo: &str) -> Finding {
@@ -173,37 +171,24 @@ fn memory(meminfo: &str) -> Finding {
 
 fn swap(swaps: &str) -> Finding {
     let devices = swaps.lines().skip(1).count();
-    let (verdict, detail) = match devices {
-        0 => (Verdict::Good, "none: the pool stays in memory"),
-        _ => (Verdict::Lacking, "there is swap: parts of the pool may be moved to a disk"),
-    };
-    Finding { check: "swap", verdict, detail: detail.to_owned() }
+    let some = "there is swap: parts of the pool may be moved to a disk";
+    Finding::good_if(devices == 0, "swap", "none: the pool stays in memory", some)
 }
 
 fn descriptors(limits: &str) -> Finding {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let hard = line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default();
     let is_enough = hard == "unlimited" || hard.parse().is_ok_and(|n: u64| n >= DESCRIPTORS_MIN);
-    let (verdict, detail) = match is_enough {
-        true => (Verdict::Good, format!("{hard} at most")),
-        false => (
-            Verdict::Lacking,
-            format!("{hard} at most; with many clients {DESCRIPTORS_MIN} are needed (LimitNOFILE)"),
-        ),
-    };
-    Finding { check: "open files", verdict, detail }
+    let few =
+        format!("{hard} at most; with many clients {DESCRIPTORS_MIN} are needed (LimitNOFILE)");
+    Finding::good_if(is_enough, "open files", format!("{hard} at most"), few)
 }
 
 fn group(groups: &str) -> Finding {
-    let (verdict, detail) = match groups.lines().any(|line| line.starts_with("memlane:")) {
-        true => (Verdict::Good, "its members may use the sockets"),
-        false => (
-            Verdict::Lacking,
-            "there is none: only root and the daemon's own user may use the sockets; \
-             groupadd --system memlane",
-        ),
-    };
-    Finding { check: "group memlane", verdict, detail: detail.to_owned() }
+    let is_there = groups.lines().any(|line| line.starts_with("memlane:"));
+    let none = "there is none: only root and the daemon's own user may use the sockets; groupadd \
+                --system memlane";
+    Finding::good_if(is_there, "group memlane", "its members may use the sockets", none)
 }
 
 #[cfg(test)]
@@ -213,6 +198,18 @@ mod tests {
     #[track_caller]
     fn check(finding: Finding, verdict: Verdict) {
         assert_eq!(finding.verdict, verdict, "{finding:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_a_failure_in_either_form() {
+        let missing = [memory(""), swap("")];
+        let failure = report_of(&missing, Form::Text).expect_err("there is no memory");
+        assert!(failure.message.starts_with("missing here: memory\n"), "{}", failure.message);
+        let report = report_of(&missing, Form::Json).expect("it is printed");
+        assert!(report.is_failure);
+        assert_eq!(report.json[0]["state"], "missing");
+        let lacking = report_of(&[swap("")], Form::Json).expect("it is printed");
+        assert!(!lacking.is_failure);
     }
 
     #[test]

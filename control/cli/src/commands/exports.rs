@@ -5,10 +5,10 @@ use serde_json::json;
 
 use crate::arguments::ExportCommand;
 use crate::client::Client;
-use crate::commands::{forced, or_dash, to_json, word_of};
+use crate::commands::{forced, or_dash, word_of};
 use crate::failure::Failure;
 use crate::output::Report;
-use crate::table::{Cell, Side, Table, View};
+use crate::table::{Cell, Table, View};
 
 pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
     match command {
@@ -17,19 +17,19 @@ pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Fai
             let request =
                 ExportCreate { volume: name, protocol, queues, share, owner, group, mode };
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
-            Ok(Report { text: text(&export), json: to_json(&export) })
+            Ok(Report::of(text(&export), &export))
         }
         ExportCommand::List(view) => {
             let exports: Vec<Export> = client.get(api::EXPORTS_PATH)?;
-            Ok(Report { text: list_text(&exports, &view)?, json: to_json(&exports) })
+            Ok(Report::of(list_text(&exports, &view)?, &exports))
         }
         ExportCommand::Show { name } => {
             let export: Export = client.get(&api::path_of(api::EXPORT_PATH, &name))?;
-            Ok(Report { text: text(&export), json: to_json(&export) })
+            Ok(Report::of(text(&export), &export))
         }
         ExportCommand::Delete { name, force } => {
             client.delete(&forced(api::path_of(api::EXPORT_PATH, &name), force))?;
-            Ok(Report { text: String::new(), json: json!({"deleted": name}) })
+            Ok(Report::silent(&json!({"deleted": name})))
         }
     }
 }
@@ -48,22 +48,15 @@ fn text(export: &Export) -> String {
 }
 
 fn list_text(exports: &[Export], view: &View) -> Result<String, Failure> {
-    let mut table = Table::new(&[
-        ("VOLUME", Side::Left),
-        ("PROTOCOL", Side::Left),
-        ("QUEUES", Side::Right),
-        ("USED", Side::Left),
-        ("SOCKET", Side::Left),
-    ]);
-    for export in exports {
-        let used = if export.connected { "yes" } else { "no" };
-        table.row(vec![
-            export.volume.clone().into(),
-            word_of(&export.protocol).into(),
-            Cell::number(export.queues.into()),
-            used.to_owned().into(),
-            or_dash(export.socket.clone()).into(),
-        ]);
-    }
+    let table = Table::of(
+        exports,
+        &[
+            ("VOLUME", &|it| Cell::text(&it.volume)),
+            ("PROTOCOL", &|it| Cell::text(word_of(&it.protocol))),
+            ("QUEUES", &|it| Cell::number(it.queues.into())),
+            ("USED", &|it| Cell::text(if it.connected { "yes" } else { "no" })),
+            ("SOCKET", &|it| Cell::text(or_dash(it.socket.clone()))),
+        ],
+    );
     table.viewed(view)
 }

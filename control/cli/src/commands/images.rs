@@ -9,7 +9,7 @@ use crate::arguments::ImageCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Cell, Side, Table, View};
+use crate::table::{Cell, Table, View};
 
 pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<Report, Failure> {
     let begin = |path: &str, body: serde_json::Value, background: bool| {
@@ -34,18 +34,18 @@ pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<
         ImageCommand::AcceptLoss { volume } => {
             let path = api::path_of(api::ACCEPT_LOSS_PATH, &volume);
             let accepted: AcceptedLoss = client.ask(Method::Post, &path, &json!(null))?;
-            Ok(Report { text: accepted_text(&volume, &accepted), json: to_json(&accepted) })
+            Ok(Report::of(accepted_text(&volume, &accepted), &accepted))
         }
         ImageCommand::Rehearse { background } => {
             begin(api::IMAGE_REHEARSE_PATH, json!(null), background)
         }
         ImageCommand::List(view) => {
             let images: Vec<Image> = client.get(api::IMAGES_PATH)?;
-            Ok(Report { text: list_text(&images, &view)?, json: to_json(&images) })
+            Ok(Report::of(list_text(&images, &view)?, &images))
         }
         ImageCommand::Delete { image } => {
             client.delete(&api::path_of(api::IMAGE_PATH, &image.to_string()))?;
-            Ok(Report { text: String::new(), json: json!({"deleted": image}) })
+            Ok(Report::silent(&json!({"deleted": image})))
         }
     }
 }
@@ -74,26 +74,27 @@ fn number_of(client: &Client, image: Option<u64>) -> Result<u64, Failure> {
 }
 
 fn list_text(images: &[Image], view: &View) -> Result<String, Failure> {
-    let mut table = Table::new(&[
-        ("IMAGE", Side::Right),
-        ("SAVED", Side::Left),
-        ("STORED", Side::Right),
-        ("LABEL", Side::Left),
-        ("VOLUMES", Side::Left),
-    ]);
-    for image in images {
+    let volumes = |image: &Image| {
         let names: Vec<&str> = image.volumes.iter().map(|volume| &volume.name[..]).collect();
-        let failure = image.failure.as_ref().map(|failure| format!("unreadable: {failure}"));
-        let lost = (image.lost_bytes > 0).then(|| {
-            format!("{} ({} lost)", names.join(" "), ByteSize(image.lost_bytes).rounded())
-        });
-        table.row(vec![
-            Cell::number(image.number),
-            time_text(image.saved_unix_seconds).into(),
-            Cell::size(image.stored_bytes),
-            or_dash(Some(image.label.clone()).filter(|label| !label.is_empty())).into(),
-            failure.or(lost).unwrap_or_else(|| names.join(" ")).into(),
-        ]);
-    }
+        let names = names.join(" ");
+        match &image.failure {
+            Some(failure) => format!("unreadable: {failure}"),
+            None if image.lost_bytes > 0 => {
+                format!("{names} ({} lost)", ByteSize(image.lost_bytes).rounded())
+            }
+            None => names,
+        }
+    };
+    let label = |image: &Image| or_dash(Some(image.label.clone()).filter(|it| !it.is_empty()));
+    let table = Table::of(
+        images,
+        &[
+            ("IMAGE", &|it| Cell::number(it.number)),
+            ("SAVED", &|it| Cell::text(time_text(it.saved_unix_seconds))),
+            ("STORED", &|it| Cell::size(it.stored_bytes)),
+            ("LABEL", &|it| Cell::text(label(it))),
+            ("VOLUMES", &|it| Cell::text(volumes(it))),
+        ],
+    );
     table.viewed(view)
 }

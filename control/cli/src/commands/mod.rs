@@ -11,7 +11,8 @@ mod status;
 mod tasks;
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process;
 
 use api::{
     Attachment, AttachmentCreate, ByteSize, Disconnected, Method, Pool, Snapshot, Status, Volume,
@@ -25,13 +26,16 @@ use crate::arguments::{Arguments, Command, Create, VolumeCommand};
 use crate::client::{Address, Client};
 use crate::failure::Failure;
 use crate::output::{self, Form, Report};
-use crate::table::{Cell, Side, Table, View};
+use crate::table::{Cell, Table, View};
 
 const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
 const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
 
 /// The program that measures, beside this one.
 const BENCH_PROGRAM: &str = "memlane-bench";
+
+/// The daemon, beside this one.
+const DAEMON_PROGRAM: &str = "memlaned";
 
 /// Does what the command line asks for.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
@@ -50,11 +54,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             let attachment: Attachment =
                 client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
             let device = attachment.device.clone().unwrap_or_default();
-            Ok(Report { text: device, json: to_json(&attachment) })
+            Ok(Report::of(device, &attachment))
         }
         Command::Detach { name } => {
             client.delete(&api::path_of(api::ATTACHMENT_PATH, &name))?;
-            Ok(Report { text: String::new(), json: json!({"detached": name}) })
+            Ok(Report::silent(&json!({"detached": name})))
         }
         Command::Export(command) => exports::run(&client, command),
         Command::Run(arguments) => Err(run::run(&client, arguments)),
@@ -69,15 +73,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
 
 fn status_report(client: &Client) -> Result<Report, Failure> {
     let status: Status = client.get(api::STATUS_PATH)?;
-    Ok(Report { text: status::text(&status), json: to_json(&status) })
+    Ok(Report::of(status::text(&status), &status))
 }
 
-/// Shows the status until whoever watches has seen enough.
+/// Shows the status until the reader has seen enough.
 fn watch_status(client: &Client, seconds: u64, form: Form) -> Result<Report, Failure> {
     loop {
         let report = status_report(client)?;
         if !output::refresh(&report, form) {
-            return Ok(Report { text: String::new(), json: report.json });
+            return Ok(Report::silent(&report.json));
         }
         std::thread::sleep(std::time::Duration::from_secs(seconds));
     }
@@ -97,7 +101,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
         VolumeCommand::Create(create) => {
             let volume: Volume =
                 client.ask(Method::Post, api::VOLUMES_PATH, &create_request(create))?;
-            Ok(Report { text: String::new(), json: to_json(&volume) })
+            Ok(Report::silent(&volume))
         }
         VolumeCommand::List(view) => {
             let volumes: Vec<Volume> = client.get(api::VOLUMES_PATH)?;
@@ -107,11 +111,11 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
                 let pool: Pool = client.get(api::POOL_PATH)?;
                 text.extend(overcommit_text(&volumes, pool.max_memory_bytes));
             }
-            Ok(Report { text, json: to_json(&volumes) })
+            Ok(Report::of(text, &volumes))
         }
         VolumeCommand::Show { name } => {
             let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, &name))?;
-            Ok(Report { text: volume_text(&volume), json: to_json(&volume) })
+            Ok(Report::of(volume_text(&volume), &volume))
         }
         VolumeCommand::Resize { name, size, force } => {
             change(client, &name, &VolumePatch { size: Some(size), force, ..Default::default() })
@@ -126,7 +130,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
         }
         VolumeCommand::Delete { name, force } => {
             client.delete(&forced(api::path_of(api::VOLUME_PATH, &name), force))?;
-            Ok(Report { text: String::new(), json: json!({"deleted": name}) })
+            Ok(Report::silent(&json!({"deleted": name})))
         }
         VolumeCommand::Disconnect { name } => {
             let path = api::path_of(api::DISCONNECT_PATH, &name);
@@ -135,7 +139,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
             let text = format!(
                 "{nbd} NBD connections, {ring} ring clients and {vhost_user} front ends were ended"
             );
-            Ok(Report { text, json: to_json(&gone) })
+            Ok(Report::of(text, &gone))
         }
     }
 }
@@ -159,7 +163,7 @@ fn create_request(create: Create) -> VolumeCreate {
 fn change(client: &Client, name: &str, patch: &VolumePatch) -> Result<Report, Failure> {
     let path = api::path_of(api::VOLUME_PATH, name);
     let volume: Volume = client.ask(Method::Patch, &path, patch)?;
-    Ok(Report { text: String::new(), json: to_json(&volume) })
+    Ok(Report::silent(&volume))
 }
 
 fn to_json(answer: &impl Serialize) -> Value {
@@ -177,34 +181,25 @@ fn overcommit_text(volumes: &[Volume], pool_bytes: u64) -> Option<String> {
 }
 
 fn list_text(volumes: &[Volume], snapshots: &[Snapshot], view: &View) -> Result<String, Failure> {
-    let mut table = Table::new(&[
-        ("NAME", Side::Left),
-        ("SIZE", Side::Right),
-        ("WRITTEN", Side::Right),
-        ("RAM", Side::Right),
-        ("SNAPSHOTS", Side::Right),
-        ("RATIO", Side::Right),
-        ("REDUCTION", Side::Left),
-        ("DURABILITY", Side::Left),
-        ("CAPACITY", Side::Left),
-        ("DEVICE", Side::Left),
-    ]);
-    for volume in volumes {
+    let in_snapshots = |volume: &Volume| {
         let own = snapshots.iter().filter(|snapshot| snapshot.volume == volume.name);
-        let in_snapshots = own.map(|snapshot| snapshot.ram_bytes).sum();
-        table.row(vec![
-            volume.name.clone().into(),
-            Cell::size(volume.size_bytes),
-            Cell::size(volume.written_bytes),
-            Cell::size(volume.ram_bytes),
-            Cell::size(in_snapshots),
-            Cell::figure(ratio_text(volume.ratio), volume.ratio),
-            word_of(&volume.reduction).into(),
-            word_of(&volume.durability).into(),
-            word_of(&volume.capacity).into(),
-            or_dash(volume.device.clone()).into(),
-        ]);
-    }
+        own.map(|snapshot| snapshot.ram_bytes).sum()
+    };
+    let table = Table::of(
+        volumes,
+        &[
+            ("NAME", &|it| Cell::text(&it.name)),
+            ("SIZE", &|it| Cell::size(it.size_bytes)),
+            ("WRITTEN", &|it| Cell::size(it.written_bytes)),
+            ("RAM", &|it| Cell::size(it.ram_bytes)),
+            ("SNAPSHOTS", &|it| Cell::size(in_snapshots(it))),
+            ("RATIO", &|it| Cell::figure(ratio_text(it.ratio), it.ratio)),
+            ("REDUCTION", &|it| Cell::text(word_of(&it.reduction))),
+            ("DURABILITY", &|it| Cell::text(word_of(&it.durability))),
+            ("CAPACITY", &|it| Cell::text(word_of(&it.capacity))),
+            ("DEVICE", &|it| Cell::text(or_dash(it.device.clone()))),
+        ],
+    );
     table.viewed(view)
 }
 
@@ -254,30 +249,45 @@ fn lines(fields: &[(&str, String)]) -> String {
     fields.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// A program in the folder of this one.
+fn beside(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name(name)
+}
+
 /// Becomes the program that measures. Returns only when it cannot be started.
 fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
-    let own_path = std::env::current_exe().unwrap_or_default();
-    let program = own_path.with_file_name(BENCH_PROGRAM);
+    let program = beside(BENCH_PROGRAM);
     if json {
         arguments.push("--json".into());
     }
-    let error = std::process::Command::new(&program).args(arguments).exec();
+    let error = process::Command::new(&program).args(arguments).exec();
     Failure::other(format!("cannot start {}: {error}", program.display()))
 }
 
-/// A page for the program and one for each command, as `man memlane-volume-create` finds them.
-fn write_manual(folder: &std::path::Path) -> Result<Report, Failure> {
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
-    written.map_err(|error| {
-        Failure::other(format!("cannot write manual pages to {}: {error}", folder.display()))
-    })?;
-    Ok(Report { text: String::new(), json: json!({"manual": folder}) })
+/// A page for the program and one for each command, as `man memlane-volume-create` finds them. The
+/// daemon writes its own, where it lies beside this program.
+fn write_manual(folder: &Path) -> Result<Report, Failure> {
+    let failed = |why: &str| {
+        Failure::other(format!("cannot write manual pages to {}: {why}", folder.display()))
+    };
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
+        .map_err(|error| failed(&error.to_string()))?;
+    let daemon = beside(DAEMON_PROGRAM);
+    if daemon.exists() {
+        let output = process::Command::new(daemon).arg("--man").arg(folder).output();
+        let output = output.map_err(|error| failed(&error.to_string()))?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr).trim()));
+        }
+    }
+    Ok(Report::silent(&json!({"manual": folder})))
 }
 
 fn completions(shell: clap_complete::Shell) -> Report {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "memlane", &mut script);
     let script = String::from_utf8_lossy(&script).trim_end().to_owned();
-    Report { json: json!({"completions": script}), text: script }
+    let answer = json!({"completions": script});
+    Report::of(script, &answer)
 }

@@ -3,18 +3,18 @@
 use api::{ByteSize, Event, FillState, Method, Pool, PoolPatch};
 
 use super::tasks::follow;
-use super::{lines, time_text, to_json, word_of};
+use super::{lines, time_text, word_of};
 use crate::arguments::PoolCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Cell, Side, Table, View};
+use crate::table::{Cell, Table, View};
 
 pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<Report, Failure> {
     match command {
         PoolCommand::Show => {
             let pool: Pool = client.get(api::POOL_PATH)?;
-            Ok(Report { text: text(&pool), json: to_json(&pool) })
+            Ok(Report::of(text(&pool), &pool))
         }
         PoolCommand::Set { settings, background } => {
             let mut patch = PoolPatch::default();
@@ -28,23 +28,17 @@ pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<R
 pub(super) fn events(client: &Client, after: u64, view: &View) -> Result<Report, Failure> {
     let path = api::with_query(api::EVENTS_PATH, &[("after", &after.to_string())]);
     let events: Vec<Event> = client.get(&path)?;
-    let mut table = Table::new(&[
-        ("ID", Side::Right),
-        ("TIME", Side::Left),
-        ("LEVEL", Side::Left),
-        ("EVENT", Side::Left),
-        ("MESSAGE", Side::Left),
-    ]);
-    for event in &events {
-        table.row(vec![
-            Cell::number(event.id),
-            time_text(event.unix_seconds).into(),
-            word_of(&event.level).into(),
-            event.kind.clone().into(),
-            event.message.clone().into(),
-        ]);
-    }
-    Ok(Report { text: table.viewed(view)?, json: to_json(&events) })
+    let table = Table::of(
+        &events,
+        &[
+            ("ID", &|it| Cell::number(it.id)),
+            ("TIME", &|it| Cell::text(time_text(it.unix_seconds))),
+            ("LEVEL", &|it| Cell::text(word_of(&it.level))),
+            ("EVENT", &|it| Cell::text(&it.kind)),
+            ("MESSAGE", &|it| Cell::text(&it.message)),
+        ],
+    );
+    Ok(Report::of(table.viewed(view)?, &events))
 }
 
 fn text(pool: &Pool) -> String {

@@ -3,19 +3,19 @@
 use api::{ByteSize, CloneCreate, Diff, Method, Snapshot, SnapshotCreate, SnapshotPatch, Volume};
 use serde_json::json;
 
-use super::{or_dash, time_text, to_json};
+use super::{or_dash, time_text};
 use crate::arguments::SnapshotCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::Report;
-use crate::table::{Cell, Side, Table, View};
+use crate::table::{Cell, Table, View};
 
 pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, Failure> {
     match command {
         SnapshotCommand::Create { names } => {
             let request = create_request(names)?;
             let made: Vec<Snapshot> = client.ask(Method::Post, api::SNAPSHOTS_PATH, &request)?;
-            Ok(Report { text: String::new(), json: to_json(&made) })
+            Ok(Report::silent(&made))
         }
         SnapshotCommand::List { volume, view } => {
             let path = match volume {
@@ -23,17 +23,17 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
                 None => api::SNAPSHOTS_PATH.to_owned(),
             };
             let snapshots: Vec<Snapshot> = client.get(&path)?;
-            Ok(Report { text: list_text(&snapshots, &view)?, json: to_json(&snapshots) })
+            Ok(Report::of(list_text(&snapshots, &view)?, &snapshots))
         }
         SnapshotCommand::Rename { name, new_name } => {
             let path = api::path_of(api::SNAPSHOT_PATH, &name);
             let request = SnapshotPatch { snapshot: new_name };
             let snapshot: Snapshot = client.ask(Method::Patch, &path, &request)?;
-            Ok(Report { text: String::new(), json: to_json(&snapshot) })
+            Ok(Report::silent(&snapshot))
         }
         SnapshotCommand::Delete { name } => {
             client.delete(&api::path_of(api::SNAPSHOT_PATH, &name))?;
-            Ok(Report { text: String::new(), json: json!({"deleted": name}) })
+            Ok(Report::silent(&json!({"deleted": name})))
         }
         SnapshotCommand::Restore { name, snapshot } => {
             let name = match snapshot {
@@ -42,11 +42,11 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
             };
             let path = api::path_of(api::SNAPSHOT_RESTORE_PATH, &name);
             let volume: Volume = client.ask(Method::Post, &path, &None::<()>)?;
-            Ok(Report { text: String::new(), json: to_json(&volume) })
+            Ok(Report::silent(&volume))
         }
         SnapshotCommand::Diff { from, to } => {
             let diff = whole_diff(client, &from, to.as_deref())?;
-            Ok(Report { text: diff_text(&diff), json: to_json(&diff) })
+            Ok(Report::of(diff_text(&diff), &diff))
         }
     }
 }
@@ -81,7 +81,7 @@ fn create_request(mut names: Vec<String>) -> Result<SnapshotCreate, Failure> {
 pub(super) fn clone(client: &Client, source: &str, name: String) -> Result<Report, Failure> {
     let path = api::path_of(api::CLONE_PATH, source);
     let volume: Volume = client.ask(Method::Post, &path, &CloneCreate { name })?;
-    Ok(Report { text: String::new(), json: to_json(&volume) })
+    Ok(Report::silent(&volume))
 }
 
 /// All parts of a comparison. Each answer is bounded; the ranges are not.
@@ -110,32 +110,25 @@ fn whole_diff(client: &Client, from: &str, to: Option<&str>) -> Result<Diff, Fai
 }
 
 fn list_text(snapshots: &[Snapshot], view: &View) -> Result<String, Failure> {
-    let mut table = Table::new(&[
-        ("NAME", Side::Left),
-        ("SIZE", Side::Right),
-        ("WRITTEN", Side::Right),
-        ("RAM", Side::Right),
-        ("TAKEN", Side::Left),
-        ("DEVICE", Side::Left),
-    ]);
-    for snapshot in snapshots {
-        table.row(vec![
-            snapshot.name.clone().into(),
-            Cell::size(snapshot.size_bytes),
-            Cell::size(snapshot.written_bytes),
-            Cell::size(snapshot.ram_bytes),
-            time_text(snapshot.created_unix_seconds).into(),
-            or_dash(snapshot.device.clone()).into(),
-        ]);
-    }
+    let table = Table::of(
+        snapshots,
+        &[
+            ("NAME", &|it| Cell::text(&it.name)),
+            ("SIZE", &|it| Cell::size(it.size_bytes)),
+            ("WRITTEN", &|it| Cell::size(it.written_bytes)),
+            ("RAM", &|it| Cell::size(it.ram_bytes)),
+            ("TAKEN", &|it| Cell::text(time_text(it.created_unix_seconds))),
+            ("DEVICE", &|it| Cell::text(or_dash(it.device.clone()))),
+        ],
+    );
     table.viewed(view)
 }
 
 fn diff_text(diff: &Diff) -> String {
-    let mut table = Table::new(&[("OFFSET", Side::Right), ("LENGTH", Side::Right)]);
-    for range in &diff.changed {
-        table.row(vec![Cell::number(range.offset), Cell::number(range.length)]);
-    }
+    let table = Table::of(
+        &diff.changed,
+        &[("OFFSET", &|it| Cell::number(it.offset)), ("LENGTH", &|it| Cell::number(it.length))],
+    );
     let bytes = diff.changed.iter().map(|range| range.length).sum();
     let sum = format!("{} differ between {} and {}", ByteSize(bytes).rounded(), diff.from, diff.to);
     format!("{}\n{sum}", table.to_text())

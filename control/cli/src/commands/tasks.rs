@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{to_json, word_of};
+use super::word_of;
 use crate::arguments::TaskCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
-use crate::table::{Cell, Side, Table, View};
+use crate::table::{Cell, Table, View};
 
 /// How often a task is asked how far it is.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
@@ -24,12 +24,12 @@ pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<R
     match command {
         TaskCommand::List(view) => {
             let tasks: Vec<Task> = client.get(api::TASKS_PATH)?;
-            Ok(Report { text: list_text(&tasks, &view)?, json: to_json(&tasks) })
+            Ok(Report::of(list_text(&tasks, &view)?, &tasks))
         }
         TaskCommand::Wait { id } => follow(client, false, form, || client.get(&path_of(id))),
         TaskCommand::Cancel { id } => {
             client.delete(&path_of(id))?;
-            Ok(Report { text: String::new(), json: json!({"cancelled": id}) })
+            Ok(Report::silent(&json!({"cancelled": id})))
         }
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn follow(
     let mut interruption = Interruption::listen()?;
     let task = begin()?;
     if background {
-        return Ok(Report { text: format!("task {}", task.id), json: to_json(&task) });
+        return Ok(Report::of(format!("task {}", task.id), &task));
     }
     let bar = bar(&task, form);
     let mut task = task;
@@ -81,7 +81,7 @@ fn report_of(task: &Task) -> Result<Report, Failure> {
     if !complaints.is_empty() {
         return Err(Failure::other(format!("{}: {}", task.subject, complaints.join("; "))));
     }
-    Ok(Report { text: done_text(task), json: to_json(task) })
+    Ok(Report::of(done_text(task), task))
 }
 
 /// Ctrl-C, while a task is watched.
@@ -137,24 +137,17 @@ fn done_text(task: &Task) -> String {
 }
 
 fn list_text(tasks: &[Task], view: &View) -> Result<String, Failure> {
-    let mut table = Table::new(&[
-        ("TASK", Side::Right),
-        ("WHAT", Side::Left),
-        ("ABOUT", Side::Left),
-        ("STATE", Side::Left),
-        ("DONE", Side::Right),
-        ("OF", Side::Right),
-    ]);
-    for task in tasks {
-        table.row(vec![
-            Cell::number(task.id),
-            word_of(&task.kind).replace('_', " ").into(),
-            task.subject.clone().into(),
-            word_of(&task.state).into(),
-            Cell::size(task.done_bytes),
-            Cell::size(task.total_bytes),
-        ]);
-    }
+    let table = Table::of(
+        tasks,
+        &[
+            ("TASK", &|it| Cell::number(it.id)),
+            ("WHAT", &|it| Cell::text(word_of(&it.kind).replace('_', " "))),
+            ("ABOUT", &|it| Cell::text(&it.subject)),
+            ("STATE", &|it| Cell::text(word_of(&it.state))),
+            ("DONE", &|it| Cell::size(it.done_bytes)),
+            ("OF", &|it| Cell::size(it.total_bytes)),
+        ],
+    );
     table.viewed(view)
 }
 

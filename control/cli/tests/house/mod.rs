@@ -136,6 +136,17 @@ impl House {
     }
 }
 
+/// Both programs in one folder, as they are installed.
+pub(crate) fn programs_in(folder: &Path) -> PathBuf {
+    let programs = folder.join("bin");
+    std::fs::create_dir(&programs).expect("a folder");
+    for program in [Path::new(env!("CARGO_BIN_EXE_memlane")), daemon_program()] {
+        let name = program.file_name().expect("a program");
+        std::fs::copy(program, programs.join(name)).expect("it can be copied");
+    }
+    programs
+}
+
 /// Ctrl-C.
 pub(crate) fn interrupt(child: &Child) {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
