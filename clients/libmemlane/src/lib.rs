@@ -74,7 +74,7 @@ pub unsafe extern "C" fn memlane_open(
 /// Closes a device. Null is let through.
 ///
 /// # Safety
-/// The device is one of `memlane_open` that was not closed, and nobody uses it.
+/// The device is one of `memlane_open` that was not closed, and no thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_close(device: *mut Device) {
     if !device.is_null() {
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn memlane_lane_open(device: *const Device, lane: *mut *mu
 /// Closes a lane. Requests that have not ended may or may not be done.
 ///
 /// # Safety
-/// The lane is one of `memlane_lane_open` that was not closed, and nobody uses it.
+/// The lane is one of `memlane_lane_open` that was not closed, and no thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_lane_close(lane: *mut Lane) {
     if !lane.is_null() {

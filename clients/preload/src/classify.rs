@@ -1,7 +1,7 @@
 //! Looking at a descriptor that nothing is known of: is it a volume that may be bypassed?
 //!
 //! A volume is bypassed when the kernel keeps no copy of its bytes for this descriptor: a block
-//! device that is opened for direct I/O and that nobody has mounted, or the file of a volume, which
+//! device that is opened for direct I/O and is not mounted, or the file of a volume, which
 //! its file system serves without a page cache. Everything else is the kernel's, and so is a block
 //! device that this process also uses through the page cache.
 
@@ -35,7 +35,7 @@ pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
         Some((target, opened)) if may_be_bypassed(fd, target, opened) => join(fd, target, opened),
         _ => Some(Entry::Foreign),
     };
-    // Nothing is remembered yet of what somebody else is looking at.
+    // Nothing is remembered yet of what another thread is looking at.
     let entry = found?;
     table::set(fd, entry);
     match entry {

@@ -1,8 +1,8 @@
 //! The devices that this process reaches through the ring, and those that it must not.
 //!
-//! Devices are added under a lock that nobody waits for and are never taken away, except all at
+//! Devices are added under a lock that no thread waits for and are never taken away, except all at
 //! once in a forked child, which must not touch what belongs to its parent. Finding one takes no
-//! lock. What a device is bound to can change while nobody has it open, so each descriptor is
+//! lock. What a device is bound to can change while it is not open, so each descriptor is
 //! asked for anew; a device is only shared by descriptors of the same volume.
 
 use std::os::fd::RawFd;
@@ -61,7 +61,7 @@ pub(crate) enum Joined {
     Device(u8),
     /// It is none, or none that may be reached so.
     Foreign,
-    /// Somebody else is at it: it will be known later.
+    /// Another thread is at it: it will be known later.
     Later,
 }
 
@@ -142,7 +142,7 @@ fn find_at(index: usize) -> Option<&'static Device> {
     let device = DEVICES.get(index)?.load(Ordering::Acquire);
     // SAFETY:
     // - alive, initialised, aligned: only leaked boxes are stored there.
-    // - exclusive: nobody has it mutably.
+    // - exclusive: no thread has it mutably.
     unsafe { device.as_ref() }
 }
 

@@ -24,7 +24,7 @@
 //! - Nothing is set up in programs that touch no volume.
 //!
 //! Locks: `devices`, which is tried and not waited for; `aio::Context`, for some instructions.
-//! Nobody who holds one of them takes another.
+//! No thread that holds one of them takes another.
 
 mod aio;
 mod classify;

@@ -80,7 +80,7 @@ fn client() -> Option<&'static Client> {
     let client = CLIENT.load(Ordering::Acquire);
     // SAFETY:
     // - alive, initialised, aligned: only leaked boxes are stored there.
-    // - exclusive: nobody has it mutably.
+    // - exclusive: no thread has it mutably.
     unsafe { client.as_ref() }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn report_descriptor(fd: RawFd, what: fmt::Arguments<'_>) {
     report(format_args!("descriptor {fd}: {what}"));
 }
 
-/// Adds a line to the report, if there is one. Nobody is told when that fails.
+/// Adds a line to the report, if there is one. A failure is told nowhere.
 pub(crate) fn report(what: fmt::Arguments<'_>) {
     let Some(path) = Settings::get().report else { return };
     let mut text = Text::<MESSAGE_BYTES_MAX>::new();

@@ -1,6 +1,6 @@
 //! The functions of the C library that ours stand in front of.
 //!
-//! Each is looked up when it is first needed, as the next one behind this library, so that other
+//! Each is looked up when it is first needed, as the next one after this library, so that other
 //! preloaded libraries keep their place. Nothing here allocates, and nothing changes `errno` but
 //! the functions themselves.
 //!
@@ -42,7 +42,7 @@ impl Real {
     }
 }
 
-/// What a call comes to when the C library lacks the function. Whoever calls it was linked against
+/// What a call comes to when the C library lacks the function. A caller was linked against
 /// a library that has it, so this is for the mistaken only.
 trait Failed {
     fn failed() -> Self;

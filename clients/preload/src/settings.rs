@@ -36,7 +36,7 @@ impl Settings {
         let known = SETTINGS.load(Ordering::Acquire);
         // SAFETY:
         // - alive, aligned, initialised: only what was leaked below is stored there.
-        // - exclusive: nobody changes it.
+        // - exclusive: it never changes.
         if let Some(settings) = unsafe { known.as_ref() } {
             return settings;
         }

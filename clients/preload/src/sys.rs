@@ -50,7 +50,7 @@ fn borrow(fd: RawFd) -> Option<BorrowedFd<'static>> {
         return None;
     }
     // SAFETY:
-    // - alive: nothing is kept of it behind the one system call that it is borrowed for, and a
+    // - alive: nothing is kept of it past the one system call that it is borrowed for, and a
     //   number that is no longer open is refused by the kernel.
     // - in bounds: it is not negative.
     Some(unsafe { BorrowedFd::borrow_raw(fd) })
@@ -94,7 +94,7 @@ pub(crate) fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Whether nobody has claimed the device: no mounted file system, no other device on top of it.
+/// Whether the device is unclaimed: no mounted file system, no other device on top of it.
 pub(crate) fn is_unclaimed(fd: RawFd) -> bool {
     let mut path = Text::<32>::new();
     // It has room for every number.

@@ -1,4 +1,4 @@
-//! Programs that nobody changed, on volumes that they reach through the ring.
+//! Unchanged programs, on volumes that they reach through the ring.
 //!
 //! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did.
 

@@ -27,7 +27,7 @@ pub struct Client {
 
 impl Client {
     /// For the daemon whose ring is served at `socket`, most often `/run/memlane/ring.sock`. Fails
-    /// when nobody serves there.
+    /// when no daemon serves there.
     pub fn connect(socket: &Path) -> Result<Self, ClientError> {
         Self::connect_with(socket, ClientOptions::default())
     }
@@ -105,7 +105,7 @@ impl Device {
         self.run("write", operation::WRITE, offset, &mut Buffers::FromMany(from))
     }
 
-    /// As [`Device::write`] with a [`Device::flush`] of what was written behind it.
+    /// As [`Device::write`] with a [`Device::flush`] of what was written after it.
     pub fn write_flushed(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
         self.write(offset, from)?;
         self.flush()
@@ -231,7 +231,7 @@ impl Device {
             Ok(_) => child,
             Err(other) => {
                 // SAFETY:
-                // - one caller: nobody has seen what this thread made in vain.
+                // - one caller: no other thread has seen what this one made in vain.
                 drop(unsafe { Box::from_raw(child) });
                 other
             }

@@ -60,8 +60,8 @@ extern "C" fn after_fork_in_child() {
         let number = place.swap(NO_SOCKET, Ordering::Relaxed);
         if number != NO_SOCKET {
             // SAFETY:
-            // - alive: the descriptor was open in the parent when it forked, and whoever has its
-            //   number in a value of this process sees by the count not to close it again.
+            // - alive: the descriptor was open in the parent when it forked, and values of
+            //   this process that have its number see by the count not to close it again.
             unsafe { libc::close(number) };
         }
     }

@@ -91,8 +91,8 @@ pub struct Lane {
 }
 
 // SAFETY:
-// - exclusive: the pointers of requests are followed under `&mut self` alone, and whoever submits
-//   them promises that the memory is theirs, from any thread, until the request has ended.
+// - exclusive: the pointers of requests are followed under `&mut self` alone, and the caller that
+//   submits them promises that the memory is theirs, from any thread, until the request has ended.
 unsafe impl Send for Lane {}
 
 /// A request that has not ended.
@@ -180,7 +180,7 @@ impl Lane {
     /// Begins a request in memory of the caller's, with the caller's token.
     ///
     /// # Safety
-    /// The memory is valid for the request's length, and nobody else uses it, until the request has
+    /// The memory is valid for the request's length, and not used otherwise, until the request has
     /// ended or the lane is dropped.
     pub unsafe fn submit_raw(&mut self, request: RawRequest) -> Result<(), ClientError> {
         let RawRequest { kind, offset, length, memory, token } = request;
@@ -398,7 +398,7 @@ impl Lane {
         }
     }
 
-    /// Ends everything: there is nobody to ask.
+    /// Ends everything: there is no daemon to ask.
     fn give_up(&mut self, errno: i32) {
         self.todo.clear();
         for place in 0..self.requests.len() {

@@ -37,7 +37,7 @@ pub(crate) struct Link {
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum LinkError {
-    /// Nobody is there, for now.
+    /// No daemon is there, for now.
     Absent(io::Error),
     /// The daemon has no place for another client, for now.
     NoRoom {
@@ -86,7 +86,7 @@ impl Link {
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, Some(ANSWER_TIME_MAX)).map_err(host)?;
         }
-        // Whoever turns clients away may have closed the socket by now, with an answer in it.
+        // A daemon that turns clients away may have closed the socket by now, with an answer in it.
         let sent = send_request(socket.as_fd(), target, lane_count);
         let answer = match (sent, answer(&socket)) {
             (_, Ok(answer)) => answer,
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Whether anybody serves there.
+    /// Whether a daemon serves there.
     pub(crate) fn probe(path: &Path) -> Result<(), LinkError> {
         connect_to(path).map(drop)
     }
@@ -164,7 +164,7 @@ impl Drop for Link {
         }
         fork::forget(self.socket.as_fd());
         // SAFETY:
-        // - one caller: the field is private, and nobody else takes the socket out.
+        // - one caller: the field is private, and nothing else takes the socket out.
         unsafe { ManuallyDrop::drop(&mut self.socket) };
     }
 }

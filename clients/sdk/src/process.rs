@@ -1,7 +1,7 @@
 //! What one process has of a device: its connection, and the lanes that its threads use.
 //!
-//! Locks: a lane's, then that of the connection. None is held while anybody waits for the daemon to
-//! come back, but for the lane of whoever waits.
+//! Locks: a lane's, then that of the connection. None is held while a thread waits for the daemon
+//! to come back, but for the lane of that thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -176,7 +176,7 @@ impl Process {
             }
             let left = patience.left();
             if left.is_zero() {
-                return Err(self.nobody_came_back());
+                return Err(self.not_back());
             }
             let waited = self.changed.wait_timeout(current, left);
             (current, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +200,7 @@ impl Process {
         loop {
             let failure = match Link::reopen(&self.origin, LANES_MAX) {
                 Ok(link) => return Ok(link),
-                Err(LinkError::Absent(_)) => self.nobody_came_back(),
+                Err(LinkError::Absent(_)) => self.not_back(),
                 Err(LinkError::NoRoom { message }) => ClientError::new(libc::EIO, message),
                 Err(error) => return Err(error.into_client_error(&self.origin.path)),
             };
@@ -210,7 +210,7 @@ impl Process {
         }
     }
 
-    fn nobody_came_back(&self) -> ClientError {
+    fn not_back(&self) -> ClientError {
         let message = format!(
             "the daemon at {}, which serves volume {:?}, has not come back within {:?}",
             self.origin.path.display(),

@@ -273,7 +273,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             HostFailed,
         ]),
     Endpoint::delete(VOLUME_PATH, "delete_volume")
-        .about("Delete a volume that nobody uses, and give its memory back")
+        .about("Delete a volume that is not in use, and give its memory back")
         .asks(&[FORCE])
         .tagged(Tag::Matched)
         .refuses(&[NotFound, InUse, PreconditionFailed, InvalidField]),
@@ -302,11 +302,11 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .takes(schema::<SnapshotPatch>())
         .refuses(&[NotFound, AlreadyExists, InUse]),
     Endpoint::delete(SNAPSHOT_PATH, "delete_snapshot")
-        .about("Delete a snapshot that nobody uses; its memory comes back in the background")
+        .about("Delete a snapshot that is not in use; its memory comes back in the background")
         .refuses(&[NotFound, InUse, InvalidField]),
     Endpoint::post(SNAPSHOT_RESTORE_PATH, "restore_snapshot", Answer::One(schema::<Volume>()))
         .answers(200)
-        .about("Let the snapshot's volume, which nobody may use meanwhile, be as it was")
+        .about("Let the snapshot's volume, which must not be in use, be as it was")
         .refuses(&[NotSupported, NotFound, InUse, NoSpace, InvalidField]),
     Endpoint::get(SNAPSHOT_DIFF_PATH, "diff_snapshot", Answer::One(schema::<Diff>()))
         .about("The ranges in which another snapshot, or the volume as it is now, differs")

@@ -1,4 +1,4 @@
-//! Events: what happened lately that somebody may want to know.
+//! Events: what happened lately that operators may want to know.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[serde(rename_all = "lowercase")]
 pub enum EventLevel {
     Info,
-    /// Somebody should look at it.
+    /// The operator should look at it.
     Warning,
     /// Data is lost or not as safe as it should be.
     Error,

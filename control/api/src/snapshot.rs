@@ -12,7 +12,7 @@ pub struct SnapshotCreate {
     /// The volumes, each named once. All of their snapshots show one instant.
     #[schema(example = json!(["db", "wal"]))]
     pub volumes: Vec<String>,
-    /// What is behind the `@` in the names of the snapshots; the rules of names of volumes hold.
+    /// What follows the `@` in the names of the snapshots; the rules of names of volumes hold.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
 }
@@ -21,7 +21,7 @@ pub struct SnapshotCreate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotPatch {
-    /// What is to be behind the `@` in its name.
+    /// What is to follow the `@` in its name.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
 }

@@ -34,7 +34,7 @@ pub struct Status {
     pub damage: DamageStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,
-    /// What somebody should look at; empty when all is well.
+    /// What the operator should look at; empty when all is well.
     pub warnings: Vec<Warning>,
 }
 
@@ -170,7 +170,7 @@ pub enum CpuLatencyState {
     Unavailable,
 }
 
-/// Something that somebody should look at.
+/// Something that the operator should look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     /// A stable word to match on, such as `pool_filling`.

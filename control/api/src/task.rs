@@ -1,4 +1,4 @@
-//! Tasks: operations that take longer than anybody should wait for an answer. A task goes on when
+//! Tasks: operations that take longer than a client should wait for an answer. A task goes on when
 //! the client that started it has gone.
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub enum TaskState {
     Running,
     Done,
     Failed,
-    /// Somebody cancelled it; nothing half-done is left behind.
+    /// It was cancelled; nothing half-done is left.
     Cancelled,
 }
 

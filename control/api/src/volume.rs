@@ -125,7 +125,7 @@ pub struct VolumePatch {
     /// The new size. Attached devices follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// With `size`: whether to drop data behind the new end. Without it such a shrink is refused.
+    /// With `size`: whether to drop data past the new end. Without it such a shrink is refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
     /// The new name.

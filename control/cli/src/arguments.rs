@@ -166,7 +166,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long, value_parser = size)]
         size: ByteSize,
 
-        /// Drop data behind the new end
+        /// Drop data past the new end
         #[arg(long)]
         force: bool,
     },
@@ -191,7 +191,7 @@ pub(crate) enum VolumeCommand {
         settings: Vec<Setting>,
     },
 
-    /// Delete a volume that nobody uses
+    /// Delete a volume that is not in use
     #[command(visible_alias = "rm")]
     Delete {
         /// The volume
@@ -289,7 +289,7 @@ pub(crate) enum SnapshotCommand {
         new_name: String,
     },
 
-    /// Delete a snapshot that nobody uses
+    /// Delete a snapshot that is not in use
     #[command(visible_alias = "rm")]
     Delete {
         /// The snapshot
@@ -297,7 +297,7 @@ pub(crate) enum SnapshotCommand {
         name: String,
     },
 
-    /// Let a volume that nobody uses be as it was
+    /// Let a volume that is not in use be as it was
     Restore {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAPSHOT")]
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_behind_bench_is_handed_on() {
+    fn everything_after_bench_is_handed_on() {
         let arguments = parse("memlane bench engine --json --help").expect("good arguments");
         let Command::Bench { arguments } = arguments.command else { panic!("another command") };
         assert_eq!(arguments, ["engine", "--json", "--help"]);

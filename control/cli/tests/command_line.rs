@@ -64,7 +64,7 @@ fn who_stops_watching_a_task_learns_that_it_goes_on() {
     let runs = |task: &serde_json::Value| task["state"] == "running";
     for _ in 0..TRIES_MAX {
         let mut watcher = house.spawn("image rehearse");
-        // It may be over before anybody sees it run; then it is tried again.
+        // It may be over before it is seen to run; then it is tried again.
         while watcher.try_wait().expect("it can be waited for").is_none() {
             let tasks = house.json("task list", 0);
             if tasks.as_array().is_some_and(|tasks| tasks.iter().any(runs)) {

@@ -31,7 +31,7 @@ impl Endings {
         let (over, deadline) = (self.over.0.clone(), self.deadline);
         let work = move || {
             end(deadline.saturating_duration_since(Instant::now()));
-            // Whoever waited may have given up.
+            // The waiting thread may have given up.
             let _told = over.send(what);
         };
         match std::thread::Builder::new().name("ending".to_owned()).spawn(work) {

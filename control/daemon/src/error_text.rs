@@ -10,8 +10,8 @@ pub(crate) fn in_one_line(error: &Error) -> String {
     links(error).join(": ")
 }
 
-/// The cause in the first line, and below it what failed for its sake: what somebody reads whose
-/// daemon does not start.
+/// The cause in the first line, and below it what failed because of it: for the operator of a
+/// daemon that does not start.
 pub(crate) fn cause_first(error: &Error) -> String {
     let mut links = links(error);
     let cause = links.pop().unwrap_or_default();

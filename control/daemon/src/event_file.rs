@@ -1,7 +1,7 @@
 //! The file that events outlive the daemon in: one JSON object a line, the oldest first.
 //!
-//! It is written by a thread of its own, so that a slow disk holds up nobody who has something to
-//! tell. A line that was cut off by the end of a daemon is passed over.
+//! It is written by a thread of its own, so that a slow disk holds up no thread that has an event
+//! to tell. A line that was cut off by the end of a daemon is passed over.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub(crate) struct EventFile {
 }
 
 impl EventFile {
-    /// Reads the newest events, `kept_count` at most, and goes on behind them.
+    /// Reads the newest events, `kept_count` at most, and goes on after them.
     pub(crate) fn open(path: PathBuf, kept_count: usize) -> anyhow::Result<(Self, Vec<Event>)> {
         let doing = |what| format!("cannot {what} the file of events {}", path.display());
         let events = shorten(&path, kept_count).with_context(|| doing("read"))?;

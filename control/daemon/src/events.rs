@@ -36,7 +36,7 @@ struct Remembered {
 }
 
 impl EventLog {
-    /// Goes on behind the events in `state_dir`, and tells how the last daemon ended. A file that
+    /// Goes on after the events in `state_dir`, and tells how the last daemon ended. A file that
     /// cannot be used is no reason not to serve.
     pub(crate) fn open(state_dir: &Path) -> Self {
         let log = Self::default();
@@ -84,7 +84,7 @@ impl EventLog {
         self.remember(EventLevel::Info, kind, volume, message);
     }
 
-    /// Something that somebody should look at.
+    /// Something that the operator should look at.
     pub(crate) fn warning(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::warn!(kind, volume, "{message}");
         self.remember(EventLevel::Warning, kind, volume, message);
@@ -129,7 +129,7 @@ impl EventLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.remembered.lock().expect("nobody panics with this lock")
+        self.remembered.lock().expect("no thread panics with this lock")
     }
 }
 

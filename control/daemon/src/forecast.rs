@@ -115,7 +115,7 @@ fn fastest(first: &Sample, last: &Sample) -> Vec<(u64, u64)> {
     grown
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 #[cfg(test)]
 mod tests {

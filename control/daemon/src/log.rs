@@ -78,7 +78,7 @@ impl Log {
     }
 }
 
-/// What stands before a line of this level, for whoever reads standard error.
+/// What stands before a line of this level, for the reader of standard error.
 pub(crate) fn mark(level: Level) -> &'static str {
     if is_read_by_journal() { journal_mark(level) } else { "" }
 }

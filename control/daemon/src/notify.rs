@@ -94,7 +94,7 @@ impl MoreTime {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 fn tell(message: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn more_time_is_asked_for_again_and_again_while_there_is_progress() {
         let (told, heard) = mpsc::channel();
-        let ask = move || told.send(()).expect("somebody listens");
+        let ask = move || told.send(()).expect("the test listens");
         let patience = Duration::from_secs(60);
         let more_time = MoreTime::ask_every(Duration::from_millis(1), patience, ask);
         assert_eq!(heard.try_recv(), Ok(()), "the first time is before anything else");
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn no_more_time_is_asked_for_what_hangs() {
         let (told, heard) = mpsc::channel();
-        let ask = move || told.send(()).expect("somebody listens");
+        let ask = move || told.send(()).expect("the test listens");
         let interval = Duration::from_millis(1);
         let more_time = MoreTime::ask_every(interval, Duration::ZERO, ask);
         more_time.progress();

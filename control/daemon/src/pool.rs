@@ -233,12 +233,12 @@ fn mount(dir: &Path, kind: &str, options: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot mount {kind} ({options}) on {}", dir.display()))
 }
 
-/// Anyone may make directories in a shared tmpfs: one of somebody else is not to be trusted.
+/// All users may make directories in a shared tmpfs: another user's is not to be trusted.
 fn check_own_dir(dir: &Path) -> anyhow::Result<()> {
     let found = std::fs::symlink_metadata(dir)
         .with_context(|| format!("cannot look at {}", dir.display()))?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
-        bail!("{} belongs to somebody else; give a pool-path", dir.display());
+        bail!("{} belongs to another user; give a pool-path", dir.display());
     }
     Ok(())
 }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_else_is_refused() {
+    fn a_directory_of_another_user_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         check_own_dir(dir.path()).expect("it is ours");
         let link = dir.path().join("link");

@@ -1,7 +1,7 @@
 //! Long operations on threads of their own: begun, watched, cancelled, and remembered for a while.
 //!
-//! Operations of one class take turns: a second one is refused, not queued, so that nobody waits
-//! for what was forgotten long ago.
+//! Operations of one class take turns: a second one is refused, not queued, so that no client
+//! waits for what was forgotten long ago.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::events::unix_seconds;
 /// How many tasks that are over are remembered.
 const ENDED_COUNT_MAX: usize = 100;
 
-/// How far a task is. Shared by the one that works and those that watch.
+/// How far a task is. Shared by the thread that works and those that watch.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done_bytes: AtomicU64,
@@ -233,7 +233,7 @@ fn describe(entry: &Entry) -> api::Task {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 #[cfg(test)]
 mod tests {

@@ -127,8 +127,8 @@ impl Room {
         deadline: Option<Instant>,
         mask: *const sigset_t,
     ) -> c_int {
-        // Registered before looking once more: whoever adds an event after that look sees us.
-        // PAIRS-WITH: submit::serve, "an event, or somebody who waits for it"
+        // Registered before looking once more: a thread that adds an event after that sees us.
+        // PAIRS-WITH: submit::serve, "an event, or a thread that waits for it"
         context.waiting.fetch_add(1, Ordering::SeqCst);
         let is_empty = context.over().events.is_empty();
         let result = if is_empty {

@@ -101,7 +101,7 @@ pub(crate) fn set_up(count: u32) -> Result<usize, c_int> {
     Ok(std::ptr::from_ref(context) as usize)
 }
 
-/// The place is taken by whoever gets its lock first.
+/// The place is taken by the thread that gets its lock first.
 fn room(context: &'static Context) -> Option<(&'static Context, MutexGuard<'static, Over>)> {
     if context.kernel() != 0 {
         return None;

@@ -5,10 +5,10 @@
 //!            └─▶ all others ──▶ the kernel's own context ───────────┴─▶ io_getevents
 //! ```
 //!
-//! A context of ours stands for one of the kernel's and looks different from it, so that nobody
-//! takes it for the ring that the kernel shares. Requests on descriptors that are bypassed are over
-//! when they are submitted: that takes less than handing them to somebody else. Those who wait for
-//! events do so in the kernel, and are woken by a request that does nothing.
+//! A context of ours stands for one of the kernel's and looks different from it, so that no
+//! program takes it for the ring that the kernel shares. Requests on descriptors that are bypassed
+//! are over when they are submitted: that takes less than handing them to another thread. Threads
+//! that wait for events do so in the kernel, and are woken by a request that does nothing.
 //!
 //! As in libaio, errors are negative numbers that are returned, and `errno` is left alone.
 

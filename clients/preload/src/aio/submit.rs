@@ -117,7 +117,7 @@ unsafe fn serve(context: &Context, place: *const *const Request) -> Option<Resul
     if request.flags & form::TELLS_EVENTFD != 0 {
         tell(request.eventfd);
     }
-    // PAIRS-WITH: collect::wait, "an event, or somebody who waits for it"
+    // PAIRS-WITH: collect::wait, "an event, or a thread that waits for it"
     if context.waiting.load(Ordering::SeqCst) > 0 {
         wake(context, &request, bypass.may_read);
     }

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_are_named_in_full_or_behind_their_volumes() {
+    fn snapshots_are_named_in_full_or_after_their_volumes() {
         check(&["db@now"], Some((&["db"], "now")));
         check(&["db@now", "wal@now"], Some((&["db", "wal"], "now")));
         check(&["db", "wal", "now"], Some((&["db", "wal"], "now")));

@@ -42,7 +42,7 @@ pub(super) fn follow(
     form: Form,
     begin: impl FnOnce() -> Result<Task, Failure>,
 ) -> Result<Report, Failure> {
-    // First: whoever is told that the task goes on knows that it was begun.
+    // First, so that a task is never said to go on that was not begun.
     let mut interruption = Interruption::listen()?;
     let task = begin()?;
     if background {

@@ -67,10 +67,10 @@ pub(crate) struct LogConfig {
     pub(crate) format: LogFormat,
 }
 
-/// Who looks after the file system that the pool lies on.
+/// Who mounts the file system that the pool lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPlace {
-    /// Somebody else: the path was given.
+    /// The operator: the path was given.
     AsGiven,
     /// The daemon mounts a tmpfs when nothing is mounted there.
     OwnTmpfs,
@@ -159,7 +159,7 @@ pub(crate) struct Config {
     pub(crate) pool: PoolConfig,
     pub(crate) journal: JournalConfig,
     pub(crate) images: ImagesConfig,
-    /// How full the pool is when somebody should know.
+    /// How full the pool is when warnings and events come.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
     /// `None`: no NBD.
@@ -208,7 +208,7 @@ impl Config {
             }
         }
         if settings.lanes == Some(0) {
-            bail!("lanes = 0: somebody has to write; give 1 at least");
+            bail!("lanes = 0: without a lane there are no writes; give 1 at least");
         }
         Ok(Self {
             pool: pool_config(&settings, &run_dir, privilege)?,
@@ -390,7 +390,7 @@ fn nbd_config(settings: &Settings, run_dir: &Path) -> anyhow::Result<Option<NbdC
         && !is_insecure
     {
         bail!(
-            "nbd-tcp = {address}: whoever reaches this address could read and write every volume. \
+            "nbd-tcp = {address}: any client of this address could read and write every volume. \
              Have clients show certificates (nbd-tls-client-ca, with nbd-tls-cert and \
              nbd-tls-key); or leave nbd-tcp out and use {}, where the kernel says who connects; \
              or accept it with nbd-insecure = true",

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::config::nbd_allow::AllowRule;
 
-/// Who decides how deeply cores idle.
+/// How deeply cores may idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CpuLatencyPolicy {
@@ -124,7 +124,7 @@ settings! {
         #[arg(long, value_name = "RULE")]
         pub(super) nbd_allow: Option<Vec<AllowRule>>,
 
-        /// Let whoever reaches the TCP address use NBD, without proof of who it is
+        /// Let any client of the TCP address use NBD, without a certificate
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) nbd_insecure: Option<bool>,
 
@@ -214,7 +214,7 @@ settings! {
 }
 
 settings! {
-    /// The section `[capacity]`: when somebody should know that the pool fills.
+    /// The section `[capacity]`: when warnings say that the pool fills.
     pub(super) struct CapacitySettings {
         /// How full the pool is when warnings and events come, in percent [default: 80,90,95]
         #[arg(long = "capacity-thresholds", id = "capacity-thresholds", value_name = "PERCENTS")]

@@ -177,7 +177,7 @@ impl Durable {
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().expect("nobody panics with this lock")
+        self.known.lock().expect("no thread panics with this lock")
     }
 }
 

@@ -45,7 +45,7 @@ impl Durable {
         }
     }
 
-    /// What somebody should look at.
+    /// What the operator should look at.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let mut warnings = Vec::new();

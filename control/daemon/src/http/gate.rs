@@ -89,7 +89,7 @@ impl Gate {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 fn health(stage: Stage, doing: Option<&str>) -> Health {
     Health { stage, doing: doing.map(str::to_owned) }

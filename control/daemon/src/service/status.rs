@@ -244,7 +244,7 @@ impl Service {
         }
         if let Some(address) = self.nbd.as_ref().and_then(|nbd| nbd.insecure_address()) {
             let message = format!(
-                "whoever reaches {address} may use volumes over NBD without showing who it is; \
+                "any client of {address} may use volumes over NBD without a certificate; \
                  have clients show certificates (nbd-tls-client-ca) and take nbd-insecure away"
             );
             warnings.push(warning("nbd_insecure", message));

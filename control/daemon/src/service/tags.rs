@@ -1,4 +1,4 @@
-//! Entity tags: what stands for the settings of a volume, so that nobody changes what somebody else
+//! Entity tags: what stands for the settings of a volume, so that no client changes what another
 //! has changed since it was read.
 
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -23,7 +23,7 @@ impl UsageCache {
         }
         let usage = volume.usage();
         self.lock(|usages| {
-            // What is too old is of no use to anybody: volumes that are gone leave nothing behind.
+            // What is too old is of no use, and volumes that are gone leave nothing.
             usages.retain(|_, (taken, _)| taken.elapsed() < AGE_MAX);
             usages.insert(volume.id(), (Instant::now(), usage));
         });
@@ -36,6 +36,6 @@ impl UsageCache {
     }
 
     fn lock<T>(&self, look: impl FnOnce(&mut HashMap<u64, (Instant, VolumeUsage)>) -> T) -> T {
-        look(&mut self.by_volume_id.lock().expect("nobody panics with this lock"))
+        look(&mut self.by_volume_id.lock().expect("no thread panics with this lock"))
     }
 }

@@ -66,7 +66,7 @@ impl Service {
             let noted = self.made(self.durable.set().delete_volume(name))?;
             self.catalog.remove(volume.id());
             if clients == Clients::Disconnected {
-                // Nobody can open it any more.
+                // It can be opened no more.
                 let gone = self.disconnect(&volume);
                 tracing::info!(volume = name, ?gone, "clients disconnected");
                 self.forget_export(&volume);
@@ -74,7 +74,7 @@ impl Service {
             (volume, noted)
         };
         self.usages.forget(volume.id());
-        // Ids are never given again: what stays in the list lets nobody in.
+        // Ids are never given again: what stays in the list admits no user.
         if let Err(error) = self.users.set(volume.id(), Vec::new()) {
             tracing::warn!(volume = name, %error, "cannot strike the volume's users off the list");
         }
@@ -125,7 +125,7 @@ impl Service {
         })
     }
 
-    /// Whether whoever has the volume as a device could be told another size.
+    /// Whether the kernel could be told another size of an attached volume.
     pub(super) fn check_resizable(&self, volume: &Volume) -> Result<(), Problem> {
         let Some(driver) = self.driver_of(volume) else { return Ok(()) };
         let checked = driver.check_resizable(volume);
@@ -153,7 +153,7 @@ impl Service {
         Ok(noted.and(of_file).and(of_device))
     }
 
-    /// Whether the name is free, and nobody knows the volume by its old one.
+    /// Whether the name is free, and no client knows the volume by its old one.
     pub(super) fn check_renamable(
         &self,
         volume: &Volume,
@@ -188,8 +188,8 @@ impl Service {
     pub(super) fn note_attached_name(&self, volume: &Volume) {
         if let Some(mut entry) = self.attachments.get(volume.id()) {
             entry.name = volume.name();
-            // The id is what counts at the next start; the old name in the file misleads nobody
-            // but people.
+            // The id is what counts at the next start; the old name in the file misleads
+            // people alone.
             if let Err(error) = self.attachments.insert(entry) {
                 tracing::warn!(%error, "cannot store the new name in the list of attachments");
             }

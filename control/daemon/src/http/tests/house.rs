@@ -35,7 +35,7 @@ use crate::volume_users::VolumeUsers;
 const POOL_BYTES: u64 = 64 << 20;
 const CAPACITY_BYTES: u64 = 128 << 20;
 
-/// Everything behind the router. The pool goes with it.
+/// Everything that the router serves. The pool goes with it.
 pub(super) struct House {
     pub(super) service: Arc<Service>,
     pub(super) gate: Arc<Gate>,
