@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use image::{
     ClaimedStore, CopiedVolume, EngineSource, ImageError, ImageErrorKind, ImageId, ImageVolume,
-    ImageVolumeKind, JournalPosition, OpenImage, Removed, Retention, SaveOptions, Saved, Watch,
+    ImageVolumeKind, JournalPosition, OpenImage, Removed, SaveOptions, Saved, Watch,
 };
 use journal::Position;
 use sync::atomic::Ordering::Relaxed;
@@ -114,8 +114,8 @@ impl DurableSet {
             if manners == Manners::HoldOn {
                 frozen.copies.hold_on();
             }
-            let source = EngineSource::new(frozen.to_save(), self.engine.absent_image())
-                .with_damage(self.damaged_chunks());
+            let absent_image = self.engine.absent_image();
+            let source = EngineSource::new(frozen.to_save(), absent_image, self.damaged_chunks());
             let options = SaveOptions {
                 set_id: self.id,
                 created_seconds: request.created_seconds,
@@ -162,7 +162,7 @@ impl DurableSet {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
         let in_use = self.images_in_use();
-        let removed = claimed.retain(&Retention { newest_count, in_use: &in_use });
+        let removed = claimed.retain(newest_count, &in_use);
         removed.map_err(DurableError::images("delete old images"))
     }
 

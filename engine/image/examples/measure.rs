@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use image::{
     JournalPosition, OpenImage, SaveOptions, Saved, Unwatched, rehearse,
 };
 use region::{Region, RegionSpec};
-use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
+use volumes::{Engine, EngineOptions, ImageBase, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
@@ -82,7 +83,7 @@ fn change(volume: &Volume, size_bytes: u64) -> Outcome<()> {
 fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Outcome<Saved> {
     // Nobody writes meanwhile, so the volume is its own copy.
     let copied = CopiedVolume { record: ImageVolume::of(volume), copy: Arc::clone(volume) };
-    let source = EngineSource::new(vec![copied], engine.absent_image());
+    let source = EngineSource::new(vec![copied], engine.absent_image(), HashSet::new());
     let options = SaveOptions {
         set_id: [1; 16],
         created_seconds: 0,
@@ -91,7 +92,9 @@ fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Ou
         bytes_a_second_max: None,
     };
     let saved = claimed.save(&source, &options, &Unwatched)?;
-    source.note_saved(0, volume, saved.id);
+    let base = ImageBase { image: saved.id.word(), volume_id: volume.id() };
+    volume.set_image_base(Some(base));
+    volume.note_saved(volume);
     Ok(saved)
 }
 

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use storage::AlignedBuffer;
-use volumes::SetId;
+use volumes::{ImageBase, SetId};
 
 use crate::catalog::Catalog;
 use crate::chunk_reader::read_chunk;
@@ -12,7 +11,6 @@ use crate::format::manifest::{Manifest, ManifestKind};
 use crate::format::part::Part;
 use crate::manifests::read_manifest;
 use crate::names::{ChunkNumber, ImageId};
-use crate::source::BaseVolume;
 use crate::store::ImageStore;
 
 /// Images by id, with their chunks in the catalog.
@@ -30,7 +28,8 @@ impl Bases {
         &mut self,
         store: &dyn ImageStore,
         catalog: &mut Catalog,
-        (id, set_id): (ImageId, SetId),
+        id: ImageId,
+        set_id: SetId,
     ) -> Result<(), ImageError> {
         if self.has(id) || self.missing.contains(&id) {
             return Ok(());
@@ -75,25 +74,24 @@ impl Bases {
     /// when it is damaged: what is in memory is written anew then, which heals it.
     pub(crate) fn part(
         &self,
-        (store, catalog): (&dyn ImageStore, &Catalog),
-        base: Option<BaseVolume>,
+        store: &dyn ImageStore,
+        catalog: &Catalog,
+        base: Option<ImageBase>,
         part: u64,
     ) -> Result<Part, ImageError> {
         let Some(number) = base.and_then(|base| self.find_part(base, part)) else {
             return Ok(Part::default());
         };
         let Some(place) = catalog.place(number) else { return Ok(Part::default()) };
-        let read = read_chunk(store, &place, AlignedBuffer::new());
-        let chunk = match read {
+        let chunk = match read_chunk(store, &place) {
             Err(error) if is_lost(error.kind) => return Ok(Part::default()),
             other => other?,
         };
-        let bytes = chunk.index.map_part(&chunk.bytes);
-        Ok(Part::read(part, bytes, &|page| catalog.has_page(page)).unwrap_or_default())
+        Ok(Part::read(part, chunk.map_part(), &|page| catalog.has_page(page)).unwrap_or_default())
     }
 
-    fn find_part(&self, base: BaseVolume, part: u64) -> Option<ChunkNumber> {
-        let manifest = self.images.get(&base.image)?;
+    fn find_part(&self, base: ImageBase, part: u64) -> Option<ChunkNumber> {
+        let manifest = self.images.get(&ImageId::from_word(base.image)?)?;
         let volume = manifest.volumes.iter().position(|known| known.id == base.volume_id)?;
         let key = (u32::try_from(volume).ok()?, u32::try_from(part).ok()?);
         let parts = &manifest.parts;

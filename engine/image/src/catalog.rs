@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::chunk_reader::ChunkPlace;
-use crate::format::chunk::{Built, ChunkKind, Digest};
+use crate::format::chunk::{Built, ChunkPlace, Digest};
 use crate::format::manifest::{ChunkRecord, Manifest, PackRecord};
-use crate::names::{ChunkNumber, PackName, PageNumber};
+use crate::names::{ChunkNumber, PackName, PackPlace, PageNumber};
 
 /// A pack of which less than this share is in use is not referred to by blocks that are in memory:
 /// they are written anew, so that it can go.
@@ -14,11 +13,7 @@ const SPARSE_SHARE: u64 = 4;
 /// A chunk, wherever it was first written.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    kind: ChunkKind,
-    digest: Digest,
-    pack: PackName,
-    offset_bytes: u32,
-    length_bytes: u32,
+    place: ChunkPlace,
     page_count: u16,
     /// How many blocks and map parts of the image in hand refer to it.
     use_count: u64,
@@ -48,47 +43,29 @@ impl Catalog {
         let missing = manifest.packs.iter().filter(|pack| !self.has_pack(pack));
         left.extend(missing.map(|pack| pack.name));
         self.packs.extend(manifest.packs.iter().map(|pack| (pack.name, pack.length_bytes)));
-        for (chunk, pack) in with_packs(manifest) {
-            let known = Known {
-                kind: chunk.kind,
-                digest: chunk.digest,
-                pack,
-                offset_bytes: chunk.offset_bytes,
-                length_bytes: chunk.length_bytes,
-                page_count: chunk.page_count,
-                use_count: 0,
-                is_to_be_left: left.contains(&pack),
-            };
+        for chunk in &manifest.chunks {
+            let place = manifest.place_of(chunk);
+            let is_to_be_left = left.contains(&place.at.pack);
+            let page_count = chunk.page_count;
+            let known = Known { place, page_count, use_count: 0, is_to_be_left };
             self.chunks.entry(chunk.number).or_insert(known);
-            if !known.is_to_be_left {
+            if !is_to_be_left {
                 self.numbers.entry(chunk.digest).or_insert(chunk.number);
             }
         }
     }
 
     /// Adds a chunk that was just built, at its place.
-    pub(crate) fn add_built(
-        &mut self,
-        number: ChunkNumber,
-        built: &Built,
-        (pack, offset_bytes): (PackName, u64),
-    ) {
-        let short = |bytes: u64| u32::try_from(bytes).expect("packs are short");
-        let end = offset_bytes + built.length_bytes as u64;
-        let pack_bytes = self.packs.entry(pack).or_default();
+    pub(crate) fn add_built(&mut self, number: ChunkNumber, built: &Built, at: PackPlace) {
+        let &Built { kind, digest, length_bytes, page_count } = built;
+        let length_bytes = u32::try_from(length_bytes).expect("chunks are short");
+        let end = u64::from(at.offset_bytes) + u64::from(length_bytes);
+        let pack_bytes = self.packs.entry(at.pack).or_default();
         *pack_bytes = end.max(*pack_bytes);
-        let known = Known {
-            kind: built.kind,
-            digest: built.digest,
-            pack,
-            offset_bytes: short(offset_bytes),
-            length_bytes: short(built.length_bytes as u64),
-            page_count: built.page_count,
-            use_count: 0,
-            is_to_be_left: false,
-        };
+        let place = ChunkPlace { number, at, length_bytes, kind, digest };
+        let known = Known { place, page_count, use_count: 0, is_to_be_left: false };
         self.chunks.insert(number, known);
-        self.numbers.insert(built.digest, number);
+        self.numbers.insert(digest, number);
     }
 
     pub(crate) fn number_of(&self, digest: &Digest) -> Option<ChunkNumber> {
@@ -100,15 +77,7 @@ impl Catalog {
     }
 
     pub(crate) fn place(&self, number: ChunkNumber) -> Option<ChunkPlace> {
-        let known = self.get(number)?;
-        Some(ChunkPlace {
-            number,
-            pack: known.pack,
-            offset_bytes: known.offset_bytes,
-            length_bytes: known.length_bytes,
-            kind: known.kind,
-            digest: known.digest,
-        })
+        self.get(number).map(|known| known.place)
     }
 
     pub(crate) fn has_page(&self, page: PageNumber) -> bool {
@@ -135,23 +104,22 @@ impl Catalog {
 
     /// The tables of the image in hand: what it refers to.
     pub(crate) fn tables(&self) -> (Vec<PackRecord>, Vec<ChunkRecord>) {
-        let mut used: Vec<_> =
-            self.chunks.iter().filter(|(_, known)| known.use_count > 0).collect();
-        used.sort_unstable_by_key(|(number, _)| **number);
-        let mut names: Vec<PackName> = used.iter().map(|(_, known)| known.pack).collect();
+        let mut used: Vec<_> = self.chunks.values().filter(|known| known.use_count > 0).collect();
+        used.sort_unstable_by_key(|known| known.place.number);
+        let mut names: Vec<PackName> = used.iter().map(|known| known.place.at.pack).collect();
         names.sort_unstable();
         names.dedup();
-        let record = |(number, known): (&ChunkNumber, &Known)| {
-            let pack = names.binary_search(&known.pack).expect("all packs of used chunks");
+        let record = |&Known { place, page_count, use_count, .. }: &Known| {
+            let pack = names.binary_search(&place.at.pack).expect("all packs of used chunks");
             ChunkRecord {
-                number: *number,
-                kind: known.kind,
-                digest: known.digest,
+                number: place.number,
+                kind: place.kind,
+                digest: place.digest,
                 pack: u32::try_from(pack).expect("packs are fewer than chunks"),
-                offset_bytes: known.offset_bytes,
-                length_bytes: known.length_bytes,
-                page_count: known.page_count,
-                use_count: u32::try_from(known.use_count).unwrap_or(u32::MAX),
+                offset_bytes: place.at.offset_bytes,
+                length_bytes: place.length_bytes,
+                page_count,
+                use_count: u32::try_from(use_count).unwrap_or(u32::MAX),
             }
         };
         let chunks = used.into_iter().map(record).collect();
@@ -163,10 +131,6 @@ impl Catalog {
 /// Whether a store that has these packs has all of this one.
 pub(crate) fn is_stored(stored: &HashMap<PackName, u64>, pack: &PackRecord) -> bool {
     stored.get(&pack.name).is_some_and(|&length_bytes| length_bytes >= pack.length_bytes)
-}
-
-fn with_packs(manifest: &Manifest) -> impl Iterator<Item = (&ChunkRecord, PackName)> {
-    manifest.chunks.iter().map(|chunk| (chunk, manifest.packs[chunk.pack as usize].name))
 }
 
 /// Packs of which the image uses only a small part.
@@ -191,6 +155,7 @@ fn used_bytes(chunk: &ChunkRecord) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::chunk::ChunkKind;
     use crate::names::ImageId;
 
     fn built(letter: u8, page_count: u16) -> Built {
@@ -199,17 +164,18 @@ mod tests {
 
     fn manifest(catalog: &Catalog) -> Manifest {
         let (packs, chunks) = catalog.tables();
-        Manifest { packs, chunks, ..Manifest::fence((ImageId::new(1, 1), 100), 0) }
+        Manifest { packs, chunks, ..Manifest::fence(ImageId::new(1, 1), 100, 0) }
     }
 
     const PACK: PackName = PackName { writer: 1, index: 0 };
+    const AT: PackPlace = PackPlace { pack: PACK, offset_bytes: 0 };
 
     #[test]
     fn only_what_is_used_gets_into_the_tables() {
         let mut catalog = Catalog::default();
-        catalog.add_built(ChunkNumber(1), &built(1, 9), (PACK, 0));
+        catalog.add_built(ChunkNumber(1), &built(1, 9), AT);
         let other = PackName { index: 1, ..PACK };
-        catalog.add_built(ChunkNumber(2), &built(2, 9), (other, 0));
+        catalog.add_built(ChunkNumber(2), &built(2, 9), PackPlace { pack: other, ..AT });
         catalog.note_uses(ChunkNumber(2), 1);
         let (packs, chunks) = catalog.tables();
         assert_eq!(packs, [PackRecord { name: other, length_bytes: 40_960 }]);
@@ -220,7 +186,7 @@ mod tests {
     #[test]
     fn a_chunk_is_found_by_digest_in_the_next_image_too() {
         let mut catalog = Catalog::default();
-        catalog.add_built(ChunkNumber(1), &built(1, 1), (PACK, 0));
+        catalog.add_built(ChunkNumber(1), &built(1, 1), AT);
         catalog.note_uses(ChunkNumber(1), 1);
         let mut next = Catalog::default();
         next.add_image(&manifest(&catalog));
@@ -234,7 +200,7 @@ mod tests {
     fn what_is_in_a_missing_pack_is_neither_referred_to_nor_found_by_digest() {
         for (length_bytes, is_there) in [(40_960, true), (40_959, false), (0, false)] {
             let mut catalog = Catalog::default();
-            catalog.add_built(ChunkNumber(1), &built(1, 1), (PACK, 0));
+            catalog.add_built(ChunkNumber(1), &built(1, 1), AT);
             catalog.note_uses(ChunkNumber(1), 1);
             let mut next = Catalog::of([(PACK, length_bytes)]);
             next.add_image(&manifest(&catalog));
@@ -249,7 +215,7 @@ mod tests {
         let page = ChunkNumber(1).page(0);
         for (uses, is_sparse) in [(1, true), (2, true), (3, false), (9, false)] {
             let mut catalog = Catalog::default();
-            catalog.add_built(ChunkNumber(1), &built(1, 9), (PACK, 0));
+            catalog.add_built(ChunkNumber(1), &built(1, 9), AT);
             catalog.note_uses(ChunkNumber(1), uses);
             let mut next = Catalog::default();
             next.add_image(&manifest(&catalog));

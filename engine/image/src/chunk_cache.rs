@@ -1,15 +1,15 @@
 //! The chunks that were read last, verified: a touch of one page often brings the next of its leaf.
 //!
-//! The lock is not held while a chunk is read. Who wants a chunk that another thread reads waits
-//! for that one. A chunk that could not be had is not asked for again at once: those who want it
-//! meanwhile fail without waiting for the store.
+//! The lock is not held while a chunk is read. A thread that wants a chunk that another reads waits
+//! for that one. A chunk that could not be had is not asked for again at once: until then requests
+//! for it fail without waiting for the store.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::chunk_reader::VerifiedChunk;
 use crate::error::{ImageError, ImageErrorKind};
+use crate::format::chunk::VerifiedChunk;
 use crate::names::ChunkNumber;
 
 /// Chunks kept, of 2 MiB at most.
@@ -119,12 +119,12 @@ impl ChunkCache {
                 state.loading.push(number);
                 return Ok(None);
             }
-            state = self.is_loaded.wait(state).expect("nobody panics with the cache locked");
+            state = self.is_loaded.wait(state).expect("no thread panics with the cache locked");
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the cache locked")
+        self.state.lock().expect("no thread panics with the cache locked")
     }
 }
 

@@ -1,37 +1,15 @@
 //! Reading chunks, and believing them only when their bytes have the digest that they had.
 
+use std::ops::Deref;
+
 use codec::Block;
 use storage::AlignedBuffer;
+use volumes::StoredBytes;
 
 use crate::error::{ImageError, ImageErrorKind};
-use crate::format::chunk::{ChunkIndex, ChunkKind, Digest, Stored};
-use crate::names::{ChunkNumber, PackName, PageNumber};
+use crate::format::chunk::{ChunkPlace, VerifiedChunk};
+use crate::names::PageNumber;
 use crate::store::{ImageStore, ObjectName};
-
-/// Where a chunk lies, and what it must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkPlace {
-    pub(crate) number: ChunkNumber,
-    pub(crate) pack: PackName,
-    pub(crate) offset_bytes: u32,
-    pub(crate) length_bytes: u32,
-    pub(crate) kind: ChunkKind,
-    pub(crate) digest: Digest,
-}
-
-impl ChunkPlace {
-    pub(crate) fn attempt(&self) -> String {
-        let Self { number, pack, offset_bytes, .. } = self;
-        format!("read {number} at {offset_bytes} of pack {pack}")
-    }
-}
-
-/// A chunk whose bytes are those that were written.
-#[derive(Debug)]
-pub(crate) struct VerifiedChunk {
-    pub(crate) bytes: AlignedBuffer,
-    pub(crate) index: ChunkIndex,
-}
 
 impl VerifiedChunk {
     /// Fills `into` with the contents of one of its pages.
@@ -40,12 +18,12 @@ impl VerifiedChunk {
             let attempt = format!("read page {} of {}", page.index(), page.chunk());
             ImageError::new(ImageErrorKind::Damaged, attempt)
         };
-        match self.index.page(&self.bytes, page.index()) {
-            Some(Stored::Raw(bytes)) => {
+        match self.page(page.index()) {
+            Some(StoredBytes::Raw(bytes)) => {
                 *into = *bytes;
                 Ok(())
             }
-            Some(Stored::Encoded(bytes)) => {
+            Some(StoredBytes::Encoded(bytes)) => {
                 codec::decode(bytes, into).map_err(|error| damaged().with_source(error))
             }
             None => Err(damaged().with_source("the chunk has no such page")),
@@ -53,15 +31,14 @@ impl VerifiedChunk {
     }
 }
 
-/// Reads a chunk into `buffer`, whatever that held.
+/// Reads a chunk.
 pub(crate) fn read_chunk(
     store: &dyn ImageStore,
     place: &ChunkPlace,
-    mut buffer: AlignedBuffer,
 ) -> Result<VerifiedChunk, ImageError> {
+    let mut buffer = AlignedBuffer::new();
     read_bytes(store, place, &mut buffer)?;
-    let index = verify_bytes(place, &buffer)?;
-    Ok(VerifiedChunk { bytes: buffer, index })
+    verify_bytes(place, buffer)
 }
 
 /// Reads a chunk's bytes without believing them.
@@ -71,13 +48,16 @@ pub(crate) fn read_bytes(
     buffer: &mut AlignedBuffer,
 ) -> Result<(), ImageError> {
     buffer.resize(place.length_bytes as usize, 0);
-    let object = ObjectName::Pack(place.pack);
-    let read = store.read(object, u64::from(place.offset_bytes), buffer);
+    let object = ObjectName::Pack(place.at.pack);
+    let read = store.read(object, u64::from(place.at.offset_bytes), buffer);
     read.map_err(|error| ImageError::new(error.kind, place.attempt()).with_source(error))
 }
 
 /// Believes bytes that were read from the chunk's place.
-pub(crate) fn verify_bytes(place: &ChunkPlace, bytes: &[u8]) -> Result<ChunkIndex, ImageError> {
-    ChunkIndex::verify(bytes, (place.kind, &place.digest))
+pub(crate) fn verify_bytes<Bytes: Deref<Target = [u8]>>(
+    place: &ChunkPlace,
+    bytes: Bytes,
+) -> Result<VerifiedChunk<Bytes>, ImageError> {
+    VerifiedChunk::verify(bytes, place.kind, &place.digest)
         .map_err(|disbelief| disbelief.error(place.attempt()))
 }

@@ -1,14 +1,15 @@
 //! Reading many chunks on threads that are ahead of the one that uses them.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use storage::AlignedBuffer;
 
-use crate::chunk_reader::{ChunkPlace, read_bytes};
+use crate::chunk_reader::read_bytes;
 use crate::error::ImageError;
-use crate::format::chunk::CHUNK_BYTES_MAX;
+use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkPlace};
 use crate::store::ImageStore;
 
 /// Chunks that were read and not used yet, or are being read, for each reader.
@@ -25,7 +26,7 @@ struct ReadChunk {
     result: Result<(), ImageError>,
 }
 
-/// What is done with each chunk, by its index: its bytes, which nobody has verified.
+/// What is done with each chunk, by its index: its bytes, which are not verified.
 pub(crate) type Take<'a> =
     &'a mut dyn FnMut(usize, Result<&[u8], ImageError>) -> Result<(), ImageError>;
 
@@ -47,30 +48,40 @@ pub(crate) fn stream_chunks(
             }
             give_back.push(buffers);
             let (full, next) = (full.clone(), &next);
-            scope.spawn(move || read_ahead((store, places, next), reader, (&full, &empty)));
+            let reading = Reader { store, places, next, number: reader, full };
+            scope.spawn(move || reading.read_ahead(&empty));
         }
         drop(full);
         let result = take_all(&chunks, &give_back, take);
-        // The readers end when they find nobody there.
+        // The readers end when their chunks are not taken.
         drop((chunks, give_back));
         result
     })
 }
 
-fn read_ahead(
-    (store, places, next): (&dyn ImageStore, &[ChunkPlace], &Mutex<std::ops::Range<usize>>),
-    reader: usize,
-    (full, empty): (&SyncSender<ReadChunk>, &Receiver<AlignedBuffer>),
-) {
-    while let Ok(mut buffer) = empty.recv() {
-        let index = next.lock().expect("nobody panics with it locked").next();
-        let Some(index) = index else { return };
-        if buffer.capacity() == 0 {
-            buffer.reserve(CHUNK_BYTES_MAX);
-        }
-        let result = read_bytes(store, &places[index], &mut buffer);
-        if full.send(ReadChunk { index, reader, buffer, result }).is_err() {
-            return;
+/// One of the threads that read.
+struct Reader<'a> {
+    store: &'a dyn ImageStore,
+    places: &'a [ChunkPlace],
+    /// The chunks that no reader has taken on.
+    next: &'a Mutex<Range<usize>>,
+    number: usize,
+    full: SyncSender<ReadChunk>,
+}
+
+impl Reader<'_> {
+    fn read_ahead(self, empty: &Receiver<AlignedBuffer>) {
+        while let Ok(mut buffer) = empty.recv() {
+            let index = self.next.lock().expect("no thread panics with it locked").next();
+            let Some(index) = index else { return };
+            if buffer.capacity() == 0 {
+                buffer.reserve(CHUNK_BYTES_MAX);
+            }
+            let result = read_bytes(self.store, &self.places[index], &mut buffer);
+            let chunk = ReadChunk { index, reader: self.number, buffer, result };
+            if self.full.send(chunk).is_err() {
+                return;
+            }
         }
     }
 }
@@ -82,7 +93,7 @@ fn take_all(
 ) -> Result<(), ImageError> {
     while let Ok(ReadChunk { index, reader, buffer, result }) = chunks.recv() {
         take(index, result.map(|()| &buffer[..]))?;
-        // After the last chunk nobody is there to take it.
+        // After the last chunk the reader has ended.
         let _ = give_back[reader].send(buffer);
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! The one writer of a store: saves images, lets old ones go, and removes what nobody refers to.
+//! The one writer of a store: saves images, lets old ones go, and removes what no image refers to.
 //!
 //! Numbers fence writers. Every image takes the next number by being created under it, which only
-//! one can; claiming a store takes a number too. So whoever claimed it before finds its own next
+//! one can; claiming a store takes a number too. So a writer that claimed it before finds its next
 //! number taken, and fails without having changed an image. A number or the number of a chunk is
 //! never given twice in a store, as long as its newest manifest can be read.
 
@@ -14,7 +14,8 @@ use crate::error::{ImageError, ImageErrorKind};
 use crate::format::manifest::{Manifest, ManifestKind};
 use crate::manifests::{ManifestState, read_state};
 use crate::names::{ChunkNumber, ImageId, PackName};
-use crate::save::{Prepared, Save, SaveOptions, Saved};
+use crate::save::{Prepared, Save, SaveOptions};
+use crate::saved::Saved;
 use crate::source::LeafSource;
 use crate::store::{ImageStore, ObjectName};
 use crate::watch::Watch;
@@ -27,16 +28,6 @@ const CHUNK_NUMBERS_LEFT_OUT: u64 = 1 << 24;
 
 /// How many claims are remembered. A writer that slept through more could take its old number.
 const FENCES_KEPT: usize = 16;
-
-/// Which images to keep.
-#[derive(Clone, Debug)]
-pub struct Retention<'a> {
-    /// How many of the newest, at least 1, and how many of those that lack nothing. Those with a
-    /// label stay besides.
-    pub newest_count: usize,
-    /// Images that volumes still read from.
-    pub in_use: &'a [ImageId],
-}
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +57,7 @@ struct Found {
 }
 
 impl ClaimedStore {
-    /// Claims the store; whoever had claimed it before can save no more. `writer` is drawn at
+    /// Claims the store; a writer that had claimed it before can save no more. `writer` is drawn at
     /// random for each claim.
     pub fn claim(store: Arc<dyn ImageStore>, writer: u128) -> Result<Self, ImageError> {
         for _ in 0..CLAIM_TRIES_MAX {
@@ -141,7 +132,7 @@ impl ClaimedStore {
         let taken = found.iter().find(|found| found.number == self.next_number);
         match taken.map(|found| &found.state) {
             Some(ManifestState::Unfinished) => self.next_number += 1,
-            // Nobody else has these packs.
+            // No other writer has these packs.
             Some(ManifestState::Whole(manifest))
                 if manifest.packs.iter().any(|pack| packs.contains(&pack.name)) =>
             {
@@ -149,7 +140,7 @@ impl ClaimedStore {
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
             }
-            // It is free, or another's, who fences this writer.
+            // It is free, or of another writer that fences this one.
             _ => {}
         }
         self.failed = None;
@@ -178,13 +169,20 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Deletes images that are not to be kept, then all packs that no image refers to.
-    pub fn retain(&mut self, retention: &Retention<'_>) -> Result<Removed, ImageError> {
+    /// Deletes images but for the newest so many (one at least), as many of those that lack
+    /// nothing, those with a label and those that volumes still read from; then all packs that no
+    /// image refers to.
+    pub fn retain(
+        &mut self,
+        newest_count: usize,
+        in_use: &[ImageId],
+    ) -> Result<Removed, ImageError> {
+        let newest_count = newest_count.max(1);
         let found = self.find()?;
-        check_in_use(&found, retention.in_use)?;
+        check_in_use(&found, in_use)?;
         let stored = self.store.packs()?.into_iter().collect();
         let (mut newer, mut newer_whole) = (0, 0);
-        let mut removed = Removed::default();
+        let mut images = Vec::new();
         for found in found.iter().rev() {
             let ManifestState::Whole(manifest) = &found.state else { continue };
             if manifest.kind != ManifestKind::Image {
@@ -195,18 +193,16 @@ impl ClaimedStore {
                 && manifest.packs.iter().all(|pack| is_stored(&stored, pack));
             newer += 1;
             newer_whole += usize::from(is_whole);
-            let newest_count = retention.newest_count.max(1);
             let is_kept = newer <= newest_count
                 || is_whole && newer_whole <= newest_count
                 || !manifest.label.is_empty()
-                || retention.in_use.contains(&manifest.id);
+                || in_use.contains(&manifest.id);
             if !is_kept {
                 self.store.remove(ObjectName::Image(found.number))?;
-                removed.images.push(found.number);
+                images.push(found.number);
             }
         }
-        let collected = self.collect()?;
-        Ok(Removed { images: removed.images, ..collected })
+        Ok(Removed { images, ..self.collect()? })
     }
 
     /// Removes packs that no image refers to, and what was left of manifests by a kill. It may be
@@ -217,7 +213,7 @@ impl ClaimedStore {
                 self.store.remove(ObjectName::Image(found.number))?;
             }
         }
-        // Looked at again: who was still writing one of those may have finished before it went.
+        // Looked at again: the writer of one of those may have finished it before it went.
         let (mut used, mut fences) = (HashSet::new(), Vec::new());
         for found in self.find()? {
             match found.state {
@@ -277,7 +273,7 @@ impl ClaimedStore {
     /// Takes the next number without an image.
     fn put_fence(&mut self) -> Result<(), ImageError> {
         let id = ImageId::new(self.salt, self.next_number);
-        let fence = Manifest::fence((id, self.next_chunk), self.next_pack.writer);
+        let fence = Manifest::fence(id, self.next_chunk, self.next_pack.writer);
         self.store.create_image(self.next_number, &fence.encode())?;
         self.next_number += 1;
         Ok(())

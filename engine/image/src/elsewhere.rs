@@ -5,11 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::chunk_reader::ChunkPlace;
-use crate::format::chunk::Digest;
-use crate::format::manifest::{ChunkRecord, Manifest};
+use crate::format::chunk::{ChunkPlace, Digest};
+use crate::format::manifest::Manifest;
 use crate::manifests::{ManifestState, read_state};
-use crate::names::PackName;
+use crate::names::PackPlace;
 use crate::store::ImageStore;
 
 /// Images that are looked at, the newest first.
@@ -27,7 +26,7 @@ pub(crate) struct Elsewhere {
 #[derive(Debug, Default)]
 struct Found {
     looked: Option<Instant>,
-    places: HashMap<Digest, Vec<(PackName, u32)>>,
+    places: HashMap<Digest, Vec<PackPlace>>,
 }
 
 impl Elsewhere {
@@ -44,20 +43,19 @@ impl Elsewhere {
             found.looked = Some(Instant::now());
         }
         let others = found.places.get(&place.digest).into_iter().flatten();
-        let others =
-            others.map(|&(pack, offset_bytes)| ChunkPlace { pack, offset_bytes, ..*place });
-        others.collect()
+        others.map(|&at| ChunkPlace { at, ..*place }).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().expect("nobody panics with it locked")
+        self.found.lock().expect("no thread panics with it locked")
     }
 }
 
-fn find(store: &dyn ImageStore, image: &Manifest) -> HashMap<Digest, Vec<(PackName, u32)>> {
-    let own_places: HashSet<_> = image.chunks.iter().map(|chunk| place_in(image, chunk)).collect();
+fn find(store: &dyn ImageStore, image: &Manifest) -> HashMap<Digest, Vec<PackPlace>> {
+    let own_places: HashSet<_> =
+        image.chunks.iter().map(|chunk| image.place_of(chunk).at).collect();
     let own_digests: HashSet<&Digest> = image.chunks.iter().map(|chunk| &chunk.digest).collect();
-    let mut places: HashMap<Digest, Vec<(PackName, u32)>> = HashMap::new();
+    let mut places: HashMap<Digest, Vec<PackPlace>> = HashMap::new();
     let images = store.images().unwrap_or_default();
     let others = images.into_iter().rev().filter(|(number, _)| *number != image.id.number());
     for (number, size_bytes) in others.take(IMAGES_MAX) {
@@ -65,7 +63,7 @@ fn find(store: &dyn ImageStore, image: &Manifest) -> HashMap<Digest, Vec<(PackNa
             continue;
         };
         for chunk in other.chunks.iter().filter(|chunk| own_digests.contains(&chunk.digest)) {
-            let place = place_in(&other, chunk);
+            let place = other.place_of(chunk).at;
             let known = places.entry(chunk.digest).or_default();
             if !own_places.contains(&place) && !known.contains(&place) {
                 known.push(place);
@@ -74,8 +72,4 @@ fn find(store: &dyn ImageStore, image: &Manifest) -> HashMap<Digest, Vec<(PackNa
     }
     places.retain(|_, known| !known.is_empty());
     places
-}
-
-fn place_in(image: &Manifest, chunk: &ChunkRecord) -> (PackName, u32) {
-    (image.packs[chunk.pack as usize].name, chunk.offset_bytes)
 }

@@ -1,15 +1,14 @@
-//! An engine's volumes as what a save reads, and what they learn when it is durable.
+//! An engine's volumes as what a save reads.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::BlockDevice;
-use volumes::{BlockView, ImageBase, StoredBytes, Volume};
+use volumes::{BlockView, StoredBytes, Volume};
 
-use crate::format::chunk::Stored;
 use crate::format::part::LEAF_BLOCKS;
-use crate::names::{ChunkNumber, ImageId, PageNumber};
-use crate::source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
+use crate::names::{ChunkNumber, ImageId};
+use crate::source::{LeafSource, SourceVolume};
 use crate::volume_record::{ImageVolume, ImageVolumeKind};
 
 /// A volume to be saved.
@@ -53,29 +52,17 @@ impl ImageVolume {
 }
 
 impl EngineSource {
-    /// `absent_image` is what [`volumes::Engine::absent_image`] says.
-    pub fn new(volumes: Vec<CopiedVolume>, absent_image: Option<u64>) -> Self {
-        let fetched_from = absent_image.and_then(ImageId::from_word);
-        Self { volumes, fetched_from, damaged_there: HashSet::new() }
-    }
-
-    /// The same, where these chunks of the image that absent blocks are in are damaged
-    /// ([`OpenImage::damaged_chunks`]).
+    /// `absent_image` is what [`volumes::Engine::absent_image`] says, and `damaged_there` which
+    /// chunks of it are damaged ([`OpenImage::damaged_chunks`]).
     ///
     /// [`OpenImage::damaged_chunks`]: crate::OpenImage::damaged_chunks
-    #[must_use]
-    pub fn with_damage(self, damaged_there: HashSet<ChunkNumber>) -> Self {
-        Self { damaged_there, ..self }
-    }
-
-    /// Tells the live volume that the image has what its copy held: blocks that still hold the
-    /// same need not be written to the next one. `index` is the copy's among the volumes. To be
-    /// called once the image is durable; a kill in between costs room in the next image, no more.
-    pub fn note_saved(&self, index: usize, live: &Volume, image: ImageId) {
-        let CopiedVolume { record, copy } = &self.volumes[index];
-        // First the base: what is not marked is in the new image as it is in the old one.
-        live.set_image_base(Some(ImageBase { image: image.word(), volume_id: record.id }));
-        live.note_saved(copy);
+    pub fn new(
+        volumes: Vec<CopiedVolume>,
+        absent_image: Option<u64>,
+        damaged_there: HashSet<ChunkNumber>,
+    ) -> Self {
+        let fetched_from = absent_image.and_then(ImageId::from_word);
+        Self { volumes, fetched_from, damaged_there }
     }
 
     fn copy(&self, volume: usize) -> &Volume {
@@ -87,7 +74,7 @@ impl LeafSource for EngineSource {
     fn volumes(&self) -> Vec<SourceVolume> {
         let source = |volume: &CopiedVolume| SourceVolume {
             volume: volume.record.clone(),
-            base: volume.copy.image_base().and_then(base_volume),
+            base: volume.copy.image_base(),
         };
         self.volumes.iter().map(source).collect()
     }
@@ -112,12 +99,8 @@ impl LeafSource for EngineSource {
         self.copy(volume).next_leaf(from)
     }
 
-    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockState; LEAF_BLOCKS]) {
-        let mut views = [BlockView::Hole; LEAF_BLOCKS];
-        self.copy(volume).view_leaf(leaf, &mut views);
-        for (state, view) in into.iter_mut().zip(views) {
-            *state = state_of(view);
-        }
+    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockView; LEAF_BLOCKS]) {
+        self.copy(volume).view_leaf(leaf, into);
     }
 
     fn read(
@@ -125,37 +108,14 @@ impl LeafSource for EngineSource {
         volume: usize,
         leaf: u64,
         wanted: &[u16],
-        give: &mut dyn FnMut(u16, Stored<'_>),
+        give: &mut dyn FnMut(u16, StoredBytes<'_>),
     ) {
         let copy = self.copy(volume);
-        let give = &mut |place, bytes: StoredBytes<'_>| match bytes {
-            StoredBytes::Raw(bytes) => give(place, Stored::Raw(bytes)),
-            StoredBytes::Encoded(bytes) => give(place, Stored::Encoded(bytes)),
-        };
         let damaged = copy.show_leaf(leaf, wanted, give);
         if !damaged.is_empty() {
             let first = leaf * LEAF_BLOCKS as u64;
             damaged.iter().for_each(|&place| copy.mend_block(first + u64::from(place)));
             let _lost = copy.show_leaf(leaf, &damaged, give);
         }
-    }
-}
-
-fn base_volume(base: ImageBase) -> Option<BaseVolume> {
-    Some(BaseVolume { image: ImageId::from_word(base.image)?, volume_id: base.volume_id })
-}
-
-fn state_of(view: BlockView) -> BlockState {
-    match view {
-        BlockView::Hole => BlockState::Hole,
-        BlockView::Fill(pattern) => BlockState::Fill(pattern),
-        BlockView::Page { is_unsaved, is_shared } => BlockState::Page {
-            freshness: if is_unsaved { Freshness::New } else { Freshness::InBase },
-            sharing: if is_shared { Sharing::Shared } else { Sharing::Alone },
-        },
-        BlockView::Absent(number) => {
-            PageNumber::new(number).map_or(BlockState::Damaged, BlockState::Absent)
-        }
-        BlockView::Damaged => BlockState::Damaged,
     }
 }

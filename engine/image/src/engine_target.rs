@@ -7,13 +7,12 @@ use std::sync::Arc;
 use block_device::DeviceErrorKind;
 use codec::{BLOCK_BYTES, Block};
 use volumes::{
-    FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError, SourceErrorKind, Volume,
-    VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
+    FetchedPages, FilledBlock, Found, ImageBase, PageSource, SourceError, SourceErrorKind,
+    StoredBytes, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
 };
 
-use crate::chunk_reader::VerifiedChunk;
 use crate::error::{ImageError, ImageErrorKind};
-use crate::format::chunk::Stored;
+use crate::format::chunk::VerifiedChunk;
 use crate::format::part::{BlockRef, LeafRefs};
 use crate::names::{ChunkNumber, PageNumber};
 use crate::open_image::{OpenImage, is_of_object};
@@ -144,12 +143,12 @@ impl RestoreTarget for EngineTarget<'_> {
         &mut self,
         page: PageNumber,
         blocks: &[BlockPlace],
-        contents: Stored<'_>,
+        contents: StoredBytes<'_>,
     ) -> Result<(), ImageError> {
         let mut decoded = [0; BLOCK_BYTES];
         let contents: &Block = match contents {
-            Stored::Raw(bytes) => bytes,
-            Stored::Encoded(bytes) => {
+            StoredBytes::Raw(bytes) => bytes,
+            StoredBytes::Encoded(bytes) => {
                 // The digest was right, so this was written as it is: damaged in memory before.
                 if codec::decode(bytes, &mut decoded).is_err() {
                     return Ok(());

@@ -1,61 +1,47 @@
 //! What can go wrong with images.
 
 use std::error::Error;
-use std::fmt;
 
 use storage::{StorageError, StorageErrorKind};
 
 /// The class of a refused or failed operation on images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageErrorKind {
     /// There is no such image, pack or folder.
+    #[error("it does not exist")]
     NotFound,
-    /// The name is taken, so somebody else wrote it.
+    /// The name is taken, so another writer wrote it.
+    #[error("it exists already")]
     AlreadyExists,
     /// Stored bytes are not those that were written.
+    #[error("its bytes are damaged")]
     Damaged,
-    /// A newer version of this program wrote it.
+    #[error("a newer version wrote it; read it with that version")]
     Newer,
-    /// Another writer has claimed the store.
+    #[error("another writer has claimed the store; stop one of the two")]
     Fenced,
     /// The owner asked to stop.
+    #[error("it was cancelled")]
     Cancelled,
-    /// What was being saved was given up, because its memory was needed. Another time will do.
+    #[error(
+        "writers in the full pool needed the memory that the save kept; it is tried again. Make \
+         the pool larger, or delete something"
+    )]
     GaveWay,
+    #[error("no space is left; free some, or keep fewer images")]
     NoSpace,
-    /// The pool has no memory for what the image has.
+    #[error("the pool has no free memory left; enlarge it, or delete something")]
     PoolFull,
-    /// Owner, mode or credentials do not allow it.
+    #[error("access is denied; check owner, mode and credentials")]
     Denied,
     /// The disk or the connection failed.
+    #[error("the store failed")]
     Unavailable,
     /// The request makes no sense for this store.
+    #[error("that cannot be done here")]
     Invalid,
-    /// The image is needed by volumes that are not restored yet.
+    #[error("volumes still read from it; wait until they are restored")]
     InUse,
-}
-
-impl fmt::Display for ImageErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotFound => "it does not exist",
-            Self::AlreadyExists => "it exists already",
-            Self::Damaged => "its bytes are damaged",
-            Self::Newer => "a newer version wrote it; read it with that version",
-            Self::Fenced => "another writer has claimed the store; stop one of the two",
-            Self::Cancelled => "it was cancelled",
-            Self::GaveWay => {
-                "writers in the full pool needed the memory that the save kept; it is tried again. \
-                 Make the pool larger, or delete something"
-            }
-            Self::NoSpace => "no space is left; free some, or keep fewer images",
-            Self::PoolFull => "the pool has no free memory left; enlarge it, or delete something",
-            Self::Denied => "access is denied; check owner, mode and credentials",
-            Self::Unavailable => "the store failed",
-            Self::Invalid => "that cannot be done here",
-            Self::InUse => "volumes still read from it; wait until they are restored",
-        })
-    }
 }
 
 /// A refused or failed operation. `kind` is for programs, the whole chain for people.
@@ -96,13 +82,15 @@ impl ImageError {
 }
 
 /// Why bytes were not believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Disbelief {
-    /// They were never finished: the writer was killed.
+    /// The writer was killed.
+    #[error("it was never finished")]
     Unfinished,
     /// They say, or contradict, what no writer of this format wrote.
+    #[error("{0}")]
     Damaged(&'static str),
-    /// They are of this later version.
+    #[error("it is of version {0}")]
     Newer(u32),
 }
 
@@ -118,15 +106,3 @@ impl Disbelief {
         ImageError::new(self.kind(), attempt).with_source(self)
     }
 }
-
-impl fmt::Display for Disbelief {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unfinished => f.write_str("it was never finished"),
-            Self::Damaged(what) => f.write_str(what),
-            Self::Newer(version) => write!(f, "it is of version {version}"),
-        }
-    }
-}
-
-impl Error for Disbelief {}

@@ -2,31 +2,24 @@
 
 use std::collections::HashMap;
 
+use volumes::{BlockView, StoredBytes};
+
 use crate::catalog::Catalog;
 use crate::error::{ImageError, ImageErrorKind};
-use crate::format::chunk::{Built, ChunkBuilder, Digest, Stored};
+use crate::format::chunk::{Built, ChunkBuilder, Digest};
 use crate::format::part::{BlockRef, LEAF_BLOCKS, LeafRefs};
-use crate::names::{ChunkNumber, PackName, PageNumber};
+use crate::names::{ChunkNumber, PackPlace, PageNumber};
 use crate::pipeline::Pipeline;
+use crate::saved::Saved;
 use crate::shared_pages::SharedPages;
-use crate::source::{BlockState, Freshness, LeafSource, Sharing};
+use crate::source::LeafSource;
+
+const ATTEMPT: &str = "save an image";
 
 /// A leaf that changes is written whole when it would refer to more chunks than this, so that
 /// reading it back does not become a search. Leaves reach the limit at different saves: it is
 /// lower by up to 7 for some.
 const LEAF_CHUNKS_MAX: usize = 16;
-
-/// What was written, and what was there already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) bytes_written: u64,
-    pub(crate) chunks_new: u64,
-    pub(crate) chunks_reused: u64,
-    pub(crate) pages_written: u64,
-    pub(crate) pages_reused: u64,
-    /// Blocks whose contents are lost.
-    pub(crate) lost_blocks: u64,
-}
 
 /// Which leaf of which volume.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +37,7 @@ pub(crate) struct LeafSaver<'a, 'scope> {
     pub(crate) catalog: &'a mut Catalog,
     pub(crate) pipeline: Pipeline<'scope>,
     pub(crate) next_chunk: u64,
-    pub(crate) tally: Tally,
+    pub(crate) saved: Saved,
     builder: ChunkBuilder,
     shared_pages: SharedPages,
 }
@@ -64,13 +57,14 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         catalog: &'a mut Catalog,
         pipeline: Pipeline<'scope>,
         next_chunk: u64,
+        saved: Saved,
     ) -> Self {
         Self {
             source,
             catalog,
             pipeline,
             next_chunk,
-            tally: Tally::default(),
+            saved,
             builder: ChunkBuilder::new(),
             shared_pages: SharedPages::new(),
         }
@@ -82,19 +76,19 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         place: LeafPlace,
         base: &LeafRefs,
     ) -> Result<LeafRefs, ImageError> {
-        let mut states = [BlockState::Hole; LEAF_BLOCKS];
+        let mut states = [BlockView::Hole; LEAF_BLOCKS];
         self.source.states(place.volume, place.leaf, &mut states);
-        states[place.block_count..].fill(BlockState::Hole);
+        states[place.block_count..].fill(BlockView::Hole);
         let mut refs = self.resolve(&states, base)?;
         let mut wanted = wanted(&states, &refs);
         if !wanted.is_empty() && self.is_scattered(place.leaf, &states, &refs) {
             take_whole(&states, &mut refs);
             wanted = self::wanted(&states, &refs);
         }
-        self.tally.pages_reused +=
+        self.saved.pages_reused +=
             refs.iter().filter(|block| matches!(block, BlockRef::Page(_))).count() as u64;
         if !wanted.is_empty() {
-            self.write(place, &states, (&wanted, &mut refs))?;
+            self.write(place, &states, &wanted, &mut refs)?;
         }
         self.note_uses(&refs);
         self.note_lost(&refs);
@@ -113,36 +107,37 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
     /// What blocks refer to that need not be written; all others are [`BlockRef::Damaged`] so far.
     fn resolve(
         &self,
-        states: &[BlockState; LEAF_BLOCKS],
+        states: &[BlockView; LEAF_BLOCKS],
         base: &LeafRefs,
     ) -> Result<LeafRefs, ImageError> {
         let mut refs = [BlockRef::Hole; LEAF_BLOCKS];
         for ((state, base), slot) in states.iter().zip(base).zip(&mut refs) {
             *slot = match (*state, *base) {
-                (BlockState::Hole, _) => BlockRef::Hole,
-                (BlockState::Fill(pattern), _) => BlockRef::Fill(pattern),
-                (BlockState::Absent(page), _) if self.catalog.has_page(page) => {
-                    BlockRef::Page(page)
-                }
-                (BlockState::Absent(_), _) => {
-                    return Err(ImageError::new(ImageErrorKind::InUse, "save an image")
-                        .with_source(
-                            "blocks were not fetched yet from an image that is not here",
-                        ));
-                }
-                (BlockState::Page { freshness: Freshness::InBase, .. }, BlockRef::Page(page))
+                (BlockView::Hole, _) => BlockRef::Hole,
+                (BlockView::Fill(pattern), _) => BlockRef::Fill(pattern),
+                (BlockView::Absent(number), _) => match PageNumber::new(number) {
+                    Some(page) if self.catalog.has_page(page) => BlockRef::Page(page),
+                    Some(_) => {
+                        let why = "blocks were not fetched yet from an image that is not here";
+                        return Err(
+                            ImageError::new(ImageErrorKind::InUse, ATTEMPT).with_source(why)
+                        );
+                    }
+                    None => BlockRef::Damaged,
+                },
+                (BlockView::Page { is_unsaved: false, .. }, BlockRef::Page(page))
                     if !self.catalog.is_to_be_left(page) =>
                 {
                     BlockRef::Page(page)
                 }
-                (BlockState::Page { .. } | BlockState::Damaged, _) => BlockRef::Damaged,
+                (BlockView::Page { .. } | BlockView::Damaged, _) => BlockRef::Damaged,
             };
         }
         Ok(refs)
     }
 
     /// Whether what stays of the leaf lies in too many chunks.
-    fn is_scattered(&self, leaf: u64, states: &[BlockState; LEAF_BLOCKS], refs: &LeafRefs) -> bool {
+    fn is_scattered(&self, leaf: u64, states: &[BlockView; LEAF_BLOCKS], refs: &LeafRefs) -> bool {
         let own = states.iter().zip(refs).filter_map(|(state, block)| match block {
             BlockRef::Page(page) if is_alone(*state) => Some(page.chunk()),
             _ => None,
@@ -157,8 +152,9 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
     fn write(
         &mut self,
         place: LeafPlace,
-        states: &[BlockState; LEAF_BLOCKS],
-        (wanted, refs): (&[u16], &mut LeafRefs),
+        states: &[BlockView; LEAF_BLOCKS],
+        wanted: &[u16],
+        refs: &mut LeafRefs,
     ) -> Result<(), ImageError> {
         let (buffer, at) = self.pipeline.room()?;
         let (builder, shared_pages) = (&mut self.builder, &self.shared_pages);
@@ -194,23 +190,23 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
     }
 
     /// Gives a chunk that was built its number; one that the store has is taken back.
-    fn settle(&mut self, built: &Built, at: (PackName, u64)) -> Result<ChunkNumber, ImageError> {
+    fn settle(&mut self, built: &Built, at: PackPlace) -> Result<ChunkNumber, ImageError> {
         if let Some(number) = self.catalog.number_of(&built.digest) {
             self.pipeline.take_back(at);
-            self.tally.chunks_reused += 1;
-            self.tally.pages_reused += u64::from(built.page_count);
+            self.saved.chunks_reused += 1;
+            self.saved.pages_reused += u64::from(built.page_count);
             return Ok(number);
         }
         if self.next_chunk >= ChunkNumber::END {
-            return Err(ImageError::new(ImageErrorKind::Invalid, "save an image")
+            return Err(ImageError::new(ImageErrorKind::Invalid, ATTEMPT)
                 .with_source("the store has given all its chunk numbers; begin a new store"));
         }
         let number = ChunkNumber(self.next_chunk);
         self.next_chunk += 1;
         self.catalog.add_built(number, built, at);
-        self.tally.chunks_new += 1;
-        self.tally.pages_written += u64::from(built.page_count);
-        self.tally.bytes_written += built.length_bytes as u64;
+        self.saved.chunks_new += 1;
+        self.saved.pages_written += u64::from(built.page_count);
+        self.saved.bytes_written += built.length_bytes as u64;
         Ok(number)
     }
 
@@ -221,7 +217,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
             BlockRef::Page(page) => self.source.is_damaged_there(page.chunk()),
             BlockRef::Hole | BlockRef::Fill(_) => false,
         };
-        self.tally.lost_blocks += refs.iter().filter(is_lost).count() as u64;
+        self.saved.lost_blocks += refs.iter().filter(is_lost).count() as u64;
     }
 
     fn note_uses(&mut self, refs: &LeafRefs) {
@@ -238,16 +234,16 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
 }
 
 /// The blocks whose contents have to be written.
-fn wanted(states: &[BlockState; LEAF_BLOCKS], refs: &LeafRefs) -> Vec<u16> {
-    let is_wanted = |(block, (state, found)): (u16, (&BlockState, &BlockRef))| {
-        let is_page = matches!(state, BlockState::Page { .. });
+fn wanted(states: &[BlockView; LEAF_BLOCKS], refs: &LeafRefs) -> Vec<u16> {
+    let is_wanted = |(block, (state, found)): (u16, (&BlockView, &BlockRef))| {
+        let is_page = matches!(state, BlockView::Page { .. });
         (is_page && *found == BlockRef::Damaged).then_some(block)
     };
     (0..).zip(states.iter().zip(refs)).filter_map(is_wanted).collect()
 }
 
 /// Refers to nothing for pages that no other block has.
-fn take_whole(states: &[BlockState; LEAF_BLOCKS], refs: &mut LeafRefs) {
+fn take_whole(states: &[BlockView; LEAF_BLOCKS], refs: &mut LeafRefs) {
     for (state, block) in states.iter().zip(refs) {
         if is_alone(*state) {
             *block = BlockRef::Damaged;
@@ -265,17 +261,14 @@ fn place_written(refs: &mut LeafRefs, written: &[(u16, Written)], chunk: Option<
     }
 }
 
-fn is_alone(state: BlockState) -> bool {
-    matches!(state, BlockState::Page { sharing: Sharing::Alone, .. })
+fn is_alone(state: BlockView) -> bool {
+    matches!(state, BlockView::Page { is_shared: false, .. })
 }
 
-fn is_shared(state: BlockState) -> bool {
-    matches!(state, BlockState::Page { sharing: Sharing::Shared, .. })
+fn is_shared(state: BlockView) -> bool {
+    matches!(state, BlockView::Page { is_shared: true, .. })
 }
 
-fn digest_of(page: Stored<'_>) -> Digest {
-    match page {
-        Stored::Raw(bytes) => *blake3::hash(bytes).as_bytes(),
-        Stored::Encoded(bytes) => *blake3::hash(bytes).as_bytes(),
-    }
+fn digest_of(page: StoredBytes<'_>) -> Digest {
+    *blake3::hash(page.as_stored()).as_bytes()
 }

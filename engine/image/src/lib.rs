@@ -15,43 +15,49 @@
 //!
 //! It draws no randomness, and knows of volumes what [`LeafSource`] and [`RestoreTarget`] say. A
 //! save, a verification or a restore runs on the thread that calls it and some that read ahead of
-//! it or write behind it.
+//! it or write after it.
+//!
+//! Modules stand in levels, each naming none below it: the bytes and the store; what lies in a
+//! store; reading an image; saving one.
 #![forbid(unsafe_code)]
 
-mod bases;
-mod catalog;
-mod chunk_cache;
-mod chunk_reader;
-mod chunk_stream;
-mod claimed_store;
-mod elsewhere;
-mod engine_source;
-mod engine_target;
 mod error;
-mod folder_store;
 mod format;
-mod leaf_saver;
-mod listing;
-mod manifests;
 mod names;
-mod open_image;
-mod pipeline;
-mod rehearse;
-mod restore;
-mod save;
-mod shared_pages;
-mod source;
 mod store;
-mod verify;
 mod volume_record;
 mod watch;
 
-pub use claimed_store::{ClaimedStore, Removed, Retention};
+mod chunk_reader;
+mod folder_store;
+mod listing;
+mod manifests;
+mod rehearse;
+mod source;
+
+mod chunk_cache;
+mod chunk_stream;
+mod elsewhere;
+mod engine_target;
+mod open_image;
+mod restore;
+mod verify;
+
+mod bases;
+mod catalog;
+mod claimed_store;
+mod engine_source;
+mod leaf_saver;
+mod pipeline;
+mod save;
+mod saved;
+mod shared_pages;
+
+pub use claimed_store::{ClaimedStore, Removed};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};
 pub use folder_store::FolderStore;
-pub use format::chunk::Stored;
 pub use format::manifest::{JournalPosition, LABEL_BYTES_MAX};
 pub use format::part::{BlockRef, LEAF_BLOCKS, LeafRefs};
 pub use listing::{ImageSummary, ListedImage, list_images};
@@ -59,8 +65,9 @@ pub use names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, NoPackName, PackName, Pag
 pub use open_image::{BlockRun, OpenImage};
 pub use rehearse::{Rehearsed, rehearse};
 pub use restore::{BlockPlace, DamagedChunk, RestoreTarget, Restored};
-pub use save::{SaveOptions, Saved};
-pub use source::{BaseVolume, BlockState, Freshness, LeafSource, Sharing, SourceVolume};
+pub use save::SaveOptions;
+pub use saved::Saved;
+pub use source::{LeafSource, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
 pub use verify::Verified;
 pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};

@@ -63,6 +63,13 @@ impl fmt::Display for PackName {
     }
 }
 
+/// A place in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PackPlace {
+    pub(crate) pack: PackName,
+    pub(crate) offset_bytes: u32,
+}
+
 /// The text is not a name of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPackName;

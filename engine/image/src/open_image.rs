@@ -5,13 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use codec::Block;
-use storage::AlignedBuffer;
 
 use crate::chunk_cache::ChunkCache;
-use crate::chunk_reader::{ChunkPlace, VerifiedChunk, read_chunk};
+use crate::chunk_reader::read_chunk;
 use crate::elsewhere::Elsewhere;
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
-use crate::format::chunk::ChunkKind;
+use crate::format::chunk::{ChunkKind, ChunkPlace, VerifiedChunk};
 use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PartRecord};
 use crate::format::part::{BlockRef, LeafRefs, Part};
 use crate::listing::ImageSummary;
@@ -37,6 +36,9 @@ pub struct BlockRun {
     pub first_block: u64,
     pub block_count: u64,
 }
+
+/// Runs of blocks that are named with a damaged chunk.
+pub(crate) const RUNS_NAMED_MAX: usize = 64;
 
 /// What is done with each leaf of a map.
 pub(crate) type VisitLeaf<'a> = &'a mut dyn FnMut(u64, &LeafRefs) -> ControlFlow<()>;
@@ -131,16 +133,12 @@ impl OpenImage {
 
     /// The pack that a page is in, and why it could not be had when it was last asked for.
     pub fn whereabouts(&self, page: PageNumber) -> Option<(PackName, Option<String>)> {
-        let pack = self.place_of(self.chunk(page.chunk())?).pack;
+        let pack = self.place_of(self.chunk(page.chunk())?).at.pack;
         Some((pack, self.cache.cause(page.chunk())))
     }
 
-    /// Which blocks refer to a chunk: at most `run_count_max` runs of them. Looks through all maps.
-    pub fn who_needs(
-        &self,
-        chunk: ChunkNumber,
-        run_count_max: usize,
-    ) -> Result<Vec<BlockRun>, ImageError> {
+    /// Which blocks refer to a chunk, the first of them. Looks through all maps.
+    pub(crate) fn blocks_of(&self, chunk: ChunkNumber) -> Result<Vec<BlockRun>, ImageError> {
         let mut runs = Vec::new();
         for (volume, record) in self.manifest.volumes.iter().enumerate() {
             self.leaves(volume, &mut |leaf, refs| {
@@ -149,13 +147,13 @@ impl OpenImage {
                         add_block(&mut runs, &record.name, block);
                     }
                 }
-                match runs.len() > run_count_max {
+                match runs.len() > RUNS_NAMED_MAX {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
             })?;
         }
-        runs.truncate(run_count_max);
+        runs.truncate(RUNS_NAMED_MAX);
         Ok(runs)
     }
 
@@ -182,20 +180,12 @@ impl OpenImage {
     pub(crate) fn read_part(&self, record: &PartRecord) -> Result<Part, ImageError> {
         let place = self.place(record.chunk, ChunkKind::Map).expect("checked with the manifest");
         let chunk = self.read(&place)?;
-        let bytes = chunk.index.map_part(&chunk.bytes);
-        Part::read(u64::from(record.part), bytes, &|page| self.has_page(page))
+        Part::read(u64::from(record.part), chunk.map_part(), &|page| self.manifest.has_page(page))
             .map_err(|disbelief| disbelief.error(place.attempt()))
     }
 
     pub(crate) fn place_of(&self, chunk: &ChunkRecord) -> ChunkPlace {
-        ChunkPlace {
-            number: chunk.number,
-            pack: self.manifest.packs[chunk.pack as usize].name,
-            offset_bytes: chunk.offset_bytes,
-            length_bytes: chunk.length_bytes,
-            kind: chunk.kind,
-            digest: chunk.digest,
-        }
+        self.manifest.place_of(chunk)
     }
 
     fn place(&self, number: ChunkNumber, kind: ChunkKind) -> Option<ChunkPlace> {
@@ -203,13 +193,8 @@ impl OpenImage {
         Some(self.place_of(chunk))
     }
 
-    fn has_page(&self, page: PageNumber) -> bool {
-        let chunk = self.manifest.chunk(page.chunk());
-        chunk.is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
-    }
-
     fn read(&self, place: &ChunkPlace) -> Result<VerifiedChunk, ImageError> {
-        read_chunk(&*self.store, place, AlignedBuffer::new())
+        read_chunk(&*self.store, place)
     }
 
     /// A chunk that could not be read: wrong bytes are read once more, then comes what other images

@@ -11,7 +11,7 @@ use storage::AlignedBuffer;
 use crate::error::ImageError;
 use crate::format::chunk::CHUNK_BYTES_MAX;
 use crate::format::manifest::PACK_BYTES_MAX;
-use crate::names::PackName;
+use crate::names::{PackName, PackPlace};
 use crate::store::{ImageStore, PackWriter};
 use crate::watch::{Pace, Watch, check_cancelled};
 
@@ -81,7 +81,7 @@ impl<'scope> Pipeline<'scope> {
     }
 
     /// The buffer with room for a chunk of any length at its end, and where that end is.
-    pub(crate) fn room(&mut self) -> Result<(&mut AlignedBuffer, (PackName, u64)), ImageError> {
+    pub(crate) fn room(&mut self) -> Result<(&mut AlignedBuffer, PackPlace), ImageError> {
         let end = self.end_bytes();
         if end + CHUNK_BYTES_MAX as u64 > PACK_BYTES_MAX {
             self.send(PackEnd::Ends)?;
@@ -91,13 +91,14 @@ impl<'scope> Pipeline<'scope> {
             self.send(PackEnd::GoesOn)?;
             self.offset_bytes = end;
         }
-        let place = (self.pack, self.end_bytes());
-        Ok((&mut self.buffer, place))
+        let offset_bytes = u32::try_from(self.end_bytes()).expect("packs are short");
+        Ok((&mut self.buffer, PackPlace { pack: self.pack, offset_bytes }))
     }
 
     /// Takes back what was appended since [`Pipeline::room`].
-    pub(crate) fn take_back(&mut self, place: (PackName, u64)) {
-        let length = usize::try_from(place.1 - self.offset_bytes).expect("buffers are short");
+    pub(crate) fn take_back(&mut self, place: PackPlace) {
+        let length = u64::from(place.offset_bytes) - self.offset_bytes;
+        let length = usize::try_from(length).expect("buffers are short");
         self.buffer.truncate(length);
     }
 
@@ -156,7 +157,7 @@ impl Writing<'_> {
                 PackEnd::GoesOn => pack = Some(writer),
             }
             batch.bytes.clear();
-            // The filling side may have given up: then nobody needs the buffer.
+            // The filling side may have given up: then the buffer is not needed.
             let _ = give_back.send(batch.bytes);
         }
         Ok(())
@@ -164,7 +165,7 @@ impl Writing<'_> {
 
     fn begin(&self, pack: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
         let writer = self.store.begin_pack(pack)?;
-        self.begun.send(pack).expect("whoever saves wants to know until it returns");
+        self.begun.send(pack).expect("the save listens until it returns");
         Ok(writer)
     }
 }

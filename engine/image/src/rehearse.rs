@@ -9,7 +9,7 @@ use crate::format::chunk::HEADER_BYTES;
 use crate::format::manifest::PACK_BYTES_MAX;
 use crate::names::PackName;
 use crate::store::{ImageStore, ObjectName};
-use crate::watch::{Progress, Watch, check_cancelled};
+use crate::watch::{Progress, Watch, bytes_a_second, check_cancelled};
 
 /// A rehearsal writes so much, or for so long; whichever comes first.
 const BYTES_MAX: u64 = 1 << 30;
@@ -27,8 +27,7 @@ pub struct Rehearsed {
 impl Rehearsed {
     /// How fast bytes became durable.
     pub fn bytes_a_second(&self) -> u64 {
-        let micros = self.took.as_micros().max(1);
-        u64::try_from(u128::from(self.bytes_written) * 1_000_000 / micros).unwrap_or(u64::MAX)
+        bytes_a_second(self.bytes_written, self.took)
     }
 }
 
@@ -45,9 +44,23 @@ pub fn rehearse(
     let mut name = PackName { writer, index: 0 };
     let begun = Instant::now();
     let mut done = Rehearsed { bytes_written: 0, took: Duration::ZERO };
+    let mut write_pack = |name, done: &mut Rehearsed| {
+        let mut pack = store.begin_pack(name)?;
+        for _ in 0..PACK_BYTES_MAX / APPENDED_BYTES as u64 {
+            check_cancelled(watch, "rehearse saving an image")?;
+            // No two are equal, whatever the disk below makes of equal ones.
+            for block in bytes.chunks_exact_mut(HEADER_BYTES) {
+                block[..8].copy_from_slice(&done.bytes_written.to_le_bytes());
+            }
+            pack.append(&bytes)?;
+            done.bytes_written += APPENDED_BYTES as u64;
+            watch.on_progress(Progress { done_bytes: done.bytes_written, total_bytes: BYTES_MAX });
+        }
+        pack.finish()
+    };
     let mut result = Ok(());
     while result.is_ok() && done.bytes_written < BYTES_MAX && done.took < DURATION_MIN {
-        result = write_pack(store, name, (&mut bytes, &mut done, watch));
+        result = write_pack(name, &mut done);
         done.took = begun.elapsed();
         name.index += 1;
     }
@@ -56,23 +69,4 @@ pub fn rehearse(
         result = result.and(removed);
     }
     result.map(|()| done)
-}
-
-fn write_pack(
-    store: &dyn ImageStore,
-    name: PackName,
-    (bytes, done, watch): (&mut AlignedBuffer, &mut Rehearsed, &dyn Watch),
-) -> Result<(), ImageError> {
-    let mut pack = store.begin_pack(name)?;
-    for _ in 0..PACK_BYTES_MAX / APPENDED_BYTES as u64 {
-        check_cancelled(watch, "rehearse saving an image")?;
-        // No two are equal, whatever the disk below makes of equal ones.
-        for block in bytes.chunks_exact_mut(HEADER_BYTES) {
-            block[..8].copy_from_slice(&done.bytes_written.to_le_bytes());
-        }
-        pack.append(bytes)?;
-        done.bytes_written += APPENDED_BYTES as u64;
-        watch.on_progress(Progress { done_bytes: done.bytes_written, total_bytes: BYTES_MAX });
-    }
-    pack.finish()
 }

@@ -1,14 +1,17 @@
 //! Bringing back what an image has, in the order in which it lies there, while others use it.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
-use crate::chunk_reader::{ChunkPlace, verify_bytes};
+use volumes::StoredBytes;
+
+use crate::chunk_reader::verify_bytes;
 use crate::chunk_stream::stream_chunks;
 use crate::error::ImageError;
-use crate::format::chunk::{ChunkIndex, Stored};
+use crate::format::chunk::{ChunkPlace, VerifiedChunk};
 use crate::format::part::{BlockRef, LEAF_BLOCKS, Part};
 use crate::names::{ChunkNumber, PackName, PageNumber};
-use crate::open_image::{BlockRun, OpenImage, is_of_object};
+use crate::open_image::{BlockRun, OpenImage, RUNS_NAMED_MAX, add_block, is_of_object};
 use crate::watch::{Progress, Watch, check_cancelled};
 
 const ATTEMPT: &str = "restore an image";
@@ -21,9 +24,6 @@ const GROUP_BLOCKS_MAX: usize = 512 << 10;
 /// later.
 const FAILURES_MAX: usize = 8;
 
-/// Runs of blocks that are named with a damaged chunk.
-const RUNS_NAMED_MAX: usize = 64;
-
 /// A block of a volume in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockPlace {
@@ -32,7 +32,7 @@ pub struct BlockPlace {
     pub block: u64,
 }
 
-/// Who takes the pages. Called from one thread.
+/// Takes the pages. Called from one thread.
 pub trait RestoreTarget {
     /// Whether the block still refers to the page. Others were overwritten or fetched meanwhile.
     fn is_wanted(&mut self, block: BlockPlace, page: PageNumber) -> bool;
@@ -42,7 +42,7 @@ pub trait RestoreTarget {
         &mut self,
         page: PageNumber,
         blocks: &[BlockPlace],
-        contents: Stored<'_>,
+        contents: StoredBytes<'_>,
     ) -> Result<(), ImageError>;
 
     /// Learns that a chunk cannot be had now. What needs it stays as it is, and may be had when
@@ -50,7 +50,8 @@ pub trait RestoreTarget {
     fn leave(&mut self, chunk: DamagedChunk);
 }
 
-/// A chunk that is missing or damaged, and who needs it. For one of a map that is not known.
+/// A chunk that is missing or damaged, and the blocks that need it. For one of a map these are not
+/// known.
 #[derive(Debug)]
 pub struct DamagedChunk {
     pub chunk: ChunkNumber,
@@ -116,7 +117,7 @@ impl Restore<'_> {
         let mut needs = Vec::new();
         for record in image.parts_of(volume) {
             match image.read_part(record) {
-                Ok(part) => self.part((volume, &part), &mut needs)?,
+                Ok(part) => self.part(record.volume, &part, &mut needs)?,
                 Err(error) if is_of_object(error.kind) => {
                     self.done.chunks_left += u64::from(self.left.insert(record.chunk));
                     let (chunk, blocks) = (record.chunk, Vec::new());
@@ -130,10 +131,10 @@ impl Restore<'_> {
 
     fn part(
         &mut self,
-        (volume, part): (usize, &Part),
+        volume: u32,
+        part: &Part,
         needs: &mut Vec<(PageNumber, BlockPlace)>,
     ) -> Result<(), ImageError> {
-        let volume = u32::try_from(volume).expect("an image has few volumes");
         for leaf in part.leaves() {
             for (block, found) in (leaf * LEAF_BLOCKS as u64..).zip(part.refs(leaf)) {
                 let BlockRef::Page(page) = found else { continue };
@@ -162,7 +163,7 @@ impl Restore<'_> {
         let places: Vec<ChunkPlace> = chunks.iter().map(record).collect();
         stream_chunks(image.store(), &places, &mut |index, bytes| {
             check_cancelled(self.watch, ATTEMPT)?;
-            self.chunk((&places[index], chunks[index]), bytes)
+            self.chunk(&places[index], chunks[index], bytes)
         })?;
         needs.clear();
         Ok(())
@@ -170,14 +171,14 @@ impl Restore<'_> {
 
     fn chunk(
         &mut self,
-        (place, needs): (&ChunkPlace, &Needs),
+        place: &ChunkPlace,
+        needs: &Needs,
         bytes: Result<&[u8], ImageError>,
     ) -> Result<(), ImageError> {
-        let verified = bytes.and_then(|bytes| Ok((bytes, verify_bytes(place, bytes)?)));
-        match verified {
-            Ok((bytes, index)) => self.pages(place, needs, (bytes, &index))?,
+        match bytes.and_then(|bytes| verify_bytes(place, bytes)) {
+            Ok(chunk) => self.pages(place, needs, &chunk)?,
             Err(error) => match self.image.read_elsewhere(place, error) {
-                Ok(chunk) => self.pages(place, needs, (&chunk.bytes, &chunk.index))?,
+                Ok(chunk) => self.pages(place, needs, &chunk)?,
                 Err(error) => self.leave(place, needs, error)?,
             },
         }
@@ -186,21 +187,21 @@ impl Restore<'_> {
         Ok(())
     }
 
-    fn pages(
+    fn pages<Bytes: Deref<Target = [u8]>>(
         &mut self,
         place: &ChunkPlace,
         needs: &Needs,
-        (bytes, index): (&[u8], &ChunkIndex),
+        chunk: &VerifiedChunk<Bytes>,
     ) -> Result<(), ImageError> {
         self.image.note_chunk(place.number, Ok(()));
         self.failing_packs.clear();
-        self.done.bytes_read += bytes.len() as u64;
+        self.done.bytes_read += chunk.length_bytes() as u64;
         let mut blocks = Vec::new();
         for same in needs.chunk_by(|one, next| one.0 == next.0) {
             let page = same[0].0;
             blocks.clear();
             blocks.extend(same.iter().map(|(_, block)| *block));
-            let contents = index.page(bytes, page.index()).expect("checked with the map");
+            let contents = chunk.page(page.index()).expect("checked with the map");
             self.target.place(page, &blocks, contents)?;
             self.done.pages_placed += blocks.len() as u64;
         }
@@ -216,7 +217,7 @@ impl Restore<'_> {
         let chunk = place.number;
         self.image.note_chunk(chunk, Err(&error));
         if !is_of_object(error.kind) {
-            self.failing_packs.insert(place.pack);
+            self.failing_packs.insert(place.at.pack);
             if self.failing_packs.len() == FAILURES_MAX {
                 return Err(error);
             }
@@ -233,19 +234,14 @@ impl OpenImage {
     fn name_blocks(&self, needs: &Needs) -> Vec<BlockRun> {
         let mut places: Vec<BlockPlace> = needs.iter().map(|(_, place)| *place).collect();
         places.sort_unstable();
-        let mut runs: Vec<BlockRun> = Vec::new();
-        for run in
-            places.chunk_by(|one, next| one.volume == next.volume && one.block + 1 == next.block)
-        {
-            if runs.len() == RUNS_NAMED_MAX {
+        let mut runs = Vec::new();
+        for place in places {
+            add_block(&mut runs, &self.volumes()[place.volume as usize].name, place.block);
+            if runs.len() > RUNS_NAMED_MAX {
                 break;
             }
-            runs.push(BlockRun {
-                volume: self.volumes()[run[0].volume as usize].name.clone(),
-                first_block: run[0].block,
-                block_count: run.len() as u64,
-            });
         }
+        runs.truncate(RUNS_NAMED_MAX);
         runs
     }
 }

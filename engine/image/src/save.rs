@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use volumes::SetId;
 
@@ -14,9 +14,10 @@ use crate::format::manifest::{
     JournalPosition, LABEL_BYTES_MAX, Manifest, ManifestKind, PartRecord,
 };
 use crate::format::part::{BlockRef, LEAF_BLOCKS, Part, part_of, put_leaf};
-use crate::leaf_saver::{LeafPlace, LeafSaver, Tally};
+use crate::leaf_saver::{LeafPlace, LeafSaver};
 use crate::names::{ImageId, PackName};
 use crate::pipeline::{Pipeline, Writing};
+use crate::saved::Saved;
 use crate::source::{LeafSource, SourceVolume};
 use crate::store::ImageStore;
 use crate::watch::{Pace, Progress, Watch, check_cancelled};
@@ -37,33 +38,6 @@ pub struct SaveOptions {
     pub bytes_a_second_max: Option<NonZeroU64>,
 }
 
-/// What a save did.
-#[derive(Clone, Debug)]
-pub struct Saved {
-    pub id: ImageId,
-    /// Into packs and the manifest.
-    pub bytes_written: u64,
-    pub chunks_new: u64,
-    /// Chunks that were put together and found to be in the store already.
-    pub chunks_reused: u64,
-    pub pages_written: u64,
-    /// Blocks that refer to pages of earlier images, and pages of chunks that were there.
-    pub pages_reused: u64,
-    /// Blocks whose contents are lost, which the image says.
-    pub lost_blocks: u64,
-    pub took: Duration,
-    /// Base images that were gone or damaged, so that volumes were saved whole.
-    pub bases_missing: Vec<ImageId>,
-}
-
-impl Saved {
-    /// The speed of the whole save, in bytes written a second.
-    pub fn bytes_a_second(&self) -> u64 {
-        let micros = self.took.as_micros().max(1);
-        u64::try_from(u128::from(self.bytes_written) * 1_000_000 / micros).unwrap_or(u64::MAX)
-    }
-}
-
 /// What a save works with.
 pub(crate) struct Save<'a> {
     pub(crate) store: &'a dyn ImageStore,
@@ -80,24 +54,14 @@ pub(crate) struct Save<'a> {
 /// An image whose packs are durable, and its manifest in memory.
 pub(crate) struct Prepared {
     pub(crate) manifest: Manifest,
-    bases_missing: Vec<ImageId>,
-    tally: Tally,
+    saved: Saved,
     begun: Instant,
 }
 
 impl Prepared {
     pub(crate) fn saved(self, manifest_bytes: usize) -> Saved {
-        Saved {
-            id: self.manifest.id,
-            bytes_written: self.tally.bytes_written + manifest_bytes as u64,
-            chunks_new: self.tally.chunks_new,
-            chunks_reused: self.tally.chunks_reused,
-            pages_written: self.tally.pages_written,
-            pages_reused: self.tally.pages_reused,
-            lost_blocks: self.tally.lost_blocks,
-            took: self.begun.elapsed(),
-            bases_missing: self.bases_missing,
-        }
+        let bytes_written = self.saved.bytes_written + manifest_bytes as u64;
+        Saved { bytes_written, took: self.begun.elapsed(), ..self.saved }
     }
 }
 
@@ -109,18 +73,20 @@ impl Save<'_> {
         self.check(&volumes)?;
         let mut catalog = Catalog::of(self.store.packs()?);
         let bases = self.load_bases(&volumes, &mut catalog)?;
-        let (parts, next_chunk, tally) = thread::scope(|scope| {
+        let (parts, next_chunk, saved) = thread::scope(|scope| {
             let pace = Pace::new(self.options.bytes_a_second_max);
             let (store, watch) = (self.store, self.watch);
             let writing = Writing { store, watch, pace, begun: begun_packs };
             let pipeline = Pipeline::start(scope, writing, self.first_pack);
-            let mut leaves = LeafSaver::new(self.source, &mut catalog, pipeline, self.next_chunk);
+            let saved = Saved::nothing(self.id);
+            let catalog = &mut catalog;
+            let mut leaves = LeafSaver::new(self.source, catalog, pipeline, self.next_chunk, saved);
             let parts = self.walk(&volumes, &bases, &mut leaves);
             // Before an error of the walk: it may come from what was read too late.
             self.check_whole()?;
             let parts = parts?;
             leaves.pipeline.finish()?;
-            Ok::<_, ImageError>((parts, leaves.next_chunk, leaves.tally))
+            Ok::<_, ImageError>((parts, leaves.next_chunk, leaves.saved))
         })?;
         let (packs, chunks) = catalog.tables();
         let manifest = Manifest {
@@ -131,13 +97,14 @@ impl Save<'_> {
             journal: self.options.journal,
             next_chunk,
             label: self.options.label.clone(),
-            lost_blocks: tally.lost_blocks,
+            lost_blocks: saved.lost_blocks,
             volumes: volumes.into_iter().map(|source| source.volume).collect(),
             packs,
             chunks,
             parts,
         };
-        Ok(Prepared { manifest, bases_missing: bases.missing, tally, begun })
+        let saved = Saved { bases_missing: bases.missing, ..saved };
+        Ok(Prepared { manifest, saved, begun })
     }
 
     fn check(&self, volumes: &[SourceVolume]) -> Result<(), ImageError> {
@@ -168,10 +135,9 @@ impl Save<'_> {
         catalog: &mut Catalog,
     ) -> Result<Bases, ImageError> {
         let mut bases = Bases::default();
-        let named = volumes.iter().filter_map(|source| Some(source.base?.image));
-        let set_id = self.options.set_id;
+        let named = volumes.iter().filter_map(|source| ImageId::from_word(source.base?.image));
         for id in named.chain(self.source.fetched_from()) {
-            bases.load(self.store, catalog, (id, set_id))?;
+            bases.load(self.store, catalog, id, self.options.set_id)?;
         }
         if let Some(head) = self.head {
             bases.load_chunks(self.store, catalog, head)?;
@@ -223,8 +189,7 @@ impl Walk<'_> {
         let mut next = next_leaf(0);
         while let Some(first) = next {
             let part = part_of(first);
-            let store = (self.save.store, &*leaves.catalog);
-            let base = self.bases.part(store, source.base, part)?;
+            let base = self.bases.part(self.save.store, leaves.catalog, source.base, part)?;
             let mut bytes = Vec::new();
             while let Some(leaf) = next.filter(|leaf| part_of(*leaf) == part) {
                 check_cancelled(self.save.watch, ATTEMPT)?;

@@ -2,56 +2,18 @@
 
 use std::fmt::Debug;
 
-use crate::format::chunk::Stored;
+use volumes::{BlockView, ImageBase, StoredBytes};
+
 use crate::format::part::LEAF_BLOCKS;
-use crate::names::{ChunkNumber, ImageId, PageNumber};
+use crate::names::{ChunkNumber, ImageId};
 use crate::volume_record::ImageVolume;
-
-/// What is known of a block before its contents are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockState {
-    /// Never written, or discarded.
-    Hole,
-    /// The pattern, over and over.
-    Fill(u32),
-    /// Contents in memory.
-    Page { freshness: Freshness, sharing: Sharing },
-    /// Contents in an image, not fetched yet: in [`LeafSource::fetched_from`].
-    Absent(PageNumber),
-    /// Contents are lost.
-    Damaged,
-}
-
-/// Whether the volume's base image has what a block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
-    /// It changed since, or nobody knows.
-    New,
-    /// The base image has the same at the same place.
-    InBase,
-}
-
-/// Whether other blocks have the same page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    Alone,
-    Shared,
-}
-
-/// The image that a volume was last saved in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BaseVolume {
-    pub image: ImageId,
-    /// The volume's id in that image.
-    pub volume_id: u64,
-}
 
 /// A volume to be saved.
 #[derive(Clone, Debug)]
 pub struct SourceVolume {
     pub volume: ImageVolume,
-    /// What blocks that are [`Freshness::InBase`] mean. `None`: all blocks are new.
-    pub base: Option<BaseVolume>,
+    /// What has the blocks that are not dirty. `None`: all blocks are new.
+    pub base: Option<ImageBase>,
 }
 
 /// Volumes as they were at one instant, whatever happens to them meanwhile, or not at all any more:
@@ -75,18 +37,24 @@ pub trait LeafSource: Debug + Send + Sync {
     /// Whether the image that absent blocks are in was found to have this chunk damaged.
     fn is_damaged_there(&self, chunk: ChunkNumber) -> bool;
 
-    /// About how many bytes the blocks with contents stand for, for those who wait.
+    /// About how many bytes the blocks with contents stand for, to tell how far the save got.
     fn content_bytes(&self) -> u64;
 
     /// The first leaf (of 512 blocks) that is there from number `from` on.
     fn next_leaf(&self, volume: usize, from: u64) -> Option<u64>;
 
     /// The states of a leaf's blocks.
-    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockState; LEAF_BLOCKS]);
+    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockView; LEAF_BLOCKS]);
 
     /// Gives the contents of the blocks in `wanted` (ascending places in the leaf, of blocks that
-    /// are [`BlockState::Page`]), in that order, each with its place. The bytes are borrowed for
+    /// are [`BlockView::Page`]), in that order, each with its place. The bytes are borrowed for
     /// that call only, and `give` takes no time to speak of. Contents are verified: a block whose
-    /// are damaged comes behind the others if they could be mended, and is left out if not.
-    fn read(&self, volume: usize, leaf: u64, wanted: &[u16], give: &mut dyn FnMut(u16, Stored<'_>));
+    /// are damaged comes after the others if they could be mended, and is left out if not.
+    fn read(
+        &self,
+        volume: usize,
+        leaf: u64,
+        wanted: &[u16],
+        give: &mut dyn FnMut(u16, StoredBytes<'_>),
+    );
 }

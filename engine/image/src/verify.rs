@@ -1,22 +1,20 @@
 //! Looking at every byte of an image without using it.
 
 use codec::BLOCK_BYTES;
+use volumes::StoredBytes;
 
-use crate::chunk_reader::{ChunkPlace, verify_bytes};
+use crate::chunk_reader::verify_bytes;
 use crate::chunk_stream::stream_chunks;
 use crate::error::{ImageError, ImageErrorKind};
-use crate::format::chunk::{ChunkIndex, ChunkKind, Stored};
+use crate::format::chunk::{ChunkKind, ChunkPlace, VerifiedChunk};
 use crate::format::part::{BlockRef, LEAF_BLOCKS, Part};
 use crate::names::ChunkNumber;
-use crate::open_image::{BlockRun, OpenImage, add_block, is_of_object};
+use crate::open_image::{BlockRun, OpenImage, RUNS_NAMED_MAX, add_block, is_of_object};
 use crate::restore::DamagedChunk;
 use crate::watch::{Progress, Watch, check_cancelled};
 
 /// Damaged chunks that are described; more are counted.
 const DAMAGE_DESCRIBED_MAX: usize = 100;
-
-/// Runs of blocks that are named with a damaged chunk.
-const RUNS_NAMED_MAX: usize = 64;
 
 /// What a look at all of an image found.
 #[derive(Debug, Default)]
@@ -58,25 +56,25 @@ impl OpenImage {
         })?;
         self.check_maps(&mut verified)?;
         for damage in &mut verified.damage {
-            // With a damaged map nobody knows all who need it.
-            damage.blocks = self.who_needs(damage.chunk, RUNS_NAMED_MAX).unwrap_or_default();
+            // With a damaged map they are not all known.
+            damage.blocks = self.blocks_of(damage.chunk).unwrap_or_default();
         }
         Ok(verified)
     }
 
     /// Returns how many pages were in order.
     fn check_chunk(&self, place: &ChunkPlace, bytes: &[u8]) -> Result<u64, ImageError> {
-        let index = verify_bytes(place, bytes)?;
+        let chunk = verify_bytes(place, bytes)?;
         if place.kind == ChunkKind::Pages {
-            self.check_pages(place, (bytes, &index))?;
+            self.check_pages(place, &chunk)?;
         }
-        Ok(index.page_count() as u64)
+        Ok(chunk.page_count() as u64)
     }
 
     fn check_pages(
         &self,
         place: &ChunkPlace,
-        (bytes, index): (&[u8], &ChunkIndex),
+        chunk: &VerifiedChunk<&[u8]>,
     ) -> Result<(), ImageError> {
         let damaged = |what: String| {
             let attempt = format!("{} and decode it", place.attempt());
@@ -84,13 +82,13 @@ impl OpenImage {
         };
         let record = self.chunk(place.number);
         let recorded = record.map_or(0, |chunk| usize::from(chunk.page_count));
-        if recorded != index.page_count() {
-            let found = index.page_count();
+        if recorded != chunk.page_count() {
+            let found = chunk.page_count();
             return Err(damaged(format!("it has {found} pages, and {recorded} are recorded")));
         }
         let mut block = [0; BLOCK_BYTES];
-        for page in 0..index.page_count() {
-            if let Some(Stored::Encoded(encoded)) = index.page(bytes, page) {
+        for page in 0..chunk.page_count() {
+            if let Some(StoredBytes::Encoded(encoded)) = chunk.page(page) {
                 let decoded = codec::decode(encoded, &mut block);
                 decoded.map_err(|error| damaged(format!("page {page}: {error}")))?;
             }

@@ -13,6 +13,10 @@ pub enum ImageVolumeKind {
     Snapshot,
 }
 
+impl ImageVolumeKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Volume, Self::Snapshot];
+}
+
 /// A volume or snapshot in an image, all but its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageVolume {
@@ -22,7 +26,7 @@ pub struct ImageVolume {
     pub id: u64,
     /// The id of the volume that a snapshot or clone was made of, or 0.
     pub origin: u64,
-    /// When it was made, in seconds since 1970; 0 if nobody knows.
+    /// When it was made, in seconds since 1970; 0 if that is not known.
     pub created_seconds: u64,
     pub size_bytes: u64,
     pub sector: SectorSize,
@@ -46,38 +50,4 @@ impl ImageVolume {
     pub(crate) fn leaf_count(&self) -> u64 {
         self.size_bytes.div_ceil(512 * 4096)
     }
-}
-
-/// A property with few values, each with a code that never changes its meaning.
-pub(crate) trait Coded: Copy + PartialEq + Sized + 'static {
-    const ALL: &'static [Self];
-
-    fn code(self) -> u8 {
-        let place = Self::ALL.iter().position(|&value| value == self);
-        u8::try_from(place.expect("all values are listed")).expect("there are few")
-    }
-
-    fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
-    }
-}
-
-impl Coded for SectorSize {
-    const ALL: &'static [Self] = &[Self::Bytes512, Self::Bytes4096];
-}
-
-impl Coded for Reduction {
-    const ALL: &'static [Self] = &[Self::Full, Self::Compress, Self::Dedup, Self::None];
-}
-
-impl Coded for Durability {
-    const ALL: &'static [Self] = &[Self::Ram, Self::Image, Self::Journal];
-}
-
-impl Coded for CapacityClass {
-    const ALL: &'static [Self] = &[Self::Thin, Self::Guaranteed];
-}
-
-impl Coded for ImageVolumeKind {
-    const ALL: &'static [Self] = &[Self::Volume, Self::Snapshot];
 }

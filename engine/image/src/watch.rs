@@ -1,4 +1,4 @@
-//! Who watches a long operation, and may end it or slow it down.
+//! Watching a long operation, ending it, and slowing it down.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -23,7 +23,7 @@ pub trait Watch: Send + Sync {
     fn is_cancelled(&self) -> bool;
 }
 
-/// Nobody watches.
+/// An operation that is not watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Unwatched;
 
@@ -40,6 +40,11 @@ pub(crate) fn check_cancelled(watch: &dyn Watch, attempt: &str) -> Result<(), Im
         true => Err(ImageError::new(ImageErrorKind::Cancelled, attempt)),
         false => Ok(()),
     }
+}
+
+pub(crate) fn bytes_a_second(bytes: u64, took: Duration) -> u64 {
+    let micros = took.as_micros().max(1);
+    u64::try_from(u128::from(bytes) * 1_000_000 / micros).unwrap_or(u64::MAX)
 }
 
 /// The longest sleep between two looks at whether the operation is cancelled.

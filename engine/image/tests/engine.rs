@@ -2,16 +2,17 @@
 
 mod made;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use image::{
-    ClaimedStore, CopiedVolume, EngineSource, EngineTarget, ImageStore, ImageVolume,
+    ClaimedStore, CopiedVolume, EngineSource, EngineTarget, ImageId, ImageStore, ImageVolume,
     ImageVolumeKind, OpenImage, Saved, Unwatched,
 };
 use made::{Contents, claim, disk, newest, open, options, store_on};
 use region::{Region, RegionSpec};
-use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
+use volumes::{Engine, EngineOptions, ImageBase, Volume, VolumeSpec};
 
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const MIB: u64 = 1 << 20;
@@ -74,7 +75,13 @@ fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
         record: ImageVolume::of(volume),
         copy: Arc::clone(volume),
     };
-    EngineSource::new(volumes.iter().map(copied).collect(), engine.absent_image())
+    EngineSource::new(volumes.iter().map(copied).collect(), engine.absent_image(), HashSet::new())
+}
+
+/// What the owner does when an image is durable that has what the copy holds.
+fn note_saved(live: &Volume, copy: &Volume, image: ImageId) {
+    live.set_image_base(Some(ImageBase { image: image.word(), volume_id: live.id() }));
+    live.note_saved(copy);
 }
 
 /// Saves all volumes, and lets them know.
@@ -82,9 +89,7 @@ fn save(engine: &Engine, claimed: &mut ClaimedStore) -> Saved {
     let volumes = engine.volumes();
     let source = source(engine, &volumes);
     let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
-    for (index, volume) in volumes.iter().enumerate() {
-        source.note_saved(index, volume, saved.id);
-    }
+    volumes.iter().for_each(|volume| note_saved(volume, volume, saved.id));
     saved
 }
 
@@ -191,9 +196,9 @@ fn what_changes_after_the_copy_is_saved_next_time() {
     let source = source(&engine, &volumes);
     let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
     write(&volumes[0], 0, Contents::Noise(1 << 21));
-    // The copy of this test is the volume itself; its marks are what it was told last.
+    // The copy of this test is the volume itself; its dirty bits are what it was told last.
     volumes[0].set_image_base(None);
-    source.note_saved(1, &volumes[1], saved.id);
+    note_saved(&volumes[1], &volumes[1], saved.id);
     let second = save(&engine, &mut claimed);
     assert!(second.pages_written <= 600, "{second:?}");
     let other = Pool::new();
@@ -315,10 +320,11 @@ fn an_image_has_what_the_volumes_held_when_they_were_frozen() {
             copy: Arc::clone(copy),
         };
         let copies = volumes.iter().zip(frozen.volumes()).map(copied).collect();
-        let source = EngineSource::new(copies, engine.absent_image());
+        let source = EngineSource::new(copies, engine.absent_image(), HashSet::new());
         meanwhile();
         let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
-        volumes.iter().enumerate().for_each(|(at, live)| source.note_saved(at, live, saved.id));
+        let pairs = volumes.iter().zip(frozen.volumes());
+        pairs.for_each(|(live, copy)| note_saved(live, copy, saved.id));
         saved
     };
     let first = save_frozen(&mut claimed, &|| {

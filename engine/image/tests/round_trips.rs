@@ -4,13 +4,12 @@ mod made;
 
 use std::ops::ControlFlow;
 
-use image::{
-    BaseVolume, BlockPlace, BlockRef, ImageErrorKind, ImageVolumeKind, SaveOptions, Unwatched,
-};
+use image::{BlockPlace, BlockRef, ImageErrorKind, ImageVolumeKind, SaveOptions, Unwatched};
 use made::{
     Collected, Contents, Made, all_refs, claim, disk, image_volume, newest, open, options, store_on,
 };
 use proptest::prelude::*;
+use volumes::ImageBase;
 
 const MIB: u64 = 1 << 20;
 
@@ -296,7 +295,7 @@ fn a_clone_refers_to_what_its_origin_has_in_the_base() {
     let first = made.save(&mut claimed);
     let mut clone = made.volumes[0].clone();
     clone.source.volume = image_volume(2, "clone", 4 * MIB);
-    clone.source.base = Some(BaseVolume { image: first.id, volume_id: 1 });
+    clone.source.base = Some(ImageBase { image: first.id.word(), volume_id: 1 });
     made.volumes.push(clone);
     made.write(1, 5, Contents::Noise(1 << 20));
     let saved = made.save(&mut claimed);
@@ -324,7 +323,7 @@ fn packs_of_which_little_is_in_use_are_let_go() {
     }
     let saved = made.save(&mut claimed);
     made.check(&open(&store, saved.id));
-    claimed.retain(&image::Retention { newest_count: 1, in_use: &[] }).expect("the store is sound");
+    claimed.retain(1, &[]).expect("the store is sound");
     let packs = store.packs().expect("listed");
     assert!(packs.iter().all(|(name, _)| *name != old), "{packs:?}");
     made.check(&newest(&store).expect("one is left"));
@@ -391,8 +390,7 @@ proptest! {
         for (id, made) in &images {
             made.check(&open(&store, *id));
         }
-        let keep = image::Retention { newest_count: 2, in_use: &[] };
-        claimed.retain(&keep).expect("the store is sound");
+        claimed.retain(2, &[]).expect("the store is sound");
         for (id, made) in images.iter().rev().take(2) {
             made.check(&open(&store, *id));
         }

@@ -7,15 +7,12 @@ use std::sync::Arc;
 
 use image::{
     ClaimedStore, FolderStore, ImageError, ImageErrorKind, ImageStore, ListedImage, ObjectName,
-    PackName, PackWriter, Progress, Retention, SaveOptions, Unwatched, Watch, list_images,
-    rehearse,
+    PackName, PackWriter, Progress, SaveOptions, Unwatched, Watch, list_images, rehearse,
 };
 use made::{Contents, Made, WRITER, claim, disk, newest, open, options, store_on};
 use powercut::{Cut, Disk, Effect, Fault, Loss};
 use storage::StorageAction;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-const KEEP_ONE: Retention<'static> = Retention { newest_count: 1, in_use: &[] };
 
 /// A volume of some leaves, different for each generation.
 fn generation(number: u64) -> Made {
@@ -51,7 +48,7 @@ fn a_fenced_writer_stays_fenced_when_old_images_go() {
     let mut second = ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
     for number in 2..6 {
         generation(number).save(&mut second);
-        second.retain(&KEEP_ONE).expect("the store is sound");
+        second.retain(1, &[]).expect("the store is sound");
     }
     let error = first.save(&generation(9), &options(), &Unwatched).expect_err("it is fenced");
     assert_eq!(error.kind, ImageErrorKind::Fenced);
@@ -139,11 +136,11 @@ fn an_image_that_lacks_something_takes_no_other_ones_place() {
     let whole = made.save(&mut claimed).id.number();
     made.write(0, 0, Contents::Damaged);
     let lacking: Vec<u32> = (0..4).map(|_| made.save(&mut claimed).id.number()).collect();
-    let removed = claimed.retain(&KEEP_ONE).expect("the store is sound");
+    let removed = claimed.retain(1, &[]).expect("the store is sound");
     assert_eq!(removed.images, [lacking[2], lacking[1], lacking[0]]);
     made.write(0, 0, Contents::Noise(9));
     let newest = made.save(&mut claimed);
-    let removed = claimed.retain(&KEEP_ONE).expect("the store is sound");
+    let removed = claimed.retain(1, &[]).expect("the store is sound");
     assert_eq!(removed.images, [lacking[3], whole]);
     made.check(&open(&store, newest.id));
 }
@@ -158,7 +155,7 @@ fn an_image_whose_pack_is_missing_takes_no_other_ones_place() {
     let packs = store.packs().expect("listed").into_iter();
     let lost = packs.map(|(name, _)| name).find(|name| !kept.contains(name));
     store.remove(ObjectName::Pack(lost.expect("it has one of its own"))).expect("it is there");
-    let removed = claimed.retain(&KEEP_ONE).expect("the store is sound");
+    let removed = claimed.retain(1, &[]).expect("the store is sound");
     assert_eq!(removed.images, [0; 0], "{whole} and {newer} stay");
 }
 
@@ -170,8 +167,7 @@ fn nothing_is_removed_while_an_image_that_is_in_use_is_missing() {
     store.remove(ObjectName::Image(gone.number())).expect("it is there");
     let packs = store.packs().expect("listed");
     generation(2).save(&mut claimed);
-    let retention = Retention { newest_count: 1, in_use: &[gone] };
-    let error = claimed.retain(&retention).expect_err("it may come back");
+    let error = claimed.retain(1, &[gone]).expect_err("it may come back");
     assert_eq!(error.kind, ImageErrorKind::NotFound);
     let left = store.packs().expect("listed");
     assert!(packs.iter().all(|pack| left.contains(pack)));
@@ -188,8 +184,7 @@ fn the_newest_and_the_labelled_images_are_kept() {
         let saved = claimed.save(&generation(number), &labelled, &Unwatched);
         ids.push(saved.expect("the store is sound").id);
     }
-    let retention = Retention { newest_count: 2, in_use: &[ids[2]] };
-    let removed = claimed.retain(&retention).expect("the store is sound");
+    let removed = claimed.retain(2, &[ids[2]]).expect("the store is sound");
     assert_eq!(removed.images, [ids[3].number(), ids[0].number()]);
     assert_eq!(removed.pack_count, 2);
     for number in [1, 2, 4, 5] {
@@ -295,7 +290,7 @@ fn check_failures(effect: &Effect) -> u64 {
         next.write(0, 50, Contents::Noise((1 << 20) + skipped));
         disk.inject(Fault::once(&[], skipped, effect.clone()));
         let result = claimed.save(&next, &options(), &Unwatched);
-        let collected = claimed.retain(&KEEP_ONE);
+        let collected = claimed.retain(1, &[]);
         disk.heal();
         let is_saved = result.is_ok();
         match result {
@@ -325,7 +320,7 @@ fn check_failures(effect: &Effect) -> u64 {
         // A writer that failed to make a manifest may find its number taken.
         claimed = ClaimedStore::claim(Arc::clone(&store), u128::from(skipped) + 5)
             .expect("the disk is sound");
-        claimed.retain(&KEEP_ONE).expect("the disk is sound");
+        claimed.retain(1, &[]).expect("the disk is sound");
     }
     panic!("the fault never got behind the end");
 }
@@ -352,7 +347,7 @@ fn busy_disk(random_seed: u64) -> (Disk, Vec<(powercut::Moment, Made)>) {
         made.write(0, round * 50, Contents::Noise((1 << 30) + random_seed * 10 + round));
         made.save(&mut claimed);
         saves.push((disk.now(), made.clone()));
-        claimed.retain(&KEEP_ONE).expect("the disk is sound");
+        claimed.retain(1, &[]).expect("the disk is sound");
     }
     (disk, saves)
 }
@@ -537,7 +532,7 @@ fn a_save_goes_on_behind_a_manifest_that_was_made_without_an_answer() {
     let saved = made.save(&mut claimed);
     assert_eq!(saved.id.number(), number + 1);
     made.check(&newest(&store).expect("it was saved"));
-    claimed.retain(&KEEP_ONE).expect("the store is sound");
+    claimed.retain(1, &[]).expect("the store is sound");
     made.check(&newest(&store).expect("it is kept"));
     // Another's claim fences as ever, also when the manifest before it failed.
     mute.is_mute.store(true, Ordering::Relaxed);
@@ -557,7 +552,7 @@ fn files_of_others_are_left_alone() {
     }
     let mut claimed = claim(&store);
     generation(1).save(&mut claimed);
-    claimed.retain(&KEEP_ONE).expect("the store is sound");
+    claimed.retain(1, &[]).expect("the store is sound");
     assert_eq!(disk.files().iter().filter(|file| file.name.ends_with("lost+found")).count(), 2);
     let error = store.read(ObjectName::Image(99), 0, &mut [0]).expect_err("there is none");
     assert_eq!(error.kind, ImageErrorKind::NotFound);

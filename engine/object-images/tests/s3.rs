@@ -8,8 +8,8 @@ mod server;
 use std::sync::Arc;
 
 use image::{
-    ClaimedStore, ImageErrorKind, ImageStore, ObjectName, PackName, Retention, Unwatched,
-    list_images, rehearse,
+    ClaimedStore, ImageErrorKind, ImageStore, ObjectName, PackName, Unwatched, list_images,
+    rehearse,
 };
 use made::{Collected, Contents, Made, claim, newest, options};
 use object_images::ObjectImages;
@@ -18,8 +18,6 @@ use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 use server::Server;
 use storage::AlignedBuffer;
-
-const KEEP_ONE: Retention<'static> = Retention { newest_count: 1, in_use: &[] };
 
 fn client(endpoint: &str) -> Arc<dyn ObjectStore> {
     // Another test may have been first.
@@ -78,7 +76,7 @@ fn check_store(store: &Arc<dyn ImageStore>) {
     let mut second = claim(store);
     let error = claimed.save(&small(2), &options(), &Unwatched).expect_err("it is fenced");
     assert_eq!(error.kind, ImageErrorKind::Fenced);
-    let removed = second.retain(&KEEP_ONE).expect("the store is sound");
+    let removed = second.retain(1, &[]).expect("the store is sound");
     assert_eq!(removed.images.len(), 6);
     let mut collected = Collected::default();
     let image = newest(store).expect("one is kept");

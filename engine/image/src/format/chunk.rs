@@ -8,22 +8,24 @@
 //! └────────────────────┴──────────────────────┴────────────────────┴─────────┘
 //! ```
 //!
-//! Pages are numbered in the order of their blocks; those stored as they are lie in front so that
+//! Pages are numbered in the order of their blocks; those stored as they are come first so that
 //! they are aligned.
 
+use std::ops::Deref;
+
+use codec::BLOCK_BYTES;
 use storage::AlignedBuffer;
+use volumes::StoredBytes;
 
 use crate::error::Disbelief;
 use crate::format::fields::{Fields, PutFields};
 use crate::format::{ALIGNMENT_BYTES, VERSION};
-use crate::names::CHUNK_PAGES_MAX;
+use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, PackPlace};
 
 pub(crate) const HEADER_BYTES: usize = ALIGNMENT_BYTES;
 
 /// The longest chunk: 512 pages as they are.
-pub(crate) const CHUNK_BYTES_MAX: usize = HEADER_BYTES + CHUNK_PAGES_MAX * PAGE_BYTES;
-
-pub(crate) const PAGE_BYTES: usize = block_device::BLOCK_BYTES;
+pub(crate) const CHUNK_BYTES_MAX: usize = HEADER_BYTES + CHUNK_PAGES_MAX * BLOCK_BYTES;
 
 const MAGIC: &[u8; 8] = b"MEMCHUNK";
 const DIGEST_OFFSET: usize = 32;
@@ -54,11 +56,21 @@ impl ChunkKind {
     }
 }
 
-/// A page as it is stored: 4096 bytes, or fewer in LZ4's block format.
+/// Where a chunk lies, and what it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored<'a> {
-    Raw(&'a [u8; PAGE_BYTES]),
-    Encoded(&'a [u8]),
+pub(crate) struct ChunkPlace {
+    pub(crate) number: ChunkNumber,
+    pub(crate) at: PackPlace,
+    pub(crate) length_bytes: u32,
+    pub(crate) kind: ChunkKind,
+    pub(crate) digest: Digest,
+}
+
+impl ChunkPlace {
+    pub(crate) fn attempt(&self) -> String {
+        let Self { number, at: PackPlace { pack, offset_bytes }, .. } = self;
+        format!("read {number} at {offset_bytes} of pack {pack}")
+    }
 }
 
 /// What a finished chunk is known by.
@@ -106,19 +118,19 @@ impl ChunkBuilder {
     }
 
     /// Adds a page. Returns its place in the chunk.
-    pub(crate) fn add(&mut self, into: &mut AlignedBuffer, page: Stored<'_>) -> u16 {
+    pub(crate) fn add(&mut self, into: &mut AlignedBuffer, page: StoredBytes<'_>) -> u16 {
         assert!(self.lengths.len() < CHUNK_PAGES_MAX, "a chunk holds the pages of one leaf");
         let index = self.page_count();
         match page {
-            Stored::Raw(bytes) => {
+            StoredBytes::Raw(bytes) => {
                 self.lengths.push(0);
                 into.extend_from_slice(bytes);
                 if into.len() - self.hashed >= HASHED_BYTES {
                     self.hash(into);
                 }
             }
-            Stored::Encoded(bytes) => {
-                assert!((1..PAGE_BYTES).contains(&bytes.len()), "encodings are short");
+            StoredBytes::Encoded(bytes) => {
+                assert!((1..BLOCK_BYTES).contains(&bytes.len()), "encodings are short");
                 self.lengths.push(u16::try_from(bytes.len()).expect("shorter than a page"));
                 self.encoded.extend_from_slice(bytes);
             }
@@ -176,20 +188,28 @@ struct Place {
     length: usize,
 }
 
-/// What the header of a verified chunk says.
+/// A chunk whose bytes are those that were written.
 #[derive(Debug)]
-pub(crate) struct ChunkIndex {
+pub(crate) struct VerifiedChunk<Bytes = AlignedBuffer> {
+    bytes: Bytes,
+    contents: Contents,
+}
+
+/// What the header of a chunk says.
+#[derive(Debug)]
+struct Contents {
     places: Vec<Place>,
     content_bytes: usize,
 }
 
-impl ChunkIndex {
-    /// Believes `chunk` if it is all that was written under `digest`.
+impl<Bytes: Deref<Target = [u8]>> VerifiedChunk<Bytes> {
+    /// Believes `bytes` if they are all that was written under `digest`.
     pub(crate) fn verify(
-        chunk: &[u8],
-        (kind, digest): (ChunkKind, &Digest),
+        bytes: Bytes,
+        kind: ChunkKind,
+        digest: &Digest,
     ) -> Result<Self, Disbelief> {
-        let Some((header, payload)) = chunk.split_at_checked(HEADER_BYTES) else {
+        let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
             return Err(Disbelief::Damaged("the chunk is shorter than its header"));
         };
         if digest_of(header, payload) != *digest {
@@ -205,10 +225,33 @@ impl ChunkIndex {
             _ => return Err(Disbelief::Damaged("the chunk is of no known version")),
         }
         let malformed = Disbelief::Damaged("the chunk's header contradicts itself");
-        Self::read_header(&mut fields, kind, payload.len()).ok_or(malformed)
+        let contents = Contents::read(&mut fields, kind, payload.len()).ok_or(malformed)?;
+        Ok(Self { bytes, contents })
     }
 
-    fn read_header(fields: &mut Fields<'_>, kind: ChunkKind, payload: usize) -> Option<Self> {
+    pub(crate) fn length_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn page_count(&self) -> usize {
+        self.contents.places.len()
+    }
+
+    pub(crate) fn page(&self, index: usize) -> Option<StoredBytes<'_>> {
+        let place = self.contents.places.get(index)?;
+        let from = HEADER_BYTES + place.offset;
+        let bytes = self.bytes.get(from..from + stored_bytes(place.length))?;
+        Some(bytes.try_into().map_or(StoredBytes::Encoded(bytes), StoredBytes::Raw))
+    }
+
+    /// The part of a map that the chunk holds.
+    pub(crate) fn map_part(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.contents.content_bytes]
+    }
+}
+
+impl Contents {
+    fn read(fields: &mut Fields<'_>, kind: ChunkKind, payload: usize) -> Option<Self> {
         let is_kind = fields.u32()? == kind.code();
         let page_count = usize::try_from(fields.u32()?).ok()?;
         let payload_bytes = usize::try_from(fields.u32()?).ok()?;
@@ -227,42 +270,22 @@ impl ChunkIndex {
         }
         let lengths: Vec<u16> = (0..page_count).map(|_| fields.u16()).collect::<Option<_>>()?;
         let places = places(&lengths, content_bytes)?;
-        let index = Self { places, content_bytes };
-        (kind == ChunkKind::Map || index.end() == content_bytes).then_some(index)
+        let contents = Self { places, content_bytes };
+        (kind == ChunkKind::Map || contents.end() == content_bytes).then_some(contents)
     }
 
     fn end(&self) -> usize {
         self.places.iter().map(|place| place.offset + stored_bytes(place.length)).max().unwrap_or(0)
     }
-
-    pub(crate) fn page_count(&self) -> usize {
-        self.places.len()
-    }
-
-    /// A page of the verified `chunk`.
-    pub(crate) fn page<'a>(&self, chunk: &'a [u8], index: usize) -> Option<Stored<'a>> {
-        let place = self.places.get(index)?;
-        let from = HEADER_BYTES + place.offset;
-        let bytes = chunk.get(from..from + stored_bytes(place.length))?;
-        Some(match bytes.try_into() {
-            Ok(raw) => Stored::Raw(raw),
-            Err(_) => Stored::Encoded(bytes),
-        })
-    }
-
-    /// The part of a map in the verified `chunk`.
-    pub(crate) fn map_part<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
-        &chunk[HEADER_BYTES..HEADER_BYTES + self.content_bytes]
-    }
 }
 
 fn stored_bytes(length: usize) -> usize {
-    if length == 0 { PAGE_BYTES } else { length }
+    if length == 0 { BLOCK_BYTES } else { length }
 }
 
-/// Where the pages lie behind the header: first those as they are, then the encoded ones.
+/// Where the pages lie after the header: first those as they are, then the encoded ones.
 fn places(lengths: &[u16], content_bytes: usize) -> Option<Vec<Place>> {
-    let raw_bytes = lengths.iter().filter(|&&length| length == 0).count() * PAGE_BYTES;
+    let raw_bytes = lengths.iter().filter(|&&length| length == 0).count() * BLOCK_BYTES;
     let (mut raw_next, mut encoded_next) = (0, raw_bytes);
     let mut places = Vec::with_capacity(lengths.len());
     for &length in lengths {
@@ -270,7 +293,7 @@ fn places(lengths: &[u16], content_bytes: usize) -> Option<Vec<Place>> {
         let next = if length == 0 { &mut raw_next } else { &mut encoded_next };
         places.push(Place { offset: *next, length });
         *next += stored_bytes(length);
-        if length >= PAGE_BYTES || *next > content_bytes {
+        if length >= BLOCK_BYTES || *next > content_bytes {
             return None;
         }
     }
@@ -289,8 +312,8 @@ fn digest_of(header: &[u8], payload: &[u8]) -> Digest {
 mod tests {
     use super::*;
 
-    fn raw(letter: u8) -> [u8; PAGE_BYTES] {
-        [letter; PAGE_BYTES]
+    fn raw(letter: u8) -> [u8; BLOCK_BYTES] {
+        [letter; BLOCK_BYTES]
     }
 
     /// A chunk of two pages as they are and two encoded ones.
@@ -298,10 +321,10 @@ mod tests {
         let mut buffer = AlignedBuffer::new();
         let mut builder = ChunkBuilder::new();
         builder.begin(&mut buffer);
-        builder.add(&mut buffer, Stored::Raw(&raw(1)));
-        builder.add(&mut buffer, Stored::Encoded(&[2; 17]));
-        builder.add(&mut buffer, Stored::Encoded(&[3; 4095]));
-        builder.add(&mut buffer, Stored::Raw(&raw(4)));
+        builder.add(&mut buffer, StoredBytes::Raw(&raw(1)));
+        builder.add(&mut buffer, StoredBytes::Encoded(&[2; 17]));
+        builder.add(&mut buffer, StoredBytes::Encoded(&[3; 4095]));
+        builder.add(&mut buffer, StoredBytes::Raw(&raw(4)));
         let built = builder.finish(&mut buffer);
         (buffer.to_vec(), built)
     }
@@ -310,13 +333,14 @@ mod tests {
     fn pages_come_back_in_their_order() {
         let (chunk, built) = example();
         assert_eq!(chunk.len(), built.length_bytes);
-        let index = ChunkIndex::verify(&chunk, (ChunkKind::Pages, &built.digest)).expect("whole");
-        assert_eq!(index.page_count(), 4);
-        assert_eq!(index.page(&chunk, 0), Some(Stored::Raw(&raw(1))));
-        assert_eq!(index.page(&chunk, 1), Some(Stored::Encoded(&[2; 17])));
-        assert_eq!(index.page(&chunk, 2), Some(Stored::Encoded(&[3; 4095])));
-        assert_eq!(index.page(&chunk, 3), Some(Stored::Raw(&raw(4))));
-        assert_eq!(index.page(&chunk, 4), None);
+        let found = VerifiedChunk::verify(&chunk[..], ChunkKind::Pages, &built.digest);
+        let found = found.expect("whole");
+        assert_eq!(found.page_count(), 4);
+        assert_eq!(found.page(0), Some(StoredBytes::Raw(&raw(1))));
+        assert_eq!(found.page(1), Some(StoredBytes::Encoded(&[2; 17])));
+        assert_eq!(found.page(2), Some(StoredBytes::Encoded(&[3; 4095])));
+        assert_eq!(found.page(3), Some(StoredBytes::Raw(&raw(4))));
+        assert_eq!(found.page(4), None);
     }
 
     #[test]
@@ -325,11 +349,11 @@ mod tests {
         let mut builder = ChunkBuilder::new();
         builder.begin(&mut buffer);
         for _ in 0..CHUNK_PAGES_MAX {
-            builder.add(&mut buffer, Stored::Raw(&raw(9)));
+            builder.add(&mut buffer, StoredBytes::Raw(&raw(9)));
         }
         let built = builder.finish(&mut buffer);
         assert_eq!(built.length_bytes, CHUNK_BYTES_MAX);
-        ChunkIndex::verify(&buffer, (ChunkKind::Pages, &built.digest)).expect("whole");
+        VerifiedChunk::verify(buffer, ChunkKind::Pages, &built.digest).expect("whole");
     }
 
     #[test]
@@ -348,7 +372,7 @@ mod tests {
         for position in (0..chunk.len()).filter(|at| at % 61 == 0 || *at < 1100) {
             let mut flipped = chunk.clone();
             flipped[position] ^= 0x10;
-            let result = ChunkIndex::verify(&flipped, (ChunkKind::Pages, &built.digest));
+            let result = VerifiedChunk::verify(flipped, ChunkKind::Pages, &built.digest);
             // The digest in the header is a courtesy to people: the one asked for counts.
             let is_digest = (DIGEST_OFFSET..DIGEST_OFFSET + 32).contains(&position);
             assert_eq!(result.is_ok(), is_digest, "byte {position}");
@@ -359,7 +383,7 @@ mod tests {
     fn a_chunk_cut_short_is_noticed() {
         let (chunk, built) = example();
         for length in [0, 1, HEADER_BYTES - 1, HEADER_BYTES, chunk.len() - 1] {
-            let result = ChunkIndex::verify(&chunk[..length], (ChunkKind::Pages, &built.digest));
+            let result = VerifiedChunk::verify(&chunk[..length], ChunkKind::Pages, &built.digest);
             assert!(matches!(result, Err(Disbelief::Damaged(_))), "{length} bytes");
         }
     }
@@ -370,7 +394,7 @@ mod tests {
         let (mut chunk, _) = example();
         change(&mut chunk[..HEADER_BYTES]);
         let digest = digest_of(&chunk[..HEADER_BYTES], &chunk[HEADER_BYTES..]);
-        let result = ChunkIndex::verify(&chunk, (ChunkKind::Pages, &digest));
+        let result = VerifiedChunk::verify(chunk, ChunkKind::Pages, &digest);
         assert_eq!(result.expect_err("a bad header"), expected);
     }
 

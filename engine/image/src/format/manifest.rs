@@ -8,15 +8,16 @@
 //! └──────────┴───────────────┴─────────────┴──────────────┴─────────────┴───────┘
 //! ```
 
-use volumes::SetId;
+use block_device::SectorSize;
+use volumes::{CapacityClass, Durability, Reduction, SetId, place_of};
 
 use crate::error::Disbelief;
-use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, Digest, HEADER_BYTES};
+use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, ChunkPlace, Digest, HEADER_BYTES};
 use crate::format::fields::{Fields, PutFields};
 use crate::format::part::PART_LEAVES;
 use crate::format::{ALIGNMENT_BYTES, VERSION};
-use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName};
-use crate::volume_record::{Coded, IMAGE_NAME_BYTES_MAX, ImageVolume};
+use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName, PackPlace, PageNumber};
+use crate::volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 
 /// The longest label of an image, in bytes.
 pub const LABEL_BYTES_MAX: usize = 63;
@@ -37,14 +38,17 @@ const PACK_BYTES: usize = 32;
 const CHUNK_BYTES: usize = 64;
 const PART_BYTES: usize = 16;
 
-/// Whether a manifest describes an image or only takes a number, so that nobody else gets it.
+/// Sectors by their code.
+const SECTORS: [SectorSize; 2] = [SectorSize::Bytes512, SectorSize::Bytes4096];
+
+/// Whether a manifest describes an image or only takes a number, so that no other writer gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManifestKind {
     Image,
     Fence,
 }
 
-/// Where the journal goes on behind an image.
+/// Where the journal goes on after an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalPosition {
     pub epoch: u64,
@@ -104,7 +108,7 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// A manifest that only takes its number. No two writers make the same.
-    pub(crate) fn fence((id, next_chunk): (ImageId, u64), writer: u128) -> Self {
+    pub(crate) fn fence(id: ImageId, next_chunk: u64, writer: u128) -> Self {
         Self {
             kind: ManifestKind::Fence,
             id,
@@ -187,6 +191,22 @@ impl Manifest {
         Ok(manifest)
     }
 
+    pub(crate) fn place_of(&self, chunk: &ChunkRecord) -> ChunkPlace {
+        let pack = self.packs[chunk.pack as usize].name;
+        ChunkPlace {
+            number: chunk.number,
+            at: PackPlace { pack, offset_bytes: chunk.offset_bytes },
+            length_bytes: chunk.length_bytes,
+            kind: chunk.kind,
+            digest: chunk.digest,
+        }
+    }
+
+    pub(crate) fn has_page(&self, page: PageNumber) -> bool {
+        let chunk = self.chunk(page.chunk());
+        chunk.is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
+    }
+
     /// Whether everything that is referred to is there.
     fn check(&self) -> Option<()> {
         let numbers_rise = self.chunks.is_sorted_by(|one, next| one.number < next.number);
@@ -254,7 +274,7 @@ fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
         _ => return None,
     };
     let id = ImageId::from_word(fields.u64()?).filter(|id| id.number() > 0)?;
-    let mut manifest = Manifest::fence((id, 0), 0);
+    let mut manifest = Manifest::fence(id, 0, 0);
     manifest.kind = kind;
     manifest.set_id = fields.array()?;
     manifest.created_seconds = fields.u64()?;
@@ -274,21 +294,21 @@ fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
 }
 
 fn read_body(manifest: &mut Manifest, fields: &mut Fields<'_>, counts: [u64; 5]) -> Option<()> {
-    manifest.volumes = table(fields, (counts[0], VOLUME_BYTES), read_volume)?;
-    manifest.packs = table(fields, (counts[1], PACK_BYTES), read_pack)?;
-    manifest.chunks = table(fields, (counts[2], CHUNK_BYTES), read_chunk)?;
-    manifest.parts = table(fields, (counts[3], PART_BYTES), read_part)?;
+    manifest.volumes = table::<_, VOLUME_BYTES>(fields, counts[0], read_volume)?;
+    manifest.packs = table::<_, PACK_BYTES>(fields, counts[1], read_pack)?;
+    manifest.chunks = table::<_, CHUNK_BYTES>(fields, counts[2], read_chunk)?;
+    manifest.parts = table::<_, PART_BYTES>(fields, counts[3], read_part)?;
     fields.is_empty().then_some(())
 }
 
-/// Reads `count` records of `record_bytes`; nothing is allocated before they are known to be there.
-fn table<T>(
+/// Reads `count` records; nothing is allocated before they are known to be there.
+fn table<Record, const RECORD_BYTES: usize>(
     fields: &mut Fields<'_>,
-    (count, record_bytes): (u64, usize),
-    read: fn(&mut Fields<'_>) -> Option<T>,
-) -> Option<Vec<T>> {
-    let bytes = fields.bytes(usize::try_from(count).ok()?.checked_mul(record_bytes)?)?;
-    bytes.chunks_exact(record_bytes).map(|record| read(&mut Fields::new(record))).collect()
+    count: u64,
+    read: fn(&mut Fields<'_>) -> Option<Record>,
+) -> Option<Vec<Record>> {
+    let bytes = fields.bytes(usize::try_from(count).ok()?.checked_mul(RECORD_BYTES)?)?;
+    bytes.chunks_exact(RECORD_BYTES).map(|record| read(&mut Fields::new(record))).collect()
 }
 
 fn put_volume(into: &mut Vec<u8>, volume: &ImageVolume) {
@@ -296,11 +316,11 @@ fn put_volume(into: &mut Vec<u8>, volume: &ImageVolume) {
     for word in [volume.id, volume.origin, volume.created_seconds, volume.size_bytes] {
         into.put_u64(word);
     }
-    into.put_u8(volume.sector.code());
-    into.put_u8(volume.reduction.code());
-    into.put_u8(volume.durability.code());
-    into.put_u8(volume.capacity.code());
-    into.put_u8(volume.kind.code());
+    into.put_u8(place_of(&SECTORS, volume.sector));
+    into.put_u8(place_of(&Reduction::ALL, volume.reduction));
+    into.put_u8(place_of(&Durability::ALL, volume.durability));
+    into.put_u8(place_of(&CapacityClass::ALL, volume.capacity));
+    into.put_u8(place_of(&ImageVolumeKind::ALL, volume.kind));
     into.put_u8(u8::try_from(volume.name.len()).expect("names are short"));
     into.put_zeros(2);
     into.put(volume.name.as_bytes());
@@ -310,11 +330,11 @@ fn put_volume(into: &mut Vec<u8>, volume: &ImageVolume) {
 fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
     let (id, origin) = (fields.u64()?, fields.u64()?);
     let (created_seconds, size_bytes) = (fields.u64()?, fields.u64()?);
-    let sector = Coded::from_code(fields.u8()?)?;
-    let reduction = Coded::from_code(fields.u8()?)?;
-    let durability = Coded::from_code(fields.u8()?)?;
-    let capacity = Coded::from_code(fields.u8()?)?;
-    let kind = Coded::from_code(fields.u8()?)?;
+    let sector = one_of(&SECTORS, fields)?;
+    let reduction = one_of(&Reduction::ALL, fields)?;
+    let durability = one_of(&Durability::ALL, fields)?;
+    let capacity = one_of(&CapacityClass::ALL, fields)?;
+    let kind = one_of(&ImageVolumeKind::ALL, fields)?;
     let name_bytes = usize::from(fields.u8()?);
     fields.zeros(2)?;
     let name = fields.bytes(name_bytes).filter(|_| name_bytes <= IMAGE_NAME_BYTES_MAX)?;
@@ -331,6 +351,11 @@ fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
         capacity,
         kind,
     })
+}
+
+/// The value whose place among all of its kind comes next.
+fn one_of<Value: Copy>(all: &[Value], fields: &mut Fields<'_>) -> Option<Value> {
+    all.get(usize::from(fields.u8()?)).copied()
 }
 
 fn put_pack(into: &mut Vec<u8>, pack: &PackRecord) {
@@ -393,11 +418,7 @@ fn read_part(fields: &mut Fields<'_>) -> Option<PartRecord> {
 
 #[cfg(test)]
 mod tests {
-    use block_device::SectorSize;
-    use volumes::{CapacityClass, Durability, Reduction};
-
     use super::*;
-    use crate::volume_record::ImageVolumeKind;
 
     fn chunk(number: u64, kind: ChunkKind) -> ChunkRecord {
         ChunkRecord {
@@ -436,14 +457,14 @@ mod tests {
             packs: vec![PackRecord { name: PackName { writer: 8, index: 9 }, length_bytes: 16384 }],
             chunks: vec![chunk(10, ChunkKind::Pages), chunk(12, ChunkKind::Map)],
             parts: vec![PartRecord { volume: 0, part: 1, chunk: ChunkNumber(12) }],
-            ..Manifest::fence((ImageId::new(1, 2), 13), 0)
+            ..Manifest::fence(ImageId::new(1, 2), 13, 0)
         }
     }
 
     #[test]
     fn a_manifest_comes_back_as_it_was() {
         assert_eq!(Manifest::decode(&example().encode()), Ok(example()));
-        let fence = Manifest::fence((ImageId::new(1, 1), 0), 5);
+        let fence = Manifest::fence(ImageId::new(1, 1), 0, 5);
         assert_eq!(Manifest::decode(&fence.encode()), Ok(fence));
     }
 

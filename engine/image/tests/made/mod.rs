@@ -8,13 +8,12 @@ use std::sync::Arc;
 use block_device::SectorSize;
 use codec::{BLOCK_BYTES, Block, Encoder};
 use image::{
-    BaseVolume, BlockPlace, BlockRef, BlockState, ChunkNumber, ClaimedStore, DamagedChunk,
-    FolderStore, Freshness, ImageError, ImageId, ImageStore, ImageVolume, ImageVolumeKind,
-    JournalPosition, LEAF_BLOCKS, LeafSource, OpenImage, PageNumber, RestoreTarget, SaveOptions,
-    Saved, Sharing, SourceVolume, Stored, Unwatched,
+    BlockPlace, BlockRef, ChunkNumber, ClaimedStore, DamagedChunk, FolderStore, ImageError,
+    ImageId, ImageStore, ImageVolume, ImageVolumeKind, JournalPosition, LEAF_BLOCKS, LeafSource,
+    OpenImage, PageNumber, RestoreTarget, SaveOptions, Saved, SourceVolume, Unwatched,
 };
 use powercut::Disk;
-use volumes::{CapacityClass, Durability, Reduction, SetId};
+use volumes::{BlockView, CapacityClass, Durability, ImageBase, Reduction, SetId, StoredBytes};
 
 pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
@@ -55,7 +54,7 @@ impl Contents {
 #[derive(Clone, Copy, Debug)]
 struct MadeBlock {
     contents: Contents,
-    freshness: Freshness,
+    is_unsaved: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -112,7 +111,7 @@ impl Made {
     }
 
     pub(crate) fn write(&mut self, volume: usize, block: u64, contents: Contents) {
-        let made = MadeBlock { contents, freshness: Freshness::New };
+        let made = MadeBlock { contents, is_unsaved: true };
         self.volumes[volume].blocks.insert(block, made);
     }
 
@@ -127,15 +126,15 @@ impl Made {
     /// Claims that the base image has the block as it is.
     pub(crate) fn mark_in_base(&mut self, volume: usize, block: u64) {
         let made = self.volumes[volume].blocks.get_mut(&block).expect("it was written");
-        made.freshness = Freshness::InBase;
+        made.is_unsaved = false;
     }
 
     /// What the owner does when an image is durable.
     pub(crate) fn settle(&mut self, id: ImageId) {
         for volume in &mut self.volumes {
             let volume_id = volume.source.volume.id;
-            volume.source.base = Some(BaseVolume { image: id, volume_id });
-            volume.blocks.values_mut().for_each(|block| block.freshness = Freshness::InBase);
+            volume.source.base = Some(ImageBase { image: id.word(), volume_id });
+            volume.blocks.values_mut().for_each(|block| block.is_unsaved = false);
         }
     }
 
@@ -211,8 +210,8 @@ impl LeafSource for Made {
         Some(block / 512)
     }
 
-    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockState; LEAF_BLOCKS]) {
-        into.fill(BlockState::Hole);
+    fn states(&self, volume: usize, leaf: u64, into: &mut [BlockView; LEAF_BLOCKS]) {
+        into.fill(BlockView::Hole);
         let blocks = &self.volumes[volume].blocks;
         let mut seen: HashMap<u64, u32> = HashMap::new();
         for volume in &self.volumes {
@@ -223,14 +222,13 @@ impl LeafSource for Made {
             }
         }
         for (block, made) in blocks.range(leaf * 512..(leaf + 1) * 512) {
-            let sharing = |seed| if seen[&seed] > 1 { Sharing::Shared } else { Sharing::Alone };
             into[place_in_leaf(*block)] = match made.contents {
-                Contents::Fill(pattern) => BlockState::Fill(pattern),
+                Contents::Fill(pattern) => BlockView::Fill(pattern),
                 Contents::Noise(seed) | Contents::Text(seed) => {
-                    BlockState::Page { freshness: made.freshness, sharing: sharing(seed) }
+                    BlockView::Page { is_unsaved: made.is_unsaved, is_shared: seen[&seed] > 1 }
                 }
-                Contents::Damaged => BlockState::Damaged,
-                Contents::Absent(page) => BlockState::Absent(page),
+                Contents::Damaged => BlockView::Damaged,
+                Contents::Absent(page) => BlockView::Absent(page.get()),
             };
         }
     }
@@ -240,15 +238,15 @@ impl LeafSource for Made {
         volume: usize,
         leaf: u64,
         wanted: &[u16],
-        give: &mut dyn FnMut(u16, Stored<'_>),
+        give: &mut dyn FnMut(u16, StoredBytes<'_>),
     ) {
         let mut encoder = Encoder::new();
         for &place in wanted {
             let made = &self.volumes[volume].blocks[&(leaf * 512 + u64::from(place))];
             let bytes = made.contents.bytes();
             match encoder.encode(&bytes, 3600) {
-                Some(encoded) => give(place, Stored::Encoded(encoded)),
-                None => give(place, Stored::Raw(&bytes)),
+                Some(encoded) => give(place, StoredBytes::Encoded(encoded)),
+                None => give(place, StoredBytes::Raw(&bytes)),
             }
         }
     }
@@ -300,12 +298,14 @@ impl RestoreTarget for Collected {
         &mut self,
         _page: PageNumber,
         blocks: &[BlockPlace],
-        contents: Stored<'_>,
+        contents: StoredBytes<'_>,
     ) -> Result<(), ImageError> {
         let mut bytes = [0; BLOCK_BYTES];
         match contents {
-            Stored::Raw(raw) => bytes = *raw,
-            Stored::Encoded(encoded) => codec::decode(encoded, &mut bytes).expect("an encoding"),
+            StoredBytes::Raw(raw) => bytes = *raw,
+            StoredBytes::Encoded(encoded) => {
+                codec::decode(encoded, &mut bytes).expect("an encoding")
+            }
         }
         for place in blocks {
             let before = self.blocks.insert((place.volume, place.block), bytes);

@@ -1,0 +1,47 @@
+//! What a save did.
+
+use std::time::Duration;
+
+use crate::names::ImageId;
+use crate::watch::bytes_a_second;
+
+/// What a save did.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    pub id: ImageId,
+    /// Into packs and the manifest.
+    pub bytes_written: u64,
+    pub chunks_new: u64,
+    /// Chunks that were put together and found to be in the store already.
+    pub chunks_reused: u64,
+    pub pages_written: u64,
+    /// Blocks that refer to pages of earlier images, and pages of chunks that were there.
+    pub pages_reused: u64,
+    /// Blocks whose contents are lost, which the image says.
+    pub lost_blocks: u64,
+    pub took: Duration,
+    /// Base images that were gone or damaged, so that volumes were saved whole.
+    pub bases_missing: Vec<ImageId>,
+}
+
+impl Saved {
+    /// Nothing so far.
+    pub(crate) fn nothing(id: ImageId) -> Self {
+        Self {
+            id,
+            bytes_written: 0,
+            chunks_new: 0,
+            chunks_reused: 0,
+            pages_written: 0,
+            pages_reused: 0,
+            lost_blocks: 0,
+            took: Duration::ZERO,
+            bases_missing: Vec::new(),
+        }
+    }
+
+    /// The speed of the whole save, in bytes written a second.
+    pub fn bytes_a_second(&self) -> u64 {
+        bytes_a_second(self.bytes_written, self.took)
+    }
+}
