@@ -9,6 +9,7 @@ pub mod conformance;
 mod device;
 mod error;
 mod range;
+mod read_only;
 
 pub use device::{
     BlockDevice, ChangeExtent, ChangeKind, Extent, ExtentKind, Geometry, SectorSize, SnapshotId,
@@ -16,3 +17,4 @@ pub use device::{
 };
 pub use error::{Action, DeviceError, DeviceErrorKind};
 pub use range::{BLOCK_BYTES, ByteRange, IO_BYTES_MAX};
+pub use read_only::ReadOnly;

@@ -19,7 +19,7 @@ impl ByteRange {
         Self { start, length }
     }
 
-    /// The first byte behind the range, or `None` when that is no 64-bit number.
+    /// The first byte past the range, or `None` when that is no 64-bit number.
     pub const fn end(self) -> Option<u64> {
         self.start.checked_add(self.length)
     }
@@ -27,6 +27,14 @@ impl ByteRange {
     /// Whether the whole range lies on a device of `size_bytes`.
     pub fn fits(self, size_bytes: u64) -> bool {
         self.end().is_some_and(|end| end <= size_bytes)
+    }
+
+    /// Bytes of the blocks that the range touches: what [`crate::BlockDevice::read_in_place`] needs
+    /// as scratch.
+    pub fn scratch_bytes(self) -> usize {
+        let into_block = self.start % BLOCK_BYTES as u64;
+        let bytes = (into_block + self.length).next_multiple_of(BLOCK_BYTES as u64);
+        usize::try_from(bytes).expect("what is read at once fits memory")
     }
 }
 
@@ -51,6 +59,13 @@ mod tests {
         check(4096, 0, 4096, true);
         check(1, 4096, 4096, false);
         check(4097, 0, 4096, false);
+    }
+
+    #[test]
+    fn scratch_holds_the_blocks_that_a_range_touches() {
+        let scratch_bytes = |start, length| ByteRange::new(start, length).scratch_bytes();
+        assert_eq!([scratch_bytes(0, 0), scratch_bytes(8192, 4096)], [0, 4096]);
+        assert_eq!([scratch_bytes(4095, 2), scratch_bytes(u64::MAX - 511, 512)], [8192, 4096]);
     }
 
     #[test]

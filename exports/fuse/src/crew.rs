@@ -16,9 +16,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use adaptive_polling::{Machine, SpinPermits, ThisMachine, Waiter};
+use export_kit::{Counters, Traffic};
 
 use crate::connection::{Connection, Look};
-use crate::counters::Traffic;
 use crate::files::Files;
 use crate::flush_desk::{BATCH_MAX, Flush};
 use crate::reply::Failure;
@@ -104,9 +104,7 @@ impl Crew {
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
-        let mut sum = Traffic::default();
-        self.shared.counters.iter().for_each(|counters| counters.add_to(&mut sum));
-        sum
+        self.shared.counters.iter().map(Counters::traffic).sum()
     }
 }
 

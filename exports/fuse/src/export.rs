@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{BlockDevice, WriteCache};
+use export_kit::Traffic;
 use kernel::LoopDevice;
 
 use crate::connection::Connection;
-use crate::counters::Traffic;
 use crate::crew::{Crew, CrewPlan};
 use crate::errand::{Access, CacheMode, DeviceShape, Errand, Listed, Outcome, sequence_of};
 use crate::errand_runner::ErrandRunner;

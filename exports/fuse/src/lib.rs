@@ -27,7 +27,6 @@
 #![forbid(unsafe_code)]
 
 mod connection;
-mod counters;
 mod crew;
 mod errand;
 mod errand_process;
@@ -46,10 +45,10 @@ mod roster;
 mod server;
 mod watch;
 
-pub use counters::Traffic;
 pub use errand_process::run_errand;
 pub use errand_runner::ErrandRunner;
 /// The names under which the daemon knows them.
 pub use error::{DeadDevice, FuseError, FuseErrorKind};
 pub use export::{Attachment, Config, Export, Keep, Origin};
+pub use export_kit::Traffic;
 pub use files::{FileEntry, FileId, Files};

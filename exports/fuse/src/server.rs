@@ -11,8 +11,8 @@ use block_device::{
     BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, ExtentKind, WriteCache,
     Zeroes,
 };
+use export_kit::Counters;
 
-use crate::counters::Counters;
 use crate::files::{FileId, Files, is_file_name};
 use crate::flush_desk::Flush;
 use crate::habits::Habits;
@@ -195,7 +195,7 @@ impl Server<'_> {
             return self.send(&reply);
         }
         let range = ByteRange::new(offset, length);
-        let scratch = &mut scratch[..bytes_of_blocks_touched(range)];
+        let scratch = &mut scratch[..range.scratch_bytes()];
         let mut sent = Ok(());
         let read = device.read_in_place(range, scratch, &mut |slices| {
             sent = send_with_data(self.sink, &reply, slices);
@@ -300,7 +300,7 @@ impl Server<'_> {
     /// Discards, and zeros that take no data to write. The kernel promises its users zeros in the
     /// whole range of a discard, so blocks that the range cuts are written in part.
     fn allocate(&self, header: Header, range: ByteRange, mode: u32) -> Result<Reply, Failure> {
-        self.counters.zeroings.add(1);
+        self.counters.zeroes.add(1);
         let device = self.device(header)?;
         let zeroes = match mode & !ALLOCATE_KEEP_SIZE {
             ALLOCATE_PUNCH_HOLE => Zeroes::Unmap,
@@ -363,7 +363,7 @@ impl Server<'_> {
     }
 
     fn failed(&self, unique: u64, failure: Failure) -> Reply {
-        self.counters.errors.add(1);
+        self.counters.count_error();
         Reply::failed(unique, failure)
     }
 
@@ -478,13 +478,6 @@ fn send_parts<const COUNT: usize>(
     parts[0] = IoSlice::new(reply.bytes());
     parts[1..=slices.len()].copy_from_slice(slices);
     sink.send(&parts[..=slices.len()])
-}
-
-fn bytes_of_blocks_touched(range: ByteRange) -> usize {
-    let block = u64::try_from(BLOCK_BYTES).expect("a constant");
-    let start = range.start / block * block;
-    let end = range.start.saturating_add(range.length).div_ceil(block).saturating_mul(block);
-    usize::try_from(end - start).expect("reads are bounded by the most data of a request")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]

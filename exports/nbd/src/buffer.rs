@@ -22,15 +22,21 @@ const OUTPUT_BYTES_MAX: usize = OUTPUT_BYTES_DUE + OUTPUT_STEP_BYTES_MAX;
 /// Room for what comes with data: the header of a write or of an option, and those of a read.
 const HEADERS_BYTES_MAX: usize = 4096;
 
-/// How many connections share the memory for buffers, in what it means for each.
+/// As many connections have buffers that are large enough for any request, at most.
+const CONNECTION_COUNT_FEW: usize = 8;
+
+/// From more connections on, each has buffers for small pieces.
+const CONNECTION_COUNT_SEVERAL: usize = 24;
+
+/// How much of the memory for buffers is for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crowd {
+pub enum BufferShare {
     /// The buffers may take what the largest request wants.
-    Few,
+    Large,
     /// Long requests are done in pieces.
-    Several,
+    Medium,
     /// In small ones.
-    Many,
+    Small,
 }
 
 /// What a connection may use of its buffers.
@@ -49,7 +55,7 @@ pub(crate) struct Limits {
     pub(crate) read_staged_bytes: usize,
 }
 
-const FEW: Limits = Limits {
+const LARGE: Limits = Limits {
     input_bytes: INPUT_BYTES,
     output_bytes_due: OUTPUT_BYTES_DUE,
     output_bytes_kept: OUTPUT_BYTES_MAX,
@@ -58,14 +64,14 @@ const FEW: Limits = Limits {
     read_staged_bytes: 1 << 20,
 };
 
-const SEVERAL: Limits = Limits {
+const MEDIUM: Limits = Limits {
     input_bytes: (128 << 10) + HEADERS_BYTES_MAX,
     output_bytes_kept: (256 << 10) + HEADERS_BYTES_MAX,
     read_staged_bytes: 128 << 10,
-    ..FEW
+    ..LARGE
 };
 
-const MANY: Limits = Limits {
+const SMALL: Limits = Limits {
     input_bytes: (64 << 10) + HEADERS_BYTES_MAX,
     output_bytes_due: 32 << 10,
     output_bytes_kept: (64 << 10) + HEADERS_BYTES_MAX,
@@ -75,15 +81,26 @@ const MANY: Limits = Limits {
 };
 
 // Less than a piece never fills the input.
-const _: () = assert!(SEVERAL.write_piece_bytes_min < SEVERAL.input_bytes);
-const _: () = assert!(MANY.write_piece_bytes_min < MANY.input_bytes);
+const _: () = assert!(MEDIUM.write_piece_bytes_min < MEDIUM.input_bytes);
+const _: () = assert!(SMALL.write_piece_bytes_min < SMALL.input_bytes);
 
-impl Crowd {
+impl BufferShare {
+    /// That of each of so many connections. Asked before each batch of requests.
+    pub(crate) fn among(connection_count: usize) -> Self {
+        if connection_count <= CONNECTION_COUNT_FEW {
+            Self::Large
+        } else if connection_count <= CONNECTION_COUNT_SEVERAL {
+            Self::Medium
+        } else {
+            Self::Small
+        }
+    }
+
     fn limits(self) -> &'static Limits {
         match self {
-            Self::Few => &FEW,
-            Self::Several => &SEVERAL,
-            Self::Many => &MANY,
+            Self::Large => &LARGE,
+            Self::Medium => &MEDIUM,
+            Self::Small => &SMALL,
         }
     }
 }
@@ -96,22 +113,22 @@ pub struct Input {
     end: usize,
     /// How much of `bytes` has memory.
     touched: usize,
-    crowd: Crowd,
+    share: BufferShare,
 }
 
 impl Input {
     pub fn new() -> Self {
         let bytes = zeros(INPUT_BYTES);
-        Self { bytes, start: 0, end: 0, touched: 0, crowd: Crowd::Few }
+        Self { bytes, start: 0, end: 0, touched: 0, share: BufferShare::Large }
     }
 
     /// Told between two calls of [`crate::Session::advance`], the same for both buffers.
-    pub fn set_crowd(&mut self, crowd: Crowd) {
-        self.crowd = crowd;
+    pub fn set_share(&mut self, share: BufferShare) {
+        self.share = share;
     }
 
     /// Free space for received bytes. Empty only when `len` is the whole buffer, which a session
-    /// never leaves behind.
+    /// never leaves.
     pub fn space(&mut self) -> &mut [u8] {
         let limit = self.limits().input_bytes;
         if self.start == self.end {
@@ -125,7 +142,7 @@ impl Input {
             self.bytes[..self.end].copy_from_slice(&used[..self.end]);
             self.touched = self.end;
         }
-        // Somebody who left more behind than the limit still gets on.
+        // A session that left more than the limit still gets on.
         let limit = if self.end < limit { limit } else { self.bytes.len() };
         &mut self.bytes[self.end..limit]
     }
@@ -138,7 +155,7 @@ impl Input {
     }
 
     pub(crate) fn limits(&self) -> &'static Limits {
-        self.crowd.limits()
+        self.share.limits()
     }
 
     pub fn len(&self) -> usize {
@@ -171,21 +188,21 @@ pub struct Output {
     end: usize,
     /// How much of `bytes` has memory.
     touched: usize,
-    crowd: Crowd,
+    share: BufferShare,
 }
 
 impl Output {
     pub fn new() -> Self {
-        Self { bytes: zeros(OUTPUT_BYTES_MAX), end: 0, touched: 0, crowd: Crowd::Few }
+        Self { bytes: zeros(OUTPUT_BYTES_MAX), end: 0, touched: 0, share: BufferShare::Large }
     }
 
     /// Told between two calls of [`crate::Session::advance`], the same for both buffers.
-    pub fn set_crowd(&mut self, crowd: Crowd) {
-        self.crowd = crowd;
+    pub fn set_share(&mut self, share: BufferShare) {
+        self.share = share;
     }
 
     pub(crate) fn limits(&self) -> &'static Limits {
-        self.crowd.limits()
+        self.share.limits()
     }
 
     /// Everything that waits to be sent.
@@ -260,21 +277,21 @@ mod tests {
         let mut input = Input::new();
         receive(&mut input, &[7; 200 << 10]);
         input.consume((200 << 10) - 1000);
-        input.set_crowd(Crowd::Many);
-        assert_eq!(input.space().len(), MANY.input_bytes - 1000);
+        input.set_share(BufferShare::Small);
+        assert_eq!(input.space().len(), SMALL.input_bytes - 1000);
         assert_eq!((input.data(), input.touched), (&[7; 1000][..], 1000));
         receive(&mut input, &[8; 500]);
         assert_eq!(input.data(), [[7; 1000].as_slice(), &[8; 500]].concat());
-        input.set_crowd(Crowd::Few);
+        input.set_share(BufferShare::Large);
         assert_eq!(input.space().len(), INPUT_BYTES - 1500);
     }
 
     #[test]
     fn an_input_that_holds_more_than_many_may_take_still_gets_more() {
         let mut input = Input::new();
-        receive(&mut input, &[7; MANY.input_bytes + 10]);
-        input.set_crowd(Crowd::Many);
-        assert_eq!(input.space().len(), INPUT_BYTES - MANY.input_bytes - 10);
+        receive(&mut input, &[7; SMALL.input_bytes + 10]);
+        input.set_share(BufferShare::Small);
+        assert_eq!(input.space().len(), INPUT_BYTES - SMALL.input_bytes - 10);
     }
 
     #[test]
@@ -283,8 +300,8 @@ mod tests {
         output.reserve(1 << 20);
         output.clear();
         assert_eq!(output.touched, 1 << 20);
-        output.set_crowd(Crowd::Many);
-        output.reserve(MANY.output_bytes_due);
+        output.set_share(BufferShare::Small);
+        output.reserve(SMALL.output_bytes_due);
         assert!(output.is_due());
         output.clear();
         assert_eq!(output.touched, 0);

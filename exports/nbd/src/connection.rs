@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adaptive_polling::Waiter;
+use export_kit::{QueueEnd, Registration, end_socket};
+use rustix::net::Shutdown;
 use rustls::ServerConfig;
 
 use crate::agreement::{Progress, TlsPolicy};
-use crate::buffer::{Input, Output};
+use crate::buffer::{BufferShare, Input, Output};
 use crate::exports::{Client, Exports};
-use crate::flushing::{End, FlushQueue, Flusher};
-use crate::registry::Registration;
+use crate::flushing::{FlushQueue, Flusher};
 use crate::session::Session;
-use crate::socket::{self, Socket};
-use crate::transport::{MessageEnd, Transport};
+use crate::transport::{MessageEnd, Socket, Transport};
 
 /// What a connection is made of.
 pub(crate) struct Connection {
-    pub(crate) socket: Arc<Socket>,
+    pub(crate) socket: Socket,
     pub(crate) exports: Arc<dyn Exports>,
     /// As far as it is known without TLS.
     pub(crate) client: Client,
@@ -26,22 +26,25 @@ pub(crate) struct Connection {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) waiter: Waiter,
     pub(crate) handshake_time_max: Duration,
-    pub(crate) registration: Registration,
+    pub(crate) registration: Registration<String>,
     /// Runs first on the thread that flushes, if there comes to be one.
     pub(crate) thread_start: fn(),
 }
 
 impl Connection {
     /// Serves the client until it goes, breaks the protocol, or is ended through its socket. When
-    /// this returns, flushes may still be under way; whoever does them then ends the connection.
+    /// this returns, flushes may still be under way; the thread that does them then ends the
+    /// connection.
     pub(crate) fn serve(self) {
         let policy = if self.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Absent };
         let deadline = Instant::now() + self.handshake_time_max;
         let queue = Arc::new(FlushQueue::default());
         let exports = Arc::clone(&self.exports);
-        let session = Session::leaving_flushes_to(Arc::clone(&queue), exports, self.client, policy);
+        let session = Session::new(exports, self.client, policy)
+            .leaving_flushes_to(Arc::clone(&queue))
+            .counted_by(Arc::clone(self.registration.counters()));
         let mut line = Line {
-            transport: Transport::new(Arc::clone(&self.socket), self.waiter, deadline),
+            transport: Transport::new(self.socket.clone(), self.waiter, deadline),
             session,
             input: Input::new(),
             output: Output::new(),
@@ -57,10 +60,10 @@ impl Connection {
             Err(error) => tracing::debug!(%error, "an NBD connection was lost"),
         }
         let in_order = ran.is_ok() && line.session.message_end() == MessageEnd::BetweenReplies;
-        line.end(if in_order { End::InOrder } else { End::Lost });
+        line.end(if in_order { QueueEnd::Drained } else { QueueEnd::Dropped });
         if !in_order {
-            // Whoever still flushes for it would keep it open.
-            self.socket.end(socket::End::Both);
+            // A thread that still flushes for it would keep it open.
+            end_socket(&**self.socket.descriptor(), Shutdown::Both);
         }
     }
 }
@@ -70,7 +73,7 @@ struct Line {
     session: Session,
     input: Input,
     output: Output,
-    registration: Arc<Registration>,
+    registration: Arc<Registration<String>>,
     /// Requests that were begun before the last batch.
     begun_before: u64,
     /// Flushes that this thread leaves to another one, which it starts for the first of them.
@@ -82,14 +85,14 @@ struct Line {
 impl Line {
     fn run(&mut self, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
         loop {
-            let crowd = self.registration.crowd();
-            self.input.set_crowd(crowd);
-            self.output.set_crowd(crowd);
+            let share = BufferShare::among(self.registration.open_count());
+            self.input.set_share(share);
+            self.output.set_share(share);
             let progress = self.session.advance(&mut self.input, &mut self.output);
             if !self.has_flush_thread {
                 self.start_flusher_if_needed()?;
             }
-            self.tell_registry()?;
+            self.note_export()?;
             if !self.output.is_empty() {
                 let end = self.session.message_end();
                 self.transport.sender().send(self.output.data(), end)?;
@@ -118,13 +121,13 @@ impl Line {
     }
 
     /// Ends the connection, or leaves that to the thread that still has flushes to answer.
-    fn end(&self, end: End) {
+    fn end(&self, end: QueueEnd) {
         let sender = self.transport.sender();
-        if end == End::Lost {
+        if end == QueueEnd::Dropped {
             sender.give_up();
         }
         self.flush_queue.close(end);
-        if end == End::InOrder
+        if end == QueueEnd::Drained
             && !self.has_flush_thread
             && let Err(error) = sender.close()
         {
@@ -150,21 +153,19 @@ impl Line {
 
     /// Requests that were begun since this was last asked.
     fn newly_begun(&mut self) -> u32 {
-        let begun = self.session.traffic().request_count();
+        let begun = self.registration.counters().request_count();
         let count = begun - std::mem::replace(&mut self.begun_before, begun);
         u32::try_from(count).expect("the input holds no more than some thousand requests")
     }
 
-    /// Before a reply is sent, so that whoever has it finds it counted.
-    fn tell_registry(&mut self) -> io::Result<()> {
-        let Some(export_name) = self.session.export_name() else {
-            return Ok(());
-        };
-        if self.transport.has_deadline() {
-            self.registration.chose_export(export_name);
+    /// Before a reply is sent: its client finds the connection counted.
+    fn note_export(&mut self) -> io::Result<()> {
+        if self.transport.has_deadline()
+            && let Some(export_name) = self.session.export_name()
+        {
+            self.registration.opened(export_name.to_owned(), ());
             self.transport.lift_deadline()?;
         }
-        self.registration.report(self.session.traffic());
         Ok(())
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use export_kit::StartError;
+
 /// A server that was not started. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -15,21 +17,13 @@ pub enum ServerError {
     TlsRequired { address: SocketAddr },
 
     #[error(
-        "cannot serve NBD on {address}: whoever reaches it could write every volume; name an \
-         authority of which clients must show a certificate, or allow everybody"
+        "cannot serve NBD on {address}: every host that reaches it could write every volume; name \
+         an authority of which clients must show a certificate, or allow everybody"
     )]
     Unprotected { address: SocketAddr },
 
-    #[error("cannot listen on {}: another process is serving there", path.display())]
-    SocketInUse { path: PathBuf },
-
-    #[error(
-        "cannot listen on {}: there is a file that is not a socket; move it away", path.display()
-    )]
-    NotASocket { path: PathBuf },
-
-    #[error("cannot listen on {}", path.display())]
-    ListenUnix { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Start(#[from] StartError),
 
     #[error("cannot listen on {address}")]
     ListenTcp { address: SocketAddr, source: io::Error },
@@ -39,7 +33,4 @@ pub enum ServerError {
 
     #[error("cannot use the certificate in {} with its key", path.display())]
     TlsPair { path: PathBuf, source: Box<dyn Error + Send + Sync> },
-
-    #[error("cannot start the thread that accepts NBD connections")]
-    Thread { source: io::Error },
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block_device::BlockDevice;
-use peers::Peer;
+use export_kit::Peer;
 
 use crate::tls::ClientCertificate;
 
@@ -12,9 +12,9 @@ use crate::tls::ClientCertificate;
 pub enum Client {
     /// A process of this host, over the Unix socket.
     Local(Peer),
-    /// Whoever reaches the TCP address.
+    /// A host that reaches the TCP address.
     Anybody,
-    /// Somebody over TLS whom an authority of the configuration vouches for.
+    /// A host over TLS that an authority of the configuration vouches for.
     Certified(ClientCertificate),
 }
 

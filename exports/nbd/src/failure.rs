@@ -43,7 +43,7 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// The protocol tells writes behind the end of an export from everything else there.
+/// The protocol tells writes past the end of an export from everything else there.
 pub(crate) fn past_the_end(action: Action) -> Errno {
     match action {
         Action::Write | Action::WriteZeroes => Errno::NoSpace,

@@ -17,9 +17,7 @@ use crate::agreement::{Progress, TlsPolicy};
 use crate::buffer::{Input, Output};
 use crate::contexts::{self, Offer};
 use crate::exports::{Client, Export, ExportInfo, Exports};
-use crate::flushing::Flushes;
 use crate::options::{self, ContextQuery, ExportQuery, Wants};
-use crate::transmission::Transmission;
 use crate::wire::{
     self, CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, GREETING_MAGIC, OPTION_HEADER_BYTES,
     OPTION_MAGIC, OptionHeader, STRING_BYTES_MAX, cut, handshake_flag, info, option, reply,
@@ -42,7 +40,6 @@ pub(crate) struct Handshake {
     state: State,
     option_count: u32,
     no_zeroes: bool,
-    flushes: Flushes,
     replies: Replies,
     chosen: Option<ChosenContexts>,
 }
@@ -82,16 +79,12 @@ enum State {
 pub(crate) enum Next {
     Go,
     Wait(Progress),
-    Enter(Box<Transmission>),
+    /// The client has chosen this export.
+    Enter(Export, Agreement),
 }
 
 impl Handshake {
-    pub(crate) fn new(
-        exports: Arc<dyn Exports>,
-        client: Client,
-        tls: TlsPolicy,
-        flushes: Flushes,
-    ) -> Self {
+    pub(crate) fn new(exports: Arc<dyn Exports>, client: Client, tls: TlsPolicy) -> Self {
         let channel = match tls {
             TlsPolicy::Absent => Channel::Plain,
             TlsPolicy::Required => Channel::PlainUntilTls,
@@ -103,7 +96,6 @@ impl Handshake {
             state: State::Greeting,
             option_count: 0,
             no_zeroes: false,
-            flushes,
             replies: Replies::Simple,
             chosen: None,
         }
@@ -180,7 +172,7 @@ impl Handshake {
         };
         input.consume(OPTION_HEADER_BYTES + payload_bytes);
         match next {
-            // What came behind the request for TLS came unprotected, whoever sent it.
+            // What came after the request for TLS came unprotected.
             Next::Wait(Progress::StartTls) if !input.is_empty() => Next::Wait(Progress::Close),
             next => next,
         }
@@ -386,8 +378,7 @@ impl Handshake {
     fn enter(&mut self, asked_name: &str, export: Export) -> Next {
         let chosen = self.chosen.take().filter(|chosen| chosen.export_name == asked_name);
         let contexts = chosen.map_or(Vec::new(), |chosen| chosen.contexts);
-        let agreement = Agreement { replies: self.replies, contexts };
-        Next::Enter(Box::new(Transmission::new(export, agreement, self.flushes.clone())))
+        Next::Enter(export, Agreement { replies: self.replies, contexts })
     }
 
     fn skip(&mut self, option: u32, left: u32, input: &mut Input, output: &mut Output) -> Next {

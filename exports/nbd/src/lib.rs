@@ -30,24 +30,20 @@ mod handshake;
 mod listener;
 mod options;
 mod reading;
-mod registry;
 mod replies;
 mod server;
 mod session;
-mod socket;
 mod tls;
-mod traffic;
-mod transmission;
 mod transport;
 mod wire;
 
 pub use agreement::{Progress, TlsPolicy};
-pub use buffer::{Crowd, Input, Output};
+pub use buffer::{BufferShare, Input, Output};
 pub use error::ServerError;
+pub use export_kit::{Peer, Quota, StartError, Traffic};
 pub use exports::{Client, Export, ExportInfo, Exports};
-pub use peers::{Peer, Quota};
-pub use registry::Status;
 pub use server::{Config, Server, TcpAccess};
 pub use session::Session;
 pub use tls::{ClientCertificate, TlsFiles, TlsSettings};
-pub use traffic::Traffic;
+/// What a server is doing; clients by the canonical name of their export.
+pub type Status = export_kit::Status<String>;

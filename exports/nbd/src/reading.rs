@@ -14,7 +14,7 @@ use crate::buffer::{OUTPUT_STEP_BYTES_MAX, Output};
 use crate::failure::Failure;
 use crate::replies::{self, Place};
 use crate::transport::MessageEnd;
-use crate::wire::{self, CHUNK_HEADER_BYTES, Request, command_flag};
+use crate::wire::{CHUNK_HEADER_BYTES, Request, command_flag};
 
 /// Reads up to this length have been done as a whole before the first byte of the reply is sent.
 /// That is the limit of a reply that must not be fragmented.
@@ -41,7 +41,7 @@ pub(crate) struct LongRead {
     end: u64,
     /// Where the run of data at `next` ends, as far as the last search saw.
     data_end: u64,
-    /// Extents that the last search found behind `data_end`.
+    /// Extents that the last search found after `data_end`.
     found: std::vec::IntoIter<Extent>,
 }
 
@@ -159,7 +159,7 @@ impl LongRead {
     fn put_header(&self, output: &mut Output) {
         let cookie = self.request.cookie;
         if self.style == Style::Simple {
-            output.put(&wire::simple_reply(cookie, 0));
+            output.put(&replies::simple_reply(cookie, 0));
         } else {
             let range = ByteRange::new(self.next, self.end - self.next);
             replies::put_data_chunk_header(cookie, Place::Last, range, output);

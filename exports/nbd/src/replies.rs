@@ -5,7 +5,7 @@ use block_device::ByteRange;
 use crate::agreement::Replies;
 use crate::buffer::Output;
 use crate::failure::{Failure, MESSAGE_BYTES_MAX};
-use crate::wire::{self, CHUNK_HEADER_BYTES, chunk, chunk_header};
+use crate::wire::{CHUNK_HEADER_BYTES, CHUNK_MAGIC, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, chunk};
 
 /// Extents in one context of an answer to a block status request, at most. Clients ask again for
 /// the rest.
@@ -44,9 +44,9 @@ pub(crate) fn put_outcome(
     output: &mut Output,
 ) {
     match (failure, replies) {
-        (None, _) => output.put(&wire::simple_reply(cookie, 0)),
+        (None, _) => output.put(&simple_reply(cookie, 0)),
         (Some(failure), Replies::Simple) => {
-            output.put(&wire::simple_reply(cookie, failure.errno.number()));
+            output.put(&simple_reply(cookie, failure.errno.number()));
         }
         (Some(failure), Replies::Structured) => put_error_chunk(cookie, failure, output),
     }
@@ -106,6 +106,31 @@ pub(crate) fn put_status_chunk(
     }
 }
 
+/// The head of a simple reply. The data of a successful read follows.
+pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
+    let mut bytes = [0; SIMPLE_REPLY_BYTES];
+    bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    bytes[4..8].copy_from_slice(&error.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes
+}
+
+/// The head of a chunk of a structured reply, which `payload_bytes` follow.
+fn chunk_header(
+    cookie: u64,
+    flags: u16,
+    kind: u16,
+    payload_bytes: u32,
+) -> [u8; CHUNK_HEADER_BYTES] {
+    let mut bytes = [0; CHUNK_HEADER_BYTES];
+    bytes[0..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
+    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
+    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes[16..20].copy_from_slice(&payload_bytes.to_be_bytes());
+    bytes
+}
+
 /// Lengths in replies are no longer than those of the requests, which have 32 bits, and headers.
 fn on_the_wire(length: u64) -> u32 {
     u32::try_from(length).expect("no part of a reply is longer than its request")
@@ -147,6 +172,18 @@ mod tests {
         check(
             |output| put_status_chunk(7, Place::Inner, 9, &[(4096, 3), (8192, 0)], output),
             b"\0\0\0\x09\0\0\x10\0\0\0\0\x03\0\0\x20\0\0\0\0\0",
+        );
+    }
+
+    #[test]
+    fn replies_have_their_fields_in_the_order_of_the_protocol() {
+        assert_eq!(
+            simple_reply(0x0102_0304_0506_0708, 5),
+            *b"\x67\x44\x66\x98\0\0\0\x05\x01\x02\x03\x04\x05\x06\x07\x08"
+        );
+        assert_eq!(
+            chunk_header(0x0102_0304_0506_0708, chunk::FLAG_DONE, chunk::OFFSET_HOLE, 12),
+            *b"\x66\x8e\x33\xef\0\x01\0\x02\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x0c"
         );
     }
 }

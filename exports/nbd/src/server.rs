@@ -2,26 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::{Duration, Instant};
 
 use adaptive_polling::{SpinPermits, Waiter};
-use peers::{Peer, Quota};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use export_kit::{Peer, Quota, Registry, StartError, Status, StopSignal, accept_until};
+use rustix::net::Shutdown;
 use rustls::ServerConfig;
 
 use crate::connection::Connection;
 use crate::error::ServerError;
 use crate::exports::{Client, Exports};
-use crate::listener::{Listener, ListenerKind};
-use crate::registry::{Registry, Status};
+use crate::listener::Listener;
 use crate::tls::{TlsFiles, TlsSettings};
-
-/// How long no client is accepted after the system had no descriptor, memory or thread for one.
-const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+use crate::transport::Socket;
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -53,13 +49,13 @@ pub struct Config {
 pub enum TcpAccess {
     /// Those with a certificate of an authority of [`TlsFiles::client_authorities`].
     Certified,
-    /// Whoever reaches the address.
+    /// All that reach the address.
     Anybody,
 }
 
 /// A running server. Dropping it stops it without draining.
 pub struct Server {
-    registry: Arc<Registry>,
+    registry: Arc<Registry<String>>,
     control: Arc<Control>,
     accepting: Option<JoinHandle<usize>>,
     tcp_address: Option<SocketAddr>,
@@ -70,7 +66,7 @@ struct Control {
     drain_until: Mutex<Option<Instant>>,
     /// For clients over TCP that come from now on.
     tls: Mutex<Option<TlsSettings>>,
-    wake: OwnedFd,
+    stop: StopSignal,
 }
 
 impl Server {
@@ -94,15 +90,14 @@ impl Server {
         let mut listeners = vec![Listener::unix(&config.unix_path)?];
         let mut tcp_address = None;
         if let Some(address) = config.tcp {
-            let listener = Listener::tcp(address)?;
-            let failed = |source| ServerError::ListenTcp { address, source };
-            tcp_address = listener.tcp_address().map_err(failed)?;
+            let (listener, address) = Listener::tcp(address)?;
             listeners.push(listener);
+            tcp_address = Some(address);
         }
-        let failed = |source| ServerError::Thread { source };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let failed = |source| StartError::Thread { source };
+        let stop = StopSignal::new().map_err(failed)?;
         let control =
-            Arc::new(Control { drain_until: Mutex::default(), tls: Mutex::new(tls), wake });
+            Arc::new(Control { drain_until: Mutex::default(), tls: Mutex::new(tls), stop });
         let registry = Arc::new(Registry::new(config.quota));
         let acceptor = Acceptor {
             config,
@@ -122,7 +117,8 @@ impl Server {
         self.tcp_address
     }
 
-    pub fn status(&self) -> Status {
+    /// Clients by the canonical name of their export.
+    pub fn status(&self) -> Status<String> {
         self.registry.status()
     }
 
@@ -135,7 +131,7 @@ impl Server {
     /// Shows other certificates to TCP clients that come from now on. A server that was started
     /// without TLS stays without.
     pub fn set_tls(&self, settings: TlsSettings) {
-        let mut now = self.control.tls.lock().expect("nothing panics with this lock");
+        let mut now = self.control.tls.lock().expect(NOT_POISONED);
         if now.is_some() {
             *now = Some(settings);
         }
@@ -168,17 +164,13 @@ impl Drop for Server {
 
 impl Control {
     fn stop(&self, drain_until: Instant) {
-        *self.drain_until.lock().expect("nothing panics with this lock") = Some(drain_until);
-        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).expect("an event can be counted");
+        *self.drain_until.lock().expect(NOT_POISONED) = Some(drain_until);
+        self.stop.give();
     }
 
     fn tls(&self) -> Option<Arc<ServerConfig>> {
-        let settings = self.tls.lock().expect("nothing panics with this lock");
+        let settings = self.tls.lock().expect(NOT_POISONED);
         settings.as_ref().map(|TlsSettings(config)| Arc::clone(config))
-    }
-
-    fn drain_until(&self) -> Option<Instant> {
-        *self.drain_until.lock().expect("nothing panics with this lock")
     }
 }
 
@@ -186,7 +178,7 @@ impl Control {
 struct Acceptor {
     config: Config,
     exports: Arc<dyn Exports>,
-    registry: Arc<Registry>,
+    registry: Arc<Registry<String>>,
     control: Arc<Control>,
 }
 
@@ -194,87 +186,65 @@ impl Acceptor {
     /// Returns how many connections were cut in the end.
     fn run(&self, listeners: Vec<Listener>) -> usize {
         thread::scope(|scope| {
-            let mut outcome = Ok(());
-            loop {
-                match outcome {
-                    Ok(()) => self.wait(&listeners, None),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept NBD clients for a moment");
-                        self.wait(&[], Some(&ACCEPT_PAUSE));
-                    }
+            accept_until(&self.control.stop, &listeners, "NBD clients", |listener| {
+                while let Some(socket) = listener.accept()? {
+                    self.admit(listener, socket, scope)?;
                 }
-                if let Some(drain_until) = self.control.drain_until() {
-                    drop(listeners);
-                    return self.registry.drain(drain_until);
-                }
-                outcome = listeners.iter().try_for_each(|from| self.accept_all(from, scope));
-            }
+                Ok(())
+            });
+            drop(listeners);
+            let drain_until = *self.control.drain_until.lock().expect(NOT_POISONED);
+            let drain_until = drain_until.expect("it is set before the signal is given");
+            self.registry.drain(Shutdown::Read, drain_until)
         })
     }
 
-    /// Sleeps until there is a client, the server shall stop, or the time is over.
-    fn wait(&self, listeners: &[Listener], time_max: Option<&Timespec>) {
-        let mut events = vec![PollFd::new(&self.control.wake, PollFlags::IN)];
-        events.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
-        match poll(&mut events, time_max) {
-            // The caller looks everywhere anyway, so an interruption does no harm.
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => panic!("cannot wait for NBD clients: {error}"),
-        }
-    }
-
-    /// Fails when the system has no descriptor, memory or thread for another client.
-    fn accept_all<'scope, 'env>(
+    /// Fails when the system has no thread for another client.
+    fn admit<'scope, 'env>(
         &'env self,
         listener: &Listener,
+        socket: Socket,
         scope: &'scope Scope<'scope, 'env>,
     ) -> io::Result<()> {
-        loop {
-            let socket = match listener.accept() {
-                Ok(socket) => Arc::new(socket),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(()),
-                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
-                    _ => return Err(error),
-                },
-            };
-            let client = match listener.kind() {
-                ListenerKind::Tcp => Client::Anybody,
-                ListenerKind::Unix => match Peer::of(&*socket) {
-                    Ok(peer) => Client::Local(peer),
-                    // One of whom the kernel does not know any more has gone.
-                    Err(_) => continue,
-                },
-            };
-            let is_stranger = matches!(&client, Client::Local(peer) if !self.exports.admits(peer));
-            if is_stranger {
-                self.registry.note_refused();
-                tracing::debug!(?client, "an NBD client was refused: it may use nothing");
-                continue;
-            }
-            let Some(registration) = self.registry.admit(&client, Arc::clone(&socket)) else {
-                tracing::debug!("an NBD client was refused: too many are connected");
-                continue;
-            };
-            let connection = Connection {
-                socket,
-                exports: Arc::clone(&self.exports),
-                client,
-                tls: match listener.kind() {
-                    ListenerKind::Unix => None,
-                    ListenerKind::Tcp => self.control.tls(),
-                },
-                waiter: Waiter::new(Arc::clone(&self.config.spin_permits), self.config.spin_max),
-                handshake_time_max: self.config.handshake_time_max,
-                registration,
-                thread_start: self.config.thread_start,
-            };
-            let thread_start = self.config.thread_start;
-            let serve = move || {
-                thread_start();
-                connection.serve();
-            };
-            thread::Builder::new().name("nbd-serve".to_owned()).spawn_scoped(scope, serve)?;
+        let (client, tls) = match listener {
+            Listener::Tcp(_) => (Client::Anybody, self.control.tls()),
+            Listener::Unix(_) => match Peer::of(&**socket.descriptor()) {
+                Ok(peer) => (Client::Local(peer), None),
+                // One of whom the kernel does not know any more has gone.
+                Err(_) => return Ok(()),
+            },
+        };
+        let peer = match &client {
+            Client::Local(peer) => Some(peer),
+            Client::Anybody | Client::Certified(_) => None,
+        };
+        if peer.is_some_and(|peer| !self.exports.admits(peer)) {
+            self.registry.note_refused();
+            tracing::debug!(?client, "an NBD client was refused: it may use nothing");
+            return Ok(());
         }
+        let Some(registration) = self.registry.admit(peer, socket.descriptor()) else {
+            tracing::debug!("an NBD client was refused: too many are connected");
+            return Ok(());
+        };
+        let thread_start = self.config.thread_start;
+        let connection = Connection {
+            socket,
+            exports: Arc::clone(&self.exports),
+            client,
+            tls,
+            waiter: Waiter::new(Arc::clone(&self.config.spin_permits), self.config.spin_max),
+            handshake_time_max: self.config.handshake_time_max,
+            registration,
+            thread_start,
+        };
+        let serve = move || {
+            thread_start();
+            connection.serve();
+        };
+        thread::Builder::new().name("nbd-serve".to_owned()).spawn_scoped(scope, serve)?;
+        Ok(())
     }
 }
+
+const NOT_POISONED: &str = "nothing panics with this lock";

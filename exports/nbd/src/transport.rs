@@ -1,20 +1,31 @@
 //! How bytes travel: over the socket itself, or through TLS.
 //!
 //! One thread receives. Sending is for several, one message at a time: the lock of [`Sender`] is
-//! held while a client does not take what it is sent, and never while anybody waits for its next
-//! request. What TLS needs of both directions lies behind that lock, too.
+//! held while a client does not take what it is sent, and never while a thread waits for its next
+//! request. What TLS needs of both directions is under that lock, too.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use adaptive_polling::Waiter;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{RecvFlags, SendFlags};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::socket::Socket;
 use crate::tls::ClientCertificate;
+
+/// Probes of a TCP peer begin after so much silence, so that dead peers do not stay for ever.
+const TCP_KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+
+/// Bytes the kernel is asked to keep for the peer, so that a long reply is handed over in few
+/// pieces. The kernel may grant less.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// Encrypted bytes that are received with one system call, at most: a few TLS records.
 const CIPHERTEXT_BYTES: usize = 64 << 10;
@@ -38,9 +49,9 @@ pub(crate) enum MessageEnd {
 
 impl Transport {
     /// A plain connection, on which every wait ends at `deadline`.
-    pub(crate) fn new(socket: Arc<Socket>, waiter: Waiter, deadline: Instant) -> Self {
+    pub(crate) fn new(socket: Socket, waiter: Waiter, deadline: Instant) -> Self {
         let deadline = Some(deadline);
-        let sender = Sender::new(Outgoing { socket: Arc::clone(&socket), deadline, tls: None });
+        let sender = Sender::new(Outgoing { socket: socket.clone(), deadline, tls: None });
         Self {
             wire: Wire { socket, waiter, deadline },
             sender: Arc::new(sender),
@@ -178,7 +189,7 @@ impl Sender {
         self.lock().outgoing.close()
     }
 
-    /// Lets nobody send anything any more, nor wait for the rest of a reply that will not come.
+    /// Lets no thread send anything any more, nor wait for the rest of a reply that will not come.
     pub(crate) fn give_up(&self) {
         self.lock().is_over = true;
         self.reply_ended.notify_all();
@@ -193,7 +204,7 @@ const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
 /// The socket as the place where bytes go, and what encrypts them.
 struct Outgoing {
-    socket: Arc<Socket>,
+    socket: Socket,
     deadline: Option<Instant>,
     tls: Option<Box<ServerConnection>>,
 }
@@ -254,7 +265,7 @@ impl Write for PlainSocket<'_> {
 
 /// The socket as the place where bytes come from, and how to wait for them.
 struct Wire {
-    socket: Arc<Socket>,
+    socket: Socket,
     waiter: Waiter,
     deadline: Option<Instant>,
 }
@@ -299,5 +310,85 @@ impl Write for Wire {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A connected stream socket, Unix or TCP.
+#[derive(Clone)]
+pub(crate) struct Socket {
+    descriptor: Arc<OwnedFd>,
+}
+
+impl Socket {
+    pub(crate) fn unix(descriptor: OwnedFd) -> Self {
+        let socket = Self { descriptor: Arc::new(descriptor) };
+        socket.tune("enlarge the send buffer", |socket| {
+            sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)
+        });
+        socket
+    }
+
+    pub(crate) fn tcp(descriptor: OwnedFd) -> Self {
+        let socket = Self { descriptor: Arc::new(descriptor) };
+        socket.tune("send at once", |socket| sockopt::set_tcp_nodelay(socket, true));
+        socket.tune("watch for dead peers", |socket| {
+            sockopt::set_socket_keepalive(socket, true)?;
+            sockopt::set_tcp_keepidle(socket, TCP_KEEPALIVE_AFTER)
+        });
+        socket
+    }
+
+    /// What has arrived, or zero bytes when the peer has ended the connection. Never waits.
+    fn receive_now(&self, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match rustix::net::recv(&self.descriptor, &mut *into, RecvFlags::DONTWAIT) {
+                Ok((_, count)) => return Poll::Ready(Ok(count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// As [`Socket::receive_now`], but waits until there is something to say.
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(&self.descriptor, &mut *into, RecvFlags::empty()) {
+                Ok((_, count)) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Hands over at least one byte, waiting for a peer that does not take any.
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::send(&self.descriptor, bytes, SendFlags::NOSIGNAL) {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Bounds each wait of [`Socket::receive`] and [`Socket::send`], which then fail with
+    /// `WouldBlock`. `None` waits for ever.
+    fn set_time_max(&self, time_max: Option<Duration>) -> io::Result<()> {
+        sockopt::set_socket_timeout(&self.descriptor, Timeout::Recv, time_max)?;
+        sockopt::set_socket_timeout(&self.descriptor, Timeout::Send, time_max)?;
+        Ok(())
+    }
+
+    /// For the registry, which ends connections through it.
+    pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
+        &self.descriptor
+    }
+
+    /// Settings that make a connection better, and without which it works.
+    fn tune(&self, what: &str, set: impl Fn(&OwnedFd) -> rustix::io::Result<()>) {
+        if let Err(error) = set(&self.descriptor) {
+            tracing::debug!(%error, "cannot make an NBD connection {what}");
+        }
     }
 }

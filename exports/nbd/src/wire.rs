@@ -17,7 +17,7 @@ pub(crate) const OPTION_HEADER_BYTES: usize = 16;
 pub(crate) const REQUEST_BYTES: usize = 28;
 pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 20;
-/// Zero bytes behind the answer to `EXPORT_NAME`, unless the client can do without.
+/// Zero bytes after the answer to `EXPORT_NAME`, unless the client can do without.
 pub(crate) const EXPORT_NAME_ZEROES: usize = 124;
 
 /// Flags that both sides send in the handshake; the same bits in both directions.
@@ -158,7 +158,7 @@ impl<'payload> Reader<'payload> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string behind its 32-bit length. Must be UTF-8 and no longer than the protocol allows.
+    /// A string after its 32-bit length. Must be UTF-8 and no longer than the protocol allows.
     pub(crate) fn string(&mut self) -> Option<&'payload str> {
         let length = usize::try_from(self.u32()?).ok()?;
         let (bytes, rest) = self.rest.split_at_checked(length)?;
@@ -236,37 +236,12 @@ impl Request {
     }
 }
 
-/// The head of a simple reply. The data of a successful read follows.
-pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
-    let mut bytes = [0; SIMPLE_REPLY_BYTES];
-    bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
-    bytes[4..8].copy_from_slice(&error.to_be_bytes());
-    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
-    bytes
-}
-
-/// The head of a chunk of a structured reply, which `payload_bytes` follow.
-pub(crate) fn chunk_header(
-    cookie: u64,
-    flags: u16,
-    kind: u16,
-    payload_bytes: u32,
-) -> [u8; CHUNK_HEADER_BYTES] {
-    let mut bytes = [0; CHUNK_HEADER_BYTES];
-    bytes[0..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
-    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
-    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
-    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
-    bytes[16..20].copy_from_slice(&payload_bytes.to_be_bytes());
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_gives_nothing_behind_the_end() {
+    fn a_reader_gives_nothing_past_the_end() {
         let mut reader = Reader::new(&[0, 1, 2]);
         assert_eq!(reader.u16(), Some(1));
         assert_eq!(reader.u16(), None);
@@ -318,17 +293,5 @@ mod tests {
         );
         bytes[0] ^= 1;
         assert_eq!(Request::parse(&bytes), None);
-    }
-
-    #[test]
-    fn replies_have_their_fields_in_the_order_of_the_protocol() {
-        assert_eq!(
-            simple_reply(0x0102_0304_0506_0708, 5),
-            *b"\x67\x44\x66\x98\0\0\0\x05\x01\x02\x03\x04\x05\x06\x07\x08"
-        );
-        assert_eq!(
-            chunk_header(0x0102_0304_0506_0708, chunk::FLAG_DONE, chunk::OFFSET_HOLE, 12),
-            *b"\x66\x8e\x33\xef\0\x01\0\x02\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x0c"
-        );
     }
 }

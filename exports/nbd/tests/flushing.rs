@@ -205,9 +205,9 @@ fn a_client_that_disconnects_is_told_the_end_of_its_flush_first() {
 fn a_flush_outlives_its_client() {
     let house = House::new();
     drop(house.client_that_flushes());
-    assert_eq!(house.running.server.status().connections["first"], 1);
+    assert_eq!(house.running.server.status().clients["first"], 1);
     house.first.release_flushes();
-    wait_until("the end", || house.running.server.status().connections.is_empty());
+    wait_until("the end", || house.running.server.status().clients.is_empty());
 }
 
 #[test]

@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use certificates::Authority;
 use nbd::{
-    Config, Export, ExportInfo, Exports, Peer, Quota, Server, ServerError, TcpAccess, TlsFiles,
+    Config, Export, ExportInfo, Exports, Peer, Quota, Server, ServerError, StartError, TcpAccess,
+    TlsFiles,
 };
 use running::{Client, PATIENCE, Running, config, wait_until};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -101,7 +102,7 @@ fn the_socket_of_a_dead_process_is_replaced() {
 fn the_socket_of_a_living_process_is_left_alone() {
     let running = Running::new(exports());
     let error = refusal(&running.directory, |_| {});
-    assert!(matches!(error, ServerError::SocketInUse { .. }), "{error}");
+    assert!(matches!(error, ServerError::Start(StartError::SocketInUse { .. })), "{error}");
     running.connect_to("first");
 }
 
@@ -111,7 +112,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     let path = directory.path().join("nbd.sock");
     fs::write(&path, "precious").expect("there is space");
     let error = refusal(&directory, |_| {});
-    assert!(matches!(error, ServerError::NotASocket { .. }), "{error}");
+    assert!(matches!(error, ServerError::Start(StartError::NotASocket { .. })), "{error}");
     assert_eq!(fs::read(&path).expect("it is still there"), b"precious");
 }
 
@@ -120,7 +121,7 @@ fn a_socket_needs_its_directory() {
     let directory = directory();
     let path = directory.path().join("missing/nbd.sock");
     let error = refusal(&directory, |config| config.unix_path = path);
-    assert!(matches!(error, ServerError::ListenUnix { .. }), "{error}");
+    assert!(matches!(error, ServerError::Start(StartError::Listen { .. })), "{error}");
 }
 
 #[test]
@@ -346,7 +347,7 @@ fn clients_beyond_the_limit_are_closed_at_once() {
     assert!(running.connect().is_closed());
     assert_eq!(running.server.status().refused, 1);
     drop(second);
-    wait_until("a free place", || running.server.status().connections["first"] == 1);
+    wait_until("a free place", || running.server.status().clients["first"] == 1);
     running.connect_to("first");
 }
 
@@ -423,11 +424,11 @@ fn the_status_tells_who_is_connected() {
     let _undecided = running.connect();
     wait_until("four connections", || running.server.status().handshakes == 1);
     let status = running.server.status();
-    assert_eq!(status.connections["first"], 2);
-    assert_eq!(status.connections["second"], 1);
+    assert_eq!(status.clients["first"], 2);
+    assert_eq!(status.clients["second"], 1);
     assert_eq!(status.accepted, 4);
     drop(first);
-    wait_until("one less", || running.server.status().connections["first"] == 1);
+    wait_until("one less", || running.server.status().clients["first"] == 1);
 }
 
 #[test]
@@ -435,10 +436,10 @@ fn the_status_tells_what_was_done_by_whoever_has_gone() {
     let running = Running::new(exports());
     let mut client = running.connect_to("first");
     client.request(request(command::WRITE, 0, 4), b"abcd");
-    assert_eq!(running.server.status().traffic.bytes_written, 4);
+    assert_eq!(running.server.status().traffic.written_bytes, 4);
     drop(client);
-    wait_until("silence", || running.server.status().connections.is_empty());
-    assert_eq!(running.server.status().traffic.bytes_written, 4);
+    wait_until("silence", || running.server.status().clients.is_empty());
+    assert_eq!(running.server.status().traffic.written_bytes, 4);
 }
 
 #[test]
@@ -449,7 +450,7 @@ fn an_export_can_be_disconnected() {
     assert_eq!(running.server.disconnect("first"), 1);
     assert!(first.is_closed());
     assert_eq!(second.request(request(command::FLUSH, 0, 0), &[]), 0);
-    wait_until("one less", || !running.server.status().connections.contains_key("first"));
+    wait_until("one less", || !running.server.status().clients.contains_key("first"));
 }
 
 #[test]
@@ -540,7 +541,7 @@ fn a_server_that_cannot_have_its_thread_is_reported() {
     limit.current = Some(u64::try_from(next).expect("descriptors are not negative") + 1);
     setrlimit(Resource::Nofile, limit).expect("limits can be lowered");
     let error = refusal(&directory, |_| {});
-    assert!(matches!(error, ServerError::Thread { .. }), "{error}");
+    assert!(matches!(error, ServerError::Start(StartError::Thread { .. })), "{error}");
 }
 
 #[test]

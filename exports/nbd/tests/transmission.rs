@@ -576,7 +576,7 @@ fn a_write_that_is_done_in_pieces_is_counted_once() {
     let mut bench = Bench::new(Style::Simple);
     bench.expect_done(flagged(flag::FUA, write(0, 4 * MIB)), &pattern(4 * MIB));
     let traffic = bench.talk.session().traffic();
-    assert_eq!((traffic.writes, traffic.bytes_written), (1, 4 << 20));
+    assert_eq!((traffic.writes, traffic.written_bytes), (1, 4 << 20));
     assert_eq!(bench.device.flush_count(), 1);
 }
 
@@ -631,12 +631,13 @@ fn requests_and_bytes_are_counted() {
         reads: 1,
         writes: 2,
         flushes: 1,
-        trims: 1,
+        discards: 1,
         zeroes: 1,
         block_statuses: 1,
         errors: 1,
-        bytes_read: 512,
-        bytes_written: 4096,
+        read_bytes: 512,
+        written_bytes: 4096,
+        ..nbd::Traffic::default()
     };
     assert_eq!(bench.talk.session().traffic(), expected);
 }

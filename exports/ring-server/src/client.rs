@@ -7,18 +7,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use adaptive_polling::Waiter;
-use peers::{LogLimit, Peer};
+use block_device::BlockDevice;
+use export_kit::{LogLimit, Peer, Registration};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, recv};
 use shared_ring::{
-    HandshakeError, LANES_MAX, Opened, ServerRing, Taker, Violation, receive_request, send_answer,
-    send_refusal,
+    HandshakeError, LANES_MAX, Opened, ServerRing, Taken, Taker, Violation, receive_request,
+    send_answer, send_refusal,
 };
 
-use crate::desk::Desk;
-use crate::late::{LateParts, LateQueue};
-use crate::registry::{Registration, Use};
+use crate::executor::{Executor, Parts, Request};
+use crate::late::LateWork;
+use crate::status;
 use crate::volumes::{OpenVolume, Refusal, Volumes};
 
 /// Entries of one lane that are served before the next lane has its turn, and before those are
@@ -28,6 +29,12 @@ const ENTRIES_PER_TURN: usize = 8;
 /// Looks for entries in one go, with pauses in between, before the waiter has its say.
 const LOOKS_PER_POLL: u32 = 16;
 
+/// By which others reach a client that has opened a volume, to tell it of another size.
+pub(crate) struct Use {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) ring: Arc<ServerRing>,
+}
+
 /// What a client's thread is made of.
 pub(crate) struct Client {
     pub(crate) socket: Arc<OwnedFd>,
@@ -35,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) volumes: Arc<dyn Volumes>,
     pub(crate) waiter: Waiter,
     pub(crate) handshake_time_max: Duration,
-    pub(crate) registration: Registration,
+    pub(crate) registration: Registration<u64, Use>,
     pub(crate) log: Arc<LogLimit>,
 }
 
@@ -51,17 +58,12 @@ impl Client {
     /// Serves the client until it goes, breaks the protocol, or is ended through its registration.
     pub(crate) fn serve(mut self) {
         let Some((volume, ring)) = self.shake_hands() else { return };
-        let parts = LateParts {
-            device: Arc::clone(&volume.device),
-            ring: Arc::clone(&ring),
-            meter: Arc::clone(self.registration.meter()),
-        };
-        let late = LateQueue::new(parts);
-        let desk =
-            Desk::new(volume.device, Arc::clone(&ring), Arc::clone(self.registration.meter()));
-        let taker = Taker::new(ring);
+        let (device, counters) = (volume.device, Arc::clone(self.registration.counters()));
+        let parts = Parts { device, ring: Arc::clone(&ring), counters };
+        let late = LateWork::new(parts.clone());
+        let (executor, taker) = (Executor::new(parts), Taker::new(ring));
         let Self { socket, waiter, registration, .. } = &mut self;
-        let mut session = Session { socket, waiter, registration, desk, taker, late };
+        let mut session = Session { socket, waiter, registration, executor, taker, late };
         match session.run() {
             End::Gone => tracing::debug!(volume = volume.name, "a client of the ring has gone"),
             End::Told => tracing::debug!(volume = volume.name, "a client of the ring was ended"),
@@ -116,9 +118,9 @@ impl Client {
             is_read_only: volume.device.is_read_only(),
             lane_count,
         };
-        // Before the client knows, so that whoever knows finds it counted.
+        // Before the client knows: it is counted when its call returns.
         let (device, ring_seen) = (Arc::clone(&volume.device), Arc::clone(&ring));
-        self.registration.opened(Use { volume_id: volume.id, device, ring: ring_seen });
+        self.registration.opened(volume.id, Use { device, ring: ring_seen });
         send_answer(self.socket.as_fd(), &opened, &file).map_err(Opening::lost)?;
         // From now on it may take all the time it likes.
         set_socket_timeout(&*self.socket, Timeout::Recv, None).map_err(Opening::socket)?;
@@ -164,10 +166,10 @@ impl From<HandshakeError> for Opening {
 struct Session<'client> {
     socket: &'client OwnedFd,
     waiter: &'client mut Waiter,
-    registration: &'client Registration,
-    desk: Desk,
+    registration: &'client Registration<u64, Use>,
+    executor: Executor,
     taker: Taker,
-    late: LateQueue,
+    late: LateWork,
 }
 
 /// What a wait ended with.
@@ -194,7 +196,7 @@ impl Session<'_> {
         }
     }
 
-    /// Serves some entries of these lanes, and wakes those who sleep for the answers.
+    /// Serves some entries of these lanes, and wakes the threads that sleep for the answers.
     fn serve(&mut self, lanes: u64) -> Result<(), Violation> {
         let mut left = lanes;
         while left != 0 {
@@ -203,21 +205,46 @@ impl Session<'_> {
             let mut answered = 0_u64;
             for _ in 0..ENTRIES_PER_TURN {
                 let Some(taken) = self.taker.take(lane)? else { break };
-                if let Some(lane) = self.desk.serve(taken, &mut self.late) {
+                if let Some(lane) = self.serve_entry(taken) {
                     answered |= 1 << lane;
                 }
             }
             if answered != 0 {
-                self.desk.ring.wake(answered);
+                self.executor.parts.ring.wake(answered);
             }
         }
         Ok(())
     }
 
+    /// Serves an entry, or leaves it to threads that may wait for a disk. Returns the lane on
+    /// which a request was answered.
+    fn serve_entry(&mut self, taken: Taken) -> Option<usize> {
+        let Taken { ticket, entry } = taken;
+        let executor = &mut self.executor;
+        let Some(request) = Request::of(&entry) else {
+            return Some(executor.parts.ring.complete(ticket, status::invalid()));
+        };
+        executor.count(request);
+        if executor.data_may_be_away(request) {
+            self.late.perform(request, ticket);
+            return None;
+        }
+        if request == Request::Flush && executor.flush_may_wait() {
+            self.late.flush(ticket);
+            return None;
+        }
+        let status = executor.perform(&ticket, request);
+        if status == status::DONE && request.is_fua() && executor.flush_may_wait() {
+            self.late.flush(ticket);
+            return None;
+        }
+        Some(executor.parts.ring.complete(ticket, status))
+    }
+
     /// Looks again and again while traffic is recent, then sleeps until the client rings.
     fn wait(&mut self) -> Found {
-        let (taker, socket, meter) = (&self.taker, self.socket, &self.desk.meter);
-        let (device, ring) = (&self.desk.device, &self.desk.ring);
+        let (taker, socket) = (&self.taker, self.socket);
+        let Parts { device, ring, counters } = &self.executor.parts;
         let poll = || {
             for _ in 0..LOOKS_PER_POLL {
                 let lanes = taker.lanes_with_entries();
@@ -234,7 +261,7 @@ impl Session<'_> {
             taker.awake();
             ring.set_size_bytes(device.geometry().size_bytes);
             if lanes == 0 {
-                meter.doorbells.add(1);
+                counters.doorbells.add(1);
             }
             found
         };

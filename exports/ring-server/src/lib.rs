@@ -1,8 +1,8 @@
 //! Requests out of shared memory in, block-device calls out.
 //!
 //! ```text
-//! Server ── one thread per client ── Taker ── entries ── Desk ── BlockDevice
-//! listens, counts, stops             shared memory       checks, serves, completes
+//! Server ── one thread per client ── Taker ── entries ── Executor ── BlockDevice
+//! listens, counts, stops             shared memory       checks, does, completes
 //! ```
 //!
 //! - [`Server`] listens on a Unix socket. Its owner decides who may open what: [`Volumes`].
@@ -19,20 +19,16 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod desk;
-mod error;
+mod executor;
 mod late;
-mod listener;
-mod registry;
 mod server;
 mod status;
-mod traffic;
 mod volumes;
 
-pub use error::ServerError;
-pub use peers::{Peer, Quota};
-pub use registry::Status;
+pub use export_kit::{Peer, Quota, StartError, Traffic};
 pub use server::{Config, Server};
 pub use shared_ring::Target;
-pub use traffic::Traffic;
+/// What a server is doing; clients by the id of their volume.
+pub type Status = export_kit::Status<u64>;
+
 pub use volumes::{OpenVolume, Refusal, Volumes};

@@ -3,25 +3,24 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use adaptive_polling::{SpinPermits, Waiter};
-use peers::{LogLimit, Peer, Quota};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use export_kit::{
+    LogLimit, Peer, Quota, Registry, SocketPlan, StartError, Status, StopSignal, UnixSocket,
+    accept_until,
+};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, Shutdown, SocketType, recv};
 use shared_ring::{MESSAGE_BYTES_MAX, send_refusal};
 
-use crate::client::Client;
-use crate::error::ServerError;
-use crate::listener::Listener;
-use crate::registry::{Registry, Status};
+use crate::client::{Client, Use};
 use crate::volumes::{Refusal, Volumes};
 
-/// How long no client is accepted after the system had no descriptor, memory or thread for one.
-const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Everybody may connect: who may open what is asked for each volume.
+const SOCKET: SocketPlan = SocketPlan { kind: SocketType::SEQPACKET, mode: 0o666, backlog: 128 };
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -41,51 +40,45 @@ pub struct Config {
 
 /// A running server. Dropping it ends its clients without waiting for them.
 pub struct Server {
-    registry: Arc<Registry>,
-    control: Arc<Control>,
+    registry: Arc<Registry<u64, Use>>,
+    stop: Arc<StopSignal>,
     accepting: Option<JoinHandle<()>>,
-}
-
-/// How the owner tells the accepting thread to stop.
-struct Control {
-    is_stopping: Mutex<bool>,
-    wake: OwnedFd,
 }
 
 impl Server {
     /// Listens and returns. Clients are served from now on.
-    pub fn start(config: Config, volumes: Arc<dyn Volumes>) -> Result<Self, ServerError> {
-        let listener = Listener::bind(&config.path)?;
-        let failed = |source| ServerError::Thread { source };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-        let control = Arc::new(Control { is_stopping: Mutex::new(false), wake });
+    pub fn start(config: Config, volumes: Arc<dyn Volumes>) -> Result<Self, StartError> {
+        let listeners = [UnixSocket::bind(&config.path, SOCKET)?];
+        let failed = |source| StartError::Thread { source };
+        let stop = Arc::new(StopSignal::new().map_err(failed)?);
         let registry = Arc::new(Registry::new(config.quota));
-        let acceptor = Acceptor {
-            config,
-            volumes,
-            registry: Arc::clone(&registry),
-            control: Arc::clone(&control),
-            log: Arc::default(),
+        let log = Arc::default();
+        let acceptor = Acceptor { config, volumes, registry: Arc::clone(&registry), log };
+        let stopped = Arc::clone(&stop);
+        let accept = move || {
+            accept_until(&stopped, &listeners, "clients of the ring", |listener| {
+                acceptor.accept_all(listener)
+            });
         };
-        let accepting = thread::Builder::new()
-            .name("ring-accept".to_owned())
-            .spawn(move || acceptor.run(&listener))
-            .map_err(failed)?;
-        Ok(Self { registry, control, accepting: Some(accepting) })
+        let accepting = thread::Builder::new().name("ring-accept".to_owned()).spawn(accept);
+        Ok(Self { registry, stop, accepting: Some(accepting.map_err(failed)?) })
     }
 
-    pub fn status(&self) -> Status {
+    /// Clients by the id of their volume.
+    pub fn status(&self) -> Status<u64> {
         self.registry.status()
     }
 
     /// Tells the clients of a volume that it has another size.
     pub fn resized(&self, volume_id: u64) {
-        self.registry.refresh_size(volume_id);
+        self.registry.visit(&volume_id, |used| {
+            used.ring.set_size_bytes(used.device.geometry().size_bytes);
+        });
     }
 
     /// Ends all clients of a volume; they may come back. Returns how many there were.
     pub fn disconnect(&self, volume_id: u64) -> usize {
-        self.registry.disconnect(volume_id)
+        self.registry.disconnect(&volume_id)
     }
 
     /// Accepts nobody any more, lets each client's thread end the request that it is at, and ends
@@ -101,9 +94,9 @@ impl Server {
         let Some(accepting) = self.accepting.take() else {
             return 0;
         };
-        self.control.stop();
+        self.stop.give();
         accepting.join().expect("the accepting thread does not panic");
-        self.registry.end_all(Instant::now() + time_max)
+        self.registry.drain(Shutdown::Both, Instant::now() + time_max)
     }
 }
 
@@ -113,58 +106,18 @@ impl Drop for Server {
     }
 }
 
-impl Control {
-    fn stop(&self) {
-        *self.is_stopping.lock().expect("nothing panics with this lock") = true;
-        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).expect("an event can be counted");
-    }
-
-    fn is_stopping(&self) -> bool {
-        *self.is_stopping.lock().expect("nothing panics with this lock")
-    }
-}
-
-/// The thread that accepts clients.
+/// What the accepting thread gives to clients.
 struct Acceptor {
     config: Config,
     volumes: Arc<dyn Volumes>,
-    registry: Arc<Registry>,
-    control: Arc<Control>,
+    registry: Arc<Registry<u64, Use>>,
     /// Of all clients together.
     log: Arc<LogLimit>,
 }
 
 impl Acceptor {
-    fn run(&self, listener: &Listener) {
-        let mut outcome = Ok(());
-        loop {
-            match outcome {
-                Ok(()) => self.wait(Some(listener), None),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept clients of the ring for a moment");
-                    self.wait(None, Some(&ACCEPT_PAUSE));
-                }
-            }
-            if self.control.is_stopping() {
-                return;
-            }
-            outcome = self.accept_all(listener);
-        }
-    }
-
-    /// Sleeps until there is a client, the server shall stop, or the time is over.
-    fn wait(&self, listener: Option<&Listener>, time_max: Option<&Timespec>) {
-        let mut events = vec![PollFd::new(&self.control.wake, PollFlags::IN)];
-        events.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
-        match poll(&mut events, time_max) {
-            // The caller looks everywhere anyway, so an interruption does no harm.
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => panic!("cannot wait for clients of the ring: {error}"),
-        }
-    }
-
     /// Fails when the system has no descriptor, memory or thread for another client.
-    fn accept_all(&self, listener: &Listener) -> io::Result<()> {
+    fn accept_all(&self, listener: &UnixSocket) -> io::Result<()> {
         while let Some(socket) = listener.accept()? {
             let socket = Arc::new(socket);
             // One of whom the kernel does not know any more has gone.
@@ -174,7 +127,7 @@ impl Acceptor {
                 turn_away(&socket, &stranger(&peer));
                 continue;
             }
-            let Some(registration) = self.registry.admit(&socket, &peer) else {
+            let Some(registration) = self.registry.admit(Some(&peer), &socket) else {
                 turn_away(&socket, &self.no_room(&peer));
                 continue;
             };

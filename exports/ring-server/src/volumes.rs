@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block_device::BlockDevice;
-use peers::Peer;
+use export_kit::Peer;
 use shared_ring::Target;
 
 /// A device that a client has opened.

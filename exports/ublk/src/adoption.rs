@@ -5,14 +5,14 @@ use std::thread;
 
 use adaptive_polling::SpinPermits;
 use block_device::BlockDevice;
+use export_kit::AttachError;
 use kernel::{UblkDevice, UblkState};
 
 use crate::driver::Driver;
-use crate::error::UblkError;
-use crate::export::{VolumeId, Volumes};
 use crate::registry::Registry;
 use crate::served::Served;
 use crate::sysfs;
+use crate::volumes::{VolumeId, Volumes};
 
 /// Takes over every device of the registry whose volume is there, and deletes the others of ours.
 pub(crate) fn adopt_all(
@@ -46,7 +46,7 @@ pub(crate) fn adopt_all(
                 }
             }
             Adopted::Stuck(error) => {
-                let error = chain(error);
+                let error = error.chain();
                 tracing::error!(id, error, "cannot take over a device; it stays as it is");
             }
         }
@@ -60,7 +60,7 @@ enum Adopted {
     Served(Served),
     /// It is no device of ours any more.
     Gone,
-    Stuck(UblkError),
+    Stuck(AttachError),
 }
 
 fn adopt(
@@ -92,7 +92,7 @@ fn take_over(
     device: UblkDevice,
     volume: Arc<dyn BlockDevice>,
     permits: &Arc<SpinPermits>,
-) -> Result<Served, UblkError> {
+) -> Result<Served, AttachError> {
     let id = device.id;
     driver.start_recovery(id)?;
     let channel = driver.channel(device)?;
@@ -110,7 +110,7 @@ fn take_over(
     }
     if driver.can_resize() && sysfs::size_bytes(id).is_ok_and(|it| it != size_bytes) {
         driver.update_size(id, size_bytes).unwrap_or_else(|error| {
-            let error = chain(error);
+            let error = error.chain();
             tracing::warn!(id, error, "a device keeps the size that its volume had");
         });
     }
@@ -131,16 +131,9 @@ fn delete_remains(driver: &Driver, registry: &Registry, mark: u64) {
         if is_ours {
             tracing::info!(id, "deleting a device that was left half made");
             if let Err(error) = driver.delete(id) {
-                let error = chain(error);
+                let error = error.chain();
                 tracing::error!(id, error, "cannot delete a device that was left half made");
             }
         }
-    }
-}
-
-fn chain(error: UblkError) -> String {
-    match std::error::Error::source(&error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }

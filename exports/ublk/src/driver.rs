@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use export_kit::{AttachError, AttachErrorKind};
 use kernel::{UblkChannel, UblkControl, UblkDevice, UblkFeatures, UblkShape};
 
 use crate::bounded::{until, within};
-use crate::error::{UblkError, UblkErrorKind};
 
 /// Commands that wait for nobody; and those that wait for requests that we serve.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
@@ -29,21 +29,21 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Fails with [`UblkErrorKind::Unavailable`] where there is none for us.
-    pub(crate) fn open() -> Result<Self, UblkError> {
+    /// Fails with [`AttachErrorKind::Unavailable`] where there is none for us.
+    pub(crate) fn open() -> Result<Self, AttachError> {
         let opened = within(COMMAND_TIME_MAX, UblkControl::open);
         let control = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                UblkError::new(UblkErrorKind::Unavailable, "open /dev/ublk-control").with_hint(
+                AttachError::new(AttachErrorKind::Unavailable, "open /dev/ublk-control").with_hint(
                     "this kernel has no ublk, or it is not loaded; call modprobe ublk_drv \
                      (Linux 6.1 or later), or attach as loop",
                 )
             }
             io::ErrorKind::PermissionDenied => {
-                UblkError::new(UblkErrorKind::Unavailable, "open /dev/ublk-control")
+                AttachError::new(AttachErrorKind::Unavailable, "open /dev/ublk-control")
                     .with_hint("run as root: devices of other users do not survive their server")
             }
-            _ => UblkError::of_call("use /dev/ublk-control", error),
+            _ => AttachError::of_call("use /dev/ublk-control", error),
         })?;
         let driver = Self { control: Arc::new(control) };
         match driver.control.features() {
@@ -58,7 +58,7 @@ impl Driver {
     }
 
     /// Makes a device; the answer says what the driver granted.
-    pub(crate) fn add(&self, wanted: UblkDevice) -> Result<UblkDevice, UblkError> {
+    pub(crate) fn add(&self, wanted: UblkDevice) -> Result<UblkDevice, AttachError> {
         let features = wanted.features.with(RECOVERY);
         let wanted = UblkDevice { features, ..wanted };
         let device = self.call("make a ublk device", move |control| control.add(&wanted))?;
@@ -70,31 +70,31 @@ impl Driver {
     }
 
     /// `None` when there is no such device.
-    pub(crate) fn info(&self, id: u32) -> Result<Option<UblkDevice>, UblkError> {
+    pub(crate) fn info(&self, id: u32) -> Result<Option<UblkDevice>, AttachError> {
         self.call(format!("look at ublk device {id}"), move |control| match control.info(id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         })
     }
 
-    pub(crate) fn shape(&self, id: u32, shape: UblkShape) -> Result<(), UblkError> {
+    pub(crate) fn shape(&self, id: u32, shape: UblkShape) -> Result<(), AttachError> {
         self.call(format!("describe ublk device {id}"), move |it| it.shape(id, &shape))
     }
 
     /// Starts a device that is being served.
-    pub(crate) fn start(&self, id: u32) -> Result<(), UblkError> {
+    pub(crate) fn start(&self, id: u32) -> Result<(), AttachError> {
         self.call(format!("start ublk device {id}"), move |it| it.start(id))
     }
 
     /// Stops a device unless somebody has it open, as far as the driver can tell.
-    pub(crate) fn stop_unused(&self, id: u32) -> Result<(), UblkError> {
+    pub(crate) fn stop_unused(&self, id: u32) -> Result<(), AttachError> {
         let can_tell = self.control.features().is_some_and(|it| it.has(UblkFeatures::SAFE_STOP));
         let stop = move |it: &UblkControl| if can_tell { it.try_stop(id) } else { it.stop(id) };
         self.call(format!("stop ublk device {id}"), stop)
     }
 
     /// Stops and deletes a device, whoever uses it. Nobody may serve it any more.
-    pub(crate) fn delete(&self, id: u32) -> Result<(), UblkError> {
+    pub(crate) fn delete(&self, id: u32) -> Result<(), AttachError> {
         self.call(format!("delete ublk device {id}"), move |control| {
             match control.stop(id).and_then(|()| control.delete(id)) {
                 Err(error) if error.raw_os_error() == Some(ENODEV) => Ok(()),
@@ -104,33 +104,33 @@ impl Driver {
     }
 
     /// Begins to take over a device, once its last server is gone.
-    pub(crate) fn start_recovery(&self, id: u32) -> Result<(), UblkError> {
+    pub(crate) fn start_recovery(&self, id: u32) -> Result<(), AttachError> {
         let attempt = || format!("take over ublk device {id}");
         let taken = until(OLD_SERVER_TIME_MAX, || {
             match self.call(attempt(), move |it| it.start_recovery(id)) {
-                Err(error) if error.kind == UblkErrorKind::Busy => None,
+                Err(error) if error.kind == AttachErrorKind::Busy => None,
                 // Somebody who was killed had begun to, and got no further.
                 Err(error) if error.errno() == Some(EINVAL) => Some(Ok(())),
                 result => Some(result),
             }
         });
         taken.unwrap_or_else(|| {
-            Err(UblkError::new(UblkErrorKind::TimedOut, attempt())
+            Err(AttachError::new(AttachErrorKind::TimedOut, attempt())
                 .with_hint("another process still serves it"))
         })
     }
 
     /// Ends it, once the device is being served.
-    pub(crate) fn end_recovery(&self, id: u32) -> Result<(), UblkError> {
+    pub(crate) fn end_recovery(&self, id: u32) -> Result<(), AttachError> {
         self.call(format!("take over ublk device {id}"), move |it| it.end_recovery(id))
     }
 
-    pub(crate) fn update_size(&self, id: u32, size_bytes: u64) -> Result<(), UblkError> {
+    pub(crate) fn update_size(&self, id: u32, size_bytes: u64) -> Result<(), AttachError> {
         self.call(format!("resize ublk device {id}"), move |it| it.update_size(id, size_bytes))
     }
 
     /// The channel through which a device is served. Its node may take a moment to appear.
-    pub(crate) fn channel(&self, device: UblkDevice) -> Result<UblkChannel, UblkError> {
+    pub(crate) fn channel(&self, device: UblkDevice) -> Result<UblkChannel, AttachError> {
         let mut last = io::Error::from(io::ErrorKind::TimedOut);
         let opened = until(NODE_TIME_MAX, || match UblkChannel::open(device) {
             Ok(channel) => Some(channel),
@@ -140,15 +140,15 @@ impl Driver {
             }
         });
         let id = device.id;
-        opened.ok_or_else(|| UblkError::of_call(format!("open /dev/ublkc{id}"), last))
+        opened.ok_or_else(|| AttachError::of_call(format!("open /dev/ublkc{id}"), last))
     }
 
     /// Waits until programs can open the device.
-    pub(crate) fn wait_for_node(&self, id: u32) -> Result<(), UblkError> {
+    pub(crate) fn wait_for_node(&self, id: u32) -> Result<(), AttachError> {
         let path = format!("/dev/ublkb{id}");
         let there = || std::fs::exists(&path).unwrap_or(false).then_some(());
         until(NODE_TIME_MAX, there).ok_or_else(|| {
-            UblkError::new(UblkErrorKind::Kernel, format!("find {path}"))
+            AttachError::new(AttachErrorKind::Kernel, format!("find {path}"))
                 .with_hint("the device was started, but nobody made its node")
         })
     }
@@ -157,17 +157,17 @@ impl Driver {
         &self,
         attempt: impl Into<String>,
         call: impl FnOnce(&UblkControl) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, UblkError> {
+    ) -> Result<T, AttachError> {
         let control = Arc::clone(&self.control);
         within(COMMAND_TIME_MAX, move || call(&control))
-            .map_err(|error| UblkError::of_call(attempt, error))
+            .map_err(|error| AttachError::of_call(attempt, error))
     }
 }
 
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 
-fn too_old() -> UblkError {
-    UblkError::new(UblkErrorKind::NotSupported, "make a device that survives its server")
+fn too_old() -> AttachError {
+    AttachError::new(AttachErrorKind::NotSupported, "make a device that survives its server")
         .with_hint("this kernel's ublk is too old; use Linux 6.1 or later, or attach as loop")
 }

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use adaptive_polling::SpinPermits;
 use block_device::{BLOCK_BYTES, BlockDevice};
+use export_kit::{AttachError, AttachErrorKind, Traffic};
 use kernel::{UblkAccess, UblkDevice, UblkFeatures, UblkShape, UblkState};
 
 use crate::adoption;
-use crate::counters::Traffic;
 use crate::driver::Driver;
-use crate::error::{UblkError, UblkErrorKind};
 use crate::openers;
 use crate::registry::Registry;
 use crate::served::Served;
 use crate::serving::REQUEST_BYTES_MAX;
 use crate::sysfs;
+use crate::volumes::{VolumeId, Volumes};
 
 /// The longest discard and write of zeros.
 const ZEROING_BYTES_MAX: u32 = 1 << 30;
@@ -24,15 +24,6 @@ const ZEROING_BYTES_MAX: u32 = 1 << 30;
 /// Where the driver copies, it needs memory of ours for each request of each queue.
 const COPIED_BYTES_MAX: u32 = 256 << 10;
 const COPIED_DEPTH_MAX: u16 = 64;
-
-/// The number by which the owner of this export knows a volume. It may never mean another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VolumeId(pub u64);
-
-/// The volumes that devices of earlier processes show.
-pub trait Volumes: Send + Sync {
-    fn by_id(&self, id: VolumeId) -> Option<Arc<dyn BlockDevice>>;
-}
 
 /// How data of requests comes to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +70,13 @@ struct State {
 
 impl Export {
     /// Takes over the devices that an earlier process left. Waits for each of them, for a bounded
-    /// time; what cannot be taken over is logged. Fails with [`UblkErrorKind::Unavailable`] on
+    /// time; what cannot be taken over is logged. Fails with [`AttachErrorKind::Unavailable`] on
     /// machines without the driver.
-    pub fn start(config: Config, volumes: &dyn Volumes) -> Result<Self, UblkError> {
+    pub fn start(config: Config, volumes: &dyn Volumes) -> Result<Self, AttachError> {
         let driver = Driver::open()?;
         let registry = Registry::open(&config.registry).map_err(|error| {
             let path = config.registry.display();
-            UblkError::new(UblkErrorKind::Registry, format!("read {path}"))
+            AttachError::new(AttachErrorKind::Registry, format!("read {path}"))
                 .with_hint("delete it if it is damaged; devices of an earlier daemon are then lost")
                 .with_source(error)
         })?;
@@ -102,7 +93,7 @@ impl Export {
         &self,
         volume: VolumeId,
         device: Arc<dyn BlockDevice>,
-    ) -> Result<Attachment, UblkError> {
+    ) -> Result<Attachment, AttachError> {
         let mut state = self.lock();
         if let Some(served) = state.devices.get(&volume) {
             return Ok(attachment(volume, served));
@@ -116,21 +107,28 @@ impl Export {
     }
 
     /// Takes the device of a volume away, unless somebody uses it.
-    pub fn detach(&self, volume: VolumeId) -> Result<(), UblkError> {
+    pub fn detach(&self, volume: VolumeId) -> Result<(), AttachError> {
         let mut state = self.lock();
         let Some(served) = state.devices.get(&volume) else {
-            return Err(UblkError::new(UblkErrorKind::NotFound, "find the device of the volume"));
+            return Err(AttachError::new(
+                AttachErrorKind::NotFound,
+                "find the device of the volume",
+            ));
         };
         let id = served.id();
-        let failed = |error| UblkError::of_call(format!("see who uses /dev/ublkb{id}"), error);
+        // Not by the class of the error: a file of sysfs that is not found is no missing device.
+        let failed = |error| {
+            AttachError::new(AttachErrorKind::Kernel, format!("see who uses /dev/ublkb{id}"))
+                .with_source(error)
+        };
         if let Some(opener) = openers::opener_of(id).map_err(failed)? {
             let attempt = format!("detach /dev/ublkb{id}");
-            return Err(UblkError::new(UblkErrorKind::Busy, attempt)
+            return Err(AttachError::new(AttachErrorKind::Busy, attempt)
                 .with_hint(format!("{opener}; unmount it or close it first")));
         }
         self.driver.stop_unused(id)?;
         if let Some(served) = state.devices.remove(&volume) {
-            state.past_traffic.add(&served.traffic());
+            state.past_traffic += served.traffic();
             served.finish();
         }
         self.driver.delete(id)?;
@@ -138,21 +136,21 @@ impl Export {
     }
 
     /// Whether the size of a volume's device can change while it is attached.
-    pub fn check_resizable(&self, volume: VolumeId) -> Result<(), UblkError> {
+    pub fn check_resizable(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         let Some(served) = state.devices.get(&volume) else { return Ok(()) };
         if self.driver.can_resize() {
             return Ok(());
         }
         let attempt = format!("change the size of /dev/ublkb{} while it is attached", served.id());
-        Err(UblkError::new(UblkErrorKind::NotSupported, attempt).with_hint(
+        Err(AttachError::new(AttachErrorKind::NotSupported, attempt).with_hint(
             "that needs Linux 6.16; detach the volume, resize it, and attach it again, or attach \
              it as loop",
         ))
     }
 
     /// Tells the kernel the present size of a volume.
-    pub fn resized(&self, volume: VolumeId) -> Result<(), UblkError> {
+    pub fn resized(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         let Some(served) = state.devices.get(&volume) else { return Ok(()) };
         let (id, size_bytes) = (served.id(), served.device().geometry().size_bytes);
@@ -160,7 +158,7 @@ impl Export {
     }
 
     /// Tells the kernel whether flushes are of use, after that changed.
-    pub fn write_cache_changed(&self, volume: VolumeId) -> Result<(), UblkError> {
+    pub fn write_cache_changed(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         match state.devices.get(&volume) {
             Some(served) => sysfs::set_write_cache(served.id(), served.device().write_cache()),
@@ -177,11 +175,11 @@ impl Export {
     pub fn traffic(&self) -> Traffic {
         let state = self.lock();
         let mut sum = state.past_traffic;
-        state.devices.values().for_each(|served| sum.add(&served.traffic()));
+        state.devices.values().for_each(|served| sum += served.traffic());
         sum
     }
 
-    /// Stops serving. Devices stay, and whoever uses them waits for the next process.
+    /// Stops serving. Devices stay, and their users wait for the next process.
     pub fn stop(self) {
         let state = self.state.into_inner().expect(NO_PANIC);
         // All at the same time: one that hangs holds up no other.
@@ -215,7 +213,7 @@ impl Export {
         made: UblkDevice,
         volume: VolumeId,
         device: Arc<dyn BlockDevice>,
-    ) -> Result<Served, UblkError> {
+    ) -> Result<Served, AttachError> {
         let id = made.id;
         self.driver.shape(id, shape_of(&*device, made.request_bytes_max))?;
         state.registry.insert(id, volume).map_err(not_stored)?;
@@ -275,6 +273,6 @@ fn shape_of(device: &dyn BlockDevice, request_bytes_max: u32) -> UblkShape {
     }
 }
 
-fn not_stored(error: std::io::Error) -> UblkError {
-    UblkError::new(UblkErrorKind::Registry, "store the list of devices").with_source(error)
+fn not_stored(error: std::io::Error) -> AttachError {
+    AttachError::new(AttachErrorKind::Registry, "store the list of devices").with_source(error)
 }

@@ -4,12 +4,12 @@
 //! program ─▶ /dev/ublkbN ─▶ driver ─▶ queue threads ──▶ BlockDevice
 //!                             ▲          │     ▲
 //!                             │          ▼     │ answers
-//!              results, data ─┴──────── crew: flushes, and data that is not in memory
+//!              results, data ─┴──────── late work: flushes, and data that is not in memory
 //! ```
 //!
 //! - A device has a few queues, each with a thread that spins while traffic is recent
-//!   (`base/adaptive-polling`) and waits for nothing but requests. What may wait for a disk goes
-//!   to the device's crew: one thread flushes, once for everything that waits; the others read.
+//!   (`base/adaptive-polling`) and waits for nothing but requests. What may wait for a disk is left
+//!   to late work: one thread flushes, once for everything that waits; the others read.
 //! - Devices outlive the process. The kernel keeps requests, also those that were being served,
 //!   and gives them to the next process, which finds its devices in a [registry](registry) and
 //!   takes them over. What a killed one left half made is deleted; devices of others are not
@@ -25,19 +25,17 @@
 
 mod adoption;
 mod bounded;
-mod counters;
-mod crew;
 mod driver;
-mod error;
 mod export;
-mod gate;
+mod late;
 mod openers;
 mod queue_thread;
 mod registry;
 mod served;
 mod serving;
 mod sysfs;
+mod volumes;
 
-pub use counters::Traffic;
-pub use error::{UblkError, UblkErrorKind};
-pub use export::{Attachment, Config, Export, Transfer, VolumeId, Volumes};
+pub use export::{Attachment, Config, Export, Transfer};
+pub use export_kit::{AttachError, AttachErrorKind, Traffic};
+pub use volumes::{VolumeId, Volumes};

@@ -1,19 +1,19 @@
-//! The thread of one queue: takes requests, serves what takes no time, and hands on the rest.
+//! The thread of one queue: takes requests, serves what takes no time, and leaves the rest to late
+//! work.
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits, Waiter};
 use block_device::BlockDevice;
+use export_kit::Counters;
 use kernel::{UblkChannel, UblkEvent, UblkOperation, UblkQueue, UblkRequest};
 
-use crate::counters::Counters;
-use crate::crew::{Crew, Inbox, mark_thread};
-use crate::gate::{Gate, Word};
+use crate::late::{Inbox, LateWork, mark_thread};
 use crate::serving::{Outcome, Scratch, Work, result_of, work_of};
 
 /// Requests that are served before the answers to them are sent.
@@ -24,15 +24,25 @@ pub(crate) struct Shared {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) counters: Box<[Counters]>,
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) late: Arc<LateWork>,
     pub(crate) permits: Arc<SpinPermits>,
     /// The device is left to its next server.
     pub(crate) is_left: AtomicBool,
 }
 
-/// How the beginning of a thread is told to whoever started it.
+/// What the threads of all queues wait for, once they are prepared.
+pub(crate) type Gate = OnceLock<Word>;
+
+/// What they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Go,
+    GoHome,
+}
+
+/// How the beginning of a thread is told to the one that started it.
 pub(crate) struct Beginning {
-    /// First that everything is prepared, then, behind the gate, that the queue is served.
+    /// First that everything is prepared, then, past the gate, that the queue is served.
     pub(crate) told: SyncSender<io::Result<()>>,
     pub(crate) gate: Arc<Gate>,
 }
@@ -59,13 +69,13 @@ pub(crate) fn run(channel: &UblkChannel, number: u16, shared: &Shared, beginning
 /// of them, a process leaves a device that some kernels cannot hand on.
 fn begin(prepared: io::Result<UblkQueue>, beginning: &Beginning) -> Option<UblkQueue> {
     let tell = |result| {
-        // Nobody listens any more when it took too long.
+        // It is not listened to any more when it took too long.
         let _ = beginning.told.send(result);
     };
     match prepared {
         Ok(mut queue) => {
             tell(Ok(()));
-            if beginning.gate.wait() == Word::GoHome {
+            if *beginning.gate.wait() == Word::GoHome {
                 return None;
             }
             let fetched = queue.fetch();
@@ -140,13 +150,13 @@ impl QueueThread<'_> {
     fn take_request(&mut self, mut request: UblkRequest) -> io::Result<()> {
         let device = &*self.shared.device;
         match work_of(&request, device) {
-            Work::Elsewhere => self.shared.crew.serve(request),
+            Work::Elsewhere => self.shared.late.serve(request),
             Work::Here => {
                 let outcome = self.scratch.serve(&mut request, device);
                 return self.answer(request, outcome);
             }
             Work::Flush => match self.scratch.serve(&mut request, device) {
-                Ok(bytes) => self.shared.crew.flush(request, bytes),
+                Ok(bytes) => self.shared.late.flush(request, bytes),
                 failed => return self.answer(request, failed),
             },
         }
@@ -156,7 +166,7 @@ impl QueueThread<'_> {
     fn answer(&mut self, request: UblkRequest, outcome: Outcome) -> io::Result<()> {
         let (counters, bytes) = (self.counters, request.length_bytes());
         match request.operation() {
-            _ if outcome.is_err() => counters.errors.add(1),
+            _ if outcome.is_err() => counters.count_error(),
             UblkOperation::Read => {
                 counters.reads.add(1);
                 counters.read_bytes.add(bytes);
@@ -166,7 +176,8 @@ impl QueueThread<'_> {
                 counters.written_bytes.add(bytes);
             }
             UblkOperation::Flush => counters.flushes.add(1),
-            UblkOperation::Discard | UblkOperation::WriteZeroes => counters.zeroings.add(1),
+            UblkOperation::Discard => counters.discards.add(1),
+            UblkOperation::WriteZeroes => counters.zeroes.add(1),
             UblkOperation::Other(_) => {}
         }
         self.queue.complete(request, result_of(outcome))

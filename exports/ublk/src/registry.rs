@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use state_file::StateFile;
 
-use crate::export::VolumeId;
+use crate::volumes::VolumeId;
 
 /// The devices of one daemon, on disk.
 #[derive(Debug)]

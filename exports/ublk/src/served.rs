@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use adaptive_polling::SpinPermits;
 use block_device::BlockDevice;
+use export_kit::{AttachError, Counters, Traffic};
 use kernel::{UblkChannel, UblkDevice};
 
 use crate::bounded::until;
-use crate::counters::{Counters, Traffic};
-use crate::crew::{Crew, Inbox};
-use crate::error::UblkError;
-use crate::gate::{Gate, Word};
-use crate::queue_thread::{self, Beginning, Shared};
+use crate::late::{Inbox, LateWork};
+use crate::queue_thread::{self, Beginning, Gate, Shared, Word};
 
 /// How long the threads of a device may take to begin, and to end.
 const THREADS_TIME_MAX: Duration = Duration::from_secs(20);
@@ -35,14 +33,14 @@ impl Served {
         description: UblkDevice,
         device: Arc<dyn BlockDevice>,
         permits: Arc<SpinPermits>,
-    ) -> Result<Self, UblkError> {
+    ) -> Result<Self, AttachError> {
         let id = description.id;
-        let failed = |error| UblkError::of_call(format!("serve ublk device {id}"), error);
+        let failed = |error| AttachError::of_call(format!("serve ublk device {id}"), error);
         let queue_count = description.queue_count;
         let inboxes = (0..queue_count).map(|_| Inbox::new()).collect::<io::Result<Arc<[Inbox]>>>();
         let inboxes = inboxes.map_err(failed)?;
         let shared = Arc::new(Shared {
-            crew: Crew::new(Arc::clone(&device), Arc::clone(&inboxes)),
+            late: LateWork::new(Arc::clone(&device), Arc::clone(&inboxes)),
             counters: (0..queue_count).map(|_| Counters::default()).collect(),
             device,
             inboxes,
@@ -74,13 +72,13 @@ impl Served {
             match thread::Builder::new().name(name).spawn(work) {
                 Ok(thread) => self.threads.push(thread),
                 Err(error) => {
-                    gate.open(Word::GoHome);
+                    gate.get_or_init(|| Word::GoHome);
                     return Err(error);
                 }
             }
         }
         let prepared = hear_all(&heard, queue_count);
-        gate.open(if prepared.is_ok() { Word::Go } else { Word::GoHome });
+        gate.get_or_init(|| if prepared.is_ok() { Word::Go } else { Word::GoHome });
         prepared?;
         hear_all(&heard, queue_count)
     }
@@ -94,9 +92,7 @@ impl Served {
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
-        let mut sum = Traffic::default();
-        self.shared.counters.iter().for_each(|counters| sum.add(&counters.traffic()));
-        sum
+        self.shared.counters.iter().map(Counters::traffic).sum()
     }
 
     /// Asks the threads to leave the device to its next server, and waits for none: the kernel
@@ -118,13 +114,13 @@ impl Served {
         self.end();
     }
 
-    /// Threads that wait for a disk are left alone: nobody can tell when they return.
+    /// Threads that wait for a disk are left alone: nothing tells when they return.
     fn end(&mut self) {
         let are_done = || self.threads.iter().all(JoinHandle::is_finished).then_some(());
         if until(THREADS_TIME_MAX, are_done).is_none() {
             tracing::error!(id = self.id, "threads of a block device do not end");
         }
-        self.shared.crew.close();
+        self.shared.late.close();
     }
 }
 

@@ -64,13 +64,13 @@ pub(crate) fn result_of(outcome: Outcome) -> i32 {
 pub(crate) enum Work {
     /// Nothing that takes long.
     Here,
-    /// To be served by somebody who may wait for data, and then to be flushed if that is asked.
+    /// To be served by a thread that may wait for data, and then to be flushed if that is asked.
     Elsewhere,
-    /// To be flushed by somebody who may wait for a disk, before or after being served here.
+    /// To be served here, and then flushed by a thread that may wait for a disk.
     Flush,
 }
 
-/// Who serves a request, so that none waits for what another one needs.
+/// Which thread serves a request, so that none waits for what another one needs.
 pub(crate) fn work_of(request: &UblkRequest, device: &dyn BlockDevice) -> Work {
     let moves_data = matches!(request.operation(), UblkOperation::Read | UblkOperation::Write);
     if moves_data && device.data_may_be_away() && may_need_data(request) {
@@ -136,12 +136,8 @@ impl Scratch {
         if range.length > u64::from(REQUEST_BYTES_MAX) {
             return Err(Failure::Io);
         }
-        let block = BLOCK_BYTES as u64;
-        let first = range.start - range.start % block;
-        let end = (range.start + range.length).next_multiple_of(block);
-        let length = usize::try_from(end - first).expect("it is short");
         let mut given: io::Result<()> = Ok(());
-        device.read_in_place(range, &mut self.bytes[..length], &mut |slices| {
+        device.read_in_place(range, &mut self.bytes[..range.scratch_bytes()], &mut |slices| {
             given = request.give_data(0, slices);
         })?;
         self.moved(request, given, range)

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use block_device::WriteCache;
+use export_kit::{AttachError, AttachErrorKind};
 
 use crate::bounded::within;
-use crate::error::{UblkError, UblkErrorKind};
 
 const CHANNELS: &str = "/sys/class/ublk-char";
 
@@ -50,7 +50,7 @@ pub(crate) fn tune(id: u32, depth: u16) {
 
 /// Tells the kernel whether it must send flushes, from the next request on. Fails when it would
 /// send none although it must.
-pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), UblkError> {
+pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), AttachError> {
     let name = match cache {
         WriteCache::Volatile => "write back",
         WriteCache::Absent => "write through",
@@ -66,7 +66,7 @@ pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), UblkErro
         return Ok(());
     }
     let error =
-        UblkError::new(UblkErrorKind::Kernel, format!("have flushes sent to /dev/ublkb{id}"))
+        AttachError::new(AttachErrorKind::Kernel, format!("have flushes sent to /dev/ublkb{id}"))
             .with_hint(format!("\"{name}\" cannot be written to {path}"));
     Err(match refused {
         Some(source) => error.with_source(source),

@@ -10,10 +10,11 @@ use adaptive_polling::Waiter;
 use vhost::vhost_user::message::FrontendReq;
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserProtocolFeatures};
 
-use crate::bench::{Bench, SharedBench};
 use crate::channel::{self, Header};
-use crate::export::{Shared, spawn};
 use crate::front::Front;
+use crate::ring_set::RingSet;
+use crate::shared::Shared;
+use crate::threads::spawn;
 use crate::worker::Worker;
 
 /// Between two attempts to free a worker whose front end does not take what it is told.
@@ -23,40 +24,38 @@ pub(crate) struct Connection {
     socket: UnixStream,
     handler: BackendReqHandler<Mutex<Front>>,
     front: Arc<Mutex<Front>>,
-    benches: Vec<SharedBench>,
+    ring_sets: Vec<Arc<RingSet>>,
     /// Nothing is sent: it ends when the last worker has.
     workers: Receiver<()>,
-    number: u64,
 }
 
 impl Connection {
     /// Starts the workers.
-    pub(crate) fn start(shared: &Shared, socket: UnixStream, number: u64) -> io::Result<Self> {
+    pub(crate) fn start(shared: &Shared, socket: UnixStream) -> io::Result<Self> {
         let worker_count = shared.worker_counters.len();
         let slot_count = usize::from(shared.queue_count).div_ceil(worker_count);
-        let benches = (0..worker_count).map(|_| Bench::new(slot_count).map(Arc::new));
-        let benches = benches.collect::<io::Result<Vec<_>>>()?;
+        let ring_sets = (0..worker_count).map(|_| RingSet::new(slot_count).map(Arc::new));
+        let ring_sets = ring_sets.collect::<io::Result<Vec<_>>>()?;
         let (alive, workers) = mpsc::channel();
         let [of_control, ..] = &shared.other_counters;
         let front = Arc::new(Mutex::new(Front::new(
             Arc::clone(&shared.device),
-            benches.clone(),
+            ring_sets.clone(),
             shared.queue_count,
             Arc::clone(of_control),
             Arc::clone(&shared.log),
         )));
         let handler = BackendReqHandler::from_stream(socket.try_clone()?, Arc::clone(&front));
-        let connection = Self { socket, handler, front, benches, workers, number };
-        for (bench, counters) in connection.benches.iter().zip(&shared.worker_counters) {
+        let connection = Self { socket, handler, front, ring_sets, workers };
+        for (rings, counters) in connection.ring_sets.iter().zip(&shared.worker_counters) {
             let worker = Worker {
-                bench: Arc::clone(bench),
-                desk: Arc::clone(&shared.desk),
+                rings: Arc::clone(rings),
+                late: Arc::clone(&shared.late),
                 server: shared.server(counters),
                 waiter: Waiter::new(Arc::clone(&shared.spin_permits), shared.spin_max),
-                connection: number,
             };
             if let Err(error) = spawn("vhost-serve", &alive, move || worker.run()) {
-                connection.benches.iter().for_each(|bench| bench.end());
+                connection.ring_sets.iter().for_each(|rings| rings.end());
                 return Err(error);
             }
         }
@@ -66,7 +65,7 @@ impl Connection {
     /// Does what the front end asks for until it goes, and then takes care that nothing is done for
     /// it any more.
     pub(crate) fn serve(mut self, shared: &Shared) {
-        tracing::debug!(number = self.number, "a front end has come");
+        tracing::debug!("a front end has come");
         let ended = loop {
             match self.serve_message(shared) {
                 Ok(true) => {}
@@ -75,18 +74,18 @@ impl Connection {
             }
         };
         match ended {
-            Some(error) if !shared.is_over() => {
+            Some(error) if !shared.stop.is_given() => {
                 if let Some(left_out) = shared.log.admit() {
                     tracing::warn!(%error, left_out, "the connection to a front end was ended");
                 }
             }
-            _ => tracing::debug!(number = self.number, "a front end has gone"),
+            _ => tracing::debug!("a front end has gone"),
         }
-        self.benches.iter().for_each(|bench| bench.end());
+        self.ring_sets.iter().for_each(|rings| rings.end());
         while self.workers.recv_timeout(FREE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            self.benches.iter().for_each(|bench| bench.free_worker());
+            self.ring_sets.iter().for_each(|rings| rings.free_worker());
         }
-        shared.desk.forget(self.number);
+        shared.late.forget();
     }
 
     /// Waits for one message and serves it; false when the front end has gone.

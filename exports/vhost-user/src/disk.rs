@@ -13,6 +13,12 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 /// The unit of addresses in requests, whatever the disk's own sector is.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
+/// Queues of one disk, at most.
+pub const QUEUE_COUNT_MAX: u16 = 16;
+
+/// Entries of one ring, at most.
+pub(crate) const RING_SIZE_MAX: u16 = 1024;
+
 /// Runs of memory in one request, as drivers are told.
 const SEGMENT_COUNT_MAX: u32 = 126;
 

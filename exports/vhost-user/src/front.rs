@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::BlockDevice;
-use peers::LogLimit;
+use export_kit::{Counters, LogLimit};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
@@ -21,13 +21,12 @@ use vhost::vhost_user::{
 use virtio_bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-use crate::bench::SharedBench;
-use crate::disk;
+use crate::disk::{self, RING_SIZE_MAX};
 use crate::event::Event;
 use crate::inflight::{InFlight, Shape};
 use crate::memory::{MemoryMap, REGION_COUNT_MAX, Window};
-use crate::ring::{RING_SIZE_MAX, Ring, RingPlace, RingPlan};
-use crate::traffic::Counters;
+use crate::ring::{Ring, RingPlace, RingPlan};
+use crate::ring_set::RingSet;
 
 /// How long requests in flight may take when a machine stops its disk, before they are failed.
 const END_PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +44,7 @@ struct Setting {
 
 pub(crate) struct Front {
     device: Arc<dyn BlockDevice>,
-    benches: Vec<SharedBench>,
+    ring_sets: Vec<Arc<RingSet>>,
     settings: Vec<Setting>,
     map: MemoryMap,
     in_flight: Option<InFlight>,
@@ -62,7 +61,7 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
-        benches: Vec<SharedBench>,
+        ring_sets: Vec<Arc<RingSet>>,
         queue_count: u16,
         counters: Arc<Counters>,
         log: Arc<LogLimit>,
@@ -70,7 +69,7 @@ impl Front {
         let queue_count = usize::from(queue_count);
         Self {
             device,
-            benches,
+            ring_sets,
             settings: vec![Setting::default(); queue_count],
             map: MemoryMap::default(),
             in_flight: None,
@@ -108,8 +107,8 @@ impl Front {
         if index < self.settings.len() { Ok(index) } else { refuse("the disk has no such queue") }
     }
 
-    fn bench_of(&self, queue: usize) -> (&SharedBench, usize) {
-        (&self.benches[queue % self.benches.len()], queue / self.benches.len())
+    fn rings_of(&self, queue: usize) -> (&Arc<RingSet>, usize) {
+        (&self.ring_sets[queue % self.ring_sets.len()], queue / self.ring_sets.len())
     }
 
     /// Begins to serve a queue as soon as everything is known of it.
@@ -117,8 +116,8 @@ impl Front {
         let Setting { size: Some(size), place: Some(place), base } = self.settings[queue] else {
             return Ok(());
         };
-        let (bench, slot) = self.bench_of(queue);
-        let is_wanted = bench.visit(|rings| {
+        let (set, slot) = self.rings_of(queue);
+        let is_wanted = set.visit(|rings| {
             let slot = &rings.slots[slot];
             slot.ring.is_none() && slot.kick.is_some()
         });
@@ -148,14 +147,14 @@ impl Front {
             }
             self.counters.repeated.add(count as u64);
         }
-        bench.visit(|rings| rings.slots[slot].ring = Some(ring));
+        set.visit(|rings| rings.slots[slot].ring = Some(ring));
         Ok(())
     }
 
     /// Gives up the ring of a queue, with nothing in flight. Returns where it had come to.
     fn end_ring(&mut self, queue: usize) -> u16 {
-        let (bench, slot) = self.bench_of(queue);
-        let base = match bench.end_ring(slot, END_PATIENCE) {
+        let (set, slot) = self.rings_of(queue);
+        let base = match set.end_ring(slot, END_PATIENCE) {
             Some(ring) => ring.base(),
             None => self.settings[queue].base,
         };
@@ -170,8 +169,8 @@ impl Front {
             self.calls[queue] = None;
         }
         let has_protocol = has_protocol_features(self.features);
-        for bench in &self.benches {
-            bench.visit(|rings| {
+        for set in &self.ring_sets {
+            set.visit(|rings| {
                 rings.slots.iter_mut().for_each(|slot| slot.is_enabled = !has_protocol);
             });
         }
@@ -179,8 +178,8 @@ impl Front {
 
     /// Has the rings go on in memory that is shared differently.
     fn change_map(&mut self, map: MemoryMap) {
-        for bench in &self.benches {
-            bench.visit(|rings| {
+        for set in &self.ring_sets {
+            set.visit(|rings| {
                 let running = rings.slots.iter_mut().filter_map(|slot| slot.ring.as_mut());
                 running.for_each(|ring| ring.move_to(&map));
             });
@@ -243,8 +242,8 @@ impl VhostUserBackendReqHandlerMut for Front {
         self.features = features;
         let is_write_through = !disk::has(features, VIRTIO_BLK_F_FLUSH);
         let has_protocol = has_protocol_features(features);
-        for bench in &self.benches {
-            bench.visit(|rings| {
+        for set in &self.ring_sets {
+            set.visit(|rings| {
                 rings.is_write_through = is_write_through;
                 // Without the protocol's features nobody can enable rings.
                 rings.slots.iter_mut().for_each(|slot| slot.is_enabled |= !has_protocol);
@@ -334,8 +333,8 @@ impl VhostUserBackendReqHandlerMut for Front {
     ) -> Result<()> {
         let queue = self.queue(index)?;
         let place = RingPlace { descriptors, available, used };
-        let (bench, slot) = self.bench_of(queue);
-        let running = bench.visit(|rings| rings.slots[slot].ring.as_ref().map(Ring::place));
+        let (set, slot) = self.rings_of(queue);
+        let running = set.visit(|rings| rings.slots[slot].ring.as_ref().map(Ring::place));
         if running.is_some_and(|running| running != place) {
             return refuse("a ring cannot be elsewhere while it is served");
         }
@@ -364,8 +363,8 @@ impl VhostUserBackendReqHandlerMut for Front {
             return refuse("a queue without kicks would have to be looked at all the time");
         };
         let kick = Event::to_wait_for(file).or_else(refuse)?;
-        let (bench, slot) = self.bench_of(queue);
-        bench.visit(|rings| rings.slots[slot].kick = Some(kick));
+        let (set, slot) = self.rings_of(queue);
+        set.visit(|rings| rings.slots[slot].kick = Some(kick));
         self.begin_when_complete(queue)
     }
 
@@ -373,9 +372,9 @@ impl VhostUserBackendReqHandlerMut for Front {
         let queue = self.queue(index.into())?;
         let call = file.map(Event::to_signal).transpose().or_else(refuse)?.map(Arc::new);
         self.calls[queue].clone_from(&call);
-        let (bench, slot) = self.bench_of(queue);
-        bench.watch_call(slot, call.clone());
-        bench.visit(|rings| {
+        let (set, slot) = self.rings_of(queue);
+        set.watch_call(slot, call.clone());
+        set.visit(|rings| {
             if let Some(ring) = &mut rings.slots[slot].ring {
                 ring.set_call(call);
             }
@@ -389,8 +388,8 @@ impl VhostUserBackendReqHandlerMut for Front {
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         let queue = self.queue(index)?;
-        let (bench, slot) = self.bench_of(queue);
-        bench.visit(|rings| rings.slots[slot].is_enabled = enable);
+        let (set, slot) = self.rings_of(queue);
+        set.visit(|rings| rings.slots[slot].is_enabled = enable);
         Ok(())
     }
 

@@ -31,8 +31,8 @@ use fault_guard::LossFlag;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use vm_memory::{AtomicInteger, VolatileMemory};
 
+use crate::disk::RING_SIZE_MAX;
 use crate::memory::{MemoryError, Shared};
-use crate::ring::RING_SIZE_MAX;
 
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;

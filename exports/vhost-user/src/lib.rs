@@ -3,7 +3,7 @@
 //! ```text
 //! guest's driver ── rings in its memory ── worker ── Server ── BlockDevice
 //!                                             │
-//! QEMU ── socket ── Connection ── Front       └── Desk: flushes, data that are away
+//! QEMU ── socket ── Connection ── Front       └── LateWork: flushes, data that are away
 //!         vhost-user, one at a time   memory, rings, features
 //! ```
 //!
@@ -12,37 +12,39 @@
 //!   and, while traffic is recent, no system call.
 //! - What is in flight is noted in memory that the front end keeps: after the death of this process
 //!   the next one does again what was not answered, and the guest sees nothing of it.
-//! - The guest's memory belongs to somebody else: it is copied before it is believed.
+//! - The guest's memory belongs to another party: it is copied before it is believed.
 //!
-//! Who may open the socket may read and write the volume. A front end can harm its own machine; it
-//! holds up nobody else. Memory that it takes away where that cannot be sealed reads as zeros from
-//! then on, and its disk is not served any more.
+//! A process that may open the socket may read and write the volume. A front end can harm its own
+//! machine; it holds up no other. Memory that it takes away where that cannot be sealed reads as
+//! zeros from then on, and its disk is not served any more.
 //!
-//! Locks: a worker has its bench's rings whenever it runs; `Front` is the control thread's. Whoever
-//! visits a bench takes its inbox afterwards, never the other way round. The desk's lock and the
-//! line's are held for some instructions, and nothing else is taken meanwhile.
+//! Locks: a worker has its rings whenever it runs; `Front` is the control thread's. A visitor of a
+//! `RingSet` takes its inbox afterwards, never the other way round. The locks of late work and of
+//! the sockets are held for some instructions, and nothing else is taken meanwhile.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod chain;
 mod channel;
 mod connection;
-mod desk;
 mod disk;
 mod error;
 mod event;
 mod export;
 mod front;
 mod inflight;
-mod listener;
+mod late;
 mod memory;
 mod request;
 mod ring;
+mod ring_set;
 mod server;
-mod traffic;
+mod shared;
+mod threads;
 mod worker;
 
+pub use disk::QUEUE_COUNT_MAX;
 pub use error::ExportError;
-pub use export::{Admission, Config, Export, QUEUE_COUNT_MAX, ThreadBudget};
-pub use peers::Peer;
-pub use traffic::Traffic;
+pub use export::{Config, Export};
+pub use export_kit::{Peer, StartError, Traffic};
+pub use shared::Admission;
+pub use threads::ThreadBudget;

@@ -14,20 +14,18 @@ use std::num::Wrapping;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use peers::LogLimit;
+use export_kit::LogLimit;
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress};
 
 use crate::chain::{Chain, Malformed, Table};
+use crate::disk::RING_SIZE_MAX;
 use crate::event::Event;
 use crate::inflight::QueueInFlight;
 use crate::memory::{MemoryMap, Ram};
 use crate::request::Request;
 use crate::server::{Outcome, Status};
-
-/// Entries of one ring, at most.
-pub(crate) const RING_SIZE_MAX: u16 = 1024;
 
 /// Answers after which a driver that sleeps is woken, although more will follow.
 const ANSWERS_PER_SIGNAL: u32 = 8;

@@ -4,12 +4,12 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use block_device::{BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, Zeroes};
+use export_kit::Counters;
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP};
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::memory::Ram;
 use crate::request::{Cursor, Operation, Request, SERIAL_BYTES, Span};
-use crate::traffic::Counters;
 
 /// Data of one call of the device. Longer requests take several.
 const PIECE_BYTES: usize = 1 << 20;
@@ -83,7 +83,7 @@ impl Server {
                 let result = self.read(ram, *range, &request.data);
                 if result.is_ok() {
                     bytes = range.length;
-                    self.counters.bytes_read.add(range.length);
+                    self.counters.read_bytes.add(range.length);
                 }
                 result
             }
@@ -91,7 +91,7 @@ impl Server {
                 self.counters.writes.add(1);
                 let result = self.write(ram, *range, &request.data);
                 if result.is_ok() {
-                    self.counters.bytes_written.add(range.length);
+                    self.counters.written_bytes.add(range.length);
                 }
                 result
             }
@@ -131,7 +131,7 @@ impl Server {
         let status = match result {
             Ok(()) => Status::Done,
             Err(failure) => {
-                self.counters.errors.add(1);
+                self.counters.count_error();
                 tracing::debug!(%failure, "a guest's request failed");
                 match failure {
                     Failure::Unsupported => Status::Unsupported,
@@ -157,7 +157,7 @@ impl Server {
                 copied =
                     slices.iter().try_for_each(|slice| cursor.copy_out(ram, slice).map(|_| ()));
             };
-            let scratch = &mut self.buffer[..scratch_bytes(piece)];
+            let scratch = &mut self.buffer[..piece.scratch_bytes()];
             self.device.read_in_place(piece, scratch, &mut copy)?;
             copied.map_err(|_| Failure::MemoryGone)?;
         }
@@ -217,18 +217,11 @@ fn pieces(range: ByteRange) -> impl Iterator<Item = ByteRange> {
         }
         let room = PIECE_BYTES as u64 - start % BLOCK_BYTES as u64;
         let piece = ByteRange::new(start, left.min(room));
-        // A range that ends behind the last address is refused by the device, at its first piece.
+        // A range that ends past the last address is refused by the device, at its first piece.
         start = start.wrapping_add(piece.length);
         left -= piece.length;
         Some(piece)
     })
-}
-
-/// Room for a piece, rounded out to whole blocks.
-fn scratch_bytes(piece: ByteRange) -> usize {
-    let before = piece.start % BLOCK_BYTES as u64;
-    let bytes = (before + piece.length).next_multiple_of(BLOCK_BYTES as u64);
-    usize::try_from(bytes).expect("a piece is short")
 }
 
 #[cfg(test)]
@@ -240,7 +233,7 @@ mod tests {
         let found: Vec<_> =
             pieces(ByteRange::new(start, length)).map(|it| (it.start, it.length)).collect();
         assert_eq!(found, expected);
-        assert!(pieces(ByteRange::new(start, length)).all(|it| scratch_bytes(it) <= PIECE_BYTES));
+        assert!(pieces(ByteRange::new(start, length)).all(|it| it.scratch_bytes() <= PIECE_BYTES));
     }
 
     #[test]

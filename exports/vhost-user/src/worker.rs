@@ -1,7 +1,8 @@
-//! A thread that serves rings: takes requests, serves them, answers; waits as `waiting` says.
+//! A thread that serves rings: takes requests, serves them, answers; waits as `adaptive_polling`
+//! says.
 //!
-//! What may wait for a disk or for an image goes to the desk, so that the requests behind it do not
-//! wait along.
+//! What may wait for a disk or for an image is late work, so that the requests after it do not wait
+//! along.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,25 +12,23 @@ use std::task::Poll;
 use adaptive_polling::Waiter;
 use block_device::{BlockDevice, WriteCache};
 
-use crate::bench::{Bench, Rings, SharedBench, Ticket};
-use crate::desk::{Desk, Errand};
+use crate::late::{LateRequest, LateWork};
 use crate::request::{Operation, Request};
 use crate::ring::{Ring, Take, Taken};
+use crate::ring_set::{RingSet, Rings, Ticket};
 use crate::server::{Server, Status};
 
 /// Requests of one ring that are served before the next one has its turn.
 const REQUESTS_PER_TURN: u32 = 32;
 
-/// Discards and zeroing of more than this are left to the desk.
+/// Discards and zeroing of more than this are late work.
 const LONG_SPAN_BYTES: u64 = 4 << 20;
 
 pub(crate) struct Worker {
-    pub(crate) bench: SharedBench,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) rings: Arc<RingSet>,
+    pub(crate) late: Arc<LateWork>,
     pub(crate) server: Server,
     pub(crate) waiter: Waiter,
-    /// Names the connection at the desk.
-    pub(crate) connection: u64,
 }
 
 /// Who does a request.
@@ -44,17 +43,17 @@ enum Way {
 
 impl Worker {
     pub(crate) fn run(mut self) {
-        let bench = Arc::clone(&self.bench);
-        let mut rings = bench.lock();
+        let set = Arc::clone(&self.rings);
+        let mut rings = set.lock();
         let mut taken = Taken::default();
-        while !bench.is_over() {
-            rings = bench.let_in(rings);
-            bench.give_answers(&mut rings);
+        while !set.is_over() {
+            rings = set.let_in(rings);
+            set.give_answers(&mut rings);
             let count = self.serve_turn(&mut rings, &mut taken);
             if count > 0 {
                 self.waiter.gather(count);
             }
-            self.wait(&bench, &mut rings);
+            self.wait(&set, &mut rings);
         }
     }
 
@@ -68,7 +67,7 @@ impl Worker {
             for _ in 0..REQUESTS_PER_TURN {
                 match ring.take(taken) {
                     Take::Nothing => break,
-                    Take::Nonsense => self.server.counters().errors.add(1),
+                    Take::Nonsense => self.server.counters().count_error(),
                     Take::Request => {
                         let ticket = Ticket { slot: index, run, head: taken.head };
                         let way = way_of(&taken.request, self.server.device(), is_write_through);
@@ -76,7 +75,7 @@ impl Worker {
                     }
                 }
                 count += 1;
-                if self.bench.has_news() {
+                if self.rings.has_news() {
                     break;
                 }
             }
@@ -94,20 +93,19 @@ impl Worker {
             Way::Through => {
                 let outcome = self.server.serve(ring.ram(), &taken.request);
                 if outcome.status == Status::Done {
-                    self.desk.flush(self.errand(ticket, ring, taken));
+                    self.late.flush(self.late_request(ticket, ring, taken));
                 } else {
                     ring.answer(ticket.head, outcome);
                 }
             }
-            Way::Flush => self.desk.flush(self.errand(ticket, ring, taken)),
-            Way::Long => self.desk.serve(self.errand(ticket, ring, taken)),
+            Way::Flush => self.late.flush(self.late_request(ticket, ring, taken)),
+            Way::Long => self.late.serve(self.late_request(ticket, ring, taken)),
         }
     }
 
-    fn errand(&self, ticket: Ticket, ring: &Ring, taken: &mut Taken) -> Errand {
-        Errand {
-            bench: Arc::clone(&self.bench),
-            connection: self.connection,
+    fn late_request(&self, ticket: Ticket, ring: &Ring, taken: &mut Taken) -> LateRequest {
+        LateRequest {
+            rings: Arc::clone(&self.rings),
             ticket,
             request: std::mem::take(&mut taken.request),
             ram: Arc::clone(ring.ram()),
@@ -115,10 +113,10 @@ impl Worker {
     }
 
     /// Waits until there is something to do.
-    fn wait(&mut self, bench: &Bench, rings: &mut MutexGuard<'_, Rings>) {
+    fn wait(&mut self, set: &RingSet, rings: &mut MutexGuard<'_, Rings>) {
         // One of the two closures runs at a time, which the compiler cannot know.
         let rings = RefCell::new(&mut **rings);
-        let poll = || match bench.has_news() || rings.borrow().has_work() {
+        let poll = || match set.has_news() || rings.borrow().has_work() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         };
@@ -128,8 +126,8 @@ impl Worker {
             for slot in &mut rings.slots {
                 has_more |= slot.open_ring().is_some_and(Ring::listen);
             }
-            if !has_more && !bench.has_news() {
-                bench.sleep(rings);
+            if !has_more && !set.has_news() {
+                set.sleep(rings);
             }
             for slot in &mut rings.slots {
                 slot.open_ring().into_iter().for_each(Ring::stop_listening);

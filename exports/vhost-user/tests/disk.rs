@@ -44,7 +44,7 @@ fn what_is_written_is_read_back_in_every_kind_of_ring() {
         }
         machine.disconnect();
     }
-    assert_eq!(exported.export().traffic().bytes_written, 4 * (12 << 10));
+    assert_eq!(exported.export().traffic().written_bytes, 4 * (12 << 10));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use front_end::{Ask, FrontEnd, Options, Status};
 use support::{Exported, MemoryDevice, PATIENCE, config, wait_until};
-use vhost_user::{Export, ExportError, ThreadBudget};
+use vhost_user::{Export, ExportError, StartError, ThreadBudget};
 
 const MIB: usize = 1 << 20;
 
@@ -215,13 +215,13 @@ fn sockets_in_the_way_are_told_apart() {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let device = || Arc::new(MemoryDevice::new(MIB));
     let taken = Export::start(config(exported.folder.path(), 1), device());
-    assert!(matches!(taken.err(), Some(ExportError::SocketInUse { .. })));
+    assert!(matches!(taken.err(), Some(ExportError::Start(StartError::SocketInUse { .. }))));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("disk.sock"), "mine").expect("a file");
     let file = Export::start(config(folder.path(), 1), device());
-    assert!(matches!(file.err(), Some(ExportError::NotASocket { .. })));
+    assert!(matches!(file.err(), Some(ExportError::Start(StartError::NotASocket { .. }))));
     let lost = Export::start(config(&folder.path().join("missing"), 1), device());
-    assert!(matches!(lost.err(), Some(ExportError::Listen { .. })));
+    assert!(matches!(lost.err(), Some(ExportError::Start(StartError::Listen { .. }))));
     let many = Export::start(config(folder.path(), 17), device());
     assert!(matches!(many.err(), Some(ExportError::QueueCount { count: 17 })));
 }

@@ -25,6 +25,6 @@ fn no_ring_keeps_an_export_from_serving_the_next_front_end() {
     let (chains, traffic) = (ground.chain_count, ground.traffic());
     eprintln!("measured: {chains} chains, {traffic:?}");
     assert!(traffic.errors > 0, "nothing was refused: the rings were never looked at");
-    assert!(traffic.bytes_read > 0, "nothing was copied to the guest");
-    assert!(traffic.bytes_written > 0, "nothing was copied from the guest");
+    assert!(traffic.read_bytes > 0, "nothing was copied to the guest");
+    assert!(traffic.written_bytes > 0, "nothing was copied from the guest");
 }

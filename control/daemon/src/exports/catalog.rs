@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use block_device::BlockDevice;
+use block_device::{BlockDevice, ReadOnly};
 use volumes::{Engine, Volume};
-
-use crate::exports::read_only::ReadOnly;
 
 /// The volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
 /// instructions and no memory, so that it can be done for every request.

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fuse::Traffic;
+use export_kit::Traffic;
 use volumes::Volume;
 
 /// Why the host did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum DeviceFailure {
-    /// Somebody has the device open.
+    /// A process has the device open.
     InUse(anyhow::Error),
     Host(anyhow::Error),
     /// This host does not offer it.

@@ -4,7 +4,6 @@ mod catalog;
 mod devices;
 mod fuse;
 mod nbd;
-mod read_only;
 mod ring;
 mod ublk;
 mod vhost_user;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use api::NbdStatus;
-use block_device::BlockDevice;
+use block_device::{BlockDevice, ReadOnly};
 use nbd::{
     Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess, TlsFiles,
     TlsSettings,
@@ -17,7 +17,6 @@ use volumes::Volume;
 
 use crate::config::{self, AllowList, NbdAccess, NbdConfig};
 use crate::exports::Catalog;
-use crate::exports::read_only::ReadOnly;
 use crate::http::AccessRule;
 use crate::volume_users::VolumeUsers;
 
@@ -96,7 +95,7 @@ impl NbdExport {
     }
 
     pub(crate) fn connection_count_of(&self, volume: &Volume) -> usize {
-        self.server_status().connections.get(&volume.name()).copied().unwrap_or(0)
+        self.server_status().clients.get(&volume.name()).copied().unwrap_or(0)
     }
 
     /// Ends the connections of a volume's clients. Returns how many there were.
@@ -115,7 +114,7 @@ impl NbdExport {
 
     pub(crate) fn counts(&self) -> NbdCounts {
         let status = self.server_status();
-        let connections = status.handshakes + status.connections.values().sum::<usize>();
+        let connections = status.handshakes + status.clients.values().sum::<usize>();
         NbdCounts {
             connections: connections as u64,
             accepted: status.accepted,

@@ -7,8 +7,8 @@ use std::thread;
 use adaptive_polling::SpinPermits;
 use anyhow::anyhow;
 use block_device::BlockDevice;
-use fuse::Traffic;
-use ublk::{Config, Export, Transfer, UblkError, UblkErrorKind, VolumeId, Volumes};
+use export_kit::{AttachError, AttachErrorKind, Traffic};
+use ublk::{Config, Export, Transfer, VolumeId, Volumes};
 use volumes::Volume;
 
 use crate::exports::{Catalog, DeviceFailure, KernelDevices};
@@ -27,7 +27,7 @@ pub(crate) struct UblkDevices {
 
 enum State {
     /// Why there are no devices.
-    Missing(UblkError),
+    Missing(AttachError),
     Running(Export),
     Stopped,
 }
@@ -50,8 +50,8 @@ impl UblkDevices {
         };
         let state = State::started(&config, &catalog);
         if let State::Missing(error) = &state {
-            let is_normal = error.kind == UblkErrorKind::Unavailable;
-            let reason = format!("{:#}", Chain(error));
+            let is_normal = error.kind == AttachErrorKind::Unavailable;
+            let reason = error.chain();
             match is_normal {
                 true => tracing::info!(reason, "no ublk devices are offered"),
                 false => tracing::error!(reason, "no ublk devices are offered"),
@@ -74,11 +74,11 @@ impl UblkDevices {
 
     fn on_export<T>(
         &self,
-        act: impl FnOnce(&Export) -> Result<T, UblkError>,
+        act: impl FnOnce(&Export) -> Result<T, AttachError>,
     ) -> Result<T, DeviceFailure> {
         match &*self.state() {
             State::Running(export) => act(export).map_err(failure_of),
-            State::Missing(error) => Err(DeviceFailure::Missing(anyhow!("{:#}", Chain(error)))),
+            State::Missing(error) => Err(DeviceFailure::Missing(anyhow!(error.chain()))),
             State::Stopped => Err(DeviceFailure::Host(anyhow!("the daemon is stopping"))),
         }
     }
@@ -114,7 +114,7 @@ impl KernelDevices for UblkDevices {
 
     fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure> {
         match self.on_export(|export| match export.detach(VolumeId(volume.id())) {
-            Err(error) if error.kind == UblkErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind == AttachErrorKind::NotFound => Ok(()),
             result => result,
         }) {
             // Without the driver there is no device.
@@ -151,19 +151,7 @@ impl KernelDevices for UblkDevices {
 
     fn traffic(&self) -> Traffic {
         match &*self.state() {
-            State::Running(export) => {
-                let traffic = export.traffic();
-                Traffic {
-                    reads: traffic.reads,
-                    read_bytes: traffic.read_bytes,
-                    writes: traffic.writes,
-                    written_bytes: traffic.written_bytes,
-                    flushes: traffic.flushes,
-                    zeroings: traffic.zeroings,
-                    others: 0,
-                    errors: traffic.errors,
-                }
-            }
+            State::Running(export) => export.traffic(),
             State::Missing(_) | State::Stopped => Traffic::default(),
         }
     }
@@ -175,25 +163,12 @@ impl Volumes for Catalog {
     }
 }
 
-fn failure_of(error: UblkError) -> DeviceFailure {
+fn failure_of(error: AttachError) -> DeviceFailure {
     match error.kind {
-        UblkErrorKind::Busy => DeviceFailure::InUse(error.into()),
-        UblkErrorKind::Unavailable | UblkErrorKind::NotSupported => {
+        AttachErrorKind::Busy => DeviceFailure::InUse(error.into()),
+        AttachErrorKind::Unavailable | AttachErrorKind::NotSupported => {
             DeviceFailure::Missing(error.into())
         }
         _ => DeviceFailure::Host(error.into()),
-    }
-}
-
-/// An error that stays where it is, with what led to it.
-struct Chain<'error>(&'error UblkError);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        match std::error::Error::source(self.0) {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
     }
 }

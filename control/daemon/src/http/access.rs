@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
-use peers::Peer;
+use export_kit::Peer;
 use tokio::net::UnixStream;
 
 use crate::accounts;

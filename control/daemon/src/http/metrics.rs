@@ -214,15 +214,15 @@ fn write_nbd(page: &mut Page, metrics: &Metrics) {
         ("read", traffic.reads),
         ("write", traffic.writes),
         ("flush", traffic.flushes),
-        ("trim", traffic.trims),
+        ("trim", traffic.discards),
         ("write_zeroes", traffic.zeroes),
         ("block_status", traffic.block_statuses),
     ] {
         page.sample(&[("kind", kind)], count);
     }
     page.counter("memlane_nbd_errors_total", "Requests that failed.", traffic.errors);
-    page.counter("memlane_nbd_read_bytes_total", "Bytes read.", traffic.bytes_read);
-    page.counter("memlane_nbd_written_bytes_total", "Bytes written.", traffic.bytes_written);
+    page.counter("memlane_nbd_read_bytes_total", "Bytes read.", traffic.read_bytes);
+    page.counter("memlane_nbd_written_bytes_total", "Bytes written.", traffic.written_bytes);
 }
 
 fn write_ring(page: &mut Page, ring: &RingCounts) {
@@ -272,8 +272,8 @@ fn write_vhost_user(page: &mut Page, metrics: &Metrics) {
         "Requests of a daemon before this one that were done again.",
         traffic.repeated,
     );
-    page.counter("memlane_vhost_user_read_bytes_total", "Bytes read.", traffic.bytes_read);
-    page.counter("memlane_vhost_user_written_bytes_total", "Bytes written.", traffic.bytes_written);
+    page.counter("memlane_vhost_user_read_bytes_total", "Bytes read.", traffic.read_bytes);
+    page.counter("memlane_vhost_user_written_bytes_total", "Bytes written.", traffic.written_bytes);
 }
 
 fn write_devices(page: &mut Page, metrics: &Metrics) {
@@ -287,7 +287,7 @@ fn write_devices(page: &mut Page, metrics: &Metrics) {
         ("read", traffic.reads),
         ("write", traffic.writes),
         ("flush", traffic.flushes),
-        ("zero", traffic.zeroings),
+        ("zero", traffic.discards + traffic.zeroes),
         ("other", traffic.others),
     ] {
         page.sample(&[("kind", kind)], count);

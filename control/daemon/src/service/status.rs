@@ -5,7 +5,7 @@ use api::{
     PoolStatus, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning,
 };
 use block_device::{BLOCK_BYTES, BlockDevice};
-use fuse::Traffic;
+use export_kit::Traffic;
 
 use crate::exports::{NbdCounts, RingCounts, VhostUserCounts};
 use crate::service::volumes::ratio;
@@ -72,19 +72,9 @@ impl Service {
             Devices::Off { .. } => None,
         };
         let of_ublk = self.ublk.as_ref().map(|ublk| ublk.traffic());
-        let (sum, more) = match (of_loop, of_ublk) {
-            (Some(sum), Some(more)) => (sum, more),
-            (one, other) => return one.or(other),
-        };
-        Some(Traffic {
-            reads: sum.reads + more.reads,
-            read_bytes: sum.read_bytes + more.read_bytes,
-            writes: sum.writes + more.writes,
-            written_bytes: sum.written_bytes + more.written_bytes,
-            flushes: sum.flushes + more.flushes,
-            zeroings: sum.zeroings + more.zeroings,
-            others: sum.others + more.others,
-            errors: sum.errors + more.errors,
+        [of_loop, of_ublk].into_iter().flatten().reduce(|mut sum, more| {
+            sum += more;
+            sum
         })
     }
 

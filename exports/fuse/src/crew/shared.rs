@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
+use export_kit::Counters;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::Connection;
-use crate::counters::Counters;
 use crate::files::Files;
 use crate::flush_desk::FlushDesk;
 use crate::habits::Habits;

@@ -216,9 +216,7 @@ impl Bench {
     }
 
     fn traffic(&self) -> crate::Traffic {
-        let mut sum = crate::Traffic::default();
-        self.counters.add_to(&mut sum);
-        sum
+        self.counters.traffic()
     }
 }
 

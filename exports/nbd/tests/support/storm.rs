@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use nbd::{Crowd, Progress, TlsPolicy};
+use nbd::{BufferShare, Progress, TlsPolicy};
 
 use crate::support::{ExportTable, SparseDevice};
 use crate::talk::{
@@ -133,7 +133,7 @@ pub(crate) fn requests(bytes: &[u8]) {
         true => Talk::structured(exports(), "a"),
         false => Talk::simple(exports(), "a"),
     };
-    talk.set_crowd(Crowd::Many);
+    talk.set_share(BufferShare::Small);
     let mut storm =
         Storm { talk, structured, model: vec![0; SIZE], unsent: Vec::new(), expected: Vec::new() };
     let mut cookie = 0;
@@ -143,9 +143,9 @@ pub(crate) fn requests(bytes: &[u8]) {
         match choices.byte() {
             0..160 => storm.send_all(),
             160..235 => {}
-            235..240 => storm.talk.set_crowd(Crowd::Few),
-            240..245 => storm.talk.set_crowd(Crowd::Several),
-            245..250 => storm.talk.set_crowd(Crowd::Many),
+            235..240 => storm.talk.set_share(BufferShare::Large),
+            240..245 => storm.talk.set_share(BufferShare::Medium),
+            245..250 => storm.talk.set_share(BufferShare::Small),
             250.. => {
                 storm.send_all();
                 return storm.send_garbage(&mut choices);

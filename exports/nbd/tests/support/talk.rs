@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nbd::{Client, Crowd, Exports, Input, Output, Progress, Session, TlsPolicy};
+use nbd::{BufferShare, Client, Exports, Input, Output, Progress, Session, TlsPolicy};
 
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
@@ -335,9 +335,9 @@ impl Talk {
     }
 
     /// As if so many others were connected from now on.
-    pub(crate) fn set_crowd(&mut self, crowd: Crowd) {
-        self.input.set_crowd(crowd);
-        self.output.set_crowd(crowd);
+    pub(crate) fn set_share(&mut self, share: BufferShare) {
+        self.input.set_share(share);
+        self.output.set_share(share);
     }
 
     pub(crate) fn tls_started(&mut self) {

@@ -302,7 +302,7 @@ impl KernelDevices for PretendedDevices {
         Vec::new()
     }
 
-    fn traffic(&self) -> fuse::Traffic {
-        fuse::Traffic { reads: 3, read_bytes: 4096, ..fuse::Traffic::default() }
+    fn traffic(&self) -> export_kit::Traffic {
+        export_kit::Traffic { reads: 3, read_bytes: 4096, ..export_kit::Traffic::default() }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! worker ── holds the rings ──▶ serves, spins, sleeps
-//! control thread ── Bench::visit ──▶ has the worker step aside for a moment
-//! desk's threads ── Bench::hand_in ──▶ leave answers, which the worker gives to the driver
+//! control thread ── RingSet::visit ──▶ has the worker step aside for a moment
+//! late work ── RingSet::hand_in ──▶ leaves answers, which the worker gives to the driver
 //! ```
 //!
-//! The worker keeps the lock for as long as nobody visits, also while it sleeps: a request costs no
-//! lock. Who visits first says so, then wakes it, then waits for the lock.
+//! The worker keeps the lock for as long as no thread visits, also while it sleeps: a request costs
+//! no lock. A visitor first says so, then wakes the worker, then waits for the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
@@ -93,7 +93,7 @@ impl Rings {
     }
 }
 
-pub(crate) struct Bench {
+pub(crate) struct RingSet {
     rings: Mutex<Rings>,
     /// The call event of each slot: what the worker may wait for while it has the rings.
     calls: Mutex<Vec<Option<Arc<Event>>>>,
@@ -105,7 +105,7 @@ pub(crate) struct Bench {
     is_over: AtomicBool,
 }
 
-/// Answers that wait for whoever has the rings.
+/// Answers that wait for the thread that has the rings.
 #[derive(Default)]
 struct Inbox {
     letters: Mutex<Letters>,
@@ -117,7 +117,7 @@ struct Inbox {
 #[derive(Default)]
 struct Letters {
     waiting: Vec<Done>,
-    /// Answers that ever came. Tells of those too that somebody else has taken.
+    /// Answers that ever came, with those that another thread has taken.
     count: u64,
 }
 
@@ -146,8 +146,8 @@ impl Inbox {
         self.lock().count
     }
 
-    /// Waits until more than `seen` answers came, whoever has taken them. Says whether they did
-    /// within `time_max`.
+    /// Waits until more than `seen` answers came, though another thread has taken them. Says
+    /// whether they did within `time_max`.
     fn wait_for_more(&self, seen: u64, time_max: Duration) -> bool {
         let is_same = |letters: &mut Letters| letters.count == seen;
         let waited = self.one_came.wait_timeout_while(self.lock(), time_max, is_same);
@@ -159,7 +159,7 @@ impl Inbox {
     }
 }
 
-impl Bench {
+impl RingSet {
     pub(crate) fn new(slot_count: usize) -> io::Result<Self> {
         let slots = (0..slot_count).map(|_| Slot::default()).collect();
         Ok(Self {
@@ -218,7 +218,7 @@ impl Bench {
         self.wake.signal();
     }
 
-    /// Answers what was handed in. For whoever has the rings.
+    /// Answers what was handed in. For the thread that has the rings.
     pub(crate) fn give_answers(&self, rings: &mut Rings) {
         rings.give(&self.inbox.take());
     }
@@ -228,7 +228,7 @@ impl Bench {
     pub(crate) fn end_ring(&self, slot: usize, patience: Duration) -> Option<Ring> {
         let deadline = Instant::now() + patience;
         loop {
-            // Before the visit: the worker may give what comes right behind it.
+            // Before the visit: the worker may give what comes right after it.
             let seen = self.inbox.count();
             let (ended, is_open) = self.visit(|rings| {
                 self.give_answers(rings);
@@ -266,7 +266,7 @@ impl Bench {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody waits for the worker to look up.
+    /// Whether a thread waits for the worker to look up.
     pub(crate) fn has_news(&self) -> bool {
         self.visitor_count.load(Ordering::SeqCst) > 0 || self.inbox.has_some() || self.is_over()
     }
@@ -277,15 +277,15 @@ impl Bench {
     }
 
     /// Lets visitors in, if there are any.
-    pub(crate) fn let_in<'bench>(
-        &'bench self,
-        rings: MutexGuard<'bench, Rings>,
-    ) -> MutexGuard<'bench, Rings> {
+    pub(crate) fn let_in<'set>(
+        &'set self,
+        rings: MutexGuard<'set, Rings>,
+    ) -> MutexGuard<'set, Rings> {
         let is_visited = |_: &mut Rings| self.visitor_count.load(Ordering::SeqCst) > 0;
         self.may_go_on.wait_while(rings, is_visited).expect(NOT_POISONED)
     }
 
-    /// Sleeps until a driver kicks or somebody wakes the worker.
+    /// Sleeps until a driver kicks or a thread wakes the worker.
     pub(crate) fn sleep(&self, rings: &Rings) {
         let kicks = || rings.slots.iter().filter_map(|slot| slot.kick.as_ref());
         let events = kicks().chain([&self.wake]);
@@ -308,9 +308,6 @@ impl Slot {
     }
 }
 
-/// The worker's end of the bench, by which others know of it.
-pub(crate) type SharedBench = Arc<Bench>;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_somebody_else_has_taken_is_waited_for_no_longer() {
+    fn an_answer_that_another_thread_has_taken_is_waited_for_no_longer() {
         let inbox = Inbox::default();
         let seen = inbox.count();
         inbox.put(done());

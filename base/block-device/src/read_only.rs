@@ -1,15 +1,16 @@
-//! A device for those who may read it and not write it.
+//! A device for clients that may read it and not write it.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use block_device::{
-    Action, BlockDevice, ByteRange, ChangeExtent, DeviceError, DeviceErrorKind, Extent, Geometry,
-    SnapshotId, SnapshotInfo, WriteCache, Zeroes,
+use crate::device::{
+    BlockDevice, ChangeExtent, Extent, Geometry, SnapshotId, SnapshotInfo, WriteCache, Zeroes,
 };
+use crate::error::{Action, DeviceError, DeviceErrorKind};
+use crate::range::ByteRange;
 
 /// Another device without its changes.
-pub(crate) struct ReadOnly(pub(crate) Arc<dyn BlockDevice>);
+pub struct ReadOnly(pub Arc<dyn BlockDevice>);
 
 fn refused(action: Action, range: ByteRange) -> Result<(), DeviceError> {
     Err(DeviceError::new(DeviceErrorKind::ReadOnly, action, range))
@@ -47,6 +48,10 @@ impl BlockDevice for ReadOnly {
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.0.flush()
+    }
+
+    fn write_back(&self) {
+        self.0.write_back();
     }
 
     fn write_cache(&self) -> WriteCache {

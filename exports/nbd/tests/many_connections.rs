@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use block_device::{Action, BlockDevice, ByteRange, DeviceErrorKind};
 use faulty::{Fault, FaultyDevice};
-use nbd::{Config, Crowd, Progress, Quota, TlsPolicy};
+use nbd::{BufferShare, Config, Progress, Quota, TlsPolicy};
 use running::{Client, Running, wait_until};
 use support::ExportTable;
 use talk::{Chunk, Reply, Request, Talk, command, errno, flag, option, option_bytes, rep};
@@ -49,12 +49,12 @@ fn structured(device: &Arc<FaultyDevice>) -> Talk {
 }
 
 fn among_many(mut talk: Talk) -> Talk {
-    talk.set_crowd(Crowd::Many);
+    talk.set_share(BufferShare::Small);
     talk
 }
 
-/// Both crowds in which requests are done in pieces.
-const CROWDS: [Crowd; 2] = [Crowd::Several, Crowd::Many];
+/// Both shares with which requests are done in pieces.
+const SHARES: [BufferShare; 2] = [BufferShare::Medium, BufferShare::Small];
 
 /// Bytes of which no two blocks are the same.
 fn pattern(length: u32) -> Vec<u8> {
@@ -131,29 +131,29 @@ fn a_long_structured_read_comes_in_chunks_that_cut_no_block() {
 
 #[test]
 fn an_error_in_a_later_piece_of_a_simple_read_is_told() {
-    for crowd in CROWDS {
+    for share in SHARES {
         let device = device();
         let mut talk = simple(&device);
-        talk.set_crowd(crowd);
+        talk.set_share(share);
         fail_at(&device, Action::Read, (1 << 20) - 1, DeviceErrorKind::Corrupt);
         talk.send(&read(0, MIB).bytes());
         let expected = [Reply::Simple { cookie: COOKIE, error: errno::EIO }];
-        assert_eq!(talk.received().replies(), expected, "{crowd:?}");
+        assert_eq!(talk.received().replies(), expected, "{share:?}");
         assert_eq!(talk.progress(), Progress::ReceiveInput, "the connection goes on");
     }
 }
 
 #[test]
 fn an_error_in_a_later_piece_of_an_unfragmented_read_is_told() {
-    for crowd in CROWDS {
+    for share in SHARES {
         let device = device();
         let mut talk = structured(&device);
-        talk.set_crowd(crowd);
+        talk.set_share(share);
         fail_at(&device, Action::Read, (1 << 20) - 1, DeviceErrorKind::Corrupt);
         talk.send(&unfragmented(read(0, MIB)).bytes());
         let replies = talk.received().replies();
         let [Reply::Chunk { done: true, chunk: Chunk::Error { error, .. }, .. }] = &*replies else {
-            panic!("{crowd:?}: {replies:?} is more than an error");
+            panic!("{share:?}: {replies:?} is more than an error");
         };
         assert_eq!(*error, errno::EIO);
         assert_eq!(talk.progress(), Progress::ReceiveInput, "the connection goes on");
@@ -250,7 +250,7 @@ fn many_clients_are_served_in_small_pieces_until_some_have_gone() {
         quota: Quota { total: CLIENT_COUNT_MANY, per_user: CLIENT_COUNT_MANY, reserved: 0 },
         ..config
     });
-    let connected = || running.server.status().connections.get("e").copied().unwrap_or(0);
+    let connected = || running.server.status().clients.get("e").copied().unwrap_or(0);
     let mut others: Vec<_> = (0..CLIENT_COUNT_MANY - 1).map(|_| running.connect_to("e")).collect();
     assert_eq!(first_chunk_bytes(&running), 32 << 10);
     others.pop();

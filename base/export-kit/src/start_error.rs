@@ -1,11 +1,11 @@
-//! Why a server could not be started.
+//! Why an export could not be started.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A server that was not started. Nothing is left behind.
+/// A server that was not started. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
-pub enum ServerError {
+pub enum StartError {
     #[error("cannot listen on {}: another process is serving there", path.display())]
     SocketInUse { path: PathBuf },
 
@@ -17,6 +17,6 @@ pub enum ServerError {
     #[error("cannot listen on {}", path.display())]
     Listen { path: PathBuf, source: io::Error },
 
-    #[error("cannot start the thread that accepts clients of the ring")]
+    #[error("cannot start the threads that serve clients")]
     Thread { source: io::Error },
 }

@@ -1,0 +1,77 @@
+//! Accepting clients until the export stops.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use sync::atomic::{AtomicBool, Ordering};
+
+use crate::log_limit::LogLimit;
+
+/// How long no client is accepted after the system had no descriptor, memory or thread for one.
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How the owner of an export tells its accepting thread to stop.
+#[derive(Debug)]
+pub struct StopSignal {
+    is_given: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl StopSignal {
+    pub fn new() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC)?;
+        Ok(Self { is_given: AtomicBool::new(false), wake })
+    }
+
+    pub fn give(&self) {
+        // PAIRS-WITH: StopSignal::is_given, "what was said before the signal".
+        self.is_given.store(true, Ordering::Release);
+        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).expect("an event can be counted");
+    }
+
+    pub fn is_given(&self) -> bool {
+        // PAIRS-WITH: StopSignal::give, "what was said before the signal".
+        self.is_given.load(Ordering::Acquire)
+    }
+}
+
+/// Calls `accept` for each of `listeners`, which never wait, whenever clients may be there, until
+/// `stop` is given. When `accept` fails, for want of a descriptor, memory or a thread, it is not
+/// called for a moment. `whom` names the clients in the log.
+pub fn accept_until<L: AsFd>(
+    stop: &StopSignal,
+    listeners: &[L],
+    whom: &str,
+    mut accept: impl FnMut(&L) -> io::Result<()>,
+) {
+    let log = LogLimit::new();
+    let mut outcome = Ok(());
+    loop {
+        match &outcome {
+            Ok(()) => wait(stop, listeners, None),
+            Err(error) => {
+                if let Some(left_out) = log.admit() {
+                    tracing::warn!(%error, left_out, "cannot accept {whom} for a moment");
+                }
+                wait::<L>(stop, &[], Some(&ACCEPT_PAUSE));
+            }
+        }
+        if stop.is_given() {
+            return;
+        }
+        outcome = listeners.iter().try_for_each(&mut accept);
+    }
+}
+
+/// Sleeps until there is a client, the export shall stop, or the time is over.
+fn wait<L: AsFd>(stop: &StopSignal, listeners: &[L], time_max: Option<&Timespec>) {
+    let mut events = vec![PollFd::new(&stop.wake, PollFlags::IN)];
+    events.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+    match poll(&mut events, time_max) {
+        // The caller looks everywhere anyway, so an interruption does no harm.
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => panic!("cannot wait for clients: {error}"),
+    }
+}

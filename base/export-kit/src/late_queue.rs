@@ -1,0 +1,185 @@
+//! Requests that may wait for a disk, left to threads that may wait, too.
+//!
+//! The thread of a connection pushes; threads of their own take, all of it for a flush, which is
+//! done once for everything that waits, or one after the other. Where what waits is bounded by the
+//! places of a ring or of the kernel's queue, the queue needs no limit of its own.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// What waits for a thread that may wait.
+#[derive(Debug)]
+pub struct LateQueue<T> {
+    state: Mutex<State<T>>,
+    /// There is something to take, or the end has come.
+    changed: Condvar,
+    /// Nothing is being served.
+    idle: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Calls of `serve` under way.
+    served_count: usize,
+    end: Option<QueueEnd>,
+}
+
+/// How a queue ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueEnd {
+    /// What waits is still served.
+    Drained,
+    /// What waits is dropped.
+    Dropped,
+}
+
+impl<T> Default for LateQueue<T> {
+    fn default() -> Self {
+        let state = State { waiting: VecDeque::new(), served_count: 0, end: None };
+        Self { state: Mutex::new(state), changed: Condvar::new(), idle: Condvar::new() }
+    }
+}
+
+impl<T> LateQueue<T> {
+    pub fn push(&self, work: T) {
+        self.lock().waiting.push_back(work);
+        self.changed.notify_one();
+    }
+
+    /// As [`LateQueue::push`], but gives `work` back when `count_max` are there already.
+    pub fn push_bounded(&self, work: T, count_max: usize) -> Result<(), T> {
+        let mut state = self.lock();
+        if state.waiting.len() >= count_max {
+            return Err(work);
+        }
+        state.waiting.push_back(work);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Lets the serving threads end, each after what it is at. Once dropped is dropped.
+    pub fn close(&self, end: QueueEnd) {
+        let mut state = self.lock();
+        if state.end != Some(QueueEnd::Dropped) {
+            state.end = Some(end);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Has `serve` do what waits, one after the other, until the end. For any number of threads.
+    pub fn serve_each(&self, serve: impl FnMut(T)) -> QueueEnd {
+        let take = |waiting: &mut VecDeque<T>| waiting.pop_front().expect("something waits");
+        self.serve(take, serve)
+    }
+
+    /// Has `serve` do everything that waits at once, again and again, until the end.
+    pub fn serve_together(&self, serve: impl FnMut(VecDeque<T>)) -> QueueEnd {
+        self.serve(mem::take, serve)
+    }
+
+    /// Drops what waits; what is being served goes on.
+    pub fn clear(&self) {
+        self.lock().waiting.clear();
+    }
+
+    /// Waits until nothing is being served.
+    pub fn wait_until_idle(&self) {
+        let is_busy = |state: &mut State<T>| state.served_count > 0;
+        drop(self.idle.wait_while(self.lock(), is_busy).expect(NOT_POISONED));
+    }
+
+    fn serve<W>(&self, take: impl Fn(&mut VecDeque<T>) -> W, mut serve: impl FnMut(W)) -> QueueEnd {
+        let mut state = self.lock();
+        loop {
+            match state.end {
+                Some(QueueEnd::Dropped) => return QueueEnd::Dropped,
+                _ if !state.waiting.is_empty() => {
+                    let work = take(&mut state.waiting);
+                    state.served_count += 1;
+                    drop(state);
+                    serve(work);
+                    state = self.lock();
+                    state.served_count -= 1;
+                    if state.served_count == 0 {
+                        self.idle.notify_all();
+                    }
+                }
+                Some(QueueEnd::Drained) => return QueueEnd::Drained,
+                None => state = self.changed.wait(state).expect(NOT_POISONED),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().expect(NOT_POISONED)
+    }
+}
+
+const NOT_POISONED: &str = "nothing panics while it holds this lock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    #[test]
+    fn what_waits_is_taken_together_or_one_by_one_in_order() {
+        let queue = LateQueue::default();
+        (1..=3).for_each(|work| queue.push(work));
+        queue.close(QueueEnd::Drained);
+        let mut batches = Vec::new();
+        assert_eq!(queue.serve_together(|batch| batches.push(batch)), QueueEnd::Drained);
+        assert_eq!(batches, [[1, 2, 3]]);
+        (4..=5).for_each(|work| queue.push(work));
+        let mut served = Vec::new();
+        assert_eq!(queue.serve_each(|work| served.push(work)), QueueEnd::Drained);
+        assert_eq!(served, [4, 5]);
+    }
+
+    #[test]
+    fn a_queue_that_is_dropped_serves_nothing_more() {
+        let queue = LateQueue::default();
+        queue.push(1);
+        queue.push(2);
+        let mut served = Vec::new();
+        let end = queue.serve_each(|work| {
+            served.push(work);
+            queue.close(QueueEnd::Dropped);
+            queue.close(QueueEnd::Drained);
+        });
+        assert_eq!((end, served), (QueueEnd::Dropped, vec![1]));
+    }
+
+    #[test]
+    fn a_bounded_queue_gives_back_what_is_too_much() {
+        let queue = LateQueue::default();
+        assert_eq!(queue.push_bounded(1, 1), Ok(()));
+        assert_eq!(queue.push_bounded(2, 1), Err(2));
+    }
+
+    #[test]
+    fn an_idle_queue_is_one_that_serves_nothing_any_more() {
+        let queue = LateQueue::default();
+        let (begun, has_begun) = mpsc::channel();
+        let (done, is_done) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                queue.serve_each(|work: u32| {
+                    begun.send(()).expect("it is waited for");
+                    thread::yield_now();
+                    done.send(work).expect("it is looked at");
+                })
+            });
+            queue.push(1);
+            has_begun.recv().expect("it begins");
+            queue.push(2);
+            queue.clear();
+            queue.wait_until_idle();
+            assert_eq!(is_done.try_recv(), Ok(1));
+            queue.close(QueueEnd::Drained);
+        });
+    }
+}

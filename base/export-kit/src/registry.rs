@@ -1,0 +1,259 @@
+//! Which connections of an export are open, and what all of them did.
+//!
+//! The registry's lock is held for a few instructions when a connection comes, opens a volume or
+//! goes. While it is served, a connection touches its own [`Counters`] alone.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rustix::net::Shutdown;
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::peer::Peer;
+use crate::quota::Quota;
+use crate::traffic::{Counters, Traffic};
+use crate::unix_socket::end_socket;
+
+/// The connections of one export. `K` names what a connection has opened, such as a volume's id;
+/// `U` is what others need to reach it there.
+pub struct Registry<K, U = ()> {
+    quota: Quota,
+    /// As many as the book lists, for those who may not wait for it.
+    open_count: AtomicUsize,
+    book: Mutex<Book<K, U>>,
+    all_gone: Condvar,
+}
+
+struct Book<K, U> {
+    open: BTreeMap<u64, Entry<K, U>>,
+    /// Numbers them, too.
+    accepted: u64,
+    refused: u64,
+    /// Of the connections that have gone.
+    past: Traffic,
+}
+
+struct Entry<K, U> {
+    /// `None`: from another host.
+    peer: Option<Peer>,
+    socket: Arc<OwnedFd>,
+    is_ending: Arc<AtomicBool>,
+    opened: Option<(K, U)>,
+    counters: Arc<Counters>,
+}
+
+/// What an export is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status<K: Ord> {
+    /// Clients of each volume that has any.
+    pub clients: BTreeMap<K, usize>,
+    /// Clients that have not opened a volume yet.
+    pub handshakes: usize,
+    /// Clients since the start.
+    pub accepted: u64,
+    /// Clients since the start that were turned away: too many were there, or there was nothing
+    /// that they may use.
+    pub refused: u64,
+    /// Requests since the start.
+    pub traffic: Traffic,
+}
+
+/// A connection's entry, which goes with it.
+pub struct Registration<K: Ord + Clone, U = ()> {
+    registry: Arc<Registry<K, U>>,
+    id: u64,
+    is_ending: Arc<AtomicBool>,
+    counters: Arc<Counters>,
+}
+
+impl<K: Ord + Clone, U> Registry<K, U> {
+    pub fn new(quota: Quota) -> Self {
+        let (open, past) = (BTreeMap::new(), Traffic::default());
+        let book = Book { open, accepted: 0, refused: 0, past };
+        let (open_count, book) = (AtomicUsize::new(0), Mutex::new(book));
+        Self { quota, open_count, book, all_gone: Condvar::new() }
+    }
+
+    /// Enters a connection, or counts it as refused when too many are open. Those of other hosts,
+    /// without a peer, are counted apart.
+    pub fn admit(
+        self: &Arc<Self>,
+        peer: Option<&Peer>,
+        socket: &Arc<OwnedFd>,
+    ) -> Option<Registration<K, U>> {
+        let mut book = self.book();
+        let mut present = book.open.values().map(|entry| entry.peer.as_ref());
+        let has_room = match peer {
+            Some(peer) => self.quota.has_room(present.flatten(), peer),
+            None => present.by_ref().filter(Option::is_none).count() < self.quota.total,
+        };
+        if !has_room {
+            book.refused += 1;
+            return None;
+        }
+        let id = book.accepted;
+        book.accepted += 1;
+        let (is_ending, counters) = (Arc::<AtomicBool>::default(), Arc::<Counters>::default());
+        let entry = Entry {
+            peer: peer.cloned(),
+            socket: Arc::clone(socket),
+            is_ending: Arc::clone(&is_ending),
+            opened: None,
+            counters: Arc::clone(&counters),
+        };
+        book.open.insert(id, entry);
+        self.note_open_count(&book);
+        Some(Registration { registry: Arc::clone(self), id, is_ending, counters })
+    }
+
+    /// Counts a client that is turned away before it has a place.
+    pub fn note_refused(&self) {
+        self.book().refused += 1;
+    }
+
+    pub fn status(&self) -> Status<K> {
+        let book = self.book();
+        let (accepted, refused, traffic) = (book.accepted, book.refused, book.past);
+        let mut status = Status { accepted, refused, traffic, ..Status::default() };
+        for entry in book.open.values() {
+            status.traffic += entry.counters.traffic();
+            match &entry.opened {
+                Some((key, _)) => *status.clients.entry(key.clone()).or_default() += 1,
+                None => status.handshakes += 1,
+            }
+        }
+        status
+    }
+
+    /// Calls `visit` for all that have opened `key`. It must not wait.
+    pub fn visit(&self, key: &K, visit: impl FnMut(&U)) {
+        let book = self.book();
+        let opened = book.open.values().filter_map(|entry| entry.opened.as_ref());
+        opened.filter(|(opened, _)| opened == key).map(|(_, used)| used).for_each(visit);
+    }
+
+    /// Ends all connections that have opened `key`. Returns how many there were.
+    pub fn disconnect<Q: ?Sized + PartialEq>(&self, key: &Q) -> usize
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        let book = self.book();
+        let has_opened = |entry: &&Entry<K, U>| {
+            entry.opened.as_ref().is_some_and(|(opened, _)| opened.borrow() == key)
+        };
+        book.open.values().filter(has_opened).map(|entry| entry.end(Shutdown::Both)).count()
+    }
+
+    /// Ends all connections, of which `first` says how, and the rest of them altogether at
+    /// `deadline`. Returns how many those were.
+    pub fn drain(&self, first: Shutdown, deadline: Instant) -> usize {
+        let mut book = self.book();
+        book.open.values().for_each(|entry| entry.end(first));
+        while !book.open.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (book, _) = self.all_gone.wait_timeout(book, left).expect(NOT_POISONED);
+        }
+        book.open.values().map(|entry| entry.end(Shutdown::Both)).count()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book<K, U>> {
+        self.book.lock().expect(NOT_POISONED)
+    }
+
+    fn note_open_count(&self, book: &Book<K, U>) {
+        // Relaxed: the count carries no data.
+        self.open_count.store(book.open.len(), Ordering::Relaxed);
+    }
+}
+
+impl<K, U> Entry<K, U> {
+    fn end(&self, how: Shutdown) {
+        if how == Shutdown::Both {
+            // Relaxed: it protects nothing; a thread that sleeps is woken by its socket's end.
+            self.is_ending.store(true, Ordering::Relaxed);
+        }
+        end_socket(&*self.socket, how);
+    }
+}
+
+impl<K: Ord + Clone, U> Registration<K, U> {
+    /// The connection has opened `key`, where others reach it by `used`.
+    pub fn opened(&self, key: K, used: U) {
+        let mut book = self.registry.book();
+        let entry = book.open.get_mut(&self.id).expect("the entry goes with the registration");
+        entry.opened = Some((key, used));
+    }
+
+    /// Whether the connection was told to end at once.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// How many connections are open, this one included.
+    pub fn open_count(&self) -> usize {
+        // Relaxed: the count carries no data.
+        self.registry.open_count.load(Ordering::Relaxed)
+    }
+}
+
+impl<K: Ord + Clone, U> Drop for Registration<K, U> {
+    fn drop(&mut self) {
+        let mut book = self.registry.book();
+        let entry = book.open.remove(&self.id);
+        self.registry.note_open_count(&book);
+        book.past += self.counters.traffic();
+        if book.open.is_empty() {
+            self.registry.all_gone.notify_all();
+        }
+        drop(book);
+        // Memory may go with it, which takes its time.
+        drop(entry);
+    }
+}
+
+impl<K: Ord> Default for Status<K> {
+    fn default() -> Self {
+        let (clients, traffic) = (BTreeMap::new(), Traffic::default());
+        Self { clients, handshakes: 0, accepted: 0, refused: 0, traffic }
+    }
+}
+
+const NOT_POISONED: &str = "nothing panics while it holds this lock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    const QUOTA: Quota = Quota { total: 2, per_user: 2, reserved: 0 };
+
+    #[test]
+    fn a_connection_is_counted_while_it_is_there_and_its_traffic_for_good() {
+        let registry = Arc::new(Registry::<u64>::new(QUOTA));
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let socket = Arc::new(OwnedFd::from(here));
+        let [first, second] = [(); 2].map(|()| registry.admit(None, &socket).expect("a place"));
+        assert!(registry.admit(None, &socket).is_none());
+        first.opened(7, ());
+        first.counters().writes.add(3);
+        let status = registry.status();
+        assert_eq!((status.clients, status.handshakes), (BTreeMap::from([(7, 1)]), 1));
+        assert_eq!((status.accepted, status.refused, status.traffic.writes), (2, 1, 3));
+        assert_eq!((registry.disconnect(&8), registry.disconnect(&7)), (0, 1));
+        assert!(first.is_ending() && !second.is_ending());
+        drop(first);
+        assert_eq!((second.open_count(), registry.status().traffic.writes), (1, 3));
+        assert_eq!(registry.drain(Shutdown::Both, Instant::now()), 1);
+        drop(second);
+        assert_eq!(registry.drain(Shutdown::Both, Instant::now()), 0);
+    }
+}

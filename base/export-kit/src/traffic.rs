@@ -1,0 +1,108 @@
+//! What clients did, as counts for metrics: the same words for every export.
+
+use std::iter::Sum;
+use std::ops::AddAssign;
+
+use sync::Tally;
+use sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Requests and bytes since the start of a connection, of a device or of an export.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Traffic {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Requests of any kind that were answered with an error.
+            pub errors: u64,
+        }
+
+        /// The counts of one connection, queue or thread, on cache lines of their own.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Tally,)*
+            errors: AtomicU64,
+        }
+
+        impl Counters {
+            pub fn traffic(&self) -> Traffic {
+                Traffic {
+                    $($name: self.$name.get(),)*
+                    errors: self.errors.load(Ordering::Relaxed),
+                }
+            }
+        }
+
+        impl AddAssign for Traffic {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+                self.errors += other.errors;
+            }
+        }
+    };
+}
+
+// Those of an export that has no such requests stay zero.
+counts! {
+    reads,
+    writes,
+    flushes,
+    /// Discards, which NBD calls trims.
+    discards,
+    /// Writes of zeros.
+    zeroes,
+    /// Questions about what there is where (NBD).
+    block_statuses,
+    /// Requests about names, attributes and handles (FUSE).
+    others,
+    /// Requests that an earlier process had begun and not answered (vhost-user).
+    repeated,
+    /// Messages with which clients woke their thread (ring).
+    doorbells,
+    read_bytes,
+    written_bytes,
+}
+
+impl Counters {
+    /// Requests of all kinds that touch data or files.
+    pub fn request_count(&self) -> u64 {
+        let Self { reads, writes, flushes, discards, zeroes, others, .. } = self;
+        [reads, writes, flushes, discards, zeroes, others].into_iter().map(Tally::get).sum()
+    }
+
+    /// Counts requests that were answered with an error. Any thread may.
+    pub fn count_errors(&self, count: u64) {
+        // Relaxed: it is a statistic.
+        self.errors.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn count_error(&self) {
+        self.count_errors(1);
+    }
+}
+
+impl Sum for Traffic {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, traffic| {
+            sum += traffic;
+            sum
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_threads_counted_is_summed() {
+        let all = [Counters::default(), Counters::default()];
+        all[0].reads.add(1);
+        all[1].reads.add(2);
+        all[1].read_bytes.add(8192);
+        all[1].count_error();
+        let expected = Traffic { reads: 3, read_bytes: 8192, errors: 1, ..Traffic::default() };
+        assert_eq!(all.iter().map(Counters::traffic).sum::<Traffic>(), expected);
+        assert_eq!(all[1].request_count(), 2);
+    }
+}

@@ -1,0 +1,202 @@
+//! One request: checked, done and answered on the thread that calls, or told to wait elsewhere.
+
+use std::sync::Arc;
+
+use block_device::{BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, WriteCache, Zeroes};
+use export_kit::Counters;
+use shared_ring::{Entry, SLOT_BYTES, ServerRing, Ticket, flags, operation};
+
+use crate::status;
+
+/// A buffer's worth of bytes that begins and ends inside a block lies in so many bytes of blocks.
+const SCRATCH_BYTES: usize = SLOT_BYTES + 2 * BLOCK_BYTES;
+
+/// Answers as long as this go past the cache of this core. Shorter ones are quicker through it.
+const STREAMED_FROM_BYTES: usize = SLOT_BYTES;
+
+/// An entry whose fields were checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Read { offset: u64, length: usize },
+    Write { offset: u64, length: usize, is_fua: bool },
+    Zero { range: ByteRange, zeroes: Zeroes, is_fua: bool },
+    Discard { range: ByteRange },
+    Flush,
+}
+
+impl Request {
+    /// `None` when the entry asks for nothing that there is.
+    pub(crate) fn of(entry: &Entry) -> Option<Self> {
+        let Entry { operation, flags, offset, length, .. } = *entry;
+        let range = ByteRange::new(offset, length);
+        let is_fua = flags & flags::FLUSHED != 0;
+        let data_length = || usize::try_from(length).ok().filter(|&length| length <= SLOT_BYTES);
+        Some(match operation {
+            operation::READ => Self::Read { offset, length: data_length()? },
+            operation::WRITE => Self::Write { offset, length: data_length()?, is_fua },
+            operation::WRITE_ZEROES => {
+                let keeps = flags & flags::KEEP_ALLOCATED != 0;
+                let zeroes = if keeps { Zeroes::KeepAllocated } else { Zeroes::Unmap };
+                Self::Zero { range, zeroes, is_fua }
+            }
+            operation::DISCARD => Self::Discard { range },
+            operation::FLUSH => Self::Flush,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is durable when it is answered, though it is no flush.
+    pub(crate) fn is_fua(self) -> bool {
+        matches!(self, Self::Write { is_fua: true, .. } | Self::Zero { is_fua: true, .. })
+    }
+}
+
+/// What the threads of one client work with.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) ring: Arc<ServerRing>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Does the requests of one client on one thread.
+pub(crate) struct Executor {
+    pub(crate) parts: Parts,
+    /// What is about to be written: the device must not see the client change it.
+    data: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl Executor {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { parts, data: vec![0; SLOT_BYTES], scratch: vec![0; SCRATCH_BYTES] }
+    }
+
+    /// Whether a request may wait for data that are not in memory.
+    pub(crate) fn data_may_be_away(&self, request: Request) -> bool {
+        match request {
+            Request::Flush | Request::Discard { .. } => false,
+            Request::Read { .. } | Request::Write { .. } | Request::Zero { .. } => {
+                self.parts.device.data_may_be_away()
+            }
+        }
+    }
+
+    /// Whether a flush may wait for a disk.
+    pub(crate) fn flush_may_wait(&self) -> bool {
+        self.parts.device.write_cache() == WriteCache::Volatile
+    }
+
+    /// Does a request of a ticket, but for the flush after it. Returns its status.
+    #[inline]
+    pub(crate) fn perform(&mut self, ticket: &Ticket, request: Request) -> u32 {
+        let device = &self.parts.device;
+        let result = match request {
+            Request::Read { offset, length } => self.read(ticket, offset, length),
+            Request::Write { offset, length, .. } => {
+                let data = &mut self.data[..length];
+                self.parts.ring.copy_out(ticket, 0, data);
+                device.write(offset, data)
+            }
+            Request::Zero { range, zeroes, .. } => device.write_zeroes(range, zeroes),
+            Request::Discard { range } => device.discard(range),
+            Request::Flush => device.flush(),
+        };
+        match result {
+            Ok(()) => status::DONE,
+            Err(error) => self.parts.failed(&error),
+        }
+    }
+
+    #[inline]
+    fn read(&mut self, ticket: &Ticket, offset: u64, length: usize) -> Result<(), DeviceError> {
+        let ring = &self.parts.ring;
+        let range = ByteRange::new(offset, length as u64);
+        let is_long = length >= STREAMED_FROM_BYTES;
+        self.parts.device.read_in_place(range, &mut self.scratch, &mut |slices| {
+            let mut at = 0;
+            for (index, slice) in slices.iter().enumerate() {
+                match is_long {
+                    true => {
+                        let next = slices.get(index + 1).map_or(&[][..], |next| next);
+                        ring.stream_in(ticket, at, slice, next);
+                    }
+                    false => ring.copy_in(ticket, at, slice),
+                }
+                at += slice.len();
+            }
+        })
+    }
+
+    pub(crate) fn count(&self, request: Request) {
+        let counters = &self.parts.counters;
+        match request {
+            Request::Read { length, .. } => {
+                counters.reads.add(1);
+                counters.read_bytes.add(length as u64);
+            }
+            Request::Write { length, .. } => {
+                counters.writes.add(1);
+                counters.written_bytes.add(length as u64);
+            }
+            Request::Zero { .. } => counters.zeroes.add(1),
+            Request::Discard { .. } => counters.discards.add(1),
+            Request::Flush => counters.flushes.add(1),
+        }
+    }
+}
+
+impl Parts {
+    /// Flushes, however long that takes. Returns the status.
+    pub(crate) fn flush(&self) -> u32 {
+        match self.device.flush() {
+            Ok(()) => status::DONE,
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    #[cold]
+    fn failed(&self, error: &DeviceError) -> u32 {
+        self.counters.count_error();
+        tracing::debug!(%error, "a request of the ring failed");
+        status::of_device(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(entry: Entry, expected: Option<Request>) {
+        assert_eq!(Request::of(&entry), expected);
+    }
+
+    #[test]
+    fn entries_ask_for_what_they_say() {
+        let entry = |operation, length| Entry { operation, offset: 5, length, ..Entry::default() };
+        check(entry(operation::READ, 7), Some(Request::Read { offset: 5, length: 7 }));
+        let write = Request::Write { offset: 5, length: 7, is_fua: false };
+        check(entry(operation::WRITE, 7), Some(write));
+        check(entry(operation::FLUSH, u64::MAX), Some(Request::Flush));
+        let range = ByteRange::new(5, 1 << 40);
+        check(entry(operation::DISCARD, 1 << 40), Some(Request::Discard { range }));
+        let zero = Request::Zero { range, zeroes: Zeroes::Unmap, is_fua: false };
+        check(entry(operation::WRITE_ZEROES, 1 << 40), Some(zero));
+        let flags = flags::KEEP_ALLOCATED | flags::FLUSHED;
+        let zero = Request::Zero { range, zeroes: Zeroes::KeepAllocated, is_fua: true };
+        check(Entry { flags, ..entry(operation::WRITE_ZEROES, 1 << 40) }, Some(zero));
+    }
+
+    #[test]
+    fn what_is_too_long_or_unknown_is_nothing() {
+        for operation in [operation::READ, operation::WRITE] {
+            for length in [SLOT_BYTES as u64 + 1, u64::MAX] {
+                check(Entry { operation, length, ..Entry::default() }, None);
+            }
+        }
+        for operation in [0, 6, u32::MAX] {
+            check(Entry { operation, ..Entry::default() }, None);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What all threads of one export share.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use adaptive_polling::SpinPermits;
+use block_device::BlockDevice;
+use export_kit::{Counters, LogLimit, Peer, StopSignal};
+
+use crate::late::LateWork;
+use crate::request::SERIAL_BYTES;
+use crate::server::Server;
+use crate::threads::Reserved;
+
+/// Threads of a disk besides its workers: one for its front end, two for late work.
+pub(crate) const OTHER_THREAD_COUNT: usize = 3;
+
+/// Who may connect, asked for each front end when it has connected.
+pub type Admission = Arc<dyn Fn(&Peer) -> bool + Send + Sync>;
+
+/// What is the same for every connection.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) serial: [u8; SERIAL_BYTES],
+    pub(crate) queue_count: u16,
+    pub(crate) spin_permits: Arc<SpinPermits>,
+    pub(crate) spin_max: Duration,
+    pub(crate) late: Arc<LateWork>,
+    /// One for each worker; workers begin anew with each connection.
+    pub(crate) worker_counters: Vec<Arc<Counters>>,
+    /// Those of the control thread, and of the threads for late work.
+    pub(crate) other_counters: [Arc<Counters>; OTHER_THREAD_COUNT],
+    pub(crate) admits: Admission,
+    /// Bounds what front ends and guests can have logged.
+    pub(crate) log: Arc<LogLimit>,
+    pub(crate) sockets: Mutex<Sockets>,
+    pub(crate) is_connected: AtomicBool,
+    pub(crate) stop: StopSignal,
+    pub(crate) _reserved: Reserved,
+}
+
+/// The sockets of the front end that is connected.
+#[derive(Default)]
+pub(crate) struct Sockets {
+    pub(crate) messages: Option<UnixStream>,
+    /// Where it wants to be told of changes.
+    pub(crate) changes: Option<UnixStream>,
+}
+
+impl Shared {
+    pub(crate) fn server(&self, counters: &Arc<Counters>) -> Server {
+        Server::new(Arc::clone(&self.device), self.serial, Arc::clone(counters))
+    }
+
+    /// Remembers where the front end that is connected wants to be told of changes.
+    pub(crate) fn set_changes(&self, changes: UnixStream) {
+        self.sockets().changes = Some(changes);
+    }
+
+    pub(crate) fn sockets(&self) -> MutexGuard<'_, Sockets> {
+        self.sockets.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Ends the connection of the front end. Returns whether there was one.
+    pub(crate) fn disconnect(&self) -> bool {
+        let sockets = self.sockets();
+        // It may be gone already, which is as good.
+        sockets.messages.as_ref().is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
+    }
+
+    pub(crate) fn end(&self) {
+        self.stop.give();
+        self.late.end();
+        self.disconnect();
+    }
+}

@@ -1,0 +1,56 @@
+//! The threads of an export: how many there may be, and whether they have ended.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use crate::error::ExportError;
+
+/// The threads that all exports of a process may have together. Each has one buffer of 1 MiB.
+#[derive(Debug)]
+pub struct ThreadBudget {
+    limit: usize,
+    free: AtomicUsize,
+}
+
+/// Threads that an export may have, until the last of them has ended.
+pub(crate) struct Reserved {
+    budget: Arc<ThreadBudget>,
+    count: usize,
+}
+
+impl ThreadBudget {
+    pub fn new(thread_count_max: usize) -> Self {
+        Self { limit: thread_count_max, free: AtomicUsize::new(thread_count_max) }
+    }
+
+    pub(crate) fn take(self: &Arc<Self>, count: usize) -> Result<Reserved, ExportError> {
+        let left = |free: usize| free.checked_sub(count);
+        match self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
+            Ok(_) => Ok(Reserved { budget: Arc::clone(self), count }),
+            Err(_) => Err(ExportError::TooManyThreads { thread_count_max: self.limit }),
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.budget.free.fetch_add(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Starts a thread that is known to live by its copy of `alive`.
+pub(crate) fn spawn(
+    name: &str,
+    alive: &Sender<()>,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let alive = alive.clone();
+    let work = move || {
+        work();
+        drop(alive);
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
