@@ -77,7 +77,7 @@ pub struct StorageError {
 }
 
 impl StorageError {
-    /// An error without a system call behind it.
+    /// An error that no system call returned.
     pub fn new(kind: StorageErrorKind, action: StorageAction, name: impl Into<String>) -> Self {
         Self { kind, action, name: name.into(), source: None }
     }

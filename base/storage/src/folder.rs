@@ -39,12 +39,12 @@ pub trait Folder: Debug + Send + Sync {
     /// All files, by name. Folders within are not among them.
     fn list(&self) -> Result<Vec<FileInfo>, StorageError>;
 
-    /// Gives a file another name at once: everybody sees the old or the new one, and so does who
-    /// looks after a loss of power. Replaces a file that had the new name. Contents that were not
-    /// synced before are not made durable by it.
+    /// Gives a file another name at once: every look finds the old or the new one, also the first
+    /// after a loss of power. Replaces a file that had the new name. Contents that were not synced
+    /// before are not made durable by it.
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
 
-    /// Removes a name; the file's room is free when nobody has it open any more.
+    /// Removes a name; the file's room is free when no handle of it is open any more.
     fn remove(&self, name: &str) -> Result<(), StorageError>;
 
     /// Makes all creations, renamings and removals so far durable.
@@ -61,7 +61,7 @@ pub trait Folder: Debug + Send + Sync {
 /// - **Failure.** After a failed write its range holds anything. After a failed
 ///   [`StableFile::sync`] or [`StableFile::write_durably`] all that was written since the last
 ///   successful one may be lost even though reads still show it, and a later success does not
-///   change that: whoever needs it writes it again, to another place.
+///   change that: a caller that needs it writes it again, to another place.
 /// - **Threads.** Calls may run at the same time; overlapping writes take effect in any order.
 /// - **Blocking.** Every call but `size_bytes` may wait for the disk.
 pub trait StableFile: Debug + Send + Sync {
@@ -69,7 +69,7 @@ pub trait StableFile: Debug + Send + Sync {
     fn size_bytes(&self) -> u64;
 
     /// Fills `into` from `offset`. Fast when address, offset and length are multiples of 4096, and
-    /// right in any case. Fails with `Invalid` when the range ends behind the end of the file.
+    /// right in any case. Fails with `Invalid` when the range ends past the end of the file.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StorageError>;
 
     /// Writes the parts one after the other from `offset`, which lies at most at the end of the

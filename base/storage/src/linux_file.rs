@@ -86,7 +86,7 @@ impl LinuxFile {
         Ok(())
     }
 
-    /// Fills `into`, of which the last bytes after `needed` may lie behind the end of the file.
+    /// Fills `into`, of which the last bytes after `needed` may lie past the end of the file.
     fn read_at_least(&self, offset: u64, into: &mut [u8], needed: usize) -> io::Result<()> {
         let mut done = 0;
         while done < needed {
@@ -115,7 +115,7 @@ impl LinuxFile {
             return invalid("writes begin and end at multiples of 4096 bytes");
         }
         if offset > self.size_bytes() {
-            return invalid("a write begins behind the end of the file");
+            return invalid("a write begins past the end of the file");
         }
         let is_durable = action == StorageAction::WriteDurably;
         let written = if parts.iter().all(|part| is_aligned(part)) {
@@ -192,7 +192,7 @@ impl StableFile for LinuxFile {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StorageError> {
         let action = StorageAction::Read;
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size_bytes()) {
-            let kind = StorageErrorKind::Invalid("the range ends behind the end of the file");
+            let kind = StorageErrorKind::Invalid("the range ends past the end of the file");
             return Err(StorageError::new(kind, action, self.name.clone()));
         }
         let is_direct = is_aligned(into) && offset.is_multiple_of(BLOCK_BYTES as u64);

@@ -78,7 +78,7 @@ impl LinuxFolder {
             }
             Ok(FolderLock { _description: description })
         };
-        lock().map_err(|error| self.failed(StorageAction::Lock, error))
+        lock().map_err(self.failed(StorageAction::Lock))
     }
 
     fn names(&self) -> Result<Vec<String>, Errno> {
@@ -131,17 +131,20 @@ impl LinuxFolder {
         self.path.join(name).display().to_string()
     }
 
-    fn failed(&self, action: StorageAction, error: impl Into<io::Error>) -> StorageError {
-        StorageError::from_io(error.into(), action, self.path.display().to_string())
+    /// What an error of an action on the folder means.
+    fn failed<Cause>(&self, action: StorageAction) -> impl Fn(Cause) -> StorageError
+    where
+        Cause: Into<io::Error>,
+    {
+        move |error| StorageError::from_io(error.into(), action, self.path.display().to_string())
     }
 
-    fn failed_on(
-        &self,
-        name: &str,
-        action: StorageAction,
-        error: impl Into<io::Error>,
-    ) -> StorageError {
-        StorageError::from_io(error.into(), action, self.path_of(name))
+    /// What an error of an action on one of its files or folders means.
+    fn failed_on<Cause>(&self, name: &str, action: StorageAction) -> impl Fn(Cause) -> StorageError
+    where
+        Cause: Into<io::Error>,
+    {
+        move |error| StorageError::from_io(error.into(), action, self.path_of(name))
     }
 }
 
@@ -153,7 +156,7 @@ impl Folder for LinuxFolder {
             let kind = StorageErrorKind::Invalid("a file's size is a multiple of 4096 bytes");
             return Err(StorageError::new(kind, action, self.path_of(name)));
         }
-        let failed = |error: io::Error| self.failed_on(name, action, error);
+        let failed = self.failed_on(name, action);
         if statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(failed(Errno::EXIST.into()));
         }
@@ -179,10 +182,8 @@ impl Folder for LinuxFolder {
 
     fn open(&self, name: &str) -> Result<Arc<dyn StableFile>, StorageError> {
         file_name::check(name, StorageAction::Open)?;
-        match self.open_with(name, OFlags::empty()) {
-            Ok(file) => Ok(Arc::new(file)),
-            Err(error) => Err(self.failed_on(name, StorageAction::Open, error)),
-        }
+        let opened = self.open_with(name, OFlags::empty());
+        Ok(Arc::new(opened.map_err(self.failed_on(name, StorageAction::Open))?))
     }
 
     fn folder(&self, name: &str) -> Result<Arc<dyn Folder>, StorageError> {
@@ -194,10 +195,7 @@ impl Folder for LinuxFolder {
             let directory = openat(&self.directory, name, flags, Mode::empty())?;
             Ok(Self { path: self.path.join(name), directory })
         };
-        match open() {
-            Ok(folder) => Ok(Arc::new(folder)),
-            Err(error) => Err(self.failed_on(name, StorageAction::OpenFolder, error)),
-        }
+        Ok(Arc::new(open().map_err(self.failed_on(name, StorageAction::OpenFolder))?))
     }
 
     fn list(&self) -> Result<Vec<FileInfo>, StorageError> {
@@ -209,29 +207,29 @@ impl Folder for LinuxFolder {
             files.sort();
             Ok(files)
         };
-        list().map_err(|error| self.failed(StorageAction::List, error))
+        list().map_err(self.failed(StorageAction::List))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
         file_name::check(from, StorageAction::Rename)?;
         file_name::check(to, StorageAction::Rename)?;
         renameat(&self.directory, from, &self.directory, to)
-            .map_err(|error| self.failed_on(from, StorageAction::Rename, error))
+            .map_err(self.failed_on(from, StorageAction::Rename))
     }
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         file_name::check(name, StorageAction::Remove)?;
         unlinkat(&self.directory, name, AtFlags::empty())
-            .map_err(|error| self.failed_on(name, StorageAction::Remove, error))
+            .map_err(self.failed_on(name, StorageAction::Remove))
     }
 
     fn sync_names(&self) -> Result<(), StorageError> {
-        fsync(&self.directory).map_err(|error| self.failed(StorageAction::SyncNames, error))
+        fsync(&self.directory).map_err(self.failed(StorageAction::SyncNames))
     }
 
     fn free_bytes(&self) -> Result<u64, StorageError> {
-        let stat = rustix::fs::fstatvfs(&self.directory)
-            .map_err(|error| self.failed(StorageAction::MeasureFree, error))?;
+        let stat = rustix::fs::fstatvfs(&self.directory);
+        let stat = stat.map_err(self.failed(StorageAction::MeasureFree))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }

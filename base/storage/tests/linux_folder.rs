@@ -177,12 +177,12 @@ fn a_folder_has_one_owner_who_removes_what_was_never_finished() {
         let path = place.path().join("journal");
         let folder = LinuxFolder::open_or_make(&path).expect("it can be made");
         std::fs::write(path.join(".new-segment"), b"half").expect("the folder is writable");
-        let lock = folder.lock().expect("nobody has it");
+        let lock = folder.lock().expect("no other process has it");
         assert!(!path.join(".new-segment").exists());
         let other = LinuxFolder::open_or_make(&path).expect("it exists");
         assert_eq!(kind(other.lock()), StorageErrorKind::Busy);
         drop(lock);
-        other.lock().expect("nobody has it any more");
+        other.lock().expect("no other process has it any more");
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::maintenance::Upkeep;
+use ::maintenance::Maintenance;
 use adaptive_polling::{CpuLatencyRequest, SpinPermits};
 use volumes::Engine;
 
@@ -100,7 +100,7 @@ fn pulse_of(interface: &Interface) -> Pulse {
 struct Daemon {
     keeper: Keeper,
     scrubber: Scrubber,
-    upkeep: Upkeep,
+    maintenance: Maintenance,
     fuse: Option<Arc<FuseDevices>>,
     ublk: Option<Arc<UblkDevices>>,
     service: Arc<Service>,
@@ -140,7 +140,7 @@ impl Daemon {
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
         let ring = start_ring(config, parts, (&devices, &ublk))?;
-        let upkeep = start_upkeep(&engine, &watch, &filling, fuse.clone())?;
+        let maintenance = start_maintenance(&engine, &watch, &filling, fuse.clone())?;
         let service = Arc::new(Service {
             engine,
             catalog,
@@ -166,7 +166,7 @@ impl Daemon {
         });
         service.restore_exports();
         service.restore_attachments();
-        Ok(Self { keeper, scrubber, upkeep, fuse, ublk, service })
+        Ok(Self { keeper, scrubber, maintenance, fuse, ublk, service })
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
@@ -175,7 +175,7 @@ impl Daemon {
         let more_time = MoreTime::ask();
         notify::stopping();
         gate.stopping("exports end");
-        let Self { keeper, scrubber, upkeep, fuse, ublk, service } = self;
+        let Self { keeper, scrubber, maintenance, fuse, ublk, service } = self;
         let (engine, durable) = (Arc::clone(&service.engine), Arc::clone(&service.durable));
         let (ring, vhost_user) = (Arc::clone(&service.ring), Arc::clone(&service.vhost_user));
         let (nbd, tasks) = (service.nbd.clone(), Arc::clone(&service.tasks));
@@ -185,7 +185,7 @@ impl Daemon {
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));
         endings.begin("journal and images", move |_| drop(keeper));
-        endings.begin("maintenance", move |_| drop((scrubber, upkeep)));
+        endings.begin("maintenance", move |_| drop((scrubber, maintenance)));
         if let Some(nbd) = nbd {
             endings.begin("NBD", move |time_max| nbd.stop(time_max));
         }
@@ -303,12 +303,12 @@ fn start_watch(config: &Config, events: &Arc<EventLog>) -> Arc<PoolWatch> {
     Arc::new(PoolWatch::new(config.thresholds_percent.clone(), Arc::clone(events)))
 }
 
-fn start_upkeep(
+fn start_maintenance(
     engine: &Arc<Engine>,
     watch: &Arc<PoolWatch>,
     filling: &Arc<Filling>,
     fuse: Option<Arc<FuseDevices>>,
-) -> anyhow::Result<Upkeep> {
+) -> anyhow::Result<Maintenance> {
     let look_after = move || fuse.iter().for_each(|fuse| fuse.look_after_devices());
     maintenance::start(engine, Arc::clone(watch), Arc::clone(filling), look_after)
 }

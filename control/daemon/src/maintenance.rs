@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::ByteSize;
-use maintenance::Upkeep;
+use maintenance::Maintenance;
 use volumes::{Engine, PoolUsage, steps_after};
 
 use crate::events::EventLog;
@@ -126,7 +126,7 @@ pub(crate) fn start(
     watch: Arc<PoolWatch>,
     filling: Arc<Filling>,
     now_and_then: impl Fn() + Send + 'static,
-) -> anyhow::Result<Upkeep> {
+) -> anyhow::Result<Maintenance> {
     let mut last = Instant::now();
     let watched = Arc::clone(engine);
     let mut damaged_before = 0;
@@ -147,7 +147,8 @@ pub(crate) fn start(
             last = Instant::now();
         }
     };
-    Upkeep::start(Arc::clone(engine), after_turn).context("cannot start the maintenance thread")
+    Maintenance::start(Arc::clone(engine), after_turn)
+        .context("cannot start the maintenance thread")
 }
 
 fn sample(engine: &Engine) -> Sample {

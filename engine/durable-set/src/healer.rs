@@ -1,10 +1,9 @@
 //! Copies of damaged pages, from the journal and from the images that volumes were saved in.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use codec::Block;
-use image::{BlockRef, ImageId, ImageStore, LEAF_BLOCKS, OpenImage, PageNumber};
+use image::{BlockRef, ImageId, ImageStore, OpenImage};
 use journal::Journal;
 use volumes::{CopyPlace, DamagedBlock, Healer};
 
@@ -42,11 +41,14 @@ impl StableCopies {
         };
         let is_of_volume = |record: &image::ImageVolume| record.id == base.volume_id;
         let Some(index) = image.volumes().iter().position(is_of_volume) else { return false };
-        page_of(&image, index, damaged.block).is_some_and(|page| image.fetch(page, into).is_ok())
+        match image.block(index, damaged.block) {
+            Ok(BlockRef::Page(page)) => image.fetch(page, into).is_ok(),
+            _ => false,
+        }
     }
 
     fn image(&self, id: ImageId) -> Option<Arc<OpenImage>> {
-        let mut last = self.last.lock().expect("nobody panics with the image locked");
+        let mut last = self.last.lock().expect("no thread panics with the image locked");
         if let Some(image) = last.as_ref().filter(|image| image.id() == id) {
             return Some(Arc::clone(image));
         }
@@ -64,23 +66,4 @@ impl Healer for StableCopies {
             CopyPlace::Image => self.copy_in_image(damaged, into),
         }
     }
-}
-
-/// What an image has of a block.
-fn page_of(image: &OpenImage, index: usize, block: u64) -> Option<PageNumber> {
-    let leaf_blocks = LEAF_BLOCKS as u64;
-    let mut found = None;
-    let looked = image.leaves(index, &mut |leaf, refs| {
-        if leaf < block / leaf_blocks {
-            return ControlFlow::Continue(());
-        }
-        let place = usize::try_from(block % leaf_blocks).expect("a leaf is short");
-        if leaf == block / leaf_blocks
-            && let BlockRef::Page(page) = refs[place]
-        {
-            found = Some(page);
-        }
-        ControlFlow::Break(())
-    });
-    found.filter(|_| looked.is_ok())
 }

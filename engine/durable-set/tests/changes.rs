@@ -92,7 +92,7 @@ fn deleted_and_renamed_snapshots_stay_so() {
     }
 }
 
-/// A journal volume with a flushed block behind its first MiB, in no image.
+/// A journal volume with a flushed block past its first MiB, in no image.
 fn with_a_tail(house: &House) {
     let created = house.set.create_volume(spec("one", Durability::Journal));
     let volume = created.expect("there is room");

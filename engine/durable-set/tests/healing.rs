@@ -44,7 +44,7 @@ fn a_scrub_heals_from_the_journal_what_no_image_has() {
     assert_eq!(scrub(&house), 1);
     assert_eq!(reports(&house), [(0, Some(CopyPlace::Journal))]);
     assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 7) == Ok(noise(2)));
-    assert_eq!(scrub(&house), 0, "nobody has the damaged page any more");
+    assert_eq!(scrub(&house), 0, "no block has the damaged page any more");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn change(volume: &Volume, size_bytes: u64) -> Outcome<()> {
 }
 
 fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Outcome<Saved> {
-    // Nobody writes meanwhile, so the volume is its own copy.
+    // It is not written meanwhile, so the volume is its own copy.
     let copied = CopiedVolume { record: ImageVolume::of(volume), copy: Arc::clone(volume) };
     let source = EngineSource::new(vec![copied], engine.absent_image(), HashSet::new());
     let options = SaveOptions {

@@ -66,18 +66,20 @@ impl ImageError {
         self
     }
 
-    /// What an error of the storage below means here.
-    pub(crate) fn from_storage(source: StorageError, attempt: impl Into<String>) -> Self {
-        let kind = match source.kind {
-            StorageErrorKind::NoSpace => ImageErrorKind::NoSpace,
-            StorageErrorKind::NotFound => ImageErrorKind::NotFound,
-            StorageErrorKind::AlreadyExists => ImageErrorKind::AlreadyExists,
-            StorageErrorKind::Denied => ImageErrorKind::Denied,
-            StorageErrorKind::Busy => ImageErrorKind::Fenced,
-            StorageErrorKind::Invalid(_) => ImageErrorKind::Invalid,
-            StorageErrorKind::Io => ImageErrorKind::Unavailable,
-        };
-        Self::new(kind, attempt).with_source(source)
+    /// What an error of the storage below means for what was attempted.
+    pub(crate) fn storage(attempt: impl FnOnce() -> String) -> impl FnOnce(StorageError) -> Self {
+        |source| {
+            let kind = match source.kind {
+                StorageErrorKind::NoSpace => ImageErrorKind::NoSpace,
+                StorageErrorKind::NotFound => ImageErrorKind::NotFound,
+                StorageErrorKind::AlreadyExists => ImageErrorKind::AlreadyExists,
+                StorageErrorKind::Denied => ImageErrorKind::Denied,
+                StorageErrorKind::Busy => ImageErrorKind::Fenced,
+                StorageErrorKind::Invalid(_) => ImageErrorKind::Invalid,
+                StorageErrorKind::Io => ImageErrorKind::Unavailable,
+            };
+            Self::new(kind, attempt()).with_source(source)
+        }
     }
 }
 

@@ -4,7 +4,10 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use storage::{AlignedBuffer, FileInfo, Folder, FolderLock, LinuxFolder, StableFile, StorageError};
+use storage::{
+    AlignedBuffer, FileInfo, Folder, FolderLock, LinuxFolder, StableFile, StorageError,
+    StorageErrorKind,
+};
 
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::ALIGNMENT_BYTES;
@@ -26,8 +29,8 @@ impl FolderStore {
     /// A store in `folder`, which is made ready where it is not.
     pub fn new(folder: &dyn Folder) -> Result<Self, ImageError> {
         let within = |name| {
-            let error = |error| ImageError::from_storage(error, format!("open the folder {name}"));
-            folder.folder(name).map_err(error)
+            let opened = folder.folder(name);
+            opened.map_err(ImageError::storage(|| format!("open the folder {name}")))
         };
         Ok(Self { images: within("images")?, packs: within("packs")?, _lock: None })
     }
@@ -43,7 +46,7 @@ impl FolderStore {
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
         let folder = open_folder(path)?;
         let attempt = || format!("claim the folder {} for writing images", path.display());
-        let lock = folder.lock().map_err(|error| ImageError::from_storage(error, attempt()))?;
+        let lock = folder.lock().map_err(ImageError::storage(attempt))?;
         Ok(Self { _lock: Some(lock), ..Self::new(&folder)? })
     }
 
@@ -72,22 +75,20 @@ impl FolderStore {
 
 impl ImageStore for FolderStore {
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
-        let attempt = || format!("begin pack {name}");
         let file = self.packs.create(&name.to_string(), 0);
-        let file = file.map_err(|error| ImageError::from_storage(error, attempt()))?;
+        let file = file.map_err(ImageError::storage(|| format!("begin pack {name}")))?;
         Ok(Box::new(FilePack { name, file, length_bytes: 0 }))
     }
 
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
         let attempt = || format!("create the manifest of image {number}");
-        let written = self.write_image(number, manifest);
-        written.map_err(|error| ImageError::from_storage(error, attempt()))
+        self.write_image(number, manifest).map_err(ImageError::storage(attempt))
     }
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         let (folder, file) = self.folder_of(object);
         let read = folder.open(&file).and_then(|file| {
-            // Beyond the end is damage to whoever reads, not a mistake of the caller.
+            // Beyond the end is damage of the file, not a mistake of the caller.
             let end = offset.checked_add(into.len() as u64);
             match end.is_some_and(|end| end <= file.size_bytes()) {
                 true => file.read(offset, into).map(|()| true),
@@ -99,7 +100,7 @@ impl ImageStore for FolderStore {
             Ok(true) => Ok(()),
             Ok(false) => Err(ImageError::new(ImageErrorKind::Damaged, attempt())
                 .with_source("the file is shorter than it was")),
-            Err(error) => Err(ImageError::from_storage(error, attempt())),
+            Err(error) => Err(ImageError::storage(attempt)(error)),
         }
     }
 
@@ -132,9 +133,9 @@ impl ImageStore for FolderStore {
         };
         let removed = manifests.and_then(|()| folder.remove(&file));
         let removed = removed.and_then(|()| folder.sync_names());
-        match removed.map_err(|error| ImageError::from_storage(error, format!("remove {object}"))) {
-            Err(error) if error.kind == ImageErrorKind::NotFound => Ok(()),
-            other => other,
+        match removed {
+            Err(error) if error.kind == StorageErrorKind::NotFound => Ok(()),
+            other => other.map_err(ImageError::storage(|| format!("remove {object}"))),
         }
     }
 }
@@ -152,14 +153,13 @@ impl PackWriter for FilePack {
         let attempt = || {
             format!("write {} bytes at {} of pack {}", bytes.len(), self.length_bytes, self.name)
         };
-        written.map_err(|error| ImageError::from_storage(error, attempt()))?;
+        written.map_err(ImageError::storage(attempt))?;
         self.length_bytes += bytes.len() as u64;
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<(), ImageError> {
-        let attempt = || format!("finish pack {}", self.name);
-        self.file.sync().map_err(|error| ImageError::from_storage(error, attempt()))
+        self.file.sync().map_err(ImageError::storage(|| format!("finish pack {}", self.name)))
     }
 }
 
@@ -169,11 +169,11 @@ fn image_file(number: u32) -> String {
 
 fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
     let attempt = || format!("open the folder {} for images", path.display());
-    LinuxFolder::open_or_make(path).map_err(|error| ImageError::from_storage(error, attempt()))
+    LinuxFolder::open_or_make(path).map_err(ImageError::storage(attempt))
 }
 
 fn list(folder: &dyn Folder, what: &str) -> Result<Vec<FileInfo>, ImageError> {
-    folder.list().map_err(|error| ImageError::from_storage(error, format!("list the {what}")))
+    folder.list().map_err(ImageError::storage(|| format!("list the {what}")))
 }
 
 fn write_durably(file: &dyn StableFile, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {

@@ -12,7 +12,7 @@ use crate::elsewhere::Elsewhere;
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
 use crate::format::chunk::{ChunkKind, ChunkPlace, VerifiedChunk};
 use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PartRecord};
-use crate::format::part::{BlockRef, LeafRefs, Part};
+use crate::format::part::{BlockRef, LEAF_BLOCKS, LeafRefs, Part, part_of};
 use crate::listing::ImageSummary;
 use crate::manifests::{ManifestState, read_manifest, read_state};
 use crate::names::{ChunkNumber, ImageId, PackName, PageNumber};
@@ -100,6 +100,18 @@ impl OpenImage {
             }
         }
         Ok(())
+    }
+
+    /// What one block of a volume refers to.
+    pub fn block(&self, volume: usize, block: u64) -> Result<BlockRef, ImageError> {
+        let leaf_blocks = LEAF_BLOCKS as u64;
+        let leaf = block / leaf_blocks;
+        let mut parts = self.parts_of(volume).iter();
+        let Some(record) = parts.find(|record| u64::from(record.part) == part_of(leaf)) else {
+            return Ok(BlockRef::Hole);
+        };
+        let place = usize::try_from(block % leaf_blocks).expect("a leaf is short");
+        Ok(self.read_part(record)?.refs(leaf)[place])
     }
 
     /// Fills `into` with a page's contents, verified. The chunk stays in a small cache. One that

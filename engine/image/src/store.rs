@@ -34,12 +34,12 @@ pub trait ImageStore: Debug + Send + Sync {
     /// Begins a pack; it exists, if at all, only for its writer until it is finished.
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError>;
 
-    /// Makes the manifest of image `number`, if nobody has: else the kind is `AlreadyExists`.
+    /// Makes the manifest of image `number`, if it is not there: else the kind is `AlreadyExists`.
     /// This one call decides between two writers. After a kill there is all of it, or nothing, or
     /// something whose first 4096 bytes are missing or zeros.
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
 
-    /// Fills `into` from `offset` of an object. A range that ends behind its end is an error.
+    /// Fills `into` from `offset` of an object. A range that ends past its end is an error.
     /// Fast when address, offset and length are multiples of 4096.
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;
 

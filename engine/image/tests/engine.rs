@@ -69,7 +69,7 @@ fn filled(engine: &Engine) -> Vec<Arc<Volume>> {
     vec![one, two]
 }
 
-/// Nobody writes to the volumes meanwhile: they are their own copies.
+/// The volumes are not written meanwhile: they are their own copies.
 fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
     let copied = |volume: &Arc<Volume>| CopiedVolume {
         record: ImageVolume::of(volume),

@@ -80,7 +80,7 @@ fn a_fenced_save_leaves_no_packs() {
 fn a_folder_has_one_writer_on_a_host() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("images");
-    let alone = FolderStore::open_alone(&path).expect("nobody else has it");
+    let alone = FolderStore::open_alone(&path).expect("no other process has it");
     let error = FolderStore::open_alone(&path).expect_err("it is taken");
     assert_eq!(error.kind, ImageErrorKind::Fenced);
     FolderStore::open(&path).expect("readers come in");
@@ -322,7 +322,7 @@ fn check_failures(effect: &Effect) -> u64 {
             .expect("the disk is sound");
         claimed.retain(1, &[]).expect("the disk is sound");
     }
-    panic!("the fault never got behind the end");
+    panic!("the fault never got past the end");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn check_cut(disk: &Disk, saves: &[(powercut::Moment, Made)], cut: &Cut) {
                 let made = &saves[index].1;
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| made.check(image))).is_ok()
             });
-            assert!(is_one, "{cut:?} leaves an image that nobody saved last");
+            assert!(is_one, "{cut:?} leaves an image that was not saved last");
         }
     }
     let mut claimed = claim_after(&store, cut);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use codec::Block;
 use storage::Folder;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use volumes::{Durability, Engine, FlushTarget, HookError, Volume};
 
 use crate::chain::Chain;
@@ -20,7 +20,7 @@ use crate::options::{Clock, FailurePolicy, JournalOptions};
 use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
 use crate::shelf::Shelf;
-use crate::writer::{NotedVersion, Writer};
+use crate::writer::Writer;
 
 /// What a journal is made on.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Journal {
     /// Held during a search for a block.
     search: Mutex<()>,
     meter: Arc<Meter>,
-    noted_version: Arc<NotedVersion>,
+    noted_version: Arc<AtomicU64>,
     commits: GroupCommit<Writer, Outcome>,
     checkpoints: Mutex<Checkpoints>,
     /// A checkpoint has ended, or the journal was stopped.
@@ -175,7 +175,8 @@ impl Journal {
 
     /// Whether the journal says what volumes there are now. Costs next to nothing.
     pub fn knows_table(&self) -> bool {
-        self.engine().is_none_or(|engine| self.noted_version.is(engine.table_version()))
+        let noted = self.noted_version.load(Ordering::Relaxed);
+        self.engine().is_none_or(|engine| noted == engine.table_version())
     }
 
     fn try_at_once(

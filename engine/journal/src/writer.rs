@@ -24,18 +24,15 @@ pub(crate) struct Writer {
     table: Table,
     /// The edition of the table that the journal has.
     written_edition: u64,
-    /// The engine's version of the table that the journal has.
-    noted_version: Arc<NotedVersion>,
+    /// The engine's version of the table that the journal has, also for threads that have no
+    /// writer.
+    noted_version: Arc<AtomicU64>,
     meter: Arc<Meter>,
     clock: Arc<dyn Clock>,
 }
 
 /// No edition of the table.
 const UNWRITTEN: u64 = 0;
-
-/// The engine's version of the table that the journal has, for threads that have no writer.
-#[derive(Debug)]
-pub(crate) struct NotedVersion(AtomicU64);
 
 /// No version of the table.
 const NEVER: u64 = u64::MAX;
@@ -78,12 +75,12 @@ impl Writer {
         meter: Arc<Meter>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (table, noted_version) = Default::default();
+        let (table, noted_version) = (Table::default(), Arc::new(AtomicU64::new(NEVER)));
         Self { log, engine, table, written_edition: UNWRITTEN, noted_version, meter, clock }
     }
 
     /// What others ask whether the journal has the table as it is.
-    pub(crate) fn share_noted_version(&self) -> Arc<NotedVersion> {
+    pub(crate) fn share_noted_version(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.noted_version)
     }
 
@@ -121,7 +118,7 @@ impl Writer {
             self.write(captures)?;
         }
         commit.walks.into_iter().for_each(CaptureWalk::end);
-        self.noted_version.set(self.table.version.unwrap_or(NEVER));
+        self.noted_version.store(self.table.version.unwrap_or(NEVER), Ordering::Relaxed);
         Ok(())
     }
 
@@ -176,22 +173,6 @@ impl Writer {
         engine.ok_or_else(|| {
             JournalError::new(JournalErrorKind::Stopped, "cannot journal a pool that was closed")
         })
-    }
-}
-
-impl Default for NotedVersion {
-    fn default() -> Self {
-        Self(AtomicU64::new(NEVER))
-    }
-}
-
-impl NotedVersion {
-    pub(crate) fn is(&self, version: u64) -> bool {
-        self.0.load(Ordering::Relaxed) == version
-    }
-
-    fn set(&self, version: u64) {
-        self.0.store(version, Ordering::Relaxed);
     }
 }
 

@@ -27,13 +27,13 @@ struct SetClock(Mutex<Duration>);
 
 impl SetClock {
     fn advance(&self, time: Duration) {
-        *self.0.lock().expect("nobody panics") += time;
+        *self.0.lock().expect("no thread panics") += time;
     }
 }
 
 impl Clock for SetClock {
     fn now(&self) -> Duration {
-        *self.0.lock().expect("nobody panics")
+        *self.0.lock().expect("no thread panics")
     }
 }
 
@@ -182,7 +182,7 @@ fn a_removed_segment_that_comes_back_hides_nothing() {
     write(&volume, 0, &noise(2));
     volume.flush().expect("the disk works");
 
-    // An attempt of an earlier run to go on behind the first transaction.
+    // An attempt of an earlier run to go on after the first transaction.
     let header = SegmentHeader::decode(&bed.disk.contents(&first.name)).expect("it is whole");
     let previous = Some(PreviousEnd { number: header.number, end: 4096 + 8192 });
     let stale = SegmentHeader { epoch: 2, number: 9, first_sequence: 2, previous, ..header };
@@ -301,7 +301,7 @@ fn a_pool_that_is_closed_is_not_journaled() {
 fn a_full_disk_asks_for_a_checkpoint_that_makes_room_before_a_flush_waits() {
     let bed = Bed::new(roomy());
     let volume = fill_disk(&bed);
-    assert!(!bed.journal.needs_checkpoint(), "nobody knows yet");
+    assert!(!bed.journal.needs_checkpoint(), "it is not known yet");
     let error = bed.journal.maintain().expect_err("the next file does not fit");
     assert_eq!(error.kind, JournalErrorKind::NoSpace);
     assert!(!is_failing(&bed), "there is room in the last file");

@@ -2,7 +2,7 @@
 //! something that was never written.
 //! Method: run a random schedule of writes, flushes, checkpoints, failures and restarts on a
 //! simulated disk, cut the power at random moments of its history, read the journal that is left
-//! (behind the newest image that was durable by then), and compare each block with what it may be.
+//! (after the newest image that was durable by then), and compare each block with what it may be.
 
 mod support;
 
@@ -136,8 +136,8 @@ impl Storm {
         self.bed.journal.end_checkpoint(position).expect("nothing fails outside of flushes");
     }
 
-    /// One or several calls of the next flush fail. Not even what it left is believed by whoever
-    /// comes after.
+    /// One or several calls of the next flush fail. Not even what it left is believed by the run
+    /// that comes after.
     fn fail(&mut self) {
         let skipped = self.random.below(2);
         let effect = if self.random.one_in(2) { Effect::Io } else { Effect::NoSpace };
@@ -211,7 +211,7 @@ impl Storm {
     }
 }
 
-/// An image with what the journal says of the time behind it.
+/// An image with what the journal says of the time after it.
 struct Restored<'storm> {
     image: Option<&'storm Image>,
     journal: Shadow,

@@ -57,7 +57,7 @@ fn parse(text: &str) -> Option<Ticks> {
     let sum = text.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = sum.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
     // User, nice, system, idle, waiting for a disk, interrupts of two kinds, stolen. What comes
-    // behind repeats parts of the first two.
+    // after them repeats parts of the first two.
     let fields = fields.get(..8)?;
     let is_processor = |line: &&str| line.starts_with("cpu");
     let processors = text.lines().skip(1).take_while(is_processor).count();

@@ -17,8 +17,8 @@ const WINDOW: Duration = Duration::from_millis(20);
 /// leaves no processor idle. Below 10 % writers compress themselves.
 const SHORT_OF_MEMORY_PERCENT: u64 = 25;
 
-/// Processors that must be idle for compression to take a part of one beside traffic: nearly one,
-/// as the part is none of them. With these many a whole one is taken.
+/// Processors that must be idle for compression to take a part of one beside traffic, and a whole
+/// one.
 const IDLE_CORES_FOR_PART: f64 = 0.7;
 const IDLE_CORES_FOR_FULL: f64 = 2.0;
 

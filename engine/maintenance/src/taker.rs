@@ -17,7 +17,7 @@ const OTHERS_INTERVAL: Duration = Duration::from_millis(1);
 /// How long to wait before memory that the host does not have is asked for again.
 const SHORTAGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Threads that take memory, besides the one that keeps the house.
+/// Threads that take memory, besides the maintenance thread.
 const HELPERS_MAX: usize = 7;
 
 /// How many threads help: half of the processors are left to others.
@@ -50,7 +50,7 @@ impl Taker {
             Ok(true) if self.engine.ready_bytes() < AHEAD_BYTES => Duration::ZERO,
             Ok(true) => self.pause_after(begun),
             Ok(false) => OTHERS_INTERVAL,
-            // The engine keeps the reason for whoever watches it.
+            // The engine keeps the reason, to be asked for it.
             Err(_) => SHORTAGE_INTERVAL,
         })
     }

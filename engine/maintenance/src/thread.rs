@@ -1,4 +1,4 @@
-//! The thread and its turns.
+//! The maintenance thread and its turns.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const WAITING_INTERVAL: Duration = Duration::from_millis(50);
 /// The running thread, and those that help it to take the pool's memory. Dropped, they end after
 /// the piece of work in hand, which is short.
 #[derive(Debug)]
-pub struct Upkeep {
+pub struct Maintenance {
     running: Vec<Running>,
 }
 
@@ -43,27 +43,27 @@ impl Running {
     }
 }
 
-impl Upkeep {
+impl Maintenance {
     /// Works on the engine from now on, and holds it. `after_turn` is called after each piece of
     /// work, and twice a second while there is none; it must not take long.
     pub fn start(
         engine: Arc<Engine>,
         mut after_turn: impl FnMut(&PoolUsage) + Send + 'static,
     ) -> io::Result<Self> {
-        let mut upkeep = Self { running: Vec::new() };
+        let mut maintenance = Self { running: Vec::new() };
         let helpers = if engine.untaken_bytes() > 0 { taker::helper_count() } else { 0 };
         for _ in 0..helpers {
             let taker = Taker::new(Arc::clone(&engine));
-            upkeep.running.push(Running::start("memory", |stopped| help(taker, &stopped))?);
+            maintenance.running.push(Running::start("memory", |stopped| help(taker, &stopped))?);
         }
         let mut turns = Turns::new(engine);
         let work = move |stopped| turns.work_until(&stopped, &mut after_turn);
-        upkeep.running.push(Running::start("maintenance", work)?);
-        Ok(upkeep)
+        maintenance.running.push(Running::start("maintenance", work)?);
+        Ok(maintenance)
     }
 }
 
-impl Drop for Upkeep {
+impl Drop for Maintenance {
     fn drop(&mut self) {
         let (stops, threads): (Vec<_>, Vec<_>) =
             self.running.drain(..).map(|running| (running.stop, running.thread)).unzip();
@@ -128,7 +128,7 @@ impl Turns {
 
     fn pace(&mut self, now: Instant) -> Pace {
         self.pacer.observe(now, self.engine.activity_of_others());
-        // Who has nothing to compress need not know how idle the host is.
+        // Without anything to compress, how idle the host is does not matter.
         let is_waiting = self.is_waiting();
         let host = &mut self.host;
         let idle_cores = || if is_waiting { host.idle_cores(now) } else { 0.0 };

@@ -208,6 +208,6 @@ fn credentials_that_are_refused_are_named_as_such() {
         .with_skip_signature(true);
     let objects = builder.build().expect("the settings are whole");
     let store = store_of(Arc::new(objects), "");
-    let error = store.images().expect_err("nobody is let in without a signature");
+    let error = store.images().expect_err("requests without a signature are refused");
     assert_eq!(error.kind, ImageErrorKind::Denied);
 }

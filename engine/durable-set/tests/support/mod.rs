@@ -255,7 +255,7 @@ impl House {
     }
 
     pub(crate) fn hide(&self, packs: Vec<PackName>) {
-        self.spoils.hidden.lock().expect("nobody panics").extend(packs);
+        self.spoils.hidden.lock().expect("no thread panics").extend(packs);
     }
 
     pub(crate) fn packs(&self) -> Vec<PackName> {
@@ -265,7 +265,7 @@ impl House {
 
     /// They are back.
     pub(crate) fn show_packs(&self) {
-        self.spoils.hidden.lock().expect("nobody panics").clear();
+        self.spoils.hidden.lock().expect("no thread panics").clear();
     }
 
     /// No pack can be read while the store is down.
@@ -280,7 +280,7 @@ impl House {
     fn try_to_reopen(&mut self, accepted: Option<AcceptedImage>) -> Result<Opening, DurableError> {
         self.set.journal().stop();
         self.openings += 1;
-        // The old engine lets go of its region first: nobody else holds it.
+        // The old engine lets go of its region first: there is no other handle.
         let aside = open_pool(&self.folder, "aside", POOL_BYTES);
         let (aside_set, _) = open_set(&Disk::new(DISK_BYTES), &aside, 200).expect("an empty disk");
         drop(std::mem::replace(&mut self.set, aside_set));
@@ -307,7 +307,7 @@ struct Spoilable {
 
 impl Spoilable {
     fn is_hidden(&self, name: PackName) -> bool {
-        self.spoils.hidden.lock().expect("nobody panics").contains(&name)
+        self.spoils.hidden.lock().expect("no thread panics").contains(&name)
     }
 }
 

@@ -45,7 +45,7 @@ impl Contents {
                     piece.copy_from_slice(text.as_bytes());
                 }
             }
-            Self::Damaged | Self::Absent(_) => panic!("nobody knows the contents"),
+            Self::Damaged | Self::Absent(_) => panic!("its contents are not known"),
         }
         block
     }
@@ -269,7 +269,7 @@ pub(crate) fn claim(store: &Arc<dyn ImageStore>) -> ClaimedStore {
     // Every claim takes a number, so no two of a store get the same name.
     let images = store.images().expect("the store can be read");
     let writer = WRITER + images.last().map_or(0, |(number, _)| u128::from(*number));
-    ClaimedStore::claim(Arc::clone(store), writer).expect("nobody else writes")
+    ClaimedStore::claim(Arc::clone(store), writer).expect("there is no other writer")
 }
 
 pub(crate) fn open(store: &Arc<dyn ImageStore>, id: ImageId) -> OpenImage {

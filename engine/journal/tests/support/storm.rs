@@ -8,11 +8,11 @@ use journal::format::{
 const ADDRESS: Address = Address { sequence: 1, epoch: 1, segment: 0, offset: 4096 };
 
 /// Decodes the bytes as a header and as a transaction: once as they are, and once with a checksum
-/// that is right, as if whoever wrote them knew how. Ends with values or errors.
+/// that is right, as if their writer knew how. Ends with values or errors.
 pub(crate) fn decode(bytes: &[u8]) {
     let seal = Seal::new([7; 16], 1);
-    assert!(SegmentHeader::decode(bytes).is_err(), "nobody guesses a checksum");
-    assert!(Transaction::decode(bytes, seal, ADDRESS).is_err(), "nobody guesses a checksum");
+    assert!(SegmentHeader::decode(bytes).is_err(), "no checksum is guessed");
+    assert!(Transaction::decode(bytes, seal, ADDRESS).is_err(), "no checksum is guessed");
     let Some((choices, body)) = bytes.split_first_chunk::<6>() else { return };
     let [tables, entries, packed_low, packed_high, wholes, kinds] = *choices;
     let sizes = Sizes {

@@ -121,7 +121,7 @@ fn put(bucket: &mut Bucket, (key, body): (String, Bytes), headers: &HeaderMap) -
     bucket.objects.insert(key, body);
     if bucket.answers_lost > 0 {
         bucket.answers_lost -= 1;
-        // To the writer it looks as if somebody had been there before.
+        // To the writer it looks as if another writer had been there before.
         return status(StatusCode::PRECONDITION_FAILED);
     }
     tagged(StatusCode::OK, Body::empty())

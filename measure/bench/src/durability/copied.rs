@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use block_device::{BlockDevice, SectorSize};
-use maintenance::Upkeep;
+use maintenance::Maintenance;
 use rustix::fs::OFlags;
 use system::{Ability, Interruption, NbdClient, Request, attach, missing};
 use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
@@ -60,7 +60,7 @@ pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
 
 /// A volume full of data.
 pub(super) enum Copied {
-    Embedded { volume: Arc<Volume>, engine: Arc<Engine>, _upkeep: Upkeep, _place: Place },
+    Embedded { volume: Arc<Volume>, engine: Arc<Engine>, _maintenance: Maintenance, _place: Place },
     Served { device: Option<PathBuf>, daemon: OwnDaemon, _folder: DiskFolder },
 }
 
@@ -100,9 +100,9 @@ impl Copied {
         let spec = VolumeSpec { sector, ..VolumeSpec::new(VOLUME.parse()?, size_bytes) };
         let volume = engine.create_volume(spec)?;
         let engine = Arc::new(engine);
-        let upkeep = Upkeep::start(Arc::clone(&engine), |_| {})
+        let maintenance = Maintenance::start(Arc::clone(&engine), |_| {})
             .context("cannot start the maintenance thread")?;
-        Ok(Self::Embedded { volume, engine, _upkeep: upkeep, _place: place })
+        Ok(Self::Embedded { volume, engine, _maintenance: maintenance, _place: place })
     }
 
     fn served(reached: Reached, size_bytes: u64) -> Result<Self> {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use maintenance::Upkeep;
+use maintenance::Maintenance;
 use system::Interruption;
 
 use super::bed::{Bed, Idling};
@@ -106,7 +106,7 @@ fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result
     let mean = Spent::sum(meters.iter().map(|meter| meter.engine)).mean();
     let rate_per_s = load * 1e9 / mean.unwrap_or(f64::INFINITY);
     let pace = Pace { rate_per_s, time: Duration::from_secs_f64(seconds) };
-    let upkeep = Upkeep::start(Arc::clone(&bed.engine), |_| {})
+    let maintenance = Maintenance::start(Arc::clone(&bed.engine), |_| {})
         .context("cannot start the engine's own thread")?;
     let results: Vec<Result<Paced>> = thread::scope(|scope| {
         let spawn = |meter: &mut Meter| {
@@ -122,7 +122,7 @@ fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result
         };
         handles.into_iter().map(join).collect()
     });
-    drop(upkeep);
+    drop(maintenance);
     let mut sum = Paced::new();
     for paced in results {
         sum.add(&paced?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use block_device::{BlockDevice, SectorSize};
-use maintenance::Upkeep;
+use maintenance::Maintenance;
 use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 
 use super::medium::Medium;
@@ -13,7 +13,7 @@ use crate::pool::Place;
 /// A volume, and all that it needs.
 pub(crate) struct Embedded {
     volume: Arc<Volume>,
-    _upkeep: Upkeep,
+    _maintenance: Maintenance,
     place: Place,
 }
 
@@ -28,9 +28,9 @@ impl Embedded {
             sector: SectorSize::Bytes4096,
             ..VolumeSpec::new("log".parse()?, size_bytes)
         })?;
-        let upkeep = Upkeep::start(Arc::new(engine), |_| {})
+        let maintenance = Maintenance::start(Arc::new(engine), |_| {})
             .context("cannot start the maintenance thread")?;
-        Ok(Self { volume, _upkeep: upkeep, place })
+        Ok(Self { volume, _maintenance: maintenance, place })
     }
 
     /// Room for the data, what is on its way out, and the tables.

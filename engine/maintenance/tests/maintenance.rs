@@ -1,11 +1,11 @@
-//! An engine in the care of its thread.
+//! An engine with its maintenance thread.
 
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use block_device::{BlockDevice, SectorSize};
-use maintenance::Upkeep;
+use maintenance::Maintenance;
 use model::Random;
 use region::{Region, RegionSpec};
 use volumes::{Engine, EngineOptions, PoolUsage, VolumeSpec};
@@ -55,17 +55,18 @@ fn check_contents(engine: &Engine) {
 }
 
 /// Starts the thread and waits until it reports a usage that is wanted.
-fn keep_until(engine: &Arc<Engine>, is_wanted: impl Fn(&PoolUsage) -> bool) -> Upkeep {
+fn maintain_until(engine: &Arc<Engine>, is_wanted: impl Fn(&PoolUsage) -> bool) -> Maintenance {
     let (report, reports) = mpsc::channel();
     let after_turn = move |usage: &PoolUsage| {
-        // Nobody listens any more once the test has seen enough.
+        // There is no receiver any more once the test has seen enough.
         let _sent = report.send(*usage);
     };
-    let upkeep = Upkeep::start(Arc::clone(engine), after_turn).expect("a thread can be started");
+    let maintenance =
+        Maintenance::start(Arc::clone(engine), after_turn).expect("a thread can be started");
     loop {
         let usage = reports.recv_timeout(TIME_MAX).expect("there are turns");
         if is_wanted(&usage) {
-            return upkeep;
+            return maintenance;
         }
     }
 }
@@ -76,9 +77,9 @@ fn what_was_written_is_compressed_when_writers_rest() {
     let engine = Arc::new(open(&folder));
     fill(&engine);
     assert_eq!(engine.usage().pending_bytes, BLOCK_COUNT * BLOCK);
-    // The pages as they were written go once nobody can be reading them any more.
+    // The pages as they were written go once no reader can have them any more.
     let is_small = |usage: &PoolUsage| usage.page_bytes < BLOCK_COUNT * BLOCK * 3 / 5;
-    let _upkeep = keep_until(&engine, |usage| usage.pending_bytes == 0 && is_small(usage));
+    let _maintenance = maintain_until(&engine, |usage| usage.pending_bytes == 0 && is_small(usage));
     check_contents(&engine);
 }
 
@@ -88,8 +89,8 @@ fn a_stopped_thread_has_let_go_of_the_engine() {
     let engine = Arc::new(open(&folder));
     fill(&engine);
     // In the middle of its work, or after it.
-    drop(keep_until(&engine, |usage| usage.pending_bytes < BLOCK_COUNT * BLOCK));
-    let engine = Arc::try_unwrap(engine).expect("nobody else holds it");
+    drop(maintain_until(&engine, |usage| usage.pending_bytes < BLOCK_COUNT * BLOCK));
+    let engine = Arc::try_unwrap(engine).expect("there is no other handle");
     engine.close();
     check_contents(&open(&folder));
 }
@@ -103,6 +104,7 @@ fn leaks_are_collected_after_an_unclean_end() {
     let engine = Arc::new(open(&folder));
     assert_eq!(engine.recovery(), volumes::Recovery::Sweeping);
     let watched = Arc::clone(&engine);
-    let _upkeep = keep_until(&engine, move |_| watched.recovery() == volumes::Recovery::Complete);
+    let _maintenance =
+        maintain_until(&engine, move |_| watched.recovery() == volumes::Recovery::Complete);
     check_contents(&engine);
 }
