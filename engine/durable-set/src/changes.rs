@@ -34,27 +34,8 @@ type Turn<'set> = MutexGuard<'set, ()>;
 /// A change that has begun.
 struct Begun<'set> {
     turn: Turn<'set>,
-    concern: Concern,
-}
-
-/// Whether stable storage has to know of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Concern {
-    MemoryAlone,
-    StableStorage,
-}
-
-impl Concern {
-    fn of(class: Durability) -> Self {
-        match class {
-            Durability::Ram => Self::MemoryAlone,
-            Durability::Image | Durability::Journal => Self::StableStorage,
-        }
-    }
-
-    fn or(self, other: Self) -> Self {
-        if self == Self::MemoryAlone { other } else { self }
-    }
+    /// Stable storage has to know of it.
+    is_durable: bool,
 }
 
 /// Each change is durable when it returns, if the volume's class is `image` or `journal`, or was.
@@ -64,8 +45,8 @@ impl DurableSet {
     /// Refused, there is no such volume.
     pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, DurableError> {
         let attempt = format!("create the volume {:?}", spec.name.as_str());
-        let concern = Concern::of(spec.durability);
-        self.make(&attempt, || concern, || self.engine.create_volume(spec))
+        let is_durable = spec.durability != Durability::Ram;
+        self.make(&attempt, || is_durable, || self.engine.create_volume(spec))
     }
 
     /// Refused, there is no such volume.
@@ -76,18 +57,18 @@ impl DurableSet {
     ) -> Result<Arc<Volume>, DurableError> {
         let attempt = format!("clone {source:?} as {:?}", new_name.as_str());
         let make = || self.engine.clone_volume(source, new_name);
-        self.make(&attempt, || self.concern_of(source), make)
+        self.make(&attempt, || self.is_durable(source), make)
     }
 
     pub fn delete_volume(&self, name: &str) -> Result<(), DurableError> {
         let attempt = format!("delete the volume {name:?}");
-        self.change(&attempt, || self.concern_of(name), || self.engine.delete_volume(name))
+        self.change(&attempt, || self.is_durable(name), || self.engine.delete_volume(name))
     }
 
     pub fn rename_volume(&self, name: &str, new_name: VolumeName) -> Result<(), DurableError> {
         let attempt = format!("rename the volume {name:?} to {:?}", new_name.as_str());
         let rename = || self.engine.rename_volume(name, new_name);
-        self.change(&attempt, || self.concern_of(name), rename)
+        self.change(&attempt, || self.is_durable(name), rename)
     }
 
     pub fn resize_volume(
@@ -98,26 +79,26 @@ impl DurableSet {
     ) -> Result<(), DurableError> {
         let attempt = format!("resize the volume {name:?}");
         let resize = || self.engine.resize_volume(name, size_bytes, shrink);
-        self.change(&attempt, || self.concern_of(name), resize)
+        self.change(&attempt, || self.is_durable(name), resize)
     }
 
     /// Changes what flushes of a volume promise. A volume that becomes one of class `journal` is so
     /// with the next image, for which its flushes wait.
     pub fn set_durability(&self, name: &str, class: Durability) -> Result<(), DurableError> {
         let attempt = format!("change the durability of {name:?}");
-        let concern = || self.concern_of(name).or(Concern::of(class));
-        self.change(&attempt, concern, || self.engine.set_durability(name, class))
+        let is_durable = || self.is_durable(name) || class != Durability::Ram;
+        self.change(&attempt, is_durable, || self.engine.set_durability(name, class))
     }
 
     pub fn set_capacity(&self, name: &str, class: CapacityClass) -> Result<(), DurableError> {
         let attempt = format!("change the capacity class of {name:?}");
-        self.change(&attempt, || self.concern_of(name), || self.engine.set_capacity(name, class))
+        self.change(&attempt, || self.is_durable(name), || self.engine.set_capacity(name, class))
     }
 
     pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), DurableError> {
         let attempt = format!("change the reduction of {name:?}");
         let set = || self.engine.set_reduction(name, reduction);
-        self.change(&attempt, || self.concern_of(name), set)
+        self.change(&attempt, || self.is_durable(name), set)
     }
 
     /// Makes a snapshot of each volume, all of one instant. They are durable with the next image.
@@ -129,7 +110,7 @@ impl DurableSet {
     ) -> Result<Vec<Arc<Volume>>, DurableError> {
         let attempt = format!("create the snapshot {:?}", snapshot.as_str());
         let create = || self.engine.create_snapshots(volumes, snapshot, created_unix_seconds);
-        self.change(&attempt, || Concern::MemoryAlone, create)
+        self.change(&attempt, || false, create)
     }
 
     pub fn rename_snapshot(
@@ -140,13 +121,13 @@ impl DurableSet {
     ) -> Result<(), DurableError> {
         let attempt = format!("rename the snapshot {volume}@{snapshot}");
         let rename = || self.engine.rename_snapshot(volume, snapshot, new_name);
-        self.change(&attempt, || self.concern_of(volume), rename)
+        self.change(&attempt, || self.is_durable(volume), rename)
     }
 
     pub fn delete_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), DurableError> {
         let attempt = format!("delete the snapshot {volume}@{snapshot}");
         let delete = || self.engine.delete_snapshot(volume, snapshot);
-        self.change(&attempt, || self.concern_of(volume), delete)
+        self.change(&attempt, || self.is_durable(volume), delete)
     }
 
     /// Makes a volume what it was when a snapshot was made. Its size is durable when this returns,
@@ -154,7 +135,7 @@ impl DurableSet {
     pub fn restore_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), DurableError> {
         let attempt = format!("restore the volume {volume:?} from {volume}@{snapshot}");
         let restore = || self.engine.restore_snapshot(volume, snapshot);
-        self.change(&attempt, || self.concern_of(volume), restore)
+        self.change(&attempt, || self.is_durable(volume), restore)
     }
 
     /// Makes volumes from those of an image: pairs of a name there, which may be a snapshot's, and
@@ -182,9 +163,8 @@ impl DurableSet {
             let missing = || DurableError::new(DurableErrorKind::NotInImage, attempt());
             indexes.push(index.ok_or_else(missing)?);
         }
-        let of_class = |&index: &usize| Concern::of(source.volumes()[index].durability);
-        let concern = indexes.iter().map(of_class).fold(Concern::MemoryAlone, Concern::or);
-        let begun = self.begin_change(&attempt, || concern)?;
+        let is_durable = |&index: &usize| source.volumes()[index].durability != Durability::Ram;
+        let begun = self.begin_change(&attempt, || indexes.iter().any(is_durable))?;
         self.set_source(Some(Arc::clone(&source)));
         let mut made = Vec::new();
         for (&index, (_, new_name)) in indexes.iter().zip(names) {
@@ -242,19 +222,18 @@ impl DurableSet {
     }
 
     /// Whether stable storage has to know of changes of a volume; there may be none of that name.
-    fn concern_of(&self, name: &str) -> Concern {
-        let class = self.engine.volume(name).map(|volume| volume.durability());
-        class.map_or(Concern::MemoryAlone, Concern::of)
+    fn is_durable(&self, name: &str) -> bool {
+        self.engine.volume(name).is_ok_and(|volume| volume.durability() != Durability::Ram)
     }
 
     /// Makes a volume, and deletes it again if it cannot be noted.
     fn make(
         &self,
         attempt: &str,
-        concern: impl FnOnce() -> Concern,
+        is_durable: impl FnOnce() -> bool,
         make: impl FnOnce() -> Result<Arc<Volume>, VolumeError>,
     ) -> Result<Arc<Volume>, DurableError> {
-        let begun = self.begin_change(attempt, concern)?;
+        let begun = self.begin_change(attempt, is_durable)?;
         let volume = make().map_err(DurableError::volume(attempt))?;
         match self.end_change(begun, attempt) {
             Ok(()) => Ok(volume),
@@ -273,10 +252,10 @@ impl DurableSet {
     fn change<Made>(
         &self,
         attempt: &str,
-        concern: impl FnOnce() -> Concern,
+        is_durable: impl FnOnce() -> bool,
         make: impl FnOnce() -> Result<Made, VolumeError>,
     ) -> Result<Made, DurableError> {
-        let begun = self.begin_change(attempt, concern)?;
+        let begun = self.begin_change(attempt, is_durable)?;
         let made = make().map_err(DurableError::volume(attempt))?;
         self.end_change(begun, attempt)?;
         Ok(made)
@@ -287,25 +266,23 @@ impl DurableSet {
     fn begin_change(
         &self,
         attempt: &str,
-        concern: impl FnOnce() -> Concern,
+        is_durable: impl FnOnce() -> bool,
     ) -> Result<Begun<'_>, DurableError> {
         let turn = self.turn();
-        let concern = concern();
-        if concern == Concern::MemoryAlone {
-            return Ok(Begun { turn, concern });
+        if !is_durable() {
+            return Ok(Begun { turn, is_durable: false });
         }
         let prepared = self.with_patience(turn, || self.journal.prepare_table());
         let turn = prepared.map_err(DurableError::journal(attempt))?;
-        Ok(Begun { turn, concern })
+        Ok(Begun { turn, is_durable: true })
     }
 
     /// Notes what was changed.
     fn end_change(&self, begun: Begun<'_>, attempt: &str) -> Result<(), DurableError> {
-        let Begun { turn, concern } = begun;
-        if concern == Concern::MemoryAlone {
+        if !begun.is_durable {
             return Ok(());
         }
-        let noted = self.with_patience(turn, || self.journal.commit_table());
+        let noted = self.with_patience(begun.turn, || self.journal.commit_table());
         noted.map(drop).map_err(DurableError::not_noted(attempt))
     }
 

@@ -225,7 +225,7 @@ impl DurableSet {
             let base = ImageBase { image: id.word(), volume_id: live.id() };
             // What such a volume holds need not go through the journal after all.
             let is_first = unanchored.get(&live.id()) == Some(&copy.lineage());
-            // First the base: what is not marked is in the new image as it is in the old one.
+            // First the base: what is not dirty is in the new image as it is in the old one.
             if self.engine.adopt_image(live, copy, base) {
                 match is_first {
                     true => live.note_saved_and_journaled(copy),

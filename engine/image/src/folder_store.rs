@@ -42,7 +42,7 @@ impl FolderStore {
     }
 
     /// As [`FolderStore::open`], and keeps other processes of this host from doing the same until
-    /// it is dropped: for those who write.
+    /// it is dropped: for writers.
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
         let folder = open_folder(path)?;
         let attempt = || format!("claim the folder {} for writing images", path.display());

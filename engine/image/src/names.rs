@@ -49,7 +49,7 @@ impl fmt::Display for ImageId {
     }
 }
 
-/// The name of a pack: who wrote it, and its place among what that one wrote.
+/// The name of a pack: its writer, and its place among the packs of that writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PackName {
     /// Random, drawn for each claim of a store.

@@ -149,15 +149,6 @@ impl Journal {
         }
     }
 
-    /// Does for a volume what a flush would, without its promise and without what a flush waits for
-    /// besides the disk. While the journal fails, it is left to flushes to try again.
-    pub fn write_back(&self, volume: &Volume) {
-        if needs_no_image(volume) && !self.meter.is_failing() {
-            // The blocks stay dirty: the next flush meets the failure itself.
-            let _ = self.commit(volume.id());
-        }
-    }
-
     /// Returns when the journal says what volumes of class `journal` and `image` there are now, and
     /// which snapshots of them: for operations that make, change or delete one. Unlike a flush it
     /// waits neither for room nor for a disk that fails, whatever the policy: after a failure it
@@ -444,8 +435,12 @@ impl FlushTarget for Journal {
         Ok(Journal::flush(self, volume)?)
     }
 
+    /// While the journal fails, it is left to flushes to try again.
     fn write_back(&self, volume: &Volume) {
-        Journal::write_back(self, volume);
+        if needs_no_image(volume) && !self.meter.is_failing() {
+            // The blocks stay dirty: the next flush meets the failure itself.
+            let _ = self.commit(volume.id());
+        }
     }
 }
 

@@ -4,15 +4,14 @@
 //! what it knows of the contents. Nothing is locked while the disk is read: a segment that goes
 //! meanwhile ends the search there.
 
-use std::sync::Arc;
-
 use codec::Block;
 use storage::{AlignedBuffer, BLOCK_BYTES, StableFile};
 
-use crate::format::{Entry, Place, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{Entry, Place};
 use crate::known::Known;
 use crate::reader::{SegmentReader, Step, length_of};
 use crate::replay::decode;
+use crate::segment_file::read_header;
 use crate::shelf::Shelf;
 
 /// Bytes of segments that one search reads, the newest first: beyond that it ends with the segment
@@ -44,8 +43,8 @@ pub(crate) fn read_latest(shelf: &Shelf, volume_id: u64, block: u64, into: &mut 
         }
         let Some(file) = shelf.open(number) else { continue };
         left_bytes = left_bytes.saturating_sub(file.size_bytes());
-        let Some(reader) = reader_of(file, number) else { continue };
-        match find_in_segment(reader, volume_id, block, into) {
+        let Ok(Ok(header)) = read_header(&*file, number) else { continue };
+        match find_in_segment(SegmentReader::of(file, header), volume_id, block, into) {
             Some(Latest::Here { is_whole }) => return is_whole,
             Some(Latest::Elsewhere(known)) => return read_known(shelf, known, into),
             Some(Latest::NoPage) => return false,
@@ -69,13 +68,6 @@ fn read_page(file: &dyn StableFile, known: Known, into: &mut Block) -> bool {
     let skipped = usize::try_from(start - first).expect("within a block");
     let is_read = file.read(first, &mut bytes).is_ok();
     is_read && decode(bytes.get(skipped..skipped + usize::from(known.length)), known.check, into)
-}
-
-fn reader_of(file: Arc<dyn StableFile>, number: u32) -> Option<SegmentReader> {
-    let mut bytes = AlignedBuffer::zeroed(SEGMENT_HEADER_BYTES);
-    file.read(0, &mut bytes).ok()?;
-    let header = SegmentHeader::decode(&bytes).ok().filter(|header| header.number == number)?;
-    Some(SegmentReader::of(file, header))
 }
 
 /// What the last transaction of a segment that names the block says of it. After one that is not

@@ -1,6 +1,6 @@
 //! The files of a journal: their names, and what their headers say.
 
-use storage::{AlignedBuffer, FileInfo, Folder};
+use storage::{AlignedBuffer, FileInfo, Folder, StableFile, StorageError};
 
 use crate::error::JournalError;
 use crate::format::{FormatError, SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -32,17 +32,25 @@ pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> 
     for FileInfo { name, size_bytes } in folder.list().map_err(failed)? {
         let Some(number) = number_of(&name) else { continue };
         let file = folder.open(&name).map_err(|error| cannot_read(number, error))?;
-        let length = size_bytes.min(SEGMENT_HEADER_BYTES as u64);
-        let mut bytes = AlignedBuffer::zeroed(usize::try_from(length).expect("a block"));
-        file.read(0, &mut bytes).map_err(|error| cannot_read(number, error))?;
-        let header = SegmentHeader::decode(&bytes).and_then(|header| match header.number {
-            it if it == number => Ok(header),
-            _ => Err(FormatError::misplaced("the segment's header")),
-        });
+        let header = read_header(&*file, number).map_err(|error| cannot_read(number, error))?;
         found.push(Found { number, file_bytes: size_bytes, header });
     }
     found.sort_by_key(|found| found.number);
     Ok(found)
+}
+
+/// What the header of the segment of this number says, and whether it is one.
+pub(crate) fn read_header(
+    file: &dyn StableFile,
+    number: u32,
+) -> Result<Result<SegmentHeader, FormatError>, StorageError> {
+    let length = file.size_bytes().min(SEGMENT_HEADER_BYTES as u64);
+    let mut bytes = AlignedBuffer::zeroed(usize::try_from(length).expect("a block"));
+    file.read(0, &mut bytes)?;
+    Ok(SegmentHeader::decode(&bytes).and_then(|header| match header.number {
+        it if it == number => Ok(header),
+        _ => Err(FormatError::misplaced("the segment's header")),
+    }))
 }
 
 /// Gives all files of the journal in a folder names that no journal uses, so that another can begin
@@ -60,7 +68,7 @@ pub fn set_aside(folder: &dyn Folder) -> Result<(), JournalError> {
     synced.map_err(|error| JournalError::storage("cannot set the journal aside", error))
 }
 
-pub(crate) fn cannot_read(number: u32, error: storage::StorageError) -> JournalError {
+pub(crate) fn cannot_read(number: u32, error: StorageError) -> JournalError {
     JournalError::storage(format!("cannot read segment {}", name_of(number)), error)
 }
 

@@ -212,7 +212,7 @@ fn a_flush_that_may_not_wait_fails_and_the_journal_resumes_when_the_disk_does() 
     bed.journal.maintain().expect("the disk works");
     assert!(bed.journal.takes_writes() && !is_failing(&bed));
     volume.flush().expect("the disk works");
-    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)), "it was still marked");
+    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)), "it was still dirty");
 }
 
 #[test]

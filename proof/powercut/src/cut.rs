@@ -1,4 +1,4 @@
-//! What a loss of power leaves behind.
+//! What a loss of power leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use storage::StorageAction;
 
-/// The longest that anybody waits at a gate: a test that takes longer hangs.
+/// The longest wait at a gate: a test that takes longer hangs.
 const GATE_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What happens to a call.
@@ -60,7 +60,7 @@ impl Gate {
         Self::default()
     }
 
-    /// Lets everybody through, now and later.
+    /// Lets all calls through, now and later.
     pub fn open(&self) {
         self.change(|state| state.is_open = true);
     }
@@ -89,7 +89,7 @@ impl Gate {
         let waited = changed.wait_timeout_while(state, GATE_WAIT_MAX, |state| !is_over(state));
         let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(state);
-        assert!(!timeout.timed_out(), "nobody came to the gate, or nobody opened it");
+        assert!(!timeout.timed_out(), "no call came to the gate, or it was not opened");
     }
 }
 

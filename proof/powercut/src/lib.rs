@@ -1,5 +1,5 @@
 //! A disk in memory that keeps a history of all that was done to it, and builds from it what a
-//! loss of power may leave behind. It also fails, fills up and hangs when told to.
+//! loss of power may leave. It also fails, fills up and hangs when told to.
 //!
 //! [`Disk::folder`] is a `storage::Folder`; code that keeps its data through that trait runs on it
 //! unchanged. [`Disk::after`] makes the disk that a [`Cut`] leaves, and says what was lost.

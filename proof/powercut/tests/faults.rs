@@ -73,7 +73,7 @@ fn a_full_disk_takes_nothing_more_until_something_is_removed() {
     assert_eq!(kind(grow()), StorageErrorKind::NoSpace);
     second.write(0, &[IoSlice::new(&BLOCK)]).expect("it takes no more room");
     folder.remove("one").expect("it exists");
-    assert_eq!(kind(grow()), StorageErrorKind::NoSpace, "somebody has it open");
+    assert_eq!(kind(grow()), StorageErrorKind::NoSpace, "it is still open");
     drop(first);
     grow().expect("there is room now");
     assert_eq!(folder.free_bytes().expect("the disk works"), 4096);

@@ -88,7 +88,8 @@ pub(crate) struct PartRecord {
 pub(crate) struct Manifest {
     pub(crate) kind: ManifestKind,
     pub(crate) id: ImageId,
-    /// The durable set that region, journal and image belong to; in a fence, who made it.
+    /// The durable set that region, journal and image belong to; in a fence, the writer that made
+    /// it.
     pub(crate) set_id: SetId,
     pub(crate) created_seconds: u64,
     pub(crate) journal: JournalPosition,

@@ -217,7 +217,7 @@ impl History {
     }
 
     /// What could not be noted and is taken back may be there after a cut all the same, until
-    /// something else is noted: under an id that nobody was told of.
+    /// something else is noted: under an id that was never told.
     pub(crate) fn heal_before_making(&mut self) {
         self.site.disk.heal();
     }
@@ -287,8 +287,9 @@ impl History {
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.now.resize(size_bytes);
         truth.is_unchanged = false;
-        let behind: Vec<u64> = truth.known_blocks().filter(|block| *block >= block_count).collect();
-        behind.into_iter().for_each(|block| truth.note_block(step, block));
+        let cut_off: Vec<u64> =
+            truth.known_blocks().filter(|block| *block >= block_count).collect();
+        cut_off.into_iter().for_each(|block| truth.note_block(step, block));
         if self.class_of(id) != Some(Durability::Ram) {
             self.truth.note_cut(step, id, block_count);
         }
@@ -416,7 +417,7 @@ impl History {
         let effect = if effect { Effect::Io } else { Effect::NoSpace };
         let mut fault = Fault::once(&[action], self.random.below(3), effect);
         fault.count = match self.random.one_in(4) {
-            // Until somebody heals it.
+            // Until it is healed.
             true => u64::MAX,
             false => 1 + self.random.below(3),
         };

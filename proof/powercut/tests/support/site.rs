@@ -74,7 +74,7 @@ impl Site {
     pub(crate) fn restart(self) -> Self {
         let Self { disk, engine, set, memory, .. } = self;
         drop(set);
-        drop(Arc::into_inner(engine).expect("nobody else has the pool"));
+        drop(Arc::into_inner(engine).expect("there is no other handle of the pool"));
         let (site, opened) = Self::serve(&disk, memory).expect("the disk works");
         assert!(!matches!(opened, Opened::Restored { .. }), "memory was there");
         site

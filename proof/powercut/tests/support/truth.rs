@@ -199,7 +199,7 @@ impl Truth {
     }
 
     /// The images that a pool may be restored from after a cut: the last that was acknowledged,
-    /// and those that were begun later. Each with the step behind its last.
+    /// and those that were begun later. Each with the step after its last.
     pub(crate) fn possible_images(&self, moment: Moment) -> Vec<Step> {
         self.images_that_may_be_newest(moment).iter().map(|image| image.step).collect()
     }
