@@ -1,10 +1,10 @@
 //! Asking the kernel to keep cores that idle quick to wake, while there is traffic.
 //!
-//! Whoever waits for a reply sleeps meanwhile, as the kernel's worker does between two requests.
-//! Waking a core that has halted costs more than all the work on a small request, above all in a
-//! virtual machine, where it takes the hypervisor at both ends. The kernel takes wishes about that
-//! at `/dev/cpu_dma_latency`: for as long as the file is open, no core idles so deeply that waking
-//! it takes longer than the microseconds last written.
+//! A client that waits for a reply sleeps meanwhile, as the kernel's worker does between two
+//! requests. Waking a core that has halted costs more than all the work on a small request, above
+//! all in a virtual machine, where it takes the hypervisor at both ends. The kernel takes wishes
+//! about that at `/dev/cpu_dma_latency`: for as long as the file is open, no core idles so deeply
+//! that waking it takes longer than the microseconds last written.
 //!
 //! That costs power, so the wish is held only while waiters see traffic, and a thread of its own
 //! takes it back soon after. Waiters make no system call for it but the one that wakes that thread
@@ -124,7 +124,7 @@ impl CpuLatencyRequest {
 
     /// To be called by waiters for each request of lively traffic. Costs a look at shared memory.
     pub(crate) fn saw_traffic(&self) {
-        // Relaxed: whoever sees it set late is asked again with the next request.
+        // Relaxed: a thread that sees it set late is asked again with the next request.
         if !self.shared.has_traffic.load(Ordering::Relaxed) {
             self.tell_of_traffic();
         }

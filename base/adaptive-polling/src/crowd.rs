@@ -1,9 +1,9 @@
-//! Whether the core is crowded by those who bring the requests.
+//! Whether the core is crowded by the clients.
 //!
 //! The scheduler often keeps a spinning thread, its clients and the kernel's workers on one core
 //! while another one idles: each of them runs for a few microseconds only, and a virtual machine's
 //! halted core does not look idle to it. They then wait for each other. A spinning thread can see
-//! that: when it offers its core, somebody takes it. It can also end it: by going elsewhere.
+//! that: when it offers its core, a client takes it. It can also end it: by going elsewhere.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Crowd {
         Self { points: 0, stay: STAY_MIN, came: Duration::ZERO }
     }
 
-    /// A wait went by, in which somebody else used the core, or nobody did.
+    /// A wait went by, in which another thread used the core, or none did.
     pub(crate) fn saw_wait(&mut self, was_core_used: bool) {
         self.points = match was_core_used {
             true => self.points + 1,

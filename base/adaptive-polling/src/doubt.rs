@@ -1,6 +1,6 @@
 //! Whether spinning pays.
 //!
-//! It does not when those who would bring the next request wait for the very core that the spinning
+//! It does not when the clients of the next request wait for the very core that the spinning
 //! thread keeps busy, which is common on a busy machine: offering the core does not always move
 //! them. Then waits are short, and yet spells of spinning fail. After each that fails, more and
 //! more waits go by without one; after some that succeed, fewer.

@@ -26,7 +26,7 @@ const BATCHES_JUDGED: u32 = 4;
 
 /// A longer pause must bring more than this share of the requests that the shorter one brought,
 /// and the shorter one at least this share of what the longer did: the shorter is better if both
-/// are alike, as with clients who send their requests at a pace of their own.
+/// are alike, as with clients that send their requests at a pace of their own.
 const PERCENT_WANTED_OF_LONGER: u64 = 102;
 const PERCENT_WANTED_OF_SHORTER: u64 = 99;
 

@@ -21,7 +21,7 @@ impl SpinPermits {
         Self { free: AtomicUsize::new(thread_count_max), cpu_latency: None }
     }
 
-    /// Leaves one core to everybody else, but lets one thread spin even on a single core.
+    /// Leaves one core to all others, but lets one thread spin even on a single core.
     pub fn for_this_machine() -> Self {
         let core_count = thread::available_parallelism().map_or(1, usize::from);
         Self::new((core_count - 1).max(1))

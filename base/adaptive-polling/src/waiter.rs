@@ -24,13 +24,13 @@ const LOOKS_PER_GLANCE: u32 = 8;
 /// come within these.
 const LOOKS_BEFORE_GLANCE: u32 = 4;
 
-/// Processor pauses between two glances at the clock while nobody looks.
+/// Processor pauses between two glances at the clock while no test looks.
 const SPINS_PER_GLANCE_IN_PAUSE: u32 = 8;
 
-/// A core that was offered and came back later than this was wanted by somebody else.
+/// A core that was offered and came back later than this was wanted by another thread.
 const CORE_TAKEN_AFTER: Duration = Duration::from_micros(50);
 
-/// A core that was offered and came back later than this was used by somebody in between.
+/// A core that was offered and came back later than this was used by another thread in between.
 const CORE_USED_AFTER: Duration = Duration::from_micros(2);
 
 /// One wait is spun for at most this many times the typical wait.
@@ -57,7 +57,7 @@ pub struct Waiter<M: Machine = ThisMachine> {
     expects_traffic: bool,
     doubt: Doubt,
     crowd: Crowd,
-    /// Somebody used the core while it was offered during this wait.
+    /// Another thread used the core while it was offered during this wait.
     was_core_used: bool,
     gathering: Gathering,
 }
@@ -116,8 +116,9 @@ impl<M: Machine> Waiter<M> {
     }
 
     /// To be called before [`Waiter::wait`] by loops that answer many requests at once, with the
-    /// number of those that were begun since the last call: lets more of them come before anybody
-    /// looks, if that has proved to bring more requests in the same time. Takes 20 µs at most.
+    /// number of those that were begun since the last call: lets more of them come before any
+    /// thread looks, if that has proved to bring more requests in the same time. Takes 20 µs at
+    /// most.
     pub fn gather(&mut self, request_count: u32) {
         if !self.expects_traffic {
             return;
@@ -184,7 +185,7 @@ impl<M: Machine> Waiter<M> {
         Spun::InVain
     }
 
-    /// Goes to another core if those who bring the requests want this one.
+    /// Goes to another core if the clients want this one.
     fn leave_crowd(&mut self, now: Duration) {
         if self.expects_traffic && self.crowd.advises_to_leave(now) {
             self.machine.change_core();
@@ -395,7 +396,7 @@ mod tests {
         let permits = Arc::new(SpinPermits::new(1));
         let mut a_loop = Loop::new(&machine, &permits);
         a_loop.wait_often(Duration::from_micros(20));
-        let _taken = permits.take().expect("nobody spins");
+        let _taken = permits.take().expect("no thread spins");
         assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Blocked);
     }
 

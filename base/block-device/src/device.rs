@@ -38,7 +38,7 @@ pub enum WriteCache {
     Volatile,
 }
 
-/// What shall be left behind by [`BlockDevice::write_zeroes`].
+/// What shall be left by [`BlockDevice::write_zeroes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroes {
     /// A hole: the blocks count as never written.
@@ -173,7 +173,7 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// What has changed in `range` since a snapshot, in runs as of [`BlockDevice::extents`]. Bytes
-    /// behind the end of the snapshot count as changed. A snapshot that is not, or no longer, one
+    /// past the end of the snapshot count as changed. A snapshot that is not, or no longer, one
     /// of this device is refused with [`crate::DeviceErrorKind::NoSnapshot`].
     fn changed_extents(
         &self,

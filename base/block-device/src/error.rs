@@ -8,7 +8,7 @@ use crate::range::ByteRange;
 /// The class of a refused or failed request. Exports turn it into their own codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceErrorKind {
-    /// The range ends behind the end of the device.
+    /// The range ends past the end of the device.
     OutOfRange,
     /// The range is longer than [`crate::IO_BYTES_MAX`] in a call that moves data.
     TooLong,
@@ -21,7 +21,7 @@ pub enum DeviceErrorKind {
     Corrupt,
     /// The device takes no changes, now or ever. Nothing was changed.
     ReadOnly,
-    /// Stable storage did not take what the flush owes. Everything can be read still; nobody may
+    /// Stable storage did not take what the flush owes. Everything can be read still; no client may
     /// count on it after a loss of power until a later flush succeeds.
     NotDurable,
     /// The snapshot to compare with is gone, or never was one of this device.
@@ -31,7 +31,7 @@ pub enum DeviceErrorKind {
 impl fmt::Display for DeviceErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OutOfRange => "the range ends behind the end of the device",
+            Self::OutOfRange => "the range ends past the end of the device",
             Self::TooLong => "the range is longer than one request may be",
             Self::NoSpace => "the pool has no free memory left",
             Self::Gone => "the volume was deleted",

@@ -29,7 +29,7 @@ enum Fault {
     TouchesNextByte,
     CutsLongWrites,
     TakesCrossingWrites,
-    WrapsBehindTheEnd,
+    WrapsPastTheEnd,
     RoundsZeroesOut,
     ForgetsKeptZeroes,
     DiscardsCutBlocks,
@@ -77,7 +77,7 @@ impl Wrong {
         Self::wait_until(|| self.reads.load(Ordering::Acquire) > reads + 1);
     }
 
-    /// A write in two halves, with a read between them when somebody reads.
+    /// A write in two halves, with a read between them when a thread reads.
     fn tear(&self, offset: u64, from: &[u8]) -> Result<(), Refusal> {
         let (one, other) = from.split_at(from.len().min(4096) / 2);
         self.put(offset, one)?;
@@ -116,7 +116,7 @@ impl Subject for Wrong {
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), Refusal> {
-        let wraps = self.fault == Fault::WrapsBehindTheEnd && offset_bytes >= SIZE;
+        let wraps = self.fault == Fault::WrapsPastTheEnd && offset_bytes >= SIZE;
         let offset_bytes = if wraps { 0 } else { offset_bytes };
         let answer = self.device.read(offset_bytes, into).map_err(Refusal::of);
         self.reads.fetch_add(1, Ordering::AcqRel);
@@ -135,7 +135,7 @@ impl Subject for Wrong {
             Fault::TakesCrossingWrites if end > SIZE && offset < SIZE => {
                 let rest = usize::try_from(SIZE - offset).expect("it is short");
                 self.put(offset, &from[..rest])?;
-                Err(Refusal("there is no space behind the end".into()))
+                Err(Refusal("there is no space past the end".into()))
             }
             Fault::AcknowledgesEarly if end <= SIZE => {
                 if offset == RACED_AT {
@@ -159,7 +159,7 @@ impl Subject for Wrong {
             range.length = end - range.start;
         }
         if self.fault == Fault::ForgetsKeptZeroes && zeroes == Zeroes::KeepAllocated {
-            return if range.fits(SIZE) { Ok(()) } else { Err(Refusal("behind the end".into())) };
+            return if range.fits(SIZE) { Ok(()) } else { Err(Refusal("past the end".into())) };
         }
         self.device.write_zeroes(range, zeroes).map_err(Refusal::of)
     }
@@ -194,7 +194,7 @@ fn wrong_ranges_are_found() {
     check(Fault::TouchesNextByte, "neighbours of a write stay");
     check(Fault::CutsLongWrites, "long requests are whole");
     check(Fault::TakesCrossingWrites, "a crossing write is refused whole");
-    check(Fault::WrapsBehindTheEnd, "behind the end is refused");
+    check(Fault::WrapsPastTheEnd, "past the end is refused");
 }
 
 #[test]

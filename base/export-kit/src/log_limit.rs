@@ -9,7 +9,7 @@ pub const LINES_PER_WINDOW_MAX: u32 = 10;
 /// After so long lines are written again.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
-/// Bounds the lines of those who share it. One for each peer that can cause lines, so that none
+/// Bounds the lines of those that share it. One for each peer that can cause lines, so that none
 /// hides what another one does.
 #[derive(Debug, Default)]
 pub struct LogLimit {
@@ -34,7 +34,7 @@ impl LogLimit {
     }
 
     fn admit_at(&self, now: Instant) -> Option<u64> {
-        let mut window = self.window.lock().expect("nobody panics with this lock");
+        let mut window = self.window.lock().expect("no thread panics with this lock");
         let fresh = Window { begun: now, written: 0, left_out: 0 };
         let current = window.get_or_insert(fresh);
         let mut left_out = 0;

@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket.
+//! The process at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ impl Peer {
         })
     }
 
-    /// Root, or the user of this process, who can do all that it can.
+    /// Root, or the user of this process, which can do all that it can.
     pub fn is_owner(&self) -> bool {
         self.uid == 0 || self.uid == geteuid().as_raw()
     }

@@ -38,7 +38,7 @@ fn guarded_memory_that_goes_away_is_zeros_for_all_threads() {
         let _guard = FaultGuard::new(Arc::clone(&region), &flag).expect("it is guarded");
         store(&region, 5, 7);
         assert!(!flag.is_raised());
-        file.set_len(0).expect("nobody sealed it");
+        file.set_len(0).expect("it is not sealed");
         std::thread::scope(|scope| {
             for start in 0..4 {
                 let (region, flag) = (&region, &flag);
@@ -101,6 +101,6 @@ fn die() {
     let (_kept, guarded) = shared_memory();
     let _guard = FaultGuard::new(guarded, &LossFlag::default()).expect("it is guarded");
     let (file, region) = shared_memory();
-    file.set_len(0).expect("nobody sealed it");
+    file.set_len(0).expect("it is not sealed");
     byte_at(&region, 0);
 }

@@ -1,4 +1,4 @@
-//! System calls that libraries do not offer safely, each behind a function that cannot be misused.
+//! System calls that libraries do not offer safely, each as a function that cannot be misused.
 //!
 //! Unsafe code is confined to `sys` and `ublk::sys`: one function for each call, one unsafe
 //! operation in each block. The rest of the crate gives the calls names and owners. It decides

@@ -70,7 +70,7 @@ impl LoopDevice {
         Self::open_with(number, 0)
     }
 
-    /// Fails with `ResourceBusy` while the device is mounted or otherwise claimed; nobody else can
+    /// Fails with `ResourceBusy` while the device is mounted or otherwise claimed; no process can
     /// claim it until it is closed.
     pub fn open_exclusively(number: u32) -> io::Result<Self> {
         Self::open_with(number, libc::O_EXCL)
@@ -115,8 +115,8 @@ impl LoopDevice {
         loop_set_capacity(self.file.as_fd())
     }
 
-    /// Unbinds the device at once when nobody else has it open, or else as soon as the last handle
-    /// is closed.
+    /// Unbinds the device at once when no other process has it open, or else as soon as the last
+    /// handle is closed.
     pub fn unbind_when_closed(&self) -> io::Result<()> {
         loop_clear(self.file.as_fd())
     }

@@ -98,7 +98,7 @@ pub(crate) fn loop_get_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo64> 
     let mut info = LoopInfo64::EMPTY;
     // SAFETY:
     // - alive: `device` borrows an open descriptor, `info` lives until the call returns.
-    // - exclusive: nobody else knows `info`.
+    // - exclusive: no other thread knows `info`.
     // - same type: the kernel writes one `struct loop_info64`, whose layout is asserted above, and
     //   every bit pattern is a valid one.
     done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) })?;

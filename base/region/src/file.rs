@@ -96,8 +96,8 @@ fn check_region(file: &File, spec: &RegionSpec, found_bytes: u64) -> Result<(), 
     Ok(())
 }
 
-/// Gives a new file its length, as holes. Whether there is memory is looked at before: whoever has
-/// too little leaves nothing behind.
+/// Gives a new file its length, as holes. Whether there is memory is looked at before: a caller
+/// that has too little leaves nothing.
 fn make(file: &File, spec: &RegionSpec, length_bytes: u64) -> Result<(), RegionError> {
     let path = &spec.path;
     let kind = file_system(file, path)?;
@@ -170,8 +170,9 @@ pub(crate) fn check_available(
     Err(RegionError { kind, path: path.to_owned(), source: None })
 }
 
-/// Sees to it that nobody else takes the huge pages that ranges of the file will need. The kernel
-/// keeps them for the file until it is deleted. Where there are none, accounts are all there is.
+/// Sees to it that no other process takes the huge pages that ranges of the file will need. The
+/// kernel keeps them for the file until it is deleted. Where there are none, accounts are all there
+/// is.
 pub(crate) fn reserve(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<(), RegionError> {
     if file_system(file, path)?.huge_page_bytes.is_none() {
         return Ok(());
@@ -266,7 +267,7 @@ fn machine_available_bytes() -> u64 {
         .map_or(u64::MAX, |kibibytes| kibibytes << 10)
 }
 
-/// Huge pages of one size that nobody has and nobody has reserved, or no limit where the kernel
+/// Huge pages of one size that are neither taken nor reserved, or no limit where the kernel
 /// says nothing.
 fn huge_pages_available_bytes(page_bytes: u64) -> u64 {
     let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_bytes >> 10);

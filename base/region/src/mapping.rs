@@ -31,8 +31,8 @@ pub struct Region {
 }
 
 // SAFETY:
-// - exclusive: `start` is only used through methods that take atomics or say who may look when;
-//   the mapping itself belongs to no thread.
+// - exclusive: `start` is only used through methods that take atomics or say which threads may look
+//   when; the mapping itself belongs to no thread.
 unsafe impl Send for Region {}
 // SAFETY:
 // - exclusive: shared access goes through atomics, or through methods whose callers keep the
@@ -63,7 +63,7 @@ impl Region {
     }
 
     /// Opens the file, or makes one that may come to have `capacity_bytes` of memory, and takes its
-    /// lock. A new one has no memory, and whoever knows what lies in another looks with
+    /// lock. A new one has no memory, and a caller that knows what lies in another looks with
     /// [`Region::peek`] before anything touches it: see [`Region::take_memory`]. A file that is
     /// there keeps its capacity; it must be of the user of this process, and closed to others.
     pub fn open_growable(spec: &RegionSpec, capacity_bytes: u64) -> Result<Self, RegionError> {
@@ -99,7 +99,7 @@ impl Region {
         self.length as u64
     }
 
-    /// The memory that whoever opened it asked for.
+    /// The memory that was asked for when it was opened.
     pub fn asked_bytes(&self) -> u64 {
         self.asked_bytes
     }
@@ -159,7 +159,7 @@ impl Region {
         file::reserve(&self.file, &self.path, ranges)
     }
 
-    /// Gives the memory of a range back, which nobody may use any more.
+    /// Gives the memory of a range back, which must not be used any more.
     pub fn give_back_memory(&self, range: Range<u64>) -> Result<(), RegionError> {
         self.crash_point();
         file::give_back(&self.file, &self.path, range)
@@ -228,7 +228,7 @@ impl Region {
     /// The bytes from `offset` on, where they lie.
     ///
     /// # Safety
-    /// Nobody stores to these bytes while the result is in use.
+    /// No thread stores to these bytes while the result is in use.
     ///
     /// # Panics
     /// When they are not inside the region.
@@ -243,7 +243,8 @@ impl Region {
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
     }
 
-    /// The whole region as plain bytes, for whoever has it alone: measurements of bare memory.
+    /// The whole region as plain bytes, for a thread that has it alone: measurements of bare
+    /// memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY:
         // - in bounds, alive: the mapping, which the result borrows.
@@ -256,7 +257,7 @@ impl Region {
     /// must follow before others are told of the bytes.
     ///
     /// # Safety
-    /// Nobody else looks at these bytes or stores to them meanwhile.
+    /// No other thread looks at these bytes or stores to them meanwhile.
     ///
     /// # Panics
     /// When they are not inside the region, or `offset` is not a multiple of 16.
@@ -271,7 +272,7 @@ impl Region {
             // SAFETY:
             // - in bounds: `pointer` checked the length against the mapping.
             // - aligned: checked above; mappings begin on a page, and pieces on a multiple of 16.
-            // - exclusive: the caller keeps everybody away, so `from` is not this memory either.
+            // - exclusive: the caller keeps all others away, so `from` is not this memory either.
             unsafe { streaming_copy::stream(to, &from[piece]) };
         }
     }
@@ -279,7 +280,7 @@ impl Region {
     /// Sets `length` bytes at `offset` to zero.
     ///
     /// # Safety
-    /// Nobody else looks at these bytes or stores to them meanwhile.
+    /// No other thread looks at these bytes or stores to them meanwhile.
     ///
     /// # Panics
     /// When they are not inside the region.
@@ -288,7 +289,7 @@ impl Region {
         let to = self.pointer(offset, length);
         // SAFETY:
         // - in bounds: `pointer` checked the length against the mapping.
-        // - exclusive: the caller keeps everybody away.
+        // - exclusive: the caller keeps all others away.
         unsafe { std::ptr::write_bytes(to.as_ptr(), 0, length) };
     }
 

@@ -358,7 +358,7 @@ mod tests {
     fn an_end_is_told_from_a_failure() {
         let (client, server) = pair();
         drop(client);
-        let error = receive_request(server.as_fd()).expect_err("nobody is there");
+        let error = receive_request(server.as_fd()).expect_err("the peer is gone");
         assert!(matches!(error, HandshakeError::Ended), "{error}");
     }
 }

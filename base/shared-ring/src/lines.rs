@@ -1,4 +1,4 @@
-//! The lines of shared memory, and who stores what in which order.
+//! The lines of shared memory, and which end stores what in which order.
 //!
 //! They hold atomics alone: each line may be looked at while the other side stores to it. Under
 //! `--cfg loom` the same code runs on loom's atomics; see `tests/loom.rs`.
@@ -72,7 +72,7 @@ const _: () = {
 
 impl SubmissionLine {
     #[cfg(loom)]
-    #[expect(clippy::new_without_default, reason = "explorers make lines, nobody else does")]
+    #[expect(clippy::new_without_default, reason = "only explorers make lines")]
     pub fn new() -> Self {
         Self {
             turn: AtomicU64::new(0),
@@ -123,7 +123,7 @@ impl SubmissionLine {
 
 impl CompletionLine {
     #[cfg(loom)]
-    #[expect(clippy::new_without_default, reason = "explorers make lines, nobody else does")]
+    #[expect(clippy::new_without_default, reason = "only explorers make lines")]
     pub fn new() -> Self {
         Self { turn: AtomicU64::new(0), status: AtomicU32::new(0) }
     }
@@ -147,7 +147,7 @@ impl CompletionLine {
 
 impl SleepLine {
     #[cfg(loom)]
-    #[expect(clippy::new_without_default, reason = "explorers make lines, nobody else does")]
+    #[expect(clippy::new_without_default, reason = "only explorers make lines")]
     pub fn new() -> Self {
         Self { is_asleep: AtomicU32::new(0) }
     }

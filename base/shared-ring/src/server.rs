@@ -16,7 +16,7 @@ use crate::sys;
 #[derive(Debug)]
 pub struct ServerRing {
     memory: Memory,
-    /// For each lane a bit for each slot whose entry waits for somebody to complete it later.
+    /// For each lane a bit for each slot whose entry is still to be completed later.
     late: Vec<AtomicU64>,
 }
 
@@ -68,7 +68,7 @@ impl ServerRing {
 
     /// Tells the client how large the device is.
     pub fn set_size_bytes(&self, size_bytes: u64) {
-        // Relaxed: it is a hint; requests behind the end are refused by the device.
+        // Relaxed: it is a hint; requests past the end are refused by the device.
         if self.memory.size_word().load(Ordering::Relaxed) != size_bytes {
             self.memory.size_word().store(size_bytes, Ordering::Relaxed);
         }
@@ -121,7 +121,7 @@ impl ServerRing {
     /// As [`ServerRing::complete`], from any thread, and wakes the client if it sleeps.
     pub fn complete_late(&self, ticket: Ticket, status: u32) {
         let bit = 1_u64 << ticket.slot;
-        // PAIRS-WITH: Taker::take, "nobody looks at the slot's buffer any more".
+        // PAIRS-WITH: Taker::take, "the slot's buffer is not looked at any more".
         self.late[ticket.lane].fetch_and(!bit, Ordering::Release);
         let lane = self.complete(ticket, status);
         self.wake(1 << lane);
@@ -160,7 +160,7 @@ impl Taker {
     pub fn lanes_with_entries(&self) -> u64 {
         let memory = &self.ring.memory;
         // Relaxed: a lane that is used for the first time is announced before its first entry, and
-        // whoever is about to sleep looks again behind a fence.
+        // a thread about to sleep looks again after a fence.
         let in_use = memory.lanes_in_use().load(Ordering::Relaxed);
         let known = in_use & (u64::MAX >> (u64::BITS as usize - self.next.len()));
         bits(known)
@@ -179,7 +179,7 @@ impl Taker {
         if slot >= SLOTS {
             return Err(Violation::NoSuchSlot { slot: entry.slot });
         }
-        // PAIRS-WITH: ServerRing::complete_late, "nobody looks at the slot's buffer any more".
+        // PAIRS-WITH: ServerRing::complete_late, "the slot's buffer is not looked at any more".
         if self.ring.late[lane].load(Ordering::Acquire) & (1 << slot) != 0 {
             return Err(Violation::SlotInFlight { slot: entry.slot });
         }

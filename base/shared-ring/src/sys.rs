@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 use sync::atomic::AtomicU32;
 
-/// A memory file of `length` zeros that nobody can make shorter or longer any more.
+/// A memory file of `length` zeros whose length is sealed.
 pub(crate) fn create_sealed(length: usize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("memlane-ring", flags)?;
@@ -65,7 +65,7 @@ pub(crate) fn sleep_on(word: &AtomicU32, time_max: Duration) {
     let _why = futex::wait(word, futex::Flags::empty(), 1, Some(&timeout));
 }
 
-/// Wakes whoever sleeps on the word.
+/// Wakes the threads that sleep on the word.
 pub(crate) fn wake(word: &AtomicU32) {
     // The word is mapped, which is all that the kernel asks for.
     let _count = futex::wake(word, futex::Flags::empty(), 1);

@@ -24,14 +24,14 @@ struct Doorbell {
 
 impl Doorbell {
     fn ring(&self) {
-        *self.was_rung.lock().expect("nobody panics") = true;
+        *self.was_rung.lock().expect("no thread panics") = true;
         self.rung.notify_one();
     }
 
     fn wait(&self) {
-        let mut was_rung = self.was_rung.lock().expect("nobody panics");
+        let mut was_rung = self.was_rung.lock().expect("no thread panics");
         while !*was_rung {
-            was_rung = self.rung.wait(was_rung).expect("nobody panics");
+            was_rung = self.rung.wait(was_rung).expect("no thread panics");
         }
         *was_rung = false;
     }
@@ -94,8 +94,8 @@ impl Lane {
         self.completion.complete(position, 7);
         after_publishing();
         if self.client_sleep.must_be_woken() {
-            // As the kernel does it: whoever waits is entered under a lock.
-            let _entered = self.futex.0.lock().expect("nobody panics");
+            // As the kernel does it: a thread that waits is entered under a lock.
+            let _entered = self.futex.0.lock().expect("no thread panics");
             self.futex.1.notify_one();
         }
     }
@@ -105,9 +105,9 @@ impl Lane {
         while self.completion.status_of(position).is_none() {
             self.client_sleep.announce();
             if self.completion.status_of(position).is_none() {
-                let entered = self.futex.0.lock().expect("nobody panics");
+                let entered = self.futex.0.lock().expect("no thread panics");
                 if self.client_sleep.is_announced() {
-                    drop(self.futex.1.wait(entered).expect("nobody panics"));
+                    drop(self.futex.1.wait(entered).expect("no thread panics"));
                 }
             }
             self.client_sleep.awake();

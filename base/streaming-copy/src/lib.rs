@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 /// be fetched. They are ordered by [`fence`] alone.
 ///
 /// # Safety
-/// `to` is valid for `from.len()` bytes, aligned to 16, nobody else looks at it or stores to it,
-/// and it does not overlap `from`.
+/// `to` is valid for `from.len()` bytes, aligned to 16, no other thread looks at it or stores to
+/// it, and it does not overlap `from`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
@@ -39,8 +39,8 @@ pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
 /// Copies `from` to `to`.
 ///
 /// # Safety
-/// `to` is valid for `from.len()` bytes, nobody else looks at it or stores to it, and it does not
-/// overlap `from`.
+/// `to` is valid for `from.len()` bytes, no other thread looks at it or stores to it, and it does
+/// not overlap `from`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {

@@ -7,15 +7,15 @@
 //! └─────────────────────────┴───────────────┘
 //! ```
 //!
-//! What a word counts is complete and immutable while the count is not zero. Whoever brings the
-//! count to zero owns it again, once a grace period has passed for those who only look.
+//! What a word counts is complete and immutable while the count is not zero. The thread that brings
+//! the count to zero owns it again, once a grace period has passed for those that only look.
 
 use crate::atomic::{AtomicU64, Ordering};
 
 /// References that one word counts at most.
 pub const COUNT_MAX: u64 = 0xFFFF;
 
-/// Sharing stops here, and the contents are stored again: the last references are for those who
+/// Sharing stops here, and the contents are stored again: the last references are for those that
 /// look after what is shared.
 pub const SHARED_MAX: u64 = COUNT_MAX - 15;
 

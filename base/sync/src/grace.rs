@@ -23,15 +23,15 @@ use crate::barrier::Barrier;
 use crate::thread_number::thread_mark;
 use crate::{Padded, thread_number};
 
-/// A moment that readers are before or behind.
+/// A moment that readers are before or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// What a place holds while nobody is pinned there.
+/// What a place holds while no thread is pinned there.
 const IDLE: u64 = 0;
 
 /// What a place's owner is while it has none, or the place belongs to a thread for good.
-const NOBODY: usize = 0;
+const NO_THREAD: usize = 0;
 
 /// Places that threads without one of their own share.
 const SHARED_PLACES: usize = 16;
@@ -65,7 +65,7 @@ impl Place {
             epoch: AtomicU64::new(IDLE),
             depth: AtomicU32::new(0),
             pins: AtomicU32::new(0),
-            owner: AtomicUsize::new(NOBODY),
+            owner: AtomicUsize::new(NO_THREAD),
         })
     }
 
@@ -113,7 +113,7 @@ impl Grace {
         let depth = place.depth.load(Ordering::Relaxed);
         place.depth.store(depth + 1, Ordering::Relaxed);
         if depth == 0 {
-            // Acquire: whoever sees an epoch sees what was unpublished before it began.
+            // Acquire: a thread that sees an epoch sees what was unpublished before it began.
             let epoch = self.now.load(Ordering::Acquire);
             place.epoch.store(epoch, Ordering::Relaxed);
             place.count_pin();
@@ -202,7 +202,7 @@ impl Drop for Pinned<'_> {
         self.place.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
             // Before the place is free: the next owner's mark must not be lost.
-            self.place.owner.store(NOBODY, Ordering::Relaxed);
+            self.place.owner.store(NO_THREAD, Ordering::Relaxed);
             // PAIRS-WITH: Grace::advance, "the reader is done looking".
             self.place.epoch.store(IDLE, Ordering::Release);
         }
@@ -304,7 +304,7 @@ mod tests {
                 let _outer = grace.pin_as(None);
                 all_are_pinned.wait();
                 let _inner = grace.pin_as(None);
-                // Nobody listens any more when another one is stuck.
+                // No thread listens any more when another one is stuck.
                 let _told = ended.send(());
             });
         }

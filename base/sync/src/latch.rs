@@ -34,7 +34,7 @@ impl Latch {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// Takes the latch unless somebody holds it, also the same thread.
+    /// Takes the latch unless a thread holds it, also this one.
     #[inline]
     pub fn try_lock(&self) -> Option<LatchGuard<'_>> {
         // PAIRS-WITH: LatchGuard::drop, "what was done under the latch".

@@ -16,8 +16,8 @@ mod sum {
             Self { parts: (0..part_count).map(|_| Padded::default()).collect() }
         }
 
-        /// Adds to part `part`, which nobody else adds to meanwhile: a load and a store, no locked
-        /// instruction. Two that do add to one part at a time may lose an amount.
+        /// Adds to part `part`, which no other thread adds to meanwhile: a load and a store, no
+        /// locked instruction. Two that do add to one part at a time may lose an amount.
         #[inline]
         pub fn add(&self, part: usize, amount: i64) {
             let part = &self.parts[part];

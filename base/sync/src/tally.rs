@@ -10,7 +10,7 @@ pub struct Tally(AtomicU64);
 impl Tally {
     /// For the one thread that counts. Wraps around.
     pub fn add(&self, count: u64) {
-        // Relaxed, and no atomic addition: nobody else writes.
+        // Relaxed, and no atomic addition: no other thread writes.
         self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
     }
 

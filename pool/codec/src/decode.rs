@@ -3,7 +3,7 @@
 //! The bytes may be anything: every access is checked, and what is no encoding of exactly one block
 //! is an error. Most sequences are short and far from both ends. They are copied in pieces of fixed
 //! size, whatever their lengths, because a few bytes too many cost less than a branch that cannot
-//! be foreseen; what is written behind a sequence is written over by the next. All others are
+//! be foreseen; what is written past a sequence is written over by the next. All others are
 //! decoded with care.
 
 use std::error::Error;
@@ -126,7 +126,7 @@ fn copy_match_quickly<'a>(
     copy_match(token, rest, into, start)
 }
 
-/// Copies a sequence's literals; `rest` begins behind its token.
+/// Copies a sequence's literals; `rest` begins after its token.
 #[inline]
 fn copy_literals<'a>(
     token: u8,
@@ -141,7 +141,7 @@ fn copy_literals<'a>(
     Ok((rest, end))
 }
 
-/// Copies a sequence's match; `rest` begins behind its literals.
+/// Copies a sequence's match; `rest` begins after its literals.
 #[inline(never)]
 fn copy_match<'a>(
     token: u8,

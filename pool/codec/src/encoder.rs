@@ -30,7 +30,7 @@ impl Encoder {
         self.output.finish(block).ok()
     }
 
-    /// As [`encode`](Self::encode), in the same format, for callers that nobody waits for: it
+    /// As [`encode`](Self::encode), in the same format, for background work: it
     /// takes longer, so that the encoding is shorter.
     pub fn encode_thoroughly(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         self.output.begin(length_max);

@@ -14,7 +14,7 @@ pub(crate) const PIECE_BYTES: usize = 16;
 /// How a word's first bytes are repeated.
 #[derive(Clone, Copy)]
 struct Pattern {
-    /// How far a word is shifted to the left and back to lose what lies behind the pattern.
+    /// How far a word is shifted to the left and back to lose what lies past the pattern.
     shift: usize,
     /// Repeats the pattern over the whole word.
     factor: u64,

@@ -1,4 +1,4 @@
-//! The decoder against bytes that nobody encoded.
+//! The decoder against bytes that no encoder made.
 
 use codec::{BLOCK_BYTES, DecodeError, decode};
 use lz4_flex::block::decompress;
@@ -76,7 +76,7 @@ fn bytes_that_end_in_the_middle_or_go_on_behind_the_end_are_refused() {
         for length in 0..whole.len() {
             check_refused("cut off", &whole[..length]);
         }
-        check_refused("more behind", &[&whole[..], &[0]].concat());
+        check_refused("more after", &[&whole[..], &[0]].concat());
     }
 }
 

@@ -92,7 +92,7 @@ impl PageStore {
         self.core.memory.claims.owned.add(lane, change);
     }
 
-    /// Bytes that are kept for those who have claims, without what is in flight.
+    /// Bytes that are kept for claims, without what is in flight.
     pub fn claimed_bytes(&self) -> u64 {
         let claims = &self.core.memory.claims;
         let slots = claims.slots.load(Ordering::Relaxed);

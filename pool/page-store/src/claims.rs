@@ -1,4 +1,4 @@
-//! Slots that are kept for those who have claimed them, whatever others store.
+//! Slots that are kept for their claims, whatever others store.
 //!
 //! ```text
 //!  slots for pages as they are that hold none

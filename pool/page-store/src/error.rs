@@ -19,29 +19,38 @@ pub enum LinkError {
 }
 
 /// Why a region cannot be opened as a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenErrorKind {
-    /// Its first bytes are somebody else's.
+    /// Its first bytes are another program's.
+    #[error("the file holds something else; name another file")]
     Foreign,
-    /// A later release wrote it.
+    #[error("a newer release wrote it; start that release")]
     Newer,
-    /// An earlier release, or one built otherwise, wrote it in a layout that this one cannot read.
+    /// An earlier release, or one built otherwise, wrote it.
+    #[error(
+        "another release wrote it in a layout that this one does not read; start that release, or \
+         delete the file to lose its data"
+    )]
     OtherLayout,
     /// It is a pool, and neither copy of its superblock is whole.
+    #[error("both copies of its superblock are damaged; delete the file to start anew")]
     Damaged,
     /// The pool was made for another capacity than its file has.
+    #[error("its file was cut or extended; restore the file's size")]
     SizeDiffers,
-    /// The size that was asked for has no room for a pool.
+    #[error("so small a size has no room for it; ask for more")]
     TooSmall,
-    /// Its memory cannot be taken; the source says why.
+    /// The source says why.
+    #[error("its memory cannot be taken")]
     Memory,
-    /// Its file cannot be read; the source says why.
+    /// The source says why.
+    #[error("its file cannot be read")]
     Unreadable,
 }
 
 /// A region that is no pool for us. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open the pool: {}", kind.advice())]
+#[error("cannot open the pool: {kind}")]
 pub struct OpenError {
     pub kind: OpenErrorKind,
     #[source]
@@ -51,26 +60,6 @@ pub struct OpenError {
 impl OpenError {
     pub(crate) fn new(kind: OpenErrorKind) -> Self {
         Self { kind, source: None }
-    }
-}
-
-impl OpenErrorKind {
-    const fn advice(self) -> &'static str {
-        match self {
-            Self::Foreign => "the file holds something else; name another file",
-            Self::Newer => "a newer release wrote it; start that release",
-            Self::OtherLayout => {
-                "another release wrote it in a layout that this one does not read; \
-                 start that release, or delete the file to lose its data"
-            }
-            Self::Damaged => {
-                "both copies of its superblock are damaged; delete the file to start anew"
-            }
-            Self::SizeDiffers => "its file was cut or extended; restore the file's size",
-            Self::TooSmall => "so small a size has no room for it; ask for more",
-            Self::Memory => "its memory cannot be taken",
-            Self::Unreadable => "its file cannot be read",
-        }
     }
 }
 

@@ -25,33 +25,36 @@ impl Fingerprint {
     }
 }
 
-/// Fingerprints of one pool: without its secret no contents can be made that collide.
-pub(crate) struct Fingerprinter {
-    secret: [u8; SECRET_BYTES],
+/// Bytes that no message shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Secret<const BYTES: usize>(pub(crate) [u8; BYTES]);
+
+impl<const BYTES: usize> std::fmt::Debug for Secret<BYTES> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("secret")
+    }
 }
+
+/// Fingerprints of one pool: without its secret no contents can be made that collide.
+#[derive(Debug)]
+pub(crate) struct Fingerprinter(Secret<SECRET_BYTES>);
 
 impl Fingerprinter {
     /// Stretches the pool's secret to the length that XXH3 wants.
-    pub(crate) fn new(pool_secret: &[u8; 32]) -> Self {
+    pub(crate) fn new(pool_secret: &Secret<32>) -> Self {
         let mut secret = [0; SECRET_BYTES];
         for (seed, bytes) in (0..).zip(secret.as_chunks_mut::<16>().0) {
-            *bytes = XxHash3_128::oneshot_with_seed(seed, pool_secret).to_le_bytes();
+            *bytes = XxHash3_128::oneshot_with_seed(seed, &pool_secret.0).to_le_bytes();
         }
-        Self { secret }
+        Self(Secret(secret))
     }
 
     #[inline]
     pub(crate) fn of(&self, contents: &Block) -> Fingerprint {
-        let hash = XxHash3_128::oneshot_with_secret(&self.secret, contents)
+        let hash = XxHash3_128::oneshot_with_secret(&self.0.0, contents)
             .expect("the secret is as long as XXH3 wants");
         let low = u32::try_from(hash & u128::from(u32::MAX)).expect("32 bits were kept");
         Fingerprint::from_bits(low)
-    }
-}
-
-impl std::fmt::Debug for Fingerprinter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Fingerprinter(secret)")
     }
 }
 
@@ -170,9 +173,9 @@ mod tests {
     #[test]
     fn fingerprints_depend_on_the_secret() {
         let block = [7; codec::BLOCK_BYTES];
-        let one = Fingerprinter::new(&[1; 32]).of(&block);
-        assert_eq!(one, Fingerprinter::new(&[1; 32]).of(&block));
-        assert_ne!(one, Fingerprinter::new(&[2; 32]).of(&block));
+        let one = Fingerprinter::new(&Secret([1; 32])).of(&block);
+        assert_eq!(one, Fingerprinter::new(&Secret([1; 32])).of(&block));
+        assert_ne!(one, Fingerprinter::new(&Secret([2; 32])).of(&block));
     }
 
     #[test]

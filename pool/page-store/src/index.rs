@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Segments are slabs of the pool, read and written under a pin, so that a segment that is given
-//! back stays one for all who may still look at it.
+//! back stays one for all that may still look at it.
 
 use std::sync::Mutex;
 

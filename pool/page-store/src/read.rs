@@ -7,6 +7,7 @@ use sync::{Pinned, counted};
 use crate::core::PageBytes;
 use crate::fingerprint::Description;
 use crate::layout::Class;
+use crate::memory::Keeps;
 use crate::page_ref::{NodeRef, OwnedPageRef, PageRef, PageRefKind, Parent};
 use crate::store::PageStore;
 
@@ -58,12 +59,7 @@ impl PageStore {
         pinned: &'seen Pinned<'_>,
         page: PageRef,
     ) -> Result<PageBytes<'seen>, DecodeError> {
-        match page.kind() {
-            PageRefKind::Hole => Ok(PageBytes::Fill(0)),
-            PageRefKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
-            PageRefKind::Page => self.core.stored_page(pinned, page),
-            PageRefKind::Absent(_) | PageRefKind::Damaged => Err(DecodeError),
-        }
+        self.kept_page(pinned, page)
     }
 
     /// The bytes of a page that the caller holds a reference to.
@@ -71,9 +67,20 @@ impl PageStore {
         &'seen self,
         page: &'seen OwnedPageRef,
     ) -> Result<PageBytes<'seen>, DecodeError> {
-        match page.0.kind() {
+        self.kept_page(page, page.0)
+    }
+
+    #[inline]
+    fn kept_page<'seen>(
+        &'seen self,
+        kept: &'seen impl Keeps,
+        page: PageRef,
+    ) -> Result<PageBytes<'seen>, DecodeError> {
+        match page.kind() {
+            PageRefKind::Hole => Ok(PageBytes::Fill(0)),
             PageRefKind::Fill(pattern) => Ok(PageBytes::Fill(pattern)),
-            _ => self.core.stored_page(page, page.0),
+            PageRefKind::Page => self.core.stored_page(kept, page),
+            PageRefKind::Absent(_) | PageRefKind::Damaged => Err(DecodeError),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Nodes that several maps share, and copies of them for one that is to change.
 //!
-//! A node counts the parents that name it, as a page counts its entries. Who changes a map that
-//! shares a node makes a copy first: the copy's references are raised before the copy is published,
-//! and the one to the old node is lowered after a grace period, as with pages.
+//! A node counts the parents that name it, as a page counts its entries. A thread that changes a
+//! map that shares a node makes a copy first: the copy's references are raised before the copy is
+//! published, and the one to the old node is lowered after a grace period, as with pages.
 
 use codec::BLOCK_BYTES;
 use sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! Free memory, and who may take it: what each purpose leaves to others, what claims keep, slabs on
-//! their way to be free, and pieces of the pool that have no memory yet.
+//! Free memory, and what may take it: what each purpose leaves to others, what claims keep, slabs
+//! on their way to be free, and pieces of the pool that have no memory yet.
 
 use std::ops::Range;
 
@@ -68,7 +68,7 @@ impl Memory {
         self.free_slots().saturating_sub(self.claims.kept() + self.reserved_slots())
     }
 
-    /// Whether a slab may be opened for this purpose: enough is left for those who have claims.
+    /// Whether a slab may be opened for this purpose: enough is left for claims.
     pub(crate) fn may_open(&self, purpose: Purpose) -> bool {
         if purpose == Purpose::Claimed {
             return true;
@@ -147,7 +147,7 @@ impl Memory {
     }
 
     /// Returns when more slabs have memory than the `seen` ones: takes a piece, or waits for others
-    /// who do. `false`: all have it.
+    /// that do. `false`: all have it.
     pub(crate) fn await_more(&self, seen: u32) -> Result<bool, RegionError> {
         let mut pieces = self.taking.lock();
         loop {

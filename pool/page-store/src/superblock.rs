@@ -1,16 +1,15 @@
-//! The first page of a pool, twice: what it is, who wrote it last, its size and its secret.
+//! The first page of a pool, twice: what it is, which release wrote it, its size and its secret.
 //!
 //! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
 //! The first twelve words, with a checksum of their own, are those of version 1: a release that
 //! knows no more sees that a newer one wrote it.
-
-use std::fmt;
 
 use region::Region;
 use sync::atomic::Ordering;
 use twox_hash::XxHash3_128;
 
 use crate::error::{OpenError, OpenErrorKind};
+use crate::fingerprint::Secret;
 use crate::layout::{
     LAYOUT_VERSION, LAYOUT_VERSION_MIN, Layout, ROOT_WORD_COUNT, SUPERBLOCK_BYTES,
 };
@@ -39,7 +38,7 @@ const FRONT_WORD_COUNT: usize = 2 * COPY_WORDS + ROOT_WORD_COUNT;
 type Words = [u64; WORD_COUNT];
 
 /// What a superblock says.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Rises with every change; the higher of two copies is the newer.
     sequence: u64,
@@ -47,7 +46,7 @@ pub(crate) struct Superblock {
     pub(crate) run_epoch: u64,
     /// Whether the last run ended by closing the pool.
     pub(crate) closed_cleanly: bool,
-    pub(crate) secret: [u8; 32],
+    pub(crate) secret: Secret<32>,
     /// Memory that the pool has, or is to have.
     pub(crate) size_bytes: u64,
     /// The last so many slabs of that size have no memory yet. A release that does not know of this
@@ -62,7 +61,7 @@ impl Superblock {
             sequence: 0,
             run_epoch: 0,
             closed_cleanly: true,
-            secret,
+            secret: Secret(secret),
             size_bytes,
             untaken_slabs: u32::MAX,
         }
@@ -75,7 +74,7 @@ impl Superblock {
 
     /// Made of the secret, which it says nothing of: it has a quarter of the bits.
     pub(crate) fn pool_number(&self) -> u64 {
-        let hash = XxHash3_128::oneshot_with_seed(POOL_NUMBER_SEED, &self.secret);
+        let hash = XxHash3_128::oneshot_with_seed(POOL_NUMBER_SEED, &self.secret.0);
         u64::try_from(hash & u128::from(u64::MAX)).expect("64 bits were kept")
     }
 
@@ -132,7 +131,7 @@ impl Superblock {
             sequence: words[4],
             run_epoch: words[5],
             closed_cleanly: words[6] == 1,
-            secret,
+            secret: Secret(secret),
             // A pool of version 1 has all of its file.
             size_bytes: if words[VERSION] == 1 { words[3] } else { words[SIZE] },
             untaken_slabs: match words[VERSION] {
@@ -151,7 +150,7 @@ impl Superblock {
         words[4] = self.sequence;
         words[5] = self.run_epoch;
         words[6] = u64::from(self.closed_cleanly);
-        for (word, bytes) in words[7..11].iter_mut().zip(self.secret.as_chunks::<8>().0) {
+        for (word, bytes) in words[7..11].iter_mut().zip(self.secret.0.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
         words[OLD_CHECKSUM] = checksum(&words[..OLD_CHECKSUM]);
@@ -159,18 +158,6 @@ impl Superblock {
         words[UNTAKEN] = u64::from(self.untaken_slabs);
         words[CHECKSUM] = checksum(&words[..CHECKSUM]);
         words
-    }
-}
-
-impl fmt::Debug for Superblock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sequence, run_epoch, closed_cleanly, size_bytes, untaken_slabs, secret: _ } =
-            self;
-        write!(
-            f,
-            "Superblock({sequence}, epoch {run_epoch}, clean {closed_cleanly}, {size_bytes} bytes, \
-             {untaken_slabs} slabs untaken, secret)"
-        )
     }
 }
 

@@ -25,7 +25,7 @@ pub struct StoreUsage {
     pub page_count: u64,
     /// Of `page_count`: those stored as they are.
     pub raw_page_count: u64,
-    /// Of `free_bytes` and `slack_bytes`: what is kept for those who have claimed it.
+    /// Of `free_bytes` and `slack_bytes`: what is kept for claims.
     pub claimed_bytes: u64,
     /// Of `free_bytes`: what new data leaves for others.
     pub reserved_bytes: u64,

@@ -67,20 +67,14 @@ impl PageStore {
 
     /// Whether a page still has the contents that were stored. `scratch` is overwritten.
     pub fn is_intact(&self, page: &OwnedPageRef, scratch: &mut Block) -> bool {
-        let Some(at) = page.page_ref().slot() else { return true };
-        let contents = match self.held_page(page) {
-            Ok(PageBytes::Raw(bytes)) => bytes,
-            Ok(PageBytes::Encoded(bytes)) if codec::decode(bytes, scratch).is_ok() => scratch,
-            Ok(PageBytes::Fill(_)) => return true,
-            Ok(PageBytes::Encoded(_)) | Err(_) => return false,
-        };
-        self.has_fingerprint(at, contents)
+        let bytes = self.held_page(page);
+        bytes.is_ok_and(|bytes| self.verify_bytes(page.page_ref(), bytes, scratch).is_ok())
     }
 
     /// Whether these are the contents that were stored under the page's name. Never so for a page
     /// without a fingerprint: nothing tells them from others.
     pub fn is_of_page(&self, page: &OwnedPageRef, contents: &Block) -> bool {
-        let stored = page.page_ref().slot().and_then(|at| self.stored_fingerprint(at));
+        let stored = self.stored_fingerprint(page.page_ref());
         stored.is_some_and(|stored| stored == self.core.fingerprinter.of(contents))
     }
 
@@ -88,51 +82,54 @@ impl PageStore {
     pub fn read_verified(
         &self,
         pinned: &Pinned<'_>,
-        entry: PageRef,
+        page: PageRef,
         into: &mut Block,
     ) -> Result<(), DecodeError> {
-        self.read_page(pinned, entry, into)?;
-        self.verify(entry, into)
+        self.read_page(pinned, page, into)?;
+        self.verify(page, into)
     }
 
-    /// Whether contents that were read through an entry, under a pin that still holds, are those
+    /// Whether contents that were read through a reference, under a pin that still holds, are those
     /// that were stored.
-    pub fn verify(&self, entry: PageRef, contents: &Block) -> Result<(), DecodeError> {
-        match (entry.kind(), entry.slot()) {
-            (PageRefKind::Page, Some(at)) if !self.has_fingerprint(at, contents) => {
-                Err(DecodeError)
-            }
+    pub fn verify(&self, page: PageRef, contents: &Block) -> Result<(), DecodeError> {
+        match self.stored_fingerprint(page) {
+            Some(stored) if stored != self.core.fingerprinter.of(contents) => Err(DecodeError),
+            // Pages of earlier releases may have none.
             _ => Ok(()),
         }
     }
 
-    /// What an entry names, where it is stored, verified; what is encoded is decoded into `scratch`
-    /// for that. The entry was read under this pin.
+    /// What a reference names, where it is stored, verified; what is encoded is decoded into
+    /// `scratch` for that. The reference was read under this pin.
     pub fn verified_page<'seen>(
         &'seen self,
         pinned: &'seen Pinned<'_>,
-        entry: PageRef,
+        page: PageRef,
         scratch: &mut Block,
     ) -> Result<PageBytes<'seen>, DecodeError> {
-        let page = self.page(pinned, entry)?;
-        match page {
-            PageBytes::Fill(_) => {}
-            PageBytes::Raw(bytes) => self.verify(entry, bytes)?,
+        let bytes = self.page(pinned, page)?;
+        self.verify_bytes(page, bytes, scratch)?;
+        Ok(bytes)
+    }
+
+    fn verify_bytes(
+        &self,
+        page: PageRef,
+        bytes: PageBytes<'_>,
+        scratch: &mut Block,
+    ) -> Result<(), DecodeError> {
+        match bytes {
+            PageBytes::Fill(_) => Ok(()),
+            PageBytes::Raw(bytes) => self.verify(page, bytes),
             PageBytes::Encoded(bytes) => {
                 codec::decode(bytes, scratch)?;
-                self.verify(entry, scratch)?;
+                self.verify(page, scratch)
             }
         }
-        Ok(page)
     }
 
-    fn has_fingerprint(&self, at: Slot, contents: &Block) -> bool {
-        // Pages of earlier releases may have none.
-        let stored = self.stored_fingerprint(at);
-        stored.is_none_or(|stored| stored == self.core.fingerprinter.of(contents))
-    }
-
-    fn stored_fingerprint(&self, at: Slot) -> Option<Fingerprint> {
+    fn stored_fingerprint(&self, page: PageRef) -> Option<Fingerprint> {
+        let at = page.slot().filter(|_| page.kind() == PageRefKind::Page)?;
         self.core.memory.description(at).fingerprint()
     }
 }

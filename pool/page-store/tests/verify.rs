@@ -109,7 +109,7 @@ fn a_flipped_bit_is_found_in_pages_of_every_policy() {
         let mut into = [0; codec::BLOCK_BYTES];
         let entry = pool.entry(&pinned, leaf, 0);
         assert_eq!(entry.kind(), PageRefKind::Page);
-        assert!(pool.read_page(&pinned, entry, &mut into).is_ok(), "nobody looks");
+        assert!(pool.read_page(&pinned, entry, &mut into).is_ok(), "it is not verified");
         assert!(pool.read_verified(&pinned, entry, &mut into).is_err(), "{policy:?}");
         let other = pool.entry(&pinned, leaf, 1);
         pool.read_verified(&pinned, other, &mut into).expect("the other page is whole");

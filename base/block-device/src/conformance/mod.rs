@@ -53,7 +53,7 @@ const CASES: &[Case] = &[
     Case { name: "neighbours of a write stay", fits: always, run: ranges::neighbours_stay },
     Case { name: "the ends are reached", fits: always, run: ranges::ends_are_reached },
     Case { name: "long requests are whole", fits: always, run: ranges::long_requests_are_whole },
-    Case { name: "behind the end is refused", fits: always, run: refusals::behind_the_end },
+    Case { name: "past the end is refused", fits: always, run: refusals::past_the_end },
     Case { name: "a crossing write is refused whole", fits: refuses, run: refusals::crossing },
     Case { name: "zeroes read as zeros", fits: zeroes, run: zeroing::zeroes_read_as_zeros },
     Case { name: "discarded blocks read as zeros", fits: discards, run: zeroing::discarded },

@@ -24,7 +24,7 @@ pub(super) fn flush_changes_nothing(ground: &Ground<'_>) {
     ground.expect(START + 3 * BLOCK as u64, &bytes[3 * BLOCK..]);
 }
 
-/// Goal: who hears of a write that was acknowledged reads it, whichever thread wrote it.
+/// Goal: a thread that hears of an acknowledged write reads it, whichever thread wrote it.
 pub(super) fn writes_are_seen(ground: &Ground<'_>) {
     let acknowledged = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use crate::device::Zeroes;
 
 const TAIL: usize = 4 * 4096;
 
-pub(super) fn behind_the_end(ground: &Ground<'_>) {
+pub(super) fn past_the_end(ground: &Ground<'_>) {
     let last = ground.paint(ground.size_bytes - TAIL as u64, TAIL, 6);
     for distance in [0, ground.granularity as u64, 4096, 1 << 30, 1 << 40] {
         let start = ground.size_bytes + distance;
@@ -14,7 +14,7 @@ pub(super) fn behind_the_end(ground: &Ground<'_>) {
         let mut bytes = vec![0; length];
         assert!(ground.subject.read(start, &mut bytes).is_err(), "a read at {start}");
         assert!(ground.subject.write(start, &bytes).is_err(), "a write at {start}");
-        // A file of a kernel has holes behind its end, which may be punched.
+        // A file of a kernel has holes past its end, which may be punched.
         let Abilities { refuses_whole, zeroes, .. } = ground.subject.abilities();
         if refuses_whole && zeroes {
             let answer = ground.subject.write_zeroes(range(start, length), Zeroes::Unmap);

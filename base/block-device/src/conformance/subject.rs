@@ -56,7 +56,7 @@ pub trait Subject: Sync {
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), Refusal>;
 
-    /// A write that is as durable when it returns as a flush behind it would make it.
+    /// A write that is as durable when it returns as a flush after it would make it.
     fn write_durably(&self, offset_bytes: u64, from: &[u8]) -> Result<(), Refusal> {
         self.write(offset_bytes, from)?;
         self.flush()

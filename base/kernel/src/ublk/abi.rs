@@ -108,7 +108,7 @@ impl UblkFeatures {
 /// What a device is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkState {
-    /// Not started, or stopped: nobody can open it.
+    /// Not started, or stopped: it cannot be opened.
     Dead,
     Live,
     /// Its server is gone; requests wait for the next one.
@@ -128,7 +128,7 @@ pub struct UblkDevice {
     /// The process that serves it, or served it last.
     pub server: i32,
     pub features: UblkFeatures,
-    /// Kept by the driver for whoever made the device; it means nothing to the driver.
+    /// Kept by the driver for the server that made the device; it means nothing to the driver.
     pub owner_mark: u64,
 }
 
@@ -166,7 +166,7 @@ impl UblkDevice {
     }
 }
 
-/// Whether anybody may write to a device.
+/// Whether processes may write to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkAccess {
     ReadWrite,
@@ -311,7 +311,7 @@ pub(crate) fn data_offset(queue: u16, tag: u16, offset: u64) -> u64 {
     REQUESTS_OFFSET + (u64::from(queue) << QUEUE_SHIFT | u64::from(tag) << TAG_SHIFT) + offset
 }
 
-/// Puts numbers one behind the other, as C lays them out when nothing needs padding.
+/// Puts numbers one after the other, as C lays them out when nothing needs padding.
 struct Writer<'bytes> {
     rest: &'bytes mut [u8],
 }

@@ -17,7 +17,7 @@ use crate::ublk::sys::{EntryWithMemory, run};
 /// The driver's control device.
 ///
 /// Every call waits for the kernel, some for others too: starting a device waits until all of its
-/// queues are served, deleting one until nobody has its channel open any more. A kernel with a bug
+/// queues are served, deleting one until its channel is open nowhere any more. A kernel with a bug
 /// may never answer; callers that cannot afford that wait on another thread.
 #[derive(Debug)]
 pub struct UblkControl {
@@ -81,7 +81,7 @@ impl UblkControl {
         self.tell(ControlCommand::StopDevice, id, 0)
     }
 
-    /// The same, refused with `ResourceBusy` while somebody has the device open. Needs
+    /// The same, refused with `ResourceBusy` while a process has the device open. Needs
     /// [`UblkFeatures::SAFE_STOP`].
     pub fn try_stop(&self, id: u32) -> io::Result<()> {
         self.tell(ControlCommand::TryStopDevice, id, 0)

@@ -20,7 +20,7 @@ pub(crate) enum DataPath {
 }
 
 /// A request that this process owes an answer. There is one at a time for each tag of a queue; it
-/// has to be given back to its queue, or whoever asked waits for ever.
+/// has to be given back to its queue, or the client waits for ever.
 #[derive(Debug)]
 pub struct UblkRequest {
     pub(crate) queue: u16,
@@ -74,7 +74,7 @@ impl UblkRequest {
         }
     }
 
-    /// Hands over what was read, `slices` one behind the other, from byte `offset` of it on.
+    /// Hands over what was read, `slices` one after the other, from byte `offset` of it on.
     pub fn give_data(&mut self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match &*self.data {
             DataPath::Channel(channel) => {

@@ -91,7 +91,7 @@ impl UblkQueue {
     pub fn prepare(channel: &UblkChannel, queue: u16, waker: UblkWaker) -> io::Result<Self> {
         let UblkDevice { queue_depth: depth, features, .. } = channel.device;
         let ring = IoUring::builder()
-            // Requests are looked for anyway; nobody needs to be interrupted for them.
+            // Requests are looked for anyway; no thread needs to be interrupted for them.
             .setup_coop_taskrun()
             .setup_taskrun_flag()
             .build(u32::from(depth) + OTHER_ENTRIES)?;

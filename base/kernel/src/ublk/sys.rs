@@ -95,7 +95,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         // SAFETY:
-        // - exclusive: nobody else knows the mapping, and no reference into it was given out.
+        // - exclusive: no other thread knows the mapping, and no reference into it was given out.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }
