@@ -156,7 +156,8 @@ pub(crate) fn allocate(file: &File, path: &Path, range: Range<u64>) -> Result<()
 pub(crate) fn check_available(
     file: &File,
     path: &Path,
-    (wanted_bytes, missing_bytes): (u64, u64),
+    wanted_bytes: u64,
+    missing_bytes: u64,
 ) -> Result<(), RegionError> {
     if missing_bytes == 0 {
         return Ok(());

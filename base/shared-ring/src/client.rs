@@ -9,7 +9,7 @@ use sync::atomic::Ordering;
 
 use crate::layout::{LANES_MAX, SLOTS};
 use crate::lines::{self, Entry};
-use crate::memory::Memory;
+use crate::memory::{BufferPlace, Memory};
 use crate::sys;
 
 /// The memory of one connection, as the client sees it.
@@ -102,13 +102,18 @@ impl ClientLane {
     /// Copies data for an entry to byte `start` of the slot's buffer.
     #[inline]
     pub fn copy_in(&self, slot: Slot, start: usize, from: &[u8]) {
-        self.ring.memory.copy_in((self.lane, slot.0), start, from);
+        self.ring.memory.copy_in(self.place(slot, start), from);
     }
 
     /// Copies data of an entry that is done.
     #[inline]
     pub fn copy_out(&self, slot: Slot, start: usize, into: &mut [u8]) {
-        self.ring.memory.copy_out((self.lane, slot.0), start, into);
+        self.ring.memory.copy_out(self.place(slot, start), into);
+    }
+
+    #[inline]
+    fn place(&self, slot: Slot, start: usize) -> BufferPlace {
+        BufferPlace { lane: self.lane, slot: slot.0, start }
     }
 
     /// Publishes an entry for a slot that was taken; its field `slot` is set here.

@@ -31,6 +31,14 @@ unsafe impl Send for Memory {}
 // - exclusive: shared access goes through atomics, or copies that expect others to store.
 unsafe impl Sync for Memory {}
 
+/// Byte `start` of the buffer of a slot, and what follows it.
+#[derive(Clone, Copy)]
+pub(crate) struct BufferPlace {
+    pub(crate) lane: usize,
+    pub(crate) slot: usize,
+    pub(crate) start: usize,
+}
+
 impl Memory {
     pub(crate) fn map(file: BorrowedFd<'_>, lane_count: usize) -> io::Result<Self> {
         let length = layout::memory_bytes(lane_count);
@@ -82,13 +90,13 @@ impl Memory {
         unsafe { at.as_ref() }
     }
 
-    /// Copies `from` to byte `start` of a slot's buffer.
+    /// Copies `from` to a slot's buffer.
     ///
     /// # Panics
     /// When that is longer than the buffer.
     #[inline]
-    pub(crate) fn copy_in(&self, (lane, slot): (usize, usize), start: usize, from: &[u8]) {
-        let to = self.buffer(lane, slot, start, from.len());
+    pub(crate) fn copy_in(&self, at: BufferPlace, from: &[u8]) {
+        let to = self.buffer(at, from.len());
         // SAFETY:
         // - in bounds: `buffer` checked the length against the mapping.
         // - exclusive: `from` is ordinary memory, which no mapping of this crate is given out as.
@@ -102,16 +110,11 @@ impl Memory {
     /// # Panics
     /// When that is longer than the buffer.
     #[inline]
-    pub(crate) fn stream_in(
-        &self,
-        (lane, slot): (usize, usize),
-        start: usize,
-        (from, next): (&[u8], &[u8]),
-    ) {
-        if !start.is_multiple_of(STREAM_ALIGNMENT) {
-            return self.copy_in((lane, slot), start, from);
+    pub(crate) fn stream_in(&self, at: BufferPlace, from: &[u8], next: &[u8]) {
+        if !at.start.is_multiple_of(STREAM_ALIGNMENT) {
+            return self.copy_in(at, from);
         }
-        let to = self.buffer(lane, slot, start, from.len());
+        let to = self.buffer(at, from.len());
         // SAFETY:
         // - in bounds: `buffer` checked the length against the mapping.
         // - aligned: buffers begin on a page, and `start` was checked.
@@ -121,14 +124,14 @@ impl Memory {
         streaming_copy::fence();
     }
 
-    /// Copies out of a slot's buffer, from byte `start` on. What the other side stores to it
+    /// Copies out of a slot's buffer. What the other side stores to it
     /// meanwhile is copied as it comes.
     ///
     /// # Panics
     /// When that is longer than the buffer.
     #[inline]
-    pub(crate) fn copy_out(&self, (lane, slot): (usize, usize), start: usize, into: &mut [u8]) {
-        let from = self.buffer(lane, slot, start, into.len());
+    pub(crate) fn copy_out(&self, at: BufferPlace, into: &mut [u8]) {
+        let from = self.buffer(at, into.len());
         // SAFETY:
         // - in bounds: `buffer` checked the length against the mapping.
         // - exclusive: `into` is ordinary memory, which no mapping of this crate is given out as.
@@ -137,7 +140,8 @@ impl Memory {
     }
 
     #[inline]
-    fn buffer(&self, lane: usize, slot: usize, start: usize, length: usize) -> NonNull<u8> {
+    fn buffer(&self, at: BufferPlace, length: usize) -> NonNull<u8> {
+        let BufferPlace { lane, slot, start } = at;
         let fits = start <= layout::SLOT_BYTES && length <= layout::SLOT_BYTES - start;
         assert!(fits, "{length} bytes at {start} lie outside the buffer of a slot");
         assert!(lane < self.lane_count, "lane {lane} of {}", self.lane_count);

@@ -9,7 +9,7 @@ use sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{LANES_MAX, SLOTS};
 use crate::lines::{self, Entry};
-use crate::memory::Memory;
+use crate::memory::{BufferPlace, Memory};
 use crate::sys;
 
 /// The memory of one connection, as the server sees it. Threads that answer share it.
@@ -26,6 +26,13 @@ pub struct Ticket {
     lane: usize,
     slot: usize,
     position: u64,
+}
+
+impl Ticket {
+    #[inline]
+    fn place(&self, start: usize) -> BufferPlace {
+        BufferPlace { lane: self.lane, slot: self.slot, start }
+    }
 }
 
 /// What [`Taker::take`] found.
@@ -81,7 +88,7 @@ impl ServerRing {
     /// When that is longer than the buffer.
     #[inline]
     pub fn copy_out(&self, ticket: &Ticket, start: usize, into: &mut [u8]) {
-        self.memory.copy_out((ticket.lane, ticket.slot), start, into);
+        self.memory.copy_out(ticket.place(start), into);
     }
 
     /// Copies to byte `start` of the ticket's buffer.
@@ -90,7 +97,7 @@ impl ServerRing {
     /// When that is longer than the buffer.
     #[inline]
     pub fn copy_in(&self, ticket: &Ticket, start: usize, from: &[u8]) {
-        self.memory.copy_in((ticket.lane, ticket.slot), start, from);
+        self.memory.copy_in(ticket.place(start), from);
     }
 
     /// As [`ServerRing::copy_in`], past the cache: for long answers, whose lines both cores would
@@ -100,7 +107,7 @@ impl ServerRing {
     /// When that is longer than the buffer.
     #[inline]
     pub fn stream_in(&self, ticket: &Ticket, start: usize, from: &[u8], next: &[u8]) {
-        self.memory.stream_in((ticket.lane, ticket.slot), start, (from, next));
+        self.memory.stream_in(ticket.place(start), from, next);
     }
 
     /// Answers an entry and gives its slot back. Returns its lane, for [`ServerRing::wake`].

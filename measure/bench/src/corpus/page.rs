@@ -1,6 +1,6 @@
 //! One page of the stock, and where it can be made to differ from all others.
 
-pub(super) const BLOCK_BYTES: usize = 4096;
+pub(super) use block_device::BLOCK_BYTES;
 
 /// Where a page takes a number that makes it differ from all others.
 #[derive(Clone, Copy, Debug)]
