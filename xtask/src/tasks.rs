@@ -46,7 +46,7 @@ const BUILD_ALL: &[&str] = &["build", "--workspace", "--all-targets"];
 /// it, so that no program has it: what needs it is linted and built by these calls.
 const CRASH_POINTS: &str = "volumes/crash-points";
 const BUILD_CRASH_TESTS: &[&str] =
-    &["test", "-p", "volumes", "--features", CRASH_POINTS, "--test", "crash", "--no-run"];
+    &["test", "--workspace", "--features", CRASH_POINTS, "--test", "crash", "--no-run"];
 
 /// The programs as they ship, and those that the long runs need beside them.
 const BUILD_SHIPPED: &[&str] = &[

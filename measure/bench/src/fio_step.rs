@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 use results::{CPU_FOR_EACH_IO, Row, Suite};
 use serde_json::{Value, json};
 use system::Random;
-use targets::fio::{Amount, Contents, Job, Starts};
-use targets::{
-    CoresAwake, Kind, LazyTarget, Measured, Place, Spec, Target, fill, measure, wait_until_idle,
-};
 
 use crate::run::{Cost, Profile, Session, Skip, Step};
+use crate::targets::fio::{Amount, Contents, Job, Starts};
+use crate::targets::{
+    CoresAwake, Kind, LazyTarget, Measured, Place, Spec, Target, fill, measure, wait_until_idle,
+};
 
 /// What a run of fio takes beyond its measured time.
 const FIO_SECONDS: f64 = 0.28;

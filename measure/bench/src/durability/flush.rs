@@ -8,12 +8,12 @@ use anyhow::Result;
 use results::{Io, LatencyKind, Row, Suite};
 use serde_json::json;
 use system::Random;
-use targets::CpuMeter;
 
 use super::ground::{Ground, Grounds, POOL_BYTES, WRITERS_MAX};
 use super::writers::{self, BLOCK_BYTES};
 use crate::fio_step::shuffle;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::CpuMeter;
 
 const WRITER_COUNTS: [u64; 2] = [1, WRITERS_MAX];
 

@@ -60,7 +60,7 @@ pub(crate) fn plan<'plan>(
     let size_bytes = arguments.size_mib.map(|mib| mib << 20);
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut plan = Plan::default();
-    if let Some(reason) = targets::missing_programs() {
+    if let Some(reason) = crate::targets::missing_programs() {
         plan.skipped.push(Skip {
             suite: Suite::Durability,
             case: "all cases".to_owned(),

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, anyhow};
 use results::{Io, LatencyKind, Row, Suite};
 use serde_json::json;
 use system::Interruption;
-use targets::{CpuMeter, wait_until_idle};
 
 use super::copied::{Copied, Copier, Reached, pool_bytes};
 use super::writers::{BLOCK_BYTES, block_bytes};
@@ -19,6 +18,7 @@ use crate::contents::{Contents, Data};
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
 use crate::latency::Latencies;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::{CpuMeter, wait_until_idle};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 

@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use results::{Suite, papers};
-use targets::fio::{Amount, Job, Pattern};
-use targets::{Kind, LazyTarget, Spec};
 
 use crate::fio_step::{self, Cores, FioStep, memory_bytes, sort_out};
 use crate::run::{Plan, Profile, Session};
+use crate::targets::fio::{Amount, Job, Pattern};
+use crate::targets::{Kind, LazyTarget, Spec};
 
 pub(crate) use tables::describe;
 use variant::Variant;

@@ -2,11 +2,11 @@
 
 use results::papers::{self, FORSA_BLOCK_BYTES, FORSA_JOBS};
 use results::{Row, generator_share};
-use targets::fio::{Amount, Pattern};
 
 use super::variant::Variant;
 use crate::medians::{Medians, cell, thousands};
 use crate::output;
+use crate::targets::fio::{Amount, Pattern};
 
 const REMARK: &str = "Theirs: the paper's figures, on their hardware (48 cores): for the shape, \
                       not for the size. MB are 10^6 bytes in all columns; the paper gives its \

@@ -1,8 +1,7 @@
 //! Ways to measure the matrix.
 
-use targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
-
 use crate::fio_step::case_name;
+use crate::targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
 
 /// What fio's threads ask of the scheduler, where they may.
 const NICENESS: i32 = -19;

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use results::Suite;
 use system::Random;
-use targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
-use targets::{Kind, Layout, Spec};
 
 use crate::fio_step::{self, Cores, FioStep, case_name, memory_bytes, shuffle, sort_out};
 use crate::run::{Plan, Profile, Session};
+use crate::targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
+use crate::targets::{Kind, Layout, Spec};
 
 pub(crate) use tables::describe;
 

@@ -1,10 +1,10 @@
 //! The paper's tables of peaks, with its figures beside ours and the depth of each peak named.
 
 use results::{Row, papers};
-use targets::fio::Pattern;
 
 use crate::medians::{Medians, thousands};
 use crate::output;
+use crate::targets::fio::Pattern;
 
 /// The order of the paper's columns.
 const PATTERNS: [Pattern; 4] =

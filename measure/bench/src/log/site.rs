@@ -8,11 +8,11 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Serialize, Serializer};
-use targets::{Access, Kind, Place, Spec, Target};
 
 use super::embedded::Embedded;
 use super::medium::Medium;
 use super::memory::Memory;
+use crate::targets::{Access, Kind, Place, Spec, Target};
 
 /// Something that a log can be put on, not set up yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

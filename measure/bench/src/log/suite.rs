@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use results::{Cpu, Row, StoreUse, Suite};
 use system::processor_seconds;
-use targets::{CpuMeter, Place, Target};
 
 use super::drive::{Load, Log, Loop, Sync, Threads};
 use super::message::Batches;
@@ -16,6 +15,7 @@ use super::record::{self, About, MESSAGES_TOTAL, RATIO_TO_APPENDS};
 use super::site::Site;
 use crate::contents::Data;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::{CpuMeter, Place, Target};
 
 /// More readers than that compete for cores without adding anything.
 const READERS_DEFAULT: usize = 2;

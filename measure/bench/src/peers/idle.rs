@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use results::{Row, Suite};
 use serde_json::json;
 use system::{Ability, Daemon, Interruption, attach, missing, processor_seconds_of_threads};
-use targets::{CpuMeter, LazyTarget};
 
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step, unix_ms};
+use crate::targets::{CpuMeter, LazyTarget};
 
 pub(super) const CASE: &str = "idle";
 

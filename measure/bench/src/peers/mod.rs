@@ -13,13 +13,13 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use results::Suite;
 use system::Random;
-use targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
-use targets::{CoresAwake, Kind, LazyTarget, Spec};
 
 use crate::fio_step::{
     self, AWAKE_SUFFIX, Cores, FioStep, case_name, memory_bytes, shuffle, sort_out,
 };
 use crate::run::{Plan, Profile, Session, Skip};
+use crate::targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
+use crate::targets::{CoresAwake, Kind, LazyTarget, Spec};
 
 pub(crate) use tables::describe;
 

@@ -10,10 +10,10 @@ use results::{Row, Suite};
 use serde_json::json;
 use system::database::{self, Postgres, Rush, Server};
 use system::{Ability, Random, missing};
-use targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
 
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT, shuffle};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
 
 const TARGETS: &[(Kind, Layout)] = &[
     (Kind::Volume, Layout::Ext4),

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use codec::BLOCK_BYTES;
 use rustix::fs::{Advice, fadvise};
-use targets::{Access, Target};
 
 use super::progress::go_on;
 use super::source::Opened;
+use crate::targets::{Access, Target};
 
 /// Between two looks at the memory.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);

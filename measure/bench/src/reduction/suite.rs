@@ -7,7 +7,6 @@ use anyhow::{Result, ensure};
 use results::{Row, StoreUse, Suite};
 use serde_json::{Value, json};
 use system::Interruption;
-use targets::{Kind, Place, Spec};
 
 use super::estimate::{Estimate, estimate};
 use super::progress::{Progress, go_on};
@@ -16,6 +15,7 @@ use super::stored::{self, Stored};
 use super::tables::{self, ESTIMATE, TARGETS};
 use crate::output::{self, Form};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::{Kind, Place, Spec};
 
 const MEMORY_MIB_MIN: u64 = 1;
 

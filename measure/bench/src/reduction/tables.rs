@@ -1,11 +1,11 @@
 //! What was found, for people.
 
 use results::Row;
-use targets::Kind;
 
 use super::estimate::Estimate;
 use crate::medians::{Medians, cell};
 use crate::output::{bytes_text, table};
+use crate::targets::Kind;
 
 /// The estimator's name among targets.
 pub(super) const ESTIMATE: &str = "estimate";

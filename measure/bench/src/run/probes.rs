@@ -10,7 +10,7 @@ use system::Tool;
 /// Hardware counters, energy and control groups, and the versions of what is measured and measures.
 pub(crate) fn probe() -> BTreeMap<String, Probe> {
     let probes = [("pmu", pmu()), ("rapl", rapl()), ("cgroup", cgroup())];
-    let versions = targets::versions();
+    let versions = crate::targets::versions();
     let versions = versions.iter().map(|(name, version)| (*name, yes(version)));
     probes.into_iter().chain(versions).map(|(name, probe)| (name.to_owned(), probe)).collect()
 }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use system::{Background, Interruption, Tool, wait_for};
 
 use super::files::OwnFile;
-use crate::target::{Access, AfterKill, Backing, Durability, Traits};
+use crate::targets::target::{Access, AfterKill, Backing, Durability, Traits};
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(10);

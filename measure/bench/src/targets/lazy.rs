@@ -4,9 +4,9 @@ use std::cell::OnceCell;
 
 use anyhow::{Result, anyhow};
 
-use crate::kinds::{Place, Spec};
-use crate::measure::{calibrate, check_contents};
-use crate::target::Target;
+use crate::targets::kinds::{Place, Spec};
+use crate::targets::measure::{calibrate, check_contents};
+use crate::targets::target::Target;
 
 /// A target, set up when it is first needed, once. Those who measure share it; it is taken down
 /// with the last of them. What failed is not tried again.

@@ -7,7 +7,7 @@ use system::{Mounted, Tool};
 use tempfile::TempDir;
 
 use super::files::open_to_all;
-use crate::target::{Access, Backing, Target, Traits, opens_directly};
+use crate::targets::target::{Access, Backing, Target, Traits, opens_directly};
 
 /// What is left for the file system itself: its journal, tables and reserve.
 fn own_bytes(size_bytes: u64) -> u64 {

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use system::{Ability, Daemon, Interruption, attach, missing, product, product_path};
 
 use super::Place;
-use crate::device::kernel_name;
-use crate::target::{Access, AfterKill, Backing, Durability, Traits};
+use crate::targets::device::kernel_name;
+use crate::targets::target::{Access, AfterKill, Backing, Durability, Traits};
 
 const VOLUME: &str = "bench";
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use bench::targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
+use bench::targets::{Access, Kind, Layout, LazyTarget, Place, Spec, check_is_free, fill, measure};
 use system::Tool;
-use targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
-use targets::{Access, Kind, Layout, LazyTarget, Place, Spec, check_is_free, fill, measure};
 
 const SIZE_BYTES: u64 = 64 << 20;
 

@@ -165,7 +165,7 @@ impl Target {
         self.filled_block_bytes.set(Some(block_bytes));
     }
 
-    /// What [`crate::calibrate`] found; `None` before it, or where there is no device.
+    /// What [`crate::targets::calibrate`] found; `None` before it, or where there is no device.
     pub fn counts_exactly(&self) -> Option<bool> {
         self.counts_exactly.get()
     }

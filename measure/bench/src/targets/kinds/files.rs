@@ -9,8 +9,10 @@ use system::{Interruption, Tool, device_size_bytes};
 use tempfile::TempDir;
 
 use super::Place;
-use crate::device::kernel_name;
-use crate::target::{Access, AfterKill, Backing, Durability, Target, Traits, opens_directly};
+use crate::targets::device::kernel_name;
+use crate::targets::target::{
+    Access, AfterKill, Backing, Durability, Target, Traits, opens_directly,
+};
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const BYTES_PER_BLOCK: u64 = 512;

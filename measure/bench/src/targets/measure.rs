@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use results::{Cpu, DeviceIo, StoreUse, Time, generator_share};
 use system::Tool;
 
-use crate::cpu::CpuMeter;
-use crate::device;
-use crate::fio::{self, Amount, Contents, FileEngine, Job, Outcome, Pattern, Starts};
-use crate::target::{Access, Target};
+use crate::targets::cpu::CpuMeter;
+use crate::targets::device;
+use crate::targets::fio::{self, Amount, Contents, FileEngine, Job, Outcome, Pattern, Starts};
+use crate::targets::target::{Access, Target};
 
 /// How many requests of a fill are under way, where the access allows it.
 const FILL_DEPTH: u32 = 32;

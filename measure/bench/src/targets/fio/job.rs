@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::target::{Access, Target};
+use crate::targets::target::{Access, Target};
 
 /// Where and in which direction requests go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ pub(crate) mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::target::{AfterKill, Backing, Durability, Traits};
+    use crate::targets::target::{AfterKill, Backing, Durability, Traits};
 
     pub(crate) const JOB: Job = Job {
         pattern: Pattern::RandomWrite,

@@ -3,8 +3,6 @@
 //! A [`Target`] owns everything that was made for it and takes it down when dropped, also after an
 //! error or Ctrl-C. Nothing is written to a device that this crate did not create, except to one
 //! that the user named for destruction and that proved empty.
-#![forbid(unsafe_code)]
-
 mod awake;
 mod cpu;
 mod device;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use system::{Ability, Interruption, Tool, missing, wait_for};
 
 use super::files::IN_KERNEL_MEMORY;
-use crate::target::{Access, Backing, Traits};
+use crate::targets::target::{Access, Backing, Traits};
 
 const CONTROL: &str = "/sys/class/zram-control";
 const NULL_BLK_FOLDER: &str = "/sys/kernel/config/nullb";

@@ -189,8 +189,8 @@ mod tests {
 
     use super::*;
 
-    const LIBAIO: &str = include_str!("../../tests/golden/fio-3.33-libaio-randwrite.json");
-    const NBD: &str = include_str!("../../tests/golden/fio-3.33-nbd-randwrite.json");
+    const LIBAIO: &str = include_str!("../../../tests/golden/fio-3.33-libaio-randwrite.json");
+    const NBD: &str = include_str!("../../../tests/golden/fio-3.33-nbd-randwrite.json");
 
     #[test]
     fn a_report_of_two_jobs_of_libaio_is_read() {

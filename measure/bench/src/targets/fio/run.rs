@@ -8,7 +8,7 @@ use system::Tool;
 
 use super::job::{Amount, Job};
 use super::outcome::{Outcome, parse};
-use crate::target::Target;
+use crate::targets::target::Target;
 
 /// What a run may take beyond its measured time: to start, and to write everything once.
 const EXTRA_TIME_LIMIT: Duration = Duration::from_secs(600);

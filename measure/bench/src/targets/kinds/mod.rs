@@ -16,9 +16,9 @@ use system::{Ability, missing};
 
 pub use memlane::missing_programs;
 
-use crate::device::check_is_free;
-use crate::fio;
-use crate::target::{Access, AfterKill, Backing, Durability, Target, Traits};
+use crate::targets::device::check_is_free;
+use crate::targets::fio;
+use crate::targets::target::{Access, AfterKill, Backing, Durability, Target, Traits};
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

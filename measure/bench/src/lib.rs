@@ -1,0 +1,32 @@
+//! Measures Memlane and what it is compared with, on this machine: what `memlane-bench` is made of.
+#![forbid(unsafe_code)]
+
+mod aligned;
+mod case;
+mod clock;
+mod command;
+mod compare;
+mod contents;
+mod corpus;
+mod doctor;
+mod durability;
+mod engine;
+mod fio_step;
+mod floor;
+mod forsa;
+mod fusion;
+mod latency;
+mod log;
+mod medians;
+mod output;
+mod pace;
+mod page;
+mod peers;
+mod pool;
+mod program;
+mod reduction;
+mod run;
+mod steps;
+pub mod targets;
+
+pub use program::run_program;
