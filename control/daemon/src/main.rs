@@ -51,7 +51,7 @@ use crate::config::{Config, Flags};
 use crate::log::Log;
 
 fn main() -> ExitCode {
-    if let Some(exit_code) = exports::run_errand() {
+    if let Some(exit_code) = exports::run_command() {
         return exit_code;
     }
     let flags = Flags::parse();

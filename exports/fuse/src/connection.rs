@@ -96,7 +96,7 @@ impl ReplySink for Connection {
             parts => rustix::io::writev(&self.fd, parts),
         };
         match sent {
-            // Nobody waits for this reply any more.
+            // The reply is not waited for any more.
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -16,20 +16,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use adaptive_polling::{Machine, SpinPermits, ThisMachine, Waiter};
-use export_kit::{Counters, Traffic};
+use export_kit::Traffic;
 
 use crate::connection::{Connection, Look};
 use crate::files::Files;
-use crate::flush_desk::{BATCH_MAX, Flush};
 use crate::reply::Failure;
-use crate::request::{self, Malformed, Operation};
+use crate::request::{self, Header, Malformed, Operation};
+use crate::schedule::{BATCH_MAX, Flush, Role, SlowWork, Turn, TurnEnd};
 use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
 
-mod seat;
 mod shared;
 
-use seat::{Seat, SlowWork};
-use shared::{Role, Shared, report};
+use shared::Shared;
 
 /// What a leader serves in one go, without finding the queue empty, before it calls for help.
 /// About a hundred microseconds of work.
@@ -74,7 +72,7 @@ impl Crew {
         }
         let shared = Arc::clone(&crew.shared);
         crew.spawn("fuse-watch".to_owned(), move || {
-            shared.watch.run(|| shared.roster.replace_aside(), || shared.is_over());
+            shared.schedule.watch(|| shared.is_over());
         })?;
         Ok(crew)
     }
@@ -104,7 +102,7 @@ impl Crew {
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
-        self.shared.counters.iter().map(Counters::traffic).sum()
+        self.shared.schedule.traffic()
     }
 }
 
@@ -112,8 +110,7 @@ impl Drop for Crew {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes()).expect("it was zero before");
-        self.shared.roster.call_all();
-        self.shared.watch.wake();
+        self.shared.schedule.end();
         let running = self.shared.running.lock().unwrap_or_else(PoisonError::into_inner);
         let waited =
             self.shared.one_ended.wait_timeout_while(running, self.stop_patience, |n| *n > 0);
@@ -169,12 +166,12 @@ impl<'shared> Worker<'shared> {
         }
         (plan.thread_start)();
         let shared = self.shared;
-        shared.roster.sign_on(self.index);
+        shared.schedule.sign_on(self.index);
         while !shared.is_over() {
-            if shared.roster.try_lead(self.index) || self.help() {
+            if shared.schedule.try_lead(self.index) || self.help() {
                 self.lead();
             } else {
-                shared.roster.park(self.index, || shared.is_over());
+                shared.schedule.park(self.index, || shared.is_over());
             }
         }
     }
@@ -185,7 +182,7 @@ impl<'shared> Worker<'shared> {
         self.backlog_bytes = 0;
         while !self.shared.is_over() {
             let awaited = match self.was_aside.take() {
-                Some(work) => self.look_behind(work),
+                Some(work) => self.look_after(work),
                 None => self.wait_for_message(),
             };
             let still_leads = match awaited {
@@ -197,21 +194,20 @@ impl<'shared> Worker<'shared> {
                 return;
             }
         }
-        self.shared.roster.resign();
+        self.shared.schedule.resign();
     }
 
-    /// Serves requests as long as there are any and somebody else leads. Returns whether this
+    /// Serves requests as long as there are any and another worker leads. Returns whether this
     /// worker leads from now on.
     fn help(&mut self) -> bool {
         let mut usefulness = Usefulness::new();
-        while usefulness.is_left() && self.shared.roster.has_leader() && !self.shared.is_over() {
+        while usefulness.is_left() && self.shared.schedule.has_leader() && !self.shared.is_over() {
             let look = self.shared.connection.look(self.buffer.bytes());
             match self.message_length(look) {
                 Some(length) => {
                     usefulness.found_request();
                     self.serve(length, Role::Called);
-                    // A leader that sleeps here is woken by each request, and finds it gone.
-                    if self.shared.watch.is_alone() && self.shared.relieve_leader(self.index) {
+                    if self.shared.relieve_leader(self.index) {
                         return true;
                     }
                 }
@@ -224,15 +220,15 @@ impl<'shared> Worker<'shared> {
         false
     }
 
-    /// Looks whether somebody had to wait for a leader that was aside, apart from who was expected.
-    fn look_behind(&mut self, work: SlowWork) -> Awaited {
+    /// Looks whether a request had to wait for a leader that was aside, but the expected one.
+    fn look_after(&mut self, work: SlowWork) -> Awaited {
         let look = self.shared.connection.look(self.buffer.bytes());
         let found = self.message_length(look);
         let has_company = found.is_some_and(|length| {
             let message = request::parse(self.buffer.message(length));
             work != SlowWork::WriteBack || !matches!(message, Ok((_, Operation::Sync)))
         });
-        self.shared.watch.saw_company(has_company);
+        self.shared.schedule.saw_company(has_company);
         found.map_or(Awaited::Nothing, Awaited::Message)
     }
 
@@ -247,9 +243,9 @@ impl<'shared> Worker<'shared> {
             }
         };
         let sleep = || {
-            shared.roster.fall_asleep(index);
+            shared.schedule.fall_asleep(index);
             let slept = shared.connection.sleep([shared.stop.as_fd(), shared.relief.as_fd()]);
-            still_leads = shared.roster.wake_up(index);
+            still_leads = shared.schedule.wake_up(index);
             if !still_leads {
                 shared.note_relieved();
             }
@@ -283,12 +279,13 @@ impl<'shared> Worker<'shared> {
     /// Serves the message in the buffer. Says whether a leader still leads.
     fn serve(&mut self, length: usize, role: Role) -> bool {
         let shared = self.shared;
-        let seat = Seat::new(shared, self.index, role);
+        let turn = shared.schedule.turn(self.index, role);
         let server = Server {
             files: shared.files.as_ref(),
-            counters: &shared.counters[self.index],
+            counters: shared.schedule.counters(self.index),
             sink: shared.connection.as_ref(),
-            before_wait: &|| seat.take(),
+            before_wait: &|| turn.will_wait(),
+            flushed: &|node, has_succeeded| shared.schedule.flushed(node, has_succeeded),
         };
         let (header, operation) = match request::parse(self.buffer.message(length)) {
             Ok(request) => request,
@@ -305,49 +302,62 @@ impl<'shared> Worker<'shared> {
             self.backlog_bytes += REQUEST_COST_BYTES + data_bytes(&operation);
             if self.backlog_bytes >= HELP_FROM_BYTES {
                 self.backlog_bytes = 0;
-                // More busy workers than cores would only stand in each other's way.
-                if shared.roster.awake_count() < shared.core_count {
-                    shared.roster.call_one();
-                }
+                shared.schedule.call_help();
             }
         }
-        match server.begin_flush(header, &operation) {
-            Ok(Some(flush)) => seat.serve_flush(&server, flush),
-            Ok(None) => match shared.pace.of(header.node, &operation) {
-                None => {
-                    report(server.serve(header, &operation, &mut self.scratch));
-                    if matches!(operation, Operation::Write { .. }) {
-                        seat.write_back_early(&server, header.node);
-                    }
-                }
-                Some(pace) => {
-                    if pace.is_slow() {
-                        seat.take();
-                    }
-                    let start = self.machine.now();
-                    report(server.serve(header, &operation, &mut self.scratch));
-                    pace.learn(self.machine.now().saturating_sub(start));
-                }
-            },
-            Err(failure) => report(server.refuse(header, failure)),
+        let (machine, scratch) = (&self.machine, &mut self.scratch);
+        answer(&turn, &server, Request { header, operation, machine, scratch });
+        loop {
+            turn.next_flushes(&mut self.batch);
+            if self.batch.is_empty() {
+                break;
+            }
+            report(server.serve_flushes(&self.batch));
         }
-        if seat.is_taken() {
-            serve_waiting(shared, &server, &mut self.batch);
-        }
-        let (still_leads, was_aside) = seat.leave();
+        let TurnEnd { still_leads, was_aside } = turn.end();
         self.was_aside = was_aside;
         still_leads
     }
 }
 
-/// Does the flushes that found no seat, until none is left, and leaves the worker's own seat.
-fn serve_waiting(shared: &Shared, server: &Server<'_>, batch: &mut Vec<Flush>) {
-    loop {
-        shared.desk.next(batch);
-        if batch.is_empty() {
-            return;
+/// A request that was understood, and what it is answered with.
+struct Request<'worker> {
+    header: Header,
+    operation: Operation<'worker>,
+    machine: &'worker ThisMachine,
+    scratch: &'worker mut [u8],
+}
+
+/// Answers a request, or leaves its flush to another worker.
+fn answer(turn: &Turn<'_>, server: &Server<'_>, request: Request<'_>) {
+    let Request { header, operation, machine, scratch } = request;
+    let pace = turn.pace_of(header.node, &operation);
+    let begun = pace.as_ref().map(|_| machine.now());
+    let served = server.serve(header, &operation, scratch);
+    if let (Some(pace), Some(begun)) = (pace, begun) {
+        pace.learn(machine.now().saturating_sub(begun));
+    }
+    match served {
+        Ok(Some(flush)) if !flush.may_wait => report(server.serve_flushes(&[flush])),
+        Ok(Some(flush)) => {
+            if turn.begin_flush(flush) {
+                report(server.serve_flushes(&[flush]));
+                turn.end_flush();
+            }
         }
-        report(server.serve_flushes(batch, &shared.habits));
+        Ok(None) => {
+            if matches!(operation, Operation::Write { .. }) && turn.begin_write_back(header.node) {
+                server.write_back(header.node);
+            }
+        }
+        Err(error) => report(Err(error)),
+    }
+}
+
+fn report(sent: io::Result<()>) {
+    if let Err(error) = sent {
+        // The end of the connection is noticed when it is read next.
+        tracing::warn!(%error, "the kernel did not take a reply");
     }
 }
 

@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{BlockDevice, WriteCache};
-use export_kit::Traffic;
+use export_kit::{AttachError, AttachErrorKind, Traffic};
 use kernel::LoopDevice;
 
 use crate::connection::Connection;
 use crate::crew::{Crew, CrewPlan};
-use crate::errand::{Access, CacheMode, DeviceShape, Errand, Listed, Outcome, sequence_of};
-use crate::errand_runner::ErrandRunner;
-use crate::error::{DeadDevice, FuseError, FuseErrorKind};
+use crate::fd_store::{FdStore, Kept};
 use crate::files::{FileId, Files, is_file_name};
-use crate::holder::{Holder, Kept};
+use crate::helper_command::{DeviceShape, HelperCommand, Listed, Outcome, sequence_of};
+use crate::helper_runner::HelperRunner;
 use crate::mount;
-use crate::roster::WORKER_COUNT_MAX;
+use crate::schedule::WORKER_COUNT_MAX;
 
 /// File systems of former processes that are removed from one mount point.
 const STALE_MOUNTS_MAX: u32 = 16;
@@ -36,9 +35,9 @@ const STOP_PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
 pub struct Config {
     /// The directory that shows one file for each volume. Made when it is missing.
     pub mount_point: PathBuf,
-    /// Where the holder listens.
-    pub holder_socket: PathBuf,
-    pub errands: ErrandRunner,
+    /// Where the fd store listens.
+    pub fd_store_socket: PathBuf,
+    pub helpers: HelperRunner,
     /// Threads that serve requests, of which one waits and the others sleep until there is more to
     /// do than one can; 64 at most. Flushes that wait for a disk occupy all of them but one, and
     /// more flushes wait for those.
@@ -55,11 +54,11 @@ pub struct Config {
 
 impl Config {
     /// What suits most machines; only the places and the program have no default.
-    pub fn new(mount_point: PathBuf, holder_socket: PathBuf, errands: ErrandRunner) -> Self {
+    pub fn new(mount_point: PathBuf, fd_store_socket: PathBuf, helpers: HelperRunner) -> Self {
         Self {
             mount_point,
-            holder_socket,
-            errands,
+            fd_store_socket,
+            helpers,
             worker_count: WORKER_COUNT_DEFAULT,
             permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
@@ -72,7 +71,7 @@ impl Config {
 /// What stays behind when an export stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The connection, with the holder: devices wait for the next process, and fail nothing.
+    /// The connection, with the fd store: devices wait for the next process, and fail nothing.
     Connection,
     /// Nothing: devices that are still attached fail from then on.
     Nothing,
@@ -84,6 +83,17 @@ pub struct Attachment {
     pub file: FileId,
     pub device: PathBuf,
     number: u32,
+}
+
+/// A device whose connection is lost for good: it answers every request with an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadDevice {
+    pub device: PathBuf,
+    /// The file it was bound to.
+    pub file: PathBuf,
+    number: u32,
+    /// Of the binding that is dead.
+    sequence: Option<u64>,
 }
 
 /// How the export came to its connection.
@@ -103,7 +113,7 @@ pub struct Export {
     files: Arc<dyn Files>,
     connection: Arc<Connection>,
     crew: Crew,
-    holder: Holder,
+    fd_store: FdStore,
     origin: Origin,
     dead: Vec<DeadDevice>,
     /// Held while devices are attached or detached, so that they do not vanish in between.
@@ -113,19 +123,19 @@ pub struct Export {
 impl Export {
     /// Takes over the connection that a former process left, or mounts a new one, and serves it.
     /// Two processes must not export to the same mount point at a time; that is the caller's duty.
-    pub fn start(mut config: Config, files: Arc<dyn Files>) -> Result<Self, FuseError> {
+    pub fn start(mut config: Config, files: Arc<dyn Files>) -> Result<Self, AttachError> {
         assert!((1..=WORKER_COUNT_MAX).contains(&config.worker_count), "one to 64 workers");
         config.mount_point = mount::prepare(&config.mount_point).map_err(|error| {
-            FuseError::at_path("use as mount point", &config.mount_point, error)
+            AttachError::at_path("use as mount point", &config.mount_point, error)
         })?;
         let label = config.mount_point.as_os_str().as_bytes();
-        let holder = Holder::new(&config.holder_socket, label);
+        let fd_store = FdStore::new(&config.fd_store_socket, label);
         let mut dead = Vec::new();
-        let (connection, origin) = match take_over(&config, &holder)? {
+        let (connection, origin) = match take_over(&config, &fd_store)? {
             Some(connection) => (connection, Origin::TakenOver),
             None => {
                 dead = remove_stale_mounts(&config)?;
-                (mount_new(&config, &holder)?, Origin::Mounted)
+                (mount_new(&config, &fd_store)?, Origin::Mounted)
             }
         };
         let connection = Arc::new(connection);
@@ -137,20 +147,20 @@ impl Export {
             thread_start: Arc::clone(&config.thread_start),
         };
         let crew = Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files))
-            .map_err(|error| FuseError::of_call("start threads for volumes as files", error))?;
+            .map_err(|error| AttachError::of_call("start threads for volumes as files", error))?;
         if origin == Origin::TakenOver {
             dead = remove_lost_devices(&config, &*files)?;
         }
         let devices = Mutex::new(());
-        Ok(Self { config, files, connection, crew, holder, origin, dead, devices })
+        Ok(Self { config, files, connection, crew, fd_store, origin, dead, devices })
     }
 
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Devices that were left behind when a former connection was lost with its holder, or a volume
-    /// with its pool, and that are still in use, so that they could not be removed. They fail every
+    /// Devices that were left when a former connection was lost with its fd store, or a volume with
+    /// its pool, and that are still in use, so that they could not be removed. They fail every
     /// request. Those that were open go when they are closed, those that were mounted when they are
     /// unmounted and [`Export::remove_dead_devices`] is called.
     pub fn dead_devices(&self) -> Vec<&DeadDevice> {
@@ -159,61 +169,58 @@ impl Export {
         self.dead.iter().filter(is_there).collect()
     }
 
-    /// Removes dead devices that nobody uses any more. To be called now and then.
+    /// Removes dead devices that are not used any more. To be called now and then.
     pub fn remove_dead_devices(&self) {
         for dead in self.dead_devices() {
-            let errand = Errand::Detach { number: dead.number, sequence: dead.sequence };
+            let command = HelperCommand::Detach { number: dead.number, sequence: dead.sequence };
             let _alone = self.lock_devices();
             // One that is still in use is tried again the next time.
-            if self.config.errands.send(&errand).is_ok() {
+            if self.config.helpers.send(&command).is_ok() {
                 tracing::info!(device = %dead.device.display(), "removed a dead device");
             }
         }
     }
 
     /// Makes the volume appear as a block device, or finds the one that it is.
-    pub fn attach(&self, name: &str) -> Result<Attachment, FuseError> {
+    pub fn attach(&self, name: &str) -> Result<Attachment, AttachError> {
         let (file, device) = self.find(name)?;
         let _alone = self.lock_devices();
-        self.refresh_holder()?;
-        let errand = Errand::Attach {
+        self.refresh_fd_store()?;
+        let command = HelperCommand::Attach {
             mount_point: self.config.mount_point.clone(),
             name: name.to_owned(),
             shape: DeviceShape {
                 sector_bytes: device.geometry().sector.bytes(),
-                write_cache: cache_mode(device.as_ref()),
-                access: match device.is_read_only() {
-                    true => Access::ReadOnly,
-                    false => Access::ReadWrite,
-                },
+                write_cache: loop_cache(device.as_ref()),
+                is_read_only: device.is_read_only(),
             },
         };
-        match self.config.errands.send(&errand)? {
+        match self.config.helpers.send(&command)? {
             Outcome::Attached { number } => Ok(Attachment::new(file, number)),
             outcome => unreachable!("attaching came to {outcome:?}"),
         }
     }
 
     /// Takes the block device away. `Busy` while anybody uses it; `NotFound` when there is none.
-    pub fn detach(&self, file: FileId) -> Result<(), FuseError> {
+    pub fn detach(&self, file: FileId) -> Result<(), AttachError> {
         let _alone = self.lock_devices();
         let Some(attachment) = self.attachment_of(file)? else {
-            return Err(FuseError::new(FuseErrorKind::NotFound, "detach the volume")
+            return Err(AttachError::new(AttachErrorKind::NotFound, "detach the volume")
                 .with_hint("it is not attached as a loop device"));
         };
-        let errand = Errand::Detach { number: attachment.number, sequence: None };
-        self.config.errands.send(&errand)?;
+        let command = HelperCommand::Detach { number: attachment.number, sequence: None };
+        self.config.helpers.send(&command)?;
         Ok(())
     }
 
     /// Gives the volume's block device, if it has one, the volume's present size.
-    pub fn resized(&self, name: &str) -> Result<(), FuseError> {
+    pub fn resized(&self, name: &str) -> Result<(), AttachError> {
         let (file, _) = self.find(name)?;
         let _alone = self.lock_devices();
         let Some(attachment) = self.attachment_of(file)? else {
             return Ok(());
         };
-        self.config.errands.send(&Errand::Resize {
+        self.config.helpers.send(&HelperCommand::Resize {
             mount_point: self.config.mount_point.clone(),
             name: name.to_owned(),
             number: attachment.number,
@@ -224,7 +231,7 @@ impl Export {
     /// Tells the kernel whether the volume's block device, if it has one, takes flushes now. To be
     /// called after [`BlockDevice::write_cache`] has changed: flushes that the kernel was not told
     /// of do not come. On an error the kernel goes on as before.
-    pub fn write_cache_changed(&self, file: FileId) -> Result<(), FuseError> {
+    pub fn write_cache_changed(&self, file: FileId) -> Result<(), AttachError> {
         let Some(device) = self.files.by_id(file) else {
             return Ok(());
         };
@@ -232,13 +239,13 @@ impl Export {
         let Some(attachment) = self.attachment_of(file)? else {
             return Ok(());
         };
-        let (number, write_cache) = (attachment.number, cache_mode(device.as_ref()));
-        self.config.errands.send(&Errand::SetCache { number, write_cache })?;
+        let (number, write_cache) = (attachment.number, loop_cache(device.as_ref()));
+        self.config.helpers.send(&HelperCommand::SetCache { number, write_cache })?;
         Ok(())
     }
 
     /// All block devices on this export, whichever process attached them.
-    pub fn attachments(&self) -> Result<Vec<Attachment>, FuseError> {
+    pub fn attachments(&self) -> Result<Vec<Attachment>, AttachError> {
         let listed = list_devices(&self.config)?;
         Ok(listed
             .into_iter()
@@ -251,17 +258,17 @@ impl Export {
             .collect())
     }
 
-    /// Starts a new holder if the old one has died. To be called now and then: without a holder,
+    /// Starts a new fd store if the old one has died. To be called now and then: without one,
     /// devices do not survive this process.
-    pub fn refresh_holder(&self) -> Result<(), FuseError> {
-        if self.holder.is_keeping() {
+    pub fn refresh_fd_store(&self) -> Result<(), AttachError> {
+        if self.fd_store.is_keeping() {
             return Ok(());
         }
-        tracing::warn!(socket = %self.config.holder_socket.display(), "starting a new holder");
-        self.holder.keep(self.connection.as_fd(), &self.config.errands)
+        tracing::warn!(socket = %self.config.fd_store_socket.display(), "starting a new fd store");
+        self.fd_store.keep(self.connection.as_fd(), &self.config.helpers)
     }
 
-    /// False once the kernel has ended the connection, because somebody unmounted or aborted it.
+    /// False once the kernel has ended the connection, because it was unmounted or aborted.
     /// Then devices fail, and only a new export helps.
     pub fn is_serving(&self) -> bool {
         self.crew.is_serving()
@@ -273,25 +280,27 @@ impl Export {
 
     /// Answers the requests that were read and stops. With [`Keep::Connection`], what is asked
     /// meanwhile waits for the next process.
-    pub fn stop(self, keep: Keep) -> Result<(), FuseError> {
+    pub fn stop(self, keep: Keep) -> Result<(), AttachError> {
         if keep == Keep::Connection {
             return Ok(());
         }
         let mount_point = &self.config.mount_point;
-        let failed = |error| FuseError::at_path("unmount", mount_point, error);
+        let failed = |error| AttachError::at_path("unmount", mount_point, error);
         if mount::is_mounted(mount_point).map_err(failed)? {
             mount::detach(mount_point).map_err(failed)?;
         }
         drop(self.crew);
-        self.holder.release()
+        self.fd_store.release()
     }
 
-    fn find(&self, name: &str) -> Result<(FileId, Arc<dyn BlockDevice>), FuseError> {
+    fn find(&self, name: &str) -> Result<(FileId, Arc<dyn BlockDevice>), AttachError> {
         let found = is_file_name(name).then(|| self.files.by_name(name)).flatten();
-        found.ok_or_else(|| FuseError::new(FuseErrorKind::NotFound, format!("find volume {name}")))
+        found.ok_or_else(|| {
+            AttachError::new(AttachErrorKind::NotFound, format!("find volume {name}"))
+        })
     }
 
-    fn attachment_of(&self, file: FileId) -> Result<Option<Attachment>, FuseError> {
+    fn attachment_of(&self, file: FileId) -> Result<Option<Attachment>, AttachError> {
         let mut attachments = self.attachments()?.into_iter();
         Ok(attachments.find(|attachment| attachment.file == file))
     }
@@ -302,12 +311,9 @@ impl Export {
     }
 }
 
-fn cache_mode(device: &dyn BlockDevice) -> CacheMode {
-    match device.write_cache() {
-        // A loop device that takes no writes takes no flushes either.
-        WriteCache::Volatile if !device.is_read_only() => CacheMode::WriteBack,
-        WriteCache::Volatile | WriteCache::Absent => CacheMode::WriteThrough,
-    }
+/// A loop device that takes no writes takes no flushes either.
+fn loop_cache(device: &dyn BlockDevice) -> WriteCache {
+    if device.is_read_only() { WriteCache::Absent } else { device.write_cache() }
 }
 
 impl Attachment {
@@ -316,22 +322,22 @@ impl Attachment {
     }
 }
 
-/// The connection that the holder kept, with everything that was in flight asked again.
-fn take_over(config: &Config, holder: &Holder) -> Result<Option<Connection>, FuseError> {
-    let Some(Kept { fd, generation }) = holder.take() else {
+/// The connection that the fd store kept, with everything that was in flight asked again.
+fn take_over(config: &Config, fd_store: &FdStore) -> Result<Option<Connection>, AttachError> {
+    let Some(Kept { fd, generation }) = fd_store.take() else {
         return Ok(None);
     };
     let connection = Connection::from_kept(fd);
-    let examined = |error| FuseError::of_call("examine the connection that was kept", error);
+    let examined = |error| AttachError::of_call("examine the connection that was kept", error);
     let place = config.mount_point.display();
     if !connection.is_alive().map_err(examined)? {
         tracing::warn!(%place, "the connection that was kept has ended");
         return Ok(None);
     }
     let is_mounted = mount::is_mounted(&config.mount_point)
-        .map_err(|error| FuseError::of_call("read the table of mounts", error))?;
+        .map_err(|error| AttachError::of_call("read the table of mounts", error))?;
     if !is_mounted {
-        tracing::warn!(%place, "somebody has unmounted the volumes; devices on them are lost");
+        tracing::warn!(%place, "the volumes were unmounted; devices on them are lost");
         return Ok(None);
     }
     if let Err(error) = connection.ask_to_resend() {
@@ -342,36 +348,36 @@ fn take_over(config: &Config, holder: &Holder) -> Result<Option<Connection>, Fus
     Ok(Some(connection))
 }
 
-/// Takes away what former processes left mounted and nobody keeps. Returns the devices on it that
-/// could not be removed with it.
-fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
+/// Takes away what former processes left mounted and no process keeps. Returns the devices on it
+/// that could not be removed with it.
+fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, AttachError> {
     let mount_point = &config.mount_point;
-    let failed = |error| FuseError::at_path("remove the stale mount at", mount_point, error);
+    let failed = |error| AttachError::at_path("remove the stale mount at", mount_point, error);
     let mut dead = Vec::new();
     for _ in 0..STALE_MOUNTS_MAX {
         if !mount::is_mounted(mount_point).map_err(failed)? {
             return Ok(dead);
         }
-        // Whoever waits for the lost connection gets an error now, the following included.
+        // What waits for the lost connection gets an error now, the following included.
         mount::abort(mount_point).map_err(failed)?;
         if mount::is_mounted(mount_point).map_err(failed)? {
             dead.extend(remove_dead_devices(config)?);
             mount::detach(mount_point).map_err(failed)?;
         }
     }
-    Err(FuseError::new(FuseErrorKind::Busy, format!("free {}", mount_point.display()))
+    Err(AttachError::new(AttachErrorKind::Busy, format!("free {}", mount_point.display()))
         .with_hint("something is mounted there again and again"))
 }
 
-fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, FuseError> {
+fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, AttachError> {
     // Attributes of some may still be remembered; their connection is lost all the same.
     let all = list_devices(config)?.into_iter();
     Ok(all.filter_map(|device| remove_device(config, device)).collect())
 }
 
 /// Takes away the devices of volumes that are gone, as those of a pool that was lost: they fail
-/// every request. Asks the kernel about files, so somebody must be serving it.
-fn remove_lost_devices(config: &Config, files: &dyn Files) -> Result<Vec<DeadDevice>, FuseError> {
+/// every request. Asks the kernel about files, so it must be served.
+fn remove_lost_devices(config: &Config, files: &dyn Files) -> Result<Vec<DeadDevice>, AttachError> {
     let is_served = |device: &Listed| match device {
         Listed::Alive { node, .. } => {
             FileId::of_node(*node).is_some_and(|id| files.by_id(id).is_some())
@@ -390,7 +396,7 @@ fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     };
     let device = LoopDevice::path(number);
     let sequence = sequence_of(number);
-    let Err(error) = config.errands.send(&Errand::Detach { number, sequence }) else {
+    let Err(error) = config.helpers.send(&HelperCommand::Detach { number, sequence }) else {
         tracing::warn!(device = %device.display(), "removed a dead device");
         return None;
     };
@@ -399,22 +405,22 @@ fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     Some(DeadDevice { device, file, number, sequence })
 }
 
-/// The holder gets its copy first, so that there is no moment at which a kill would leave a mount
-/// that nobody keeps.
-fn mount_new(config: &Config, holder: &Holder) -> Result<Connection, FuseError> {
+/// The fd store gets its copy first, so that there is no moment at which a kill would leave a mount
+/// that no process keeps.
+fn mount_new(config: &Config, fd_store: &FdStore) -> Result<Connection, AttachError> {
     let connection = Connection::open().map_err(|error| {
-        FuseError::new(FuseErrorKind::Unavailable, "open /dev/fuse")
+        AttachError::new(AttachErrorKind::Unavailable, "open /dev/fuse")
             .with_hint("load the fuse module (modprobe fuse) and run as root")
             .with_source(error)
     })?;
-    holder.keep(connection.as_fd(), &config.errands)?;
+    fd_store.keep(connection.as_fd(), &config.helpers)?;
     mount::mount(connection.as_fd(), &config.mount_point)
-        .map_err(|error| FuseError::at_path("mount volumes at", &config.mount_point, error))?;
+        .map_err(|error| AttachError::at_path("mount volumes at", &config.mount_point, error))?;
     Ok(connection)
 }
 
-fn list_devices(config: &Config) -> Result<Vec<Listed>, FuseError> {
-    match config.errands.send(&Errand::List { mount_point: config.mount_point.clone() })? {
+fn list_devices(config: &Config) -> Result<Vec<Listed>, AttachError> {
+    match config.helpers.send(&HelperCommand::List { mount_point: config.mount_point.clone() })? {
         Outcome::Listed(devices) => Ok(devices),
         outcome => unreachable!("listing came to {outcome:?}"),
     }

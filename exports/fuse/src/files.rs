@@ -28,16 +28,6 @@ impl FileId {
     }
 }
 
-/// Where a little is known of each file, but not for any number of them, they are told apart by
-/// their class alone.
-pub(crate) const FILE_CLASSES: usize = 64;
-
-/// The class of the file with this node number, below [`FILE_CLASSES`].
-pub(crate) fn file_class(node: u64) -> usize {
-    const COUNT: u64 = FILE_CLASSES as u64;
-    usize::try_from(node % COUNT).expect("less than a small constant")
-}
-
 /// One volume in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {

@@ -33,10 +33,10 @@ pub(crate) fn is_mounted(mount_point: &Path) -> io::Result<bool> {
     Ok(topmost_type(&table, mount_point).is_some_and(|name| name == FILE_SYSTEM.as_bytes()))
 }
 
-/// Ends the connection of what is mounted: whoever waits for it is answered with an error.
+/// Ends the connection of what is mounted: what waits for it is answered with an error.
 pub(crate) fn abort(mount_point: &Path) -> io::Result<()> {
     match rustix::mount::unmount(mount_point, UnmountFlags::FORCE) {
-        // The connection has ended although somebody still has a file open.
+        // The connection has ended although a process still has a file open.
         Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -62,10 +62,10 @@ fn topmost_type<'table>(table: &'table [u8], mount_point: &Path) -> Option<&'tab
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let escaped = behind.first_chunk::<3>().filter(|_| byte == b'\\').and_then(octal);
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = after.first_chunk::<3>().filter(|_| byte == b'\\').and_then(octal);
         bytes.push(escaped.unwrap_or(byte));
-        rest = if escaped.is_some() { &behind[3..] } else { behind };
+        rest = if escaped.is_some() { &after[3..] } else { after };
     }
     PathBuf::from(OsString::from_vec(bytes))
 }

@@ -219,7 +219,7 @@ pub(crate) struct Terms {
     pub(crate) minor: u32,
     pub(crate) max_readahead: u32,
     pub(crate) flags: u64,
-    /// Requests in flight that nobody waits for, which all of a loop device's are.
+    /// Requests in flight that no thread waits for, which all of a loop device's are.
     pub(crate) background_max: u16,
     pub(crate) write_bytes_max: u32,
     pub(crate) pages_max: u16,
@@ -242,7 +242,7 @@ impl Node {
 }
 
 /// Appends one directory entry to `listing` unless that would make it longer than `bytes_max`.
-/// `next` is what the kernel hands back to go on behind this entry.
+/// `next` is what the kernel hands back to go on after this entry.
 pub(crate) fn push_directory_entry(
     listing: &mut Vec<u8>,
     bytes_max: usize,

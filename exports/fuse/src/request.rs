@@ -33,7 +33,7 @@ pub(crate) enum Operation<'message> {
     OpenDirectory,
     ReadDirectory { after: u64, bytes_max: u32 },
     Read { offset: u64, length: u32 },
-    Write { offset: u64, data: &'message [u8], must_last: bool },
+    Write { offset: u64, data: &'message [u8], is_fua: bool },
     Sync,
     SyncDirectory,
     Allocate { offset: u64, length: u64, mode: u32 },
@@ -170,11 +170,11 @@ fn parse_write<'message>(fields: &mut Fields<'message>) -> Option<Operation<'mes
     let (offset, length) = parse_span(fields)?;
     // Flags of the write and lock owner.
     fields.skip(12)?;
-    let must_last = fields.u32()? & OPEN_DURABLE != 0;
+    let is_fua = fields.u32()? & OPEN_DURABLE != 0;
     // Padding.
     fields.skip(4)?;
     let data = fields.bytes(usize::try_from(length).ok()?)?;
-    Some(Operation::Write { offset, data, must_last })
+    Some(Operation::Write { offset, data, is_fua })
 }
 
 /// The beginning that `fuse_read_in`, `fuse_write_in` and `fuse_lseek_in` share: a file handle, a
@@ -295,14 +295,14 @@ pub(crate) mod tests {
 
     #[test]
     fn the_data_of_a_write_is_what_follows_its_fields() {
-        let expected = Operation::Write { offset: 512, data: b"data", must_last: false };
+        let expected = Operation::Write { offset: 512, data: b"data", is_fua: false };
         check(&write_message(3, 512, b"data"), expected);
     }
 
     #[test]
-    fn writes_to_files_that_are_open_for_durable_writes_must_last() {
-        for (flags, must_last) in [(0o1, false), (0o10_001, true), (0o4_010_001, true)] {
-            let expected = Operation::Write { offset: 0, data: b"data", must_last };
+    fn writes_to_files_that_are_open_for_durable_writes_have_fua() {
+        for (flags, is_fua) in [(0o1, false), (0o10_001, true), (0o4_010_001, true)] {
+            let expected = Operation::Write { offset: 0, data: b"data", is_fua };
             check(&write_message_with(flags, 3, 0, b"data"), expected);
         }
     }

@@ -14,12 +14,11 @@ use block_device::{
 use export_kit::Counters;
 
 use crate::files::{FileId, Files, is_file_name};
-use crate::flush_desk::Flush;
-use crate::habits::Habits;
 use crate::reply::{
     DirectoryEntry, Failure, KIND_DIRECTORY, KIND_FILE, Node, Reply, Terms, push_directory_entry,
 };
 use crate::request::{Header, Operation, ROOT_NODE};
+use crate::schedule::Flush;
 
 /// The most data in one request, in either direction.
 pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
@@ -86,34 +85,49 @@ pub(crate) struct Server<'crew> {
     pub(crate) sink: &'crew dyn ReplySink,
     /// Called before what may wait long for its data.
     pub(crate) before_wait: &'crew dyn Fn(),
+    /// Told of each flush of a file that may have waited, and of whether it succeeded, before the
+    /// flush is answered.
+    pub(crate) flushed: &'crew dyn Fn(u64, bool),
 }
 
 impl Server<'_> {
-    /// Answers one request. `scratch` is [`SCRATCH_BYTES`] long; its contents do not matter. Fails
-    /// only when the reply cannot be sent.
+    /// Answers one request, or does everything of it but the flush that it comes to, which is for
+    /// [`Server::serve_flushes`]. `scratch` is [`SCRATCH_BYTES`] long; its contents do not matter.
+    /// Fails only when the reply cannot be sent.
     pub(crate) fn serve(
         &self,
         header: Header,
         operation: &Operation<'_>,
         scratch: &mut [u8],
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<Flush>> {
         let unique = header.unique;
-        if let Operation::Read { offset, length } = *operation {
-            return self.serve_read(header, offset, length, scratch);
-        }
         let answer = match *operation {
-            Operation::Forget | Operation::Interrupt => return Ok(()),
+            Operation::Forget | Operation::Interrupt => return Ok(None),
+            Operation::Read { offset, length } => {
+                return self.serve_read(header, offset, length, scratch).map(|()| None);
+            }
             Operation::ReadDirectory { after, bytes_max } => {
-                return self.serve_listing(unique, after, bytes_max);
+                return self.serve_listing(unique, after, bytes_max).map(|()| None);
             }
             // Refused on purpose: the kernel remembers and does not ask again.
             Operation::Unknown { .. } => {
-                return self.send(&Reply::failed(unique, Failure::NotImplemented));
+                self.send(&Reply::failed(unique, Failure::NotImplemented))?;
+                return Ok(None);
             }
-            Operation::Write { offset, data, must_last } => {
-                self.write(header, offset, data, must_last)
+            Operation::Write { offset, data, is_fua } => {
+                match self.write(header, offset, data, is_fua) {
+                    Ok(Written::All(byte_count)) => Ok(Reply::written(unique, byte_count)),
+                    Ok(Written::ButFlushed(flush)) => return Ok(Some(flush)),
+                    Err(failure) => Err(failure),
+                }
             }
-            Operation::Sync => self.flush(header),
+            Operation::Sync => match self.device(header) {
+                Ok(device) => return Ok(Some(flush_of(header, None, device.as_ref()))),
+                Err(failure) => {
+                    self.counters.flushes.add(1);
+                    Err(failure)
+                }
+            },
             Operation::Allocate { offset, length, mode } => {
                 self.allocate(header, ByteRange::new(offset, length), mode)
             }
@@ -122,7 +136,8 @@ impl Server<'_> {
                 self.answer_about_files(header, other)
             }
         };
-        self.send(&answer.unwrap_or_else(|failure| self.failed(unique, failure)))
+        self.send(&answer.unwrap_or_else(|failure| self.failed(unique, failure)))?;
+        Ok(None)
     }
 
     pub(crate) fn refuse(&self, header: Header, failure: Failure) -> io::Result<()> {
@@ -209,34 +224,8 @@ impl Server<'_> {
         }
     }
 
-    /// The flush that a request comes to, when that may wait for a disk: it is to be done by
-    /// [`Server::serve_flushes`]. Everything before it is done here. `Ok(None)` for all other
-    /// requests, which [`Server::serve`] serves.
-    pub(crate) fn begin_flush(
-        &self,
-        header: Header,
-        operation: &Operation<'_>,
-    ) -> Result<Option<Flush>, Failure> {
-        let written = match *operation {
-            Operation::Sync => None,
-            Operation::Write { offset, data, must_last: true } => Some((offset, data)),
-            _ => return Ok(None),
-        };
-        let Ok(device) = self.device(header) else { return Ok(None) };
-        if device.write_cache() == WriteCache::Absent {
-            return Ok(None);
-        }
-        let Header { unique, node, .. } = header;
-        let Some((offset, data)) = written else {
-            return Ok(Some(Flush { unique, node, written_bytes: None }));
-        };
-        self.counters.writes.add(1);
-        let written_bytes = self.write_to(device.as_ref(), offset, data)?;
-        Ok(Some(Flush { unique, node, written_bytes: Some(written_bytes) }))
-    }
-
     /// Flushes a file once and answers `flushes`, which are all of it.
-    pub(crate) fn serve_flushes(&self, flushes: &[Flush], habits: &Habits) -> io::Result<()> {
+    pub(crate) fn serve_flushes(&self, flushes: &[Flush]) -> io::Result<()> {
         let Some(first) = flushes.first() else { return Ok(()) };
         self.counters.flushes.add(u64::try_from(flushes.len()).unwrap_or(u64::MAX));
         let device = FileId::of_node(first.node).and_then(|id| self.files.by_id(id));
@@ -244,7 +233,9 @@ impl Server<'_> {
             Some(device) => device.flush().map_err(failure_of),
             None => Err(Failure::NoDevice),
         };
-        habits.flushed(first.node, flushed.is_ok());
+        if first.may_wait {
+            (self.flushed)(first.node, flushed.is_ok());
+        }
         flushes.iter().try_for_each(|flush| {
             self.send(&match (flushed, flush.written_bytes) {
                 (Ok(()), None) => Reply::done(flush.unique),
@@ -266,35 +257,24 @@ impl Server<'_> {
         header: Header,
         offset: u64,
         data: &[u8],
-        must_last: bool,
-    ) -> Result<Reply, Failure> {
+        is_fua: bool,
+    ) -> Result<Written, Failure> {
         self.counters.writes.add(1);
         let device = self.device(header)?;
-        let byte_count = self.write_to(device.as_ref(), offset, data)?;
-        if must_last {
-            device.flush().map_err(failure_of)?;
-        }
-        Ok(Reply::written(header.unique, byte_count))
-    }
-
-    fn write_to(&self, device: &dyn BlockDevice, offset: u64, data: &[u8]) -> Result<u32, Failure> {
         let byte_count = u32::try_from(data.len()).map_err(|_| Failure::Invalid)?;
-        self.prepare_to_wait(device);
+        self.prepare_to_wait(device.as_ref());
         device.write(offset, data).map_err(failure_of)?;
         self.counters.written_bytes.add(u64::from(byte_count));
-        Ok(byte_count)
+        Ok(match is_fua {
+            true => Written::ButFlushed(flush_of(header, Some(byte_count), device.as_ref())),
+            false => Written::All(byte_count),
+        })
     }
 
     fn prepare_to_wait(&self, device: &dyn BlockDevice) {
         if device.data_may_be_away() {
             (self.before_wait)();
         }
-    }
-
-    fn flush(&self, header: Header) -> Result<Reply, Failure> {
-        self.counters.flushes.add(1);
-        self.device(header)?.flush().map_err(failure_of)?;
-        Ok(Reply::done(header.unique))
     }
 
     /// Discards, and zeros that take no data to write. The kernel promises its users zeros in the
@@ -372,6 +352,19 @@ impl Server<'_> {
     }
 }
 
+/// What came of a write.
+enum Written {
+    /// So many bytes, which is all that was asked for.
+    All(u32),
+    /// It is to be answered after this flush.
+    ButFlushed(Flush),
+}
+
+fn flush_of(header: Header, written_bytes: Option<u32>, device: &dyn BlockDevice) -> Flush {
+    let may_wait = device.write_cache() == WriteCache::Volatile;
+    Flush { unique: header.unique, node: header.node, written_bytes, may_wait }
+}
+
 fn file_node(id: FileId, device: &dyn BlockDevice) -> Node {
     let size_bytes = device.geometry().size_bytes;
     Node::File { id, size_bytes, is_read_only: device.is_read_only() }
@@ -437,7 +430,7 @@ fn seek(device: &dyn BlockDevice, offset: u64, whence: u32) -> Result<u64, Failu
     if wants_hole { Ok(size_bytes) } else { Err(Failure::NoSuchAddress) }
 }
 
-/// The entries behind position `after`: the directory itself, its parent, then files by number.
+/// The entries after position `after`: the directory itself, its parent, then files by number.
 fn list_directory(files: &dyn Files, after: u64, bytes_max: usize) -> Vec<u8> {
     let mut entries = files.list();
     entries.retain(|entry| is_file_name(&entry.name));

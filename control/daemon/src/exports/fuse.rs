@@ -7,24 +7,23 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use adaptive_polling::SpinPermits;
 use anyhow::{Context, anyhow};
 use block_device::BlockDevice;
-use fuse::{
-    Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, FuseErrorKind, Keep, Traffic,
-};
+use export_kit::{AttachError, AttachErrorKind, Traffic};
+use fuse::{Config, Export, FileEntry, FileId, Files, HelperRunner, Keep};
 use volumes::Volume;
 
 use crate::config::FuseConfig;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices};
 
-/// The first argument of processes that this program starts of itself, for what a daemon must not
-/// do in its own process: keep the file system's connection over its death, and touch files that
-/// it serves.
-const ERRAND_FLAG: &str = "--errand";
+/// The first argument of helper processes, which this program starts of itself for what a daemon
+/// must not do in its own process: keep the file system's connection over its death, and touch
+/// files that it serves.
+const HELPER_FLAG: &str = "--helper";
 
-/// Runs an errand, if the arguments ask for one, and returns how that ended.
-pub(crate) fn run_errand() -> Option<ExitCode> {
+/// Runs a helper command, if the arguments ask for one, and returns how that ended.
+pub(crate) fn run_command() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    let is_errand = arguments.next().as_deref() == Some(OsStr::new(ERRAND_FLAG));
-    is_errand.then(|| fuse::run_errand(arguments))
+    let is_helper = arguments.next().as_deref() == Some(OsStr::new(HELPER_FLAG));
+    is_helper.then(|| fuse::run_command(arguments))
 }
 
 /// The running file system. After [`FuseDevices::stop`] there are no devices.
@@ -39,9 +38,9 @@ impl FuseDevices {
         catalog: Arc<Catalog>,
         spin_permits: Arc<SpinPermits>,
     ) -> anyhow::Result<Self> {
-        let errands = ErrandRunner::same_program([OsString::from(ERRAND_FLAG)]);
+        let helpers = HelperRunner::same_program([OsString::from(HELPER_FLAG)]);
         let mut plan =
-            Config::new(config.mount_point.clone(), config.holder_socket.clone(), errands);
+            Config::new(config.mount_point.clone(), config.holder_socket.clone(), helpers);
         plan.permits = spin_permits;
         let export = Export::start(plan, catalog).context("cannot serve volumes as files")?;
         tracing::info!(
@@ -52,7 +51,7 @@ impl FuseDevices {
         Ok(Self { export: RwLock::new(Some(export)) })
     }
 
-    /// Stops serving. While devices are there, the connection stays with the holder and their
+    /// Stops serving. While devices are there, the connection stays with the fd store and their
     /// users wait for the next daemon.
     pub(crate) fn stop(&self) {
         let taken = self.export.write().expect(NO_PANIC).take();
@@ -62,7 +61,7 @@ impl FuseDevices {
             Ok(_) | Err(_) => Keep::Connection,
         };
         if let Err(error) = export.stop(keep) {
-            tracing::warn!(error = %chain(error), "the file system was not stopped in order");
+            tracing::warn!(error = %error.chain(), "the file system was not stopped in order");
         }
     }
 
@@ -70,9 +69,9 @@ impl FuseDevices {
     pub(crate) fn look_after_devices(&self) {
         let Some(export) = &*self.export() else { return };
         export.remove_dead_devices();
-        if let Err(error) = export.refresh_holder() {
-            let error = chain(error);
-            tracing::error!(error, "without a holder, devices do not survive this process");
+        if let Err(error) = export.refresh_fd_store() {
+            let error = error.chain();
+            tracing::error!(error, "without an fd store, devices do not survive this process");
         }
     }
 
@@ -82,14 +81,14 @@ impl FuseDevices {
 
     fn on_export<T>(
         &self,
-        act: impl FnOnce(&Export) -> Result<T, FuseError>,
+        act: impl FnOnce(&Export) -> Result<T, AttachError>,
     ) -> Result<T, DeviceFailure> {
         let export = self.export();
         let export = export.as_ref().ok_or_else(|| {
             DeviceFailure::Host(anyhow!("the file system of this daemon has stopped"))
         })?;
         act(export).map_err(|error| match error.kind {
-            FuseErrorKind::Busy => DeviceFailure::InUse(error.into()),
+            AttachErrorKind::Busy => DeviceFailure::InUse(error.into()),
             _ => DeviceFailure::Host(error.into()),
         })
     }
@@ -105,7 +104,7 @@ impl KernelDevices for FuseDevices {
 
     fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure> {
         self.on_export(|export| match export.detach(FileId(volume.id())) {
-            Err(error) if error.kind == FuseErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind == AttachErrorKind::NotFound => Ok(()),
             result => result,
         })
     }
@@ -154,9 +153,4 @@ impl Files for Catalog {
             |volume: &Arc<Volume>| FileEntry { id: FileId(volume.id()), name: volume.name() };
         self.all().iter().map(entry).collect()
     }
-}
-
-/// The error with everything that led to it, in one line.
-fn chain(error: FuseError) -> String {
-    format!("{:#}", anyhow::Error::from(error))
 }

@@ -10,7 +10,7 @@ mod vhost_user;
 
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices};
-pub(crate) use fuse::{FuseDevices, run_errand};
+pub(crate) use fuse::{FuseDevices, run_command};
 pub(crate) use nbd::{NbdCounts, NbdExport, NbdParts};
 pub(crate) use ring::{RingCounts, RingExport, RingParts};
 pub(crate) use ublk::UblkDevices;

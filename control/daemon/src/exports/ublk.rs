@@ -28,7 +28,7 @@ pub(crate) struct UblkDevices {
 enum State {
     /// Why there are no devices.
     Missing(AttachError),
-    Running(Export),
+    Running(Box<Export>),
     Stopped,
 }
 
@@ -87,7 +87,7 @@ impl UblkDevices {
 impl State {
     fn started(config: &Config, catalog: &Arc<Catalog>) -> Self {
         match Export::start(config.clone(), &**catalog) {
-            Ok(export) => Self::Running(export),
+            Ok(export) => Self::Running(Box::new(export)),
             Err(error) => Self::Missing(error),
         }
     }

@@ -4,32 +4,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 
-use export_kit::Counters;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::Connection;
 use crate::files::Files;
-use crate::flush_desk::FlushDesk;
-use crate::habits::Habits;
-use crate::pace::Pace;
-use crate::roster::Roster;
-use crate::watch::Watch;
+use crate::schedule::Schedule;
 
 pub(super) struct Shared {
     pub(super) connection: Arc<Connection>,
     pub(super) files: Arc<dyn Files>,
-    pub(super) counters: Vec<Counters>,
-    pub(super) roster: Roster,
-    pub(super) pace: Pace,
-    pub(super) desk: FlushDesk,
-    pub(super) habits: Habits,
-    pub(super) watch: Watch,
+    pub(super) schedule: Schedule,
     /// Threads that have not ended.
     pub(super) running: Mutex<usize>,
     pub(super) one_ended: Condvar,
-    pub(super) core_count: usize,
     pub(super) is_over: AtomicBool,
     /// Readable once the crew shall stop.
     pub(super) stop: OwnedFd,
@@ -47,15 +35,9 @@ impl Shared {
         Ok(Self {
             connection,
             files,
-            counters: (0..worker_count).map(|_| Counters::default()).collect(),
-            roster: Roster::new(worker_count),
-            pace: Pace::new(),
-            desk: FlushDesk::new(worker_count),
-            habits: Habits::new(),
-            watch: Watch::new(),
+            schedule: Schedule::new(worker_count),
             running: Mutex::new(0),
             one_ended: Condvar::new(),
-            core_count: thread::available_parallelism().map_or(1, usize::from),
             is_over: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC)?,
             relief: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -73,13 +55,12 @@ impl Shared {
     /// Ends the whole crew, because there will be no more requests.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.roster.call_all();
-        self.watch.wake();
+        self.schedule.end();
     }
 
     /// Has a worker lead instead of one that sleeps.
     pub(super) fn relieve_leader(&self, worker: usize) -> bool {
-        let leads = self.roster.try_relieve(worker);
+        let leads = self.schedule.try_relieve(worker);
         if leads && let Err(error) = rustix::io::write(&self.relief, &1_u64.to_ne_bytes()) {
             // It wakes with the next request.
             tracing::warn!(%error, "a worker that was relieved cannot be woken");
@@ -91,24 +72,5 @@ impl Shared {
     pub(super) fn note_relieved(&self) {
         // Nothing to be read: another one that was relieved read for both.
         let _ = rustix::io::read(&self.relief, &mut [0; 8]);
-    }
-
-    /// How many requests all workers but one have begun to answer.
-    pub(super) fn begun_by_others(&self, than: usize) -> u64 {
-        let others = self.counters.iter().enumerate().filter(|&(index, _)| index != than);
-        others.map(|(_, counters)| counters.request_count()).sum()
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Leader,
-    Called,
-}
-
-pub(super) fn report(sent: io::Result<()>) {
-    if let Err(error) = sent {
-        // The end of the connection is noticed when it is read next.
-        tracing::warn!(%error, "the kernel did not take a reply");
     }
 }

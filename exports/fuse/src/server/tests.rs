@@ -193,8 +193,13 @@ impl Bench {
     }
 
     fn server(&self) -> Server<'_> {
-        let before_wait = &|| ();
-        Server { files: &self.volume, counters: &self.counters, sink: &self.sent, before_wait }
+        Server {
+            files: &self.volume,
+            counters: &self.counters,
+            sink: &self.sent,
+            before_wait: &|| (),
+            flushed: &|_, _| (),
+        }
     }
 
     /// Serves one message; returns the error number and the body of the reply, if there is one.
@@ -202,7 +207,10 @@ impl Bench {
         let server = self.server();
         let (header, operation) = parse(message).expect("the message is whole");
         let mut scratch = vec![0xEE; SCRATCH_BYTES];
-        server.serve(header, &operation, &mut scratch).expect("the sink takes everything");
+        let served = server.serve(header, &operation, &mut scratch);
+        if let Some(flush) = served.expect("the sink takes everything") {
+            server.serve_flushes(&[flush]).expect("the sink takes everything");
+        }
         let reply = self.sent.replies.borrow_mut().pop()?;
         let stated = u32::from_ne_bytes(*reply.first_chunk().expect("a length"));
         assert_eq!(usize::try_from(stated), Ok(reply.len()), "the stated length");
@@ -344,7 +352,7 @@ fn a_flush_reaches_the_device() {
 }
 
 #[test]
-fn a_write_that_must_last_is_flushed() {
+fn a_write_with_fua_is_flushed() {
     let bench = Bench::new();
     let message = write_message_with(0o10_001, node(), 0, b"data");
     let (error, body) = bench.serve(&message).expect("a reply");
@@ -353,31 +361,35 @@ fn a_write_that_must_last_is_flushed() {
     assert_eq!(bench.calls(), expected);
 }
 
-#[test]
-fn flushes_that_may_wait_are_begun_with_everything_before_them_done() {
-    let bench = Bench::new();
-    let begun = |message: &[u8]| {
-        let (header, operation) = parse(message).expect("the message is whole");
-        bench.server().begin_flush(header, &operation)
-    };
-    let flush = |written_bytes| Flush { unique: 77, node: node(), written_bytes };
-    let sync = Message::new(20, node()).u64(0).u64(0).build();
-    assert_eq!(begun(&sync), Ok(Some(flush(None))));
-    assert_eq!(bench.calls(), []);
-    let forced = |offset| write_message_with(0o10_001, node(), offset, b"data");
-    assert_eq!(begun(&forced(0)), Ok(Some(flush(Some(4)))));
-    assert_eq!(bench.calls(), [(Action::Write, ByteRange::new(0, 4))]);
-    assert_eq!(begun(&forced(16_384)), Err(Failure::TooBig));
-    assert_eq!(begun(&write_message(node(), 0, b"data")), Ok(None));
-    assert_eq!(begun(&read_message(node(), 0, 4)), Ok(None));
+/// The flush that a request comes to, with everything before it done.
+fn flush_after(bench: &Bench, message: &[u8]) -> Option<Flush> {
+    let (header, operation) = parse(message).expect("the message is whole");
+    let mut scratch = vec![0; SCRATCH_BYTES];
+    let served = bench.server().serve(header, &operation, &mut scratch);
+    served.expect("the sink takes everything")
 }
 
 #[test]
-fn flushes_of_a_device_without_a_write_cache_are_done_at_once() {
+fn a_flush_is_left_to_the_caller_with_everything_before_it_done() {
+    let bench = Bench::new();
+    let flush = |written_bytes| Flush { unique: 77, node: node(), written_bytes, may_wait: true };
+    let sync = Message::new(20, node()).u64(0).u64(0).build();
+    assert_eq!(flush_after(&bench, &sync), Some(flush(None)));
+    assert_eq!(bench.calls(), []);
+    let fua = |offset| write_message_with(0o10_001, node(), offset, b"data");
+    assert_eq!(flush_after(&bench, &fua(0)), Some(flush(Some(4))));
+    assert_eq!(bench.calls(), [(Action::Write, ByteRange::new(0, 4))]);
+    assert_eq!(flush_after(&bench, &fua(16_384)), None);
+    assert_eq!(bench.traffic().errors, 1);
+    assert_eq!(flush_after(&bench, &write_message(node(), 0, b"data")), None);
+    assert_eq!(flush_after(&bench, &read_message(node(), 0, 4)), None);
+}
+
+#[test]
+fn a_flush_of_a_device_without_a_write_cache_never_waits() {
     let bench = Bench::without_write_cache();
     let message = Message::new(20, node()).u64(0).u64(0).build();
-    let (header, operation) = parse(&message).expect("the message is whole");
-    assert_eq!(bench.server().begin_flush(header, &operation), Ok(None));
+    assert!(flush_after(&bench, &message).is_some_and(|flush| !flush.may_wait));
     assert_eq!(bench.serve(&message).expect("a reply").0, 0);
     assert_eq!(bench.calls(), [(Action::Flush, ByteRange::new(0, 0))]);
 }
@@ -385,12 +397,13 @@ fn flushes_of_a_device_without_a_write_cache_are_done_at_once() {
 /// The errors and bodies of the answers to a plain flush and to a write of four bytes.
 #[track_caller]
 fn check_flushes(bench: &Bench, expected: [(i32, &[u8]); 2]) {
-    let [plain, written] =
-        [None, Some(4)].map(|written_bytes| Flush { unique: 7, node: node(), written_bytes });
-    bench
-        .server()
-        .serve_flushes(&[plain, written], &Habits::new())
-        .expect("the sink takes everything");
+    let [plain, written] = [None, Some(4)].map(|written_bytes| Flush {
+        unique: 7,
+        node: node(),
+        written_bytes,
+        may_wait: true,
+    });
+    bench.server().serve_flushes(&[plain, written]).expect("the sink takes everything");
     let replies = bench.sent.replies.take();
     let answers = replies.iter().map(|reply| {
         let error = i32::from_ne_bytes(*reply[4..].first_chunk().expect("an error number"));

@@ -19,11 +19,13 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use block_device::BlockDevice;
-use fuse::{Config, ErrandRunner, Export, FileEntry, FileId, Files, FuseError, Keep, run_errand};
+use fuse::{
+    AttachError, Config, Export, FileEntry, FileId, Files, HelperRunner, Keep, run_command,
+};
 
 use file_device::FileDevice;
 
-const ERRAND_FLAG: &str = "--fuse-errand";
+const HELPER_FLAG: &str = "--fuse-helper";
 
 /// Short, as tests wait for it in vain.
 const STOP_PATIENCE: Duration = Duration::from_millis(200);
@@ -31,7 +33,7 @@ const STOP_PATIENCE: Duration = Duration::from_millis(200);
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     match args.first() {
-        Some(first) if first == ERRAND_FLAG => run_errand(args.into_iter().skip(1)),
+        Some(first) if first == HELPER_FLAG => run_command(args.into_iter().skip(1)),
         Some(directory) => serve(Path::new(directory)),
         None => ExitCode::from(2),
     }
@@ -39,8 +41,8 @@ fn main() -> ExitCode {
 
 fn serve(directory: &Path) -> ExitCode {
     let volumes = Arc::new(Volumes::new(directory.join("backing")));
-    let errands = ErrandRunner::same_program([ERRAND_FLAG.into()]);
-    let mut config = Config::new(directory.join("volumes"), directory.join("holder.sock"), errands);
+    let helpers = HelperRunner::same_program([HELPER_FLAG.into()]);
+    let mut config = Config::new(directory.join("volumes"), directory.join("holder.sock"), helpers);
     config.stop_patience = STOP_PATIENCE;
     let export = match Export::start(config, Arc::clone(&volumes) as Arc<dyn Files>) {
         Ok(export) => export,
@@ -94,13 +96,13 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
         }
         ["serving"] => Ok(export.is_serving().to_string()),
         ["origin"] => Ok(format!("{:?}", export.origin())),
-        ["refresh"] => export.refresh_holder().map(|()| String::new()),
+        ["refresh"] => export.refresh_fd_store().map(|()| String::new()),
         ["traffic"] => Ok(format!("{:?}", export.traffic())),
         _ => Ok("what?".into()),
     })
 }
 
-fn in_words(result: Result<String, FuseError>) -> String {
+fn in_words(result: Result<String, AttachError>) -> String {
     match result {
         Ok(said) => format!("ok {said}"),
         Err(error) => {

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::files::{FILE_CLASSES, file_class};
+use super::{FILE_CLASSES, file_class};
 
 /// Flushes that came after equally many writes before the next one is expected.
 const FLUSHES_BEFORE_BELIEF: u8 = 4;
@@ -16,7 +16,7 @@ const WRITES_MAX: u8 = 16;
 /// Two files of one class that are used at once have no habits. A lost update costs a wrong guess
 /// at worst, so that plain loads and stores do.
 #[derive(Debug)]
-pub(crate) struct Habits {
+pub(super) struct Habits {
     files: [AtomicU32; FILE_CLASSES],
 }
 
@@ -32,17 +32,17 @@ struct Habit {
 }
 
 impl Habits {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { files: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
     /// Takes note of a write. Returns whether a flush is expected next.
-    pub(crate) fn wrote(&self, node: u64) -> bool {
+    pub(super) fn wrote(&self, node: u64) -> bool {
         self.change(node, |habit| habit.writes = habit.writes.saturating_add(1)).expects_flush()
     }
 
     /// Takes note of a flush, and of whether it succeeded.
-    pub(crate) fn flushed(&self, node: u64, has_succeeded: bool) {
+    pub(super) fn flushed(&self, node: u64, has_succeeded: bool) {
         self.change(node, |habit| habit.end(has_succeeded));
     }
 
@@ -85,7 +85,7 @@ impl Habit {
 mod tests {
     use super::*;
 
-    /// Writes so often and flushes; returns behind how many of the writes a flush was expected.
+    /// Writes so often and flushes; returns after how many of the writes a flush was expected.
     fn write_and_flush(habits: &Habits, writes: u32) -> Vec<u32> {
         let expected = (1..=writes).filter(|_| habits.wrote(1)).collect();
         habits.flushed(1, true);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::files::{FILE_CLASSES, file_class};
+use super::{FILE_CLASSES, file_class};
 use crate::request::Operation;
 
 /// Handing the leadership over costs about this much; what takes longer is slow.
@@ -15,20 +15,20 @@ const REQUESTS_REMEMBERED: u64 = 8;
 /// Typical durations of the requests that may be slow: a discard may cover a block or a terabyte.
 /// One file whose discards are long does not make others of other classes seem slow.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(super) struct Pace {
     typical_ns: [AtomicU64; FILE_CLASSES],
 }
 
 impl Pace {
     /// Takes everything for slow that may be, until it has seen better.
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let at_first = nanoseconds(SLOW_FROM * 2);
         Self { typical_ns: std::array::from_fn(|_| AtomicU64::new(at_first)) }
     }
 
     /// What is known of such requests for this file, or `None` for kinds that are never slow, and
     /// for those of which the device says itself whether they are.
-    pub(crate) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
+    pub(super) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
         if !matches!(operation, Operation::Allocate { .. } | Operation::Seek { .. }) {
             return None;
         }

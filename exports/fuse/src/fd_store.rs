@@ -1,8 +1,8 @@
-//! The process that keeps connections to the kernel open while nobody serves them.
+//! The process that keeps connections to the kernel open while no process serves them.
 //!
 //! A connection ends when its last descriptor is closed, and with it every device on top. So one
-//! small process, started by the daemon and then left alone, holds a copy. It sleeps until somebody
-//! of the same user, or root, asks it to keep, hand out or release one; it never reads requests
+//! small process, started by the daemon and then left alone, holds a copy. It sleeps until one of
+//! the same user, or of root, asks it to keep, hand out or release one; it never reads requests
 //! itself. When it has released the last one it ends.
 //!
 //! Both sides speak in messages of fixed size over a Unix socket:
@@ -26,6 +26,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use export_kit::{AttachError, AttachErrorKind};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
@@ -34,8 +35,7 @@ use rustix::net::{
     connect, listen, recvmsg, sendmsg, socket_with,
 };
 
-use crate::errand_runner::ErrandRunner;
-use crate::error::FuseError;
+use crate::helper_runner::HelperRunner;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"mlnholdr");
 
@@ -43,96 +43,106 @@ const LABEL_BYTES_MAX: usize = 256;
 const REQUEST_BYTES: usize = 16 + LABEL_BYTES_MAX;
 const REPLY_BYTES: usize = 24;
 
-/// Connections that one holder keeps.
+/// Connections that one fd store keeps.
 const KEPT_MAX: usize = 16;
 
-/// How long those who ask wait for the holder, which answers from memory.
+/// How long those who ask wait for the fd store, which answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the holder waits for one that connects and says nothing, while others wait.
+/// How long the fd store waits for one that connects and says nothing, while others wait.
 const PATIENCE_WITH_PEERS: Duration = Duration::from_millis(500);
 
-/// The errand of being a holder.
+/// The helper command to be an fd store.
 pub(crate) const HOLD: &str = "hold";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 enum Operation {
-    Keep,
-    Take,
-    Release,
+    Keep = 1,
+    Take = 2,
+    Release = 3,
 }
+
+const OPERATIONS: [Operation; 3] = [Operation::Keep, Operation::Take, Operation::Release];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 enum Status {
-    Done,
-    UnknownLabel,
-    Full,
-    Malformed,
+    Done = 0,
+    UnknownLabel = 1,
+    Full = 2,
+    Malformed = 3,
 }
 
-/// The daemon's side of the holder that listens on one socket.
+const STATUSES: [Status; 4] = [Status::Done, Status::UnknownLabel, Status::Full, Status::Malformed];
+
+/// The daemon's side of the fd store that listens on one socket.
 #[derive(Debug)]
-pub(crate) struct Holder {
+pub(crate) struct FdStore {
     socket: PathBuf,
     label: Vec<u8>,
 }
 
-/// A descriptor that the holder handed out.
+/// A descriptor that the fd store handed out.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) fd: OwnedFd,
     pub(crate) generation: u64,
 }
 
-impl Holder {
-    /// `label` is cut to the most that the holder takes.
+impl FdStore {
+    /// `label` is cut to the most that the fd store takes.
     pub(crate) fn new(socket: &Path, label: &[u8]) -> Self {
         let label = label[..label.len().min(LABEL_BYTES_MAX)].to_vec();
         Self { socket: socket.to_owned(), label }
     }
 
-    /// Starts a holder unless one answers, and gives it a copy of `fd`.
-    pub(crate) fn keep(&self, fd: BorrowedFd<'_>, errands: &ErrandRunner) -> Result<(), FuseError> {
+    /// Starts an fd store unless one answers, and gives it a copy of `fd`.
+    pub(crate) fn keep(
+        &self,
+        fd: BorrowedFd<'_>,
+        helpers: &HelperRunner,
+    ) -> Result<(), AttachError> {
         let asked = self.ask(Operation::Keep, Some(fd));
         let answer = match asked {
             Ok(answer) => Ok(answer),
-            Err(_) => self.start(errands).and_then(|()| self.ask(Operation::Keep, Some(fd))),
+            Err(_) => self.start(helpers).and_then(|()| self.ask(Operation::Keep, Some(fd))),
         };
         match answer {
             Ok((Status::Done, ..)) => Ok(()),
             Ok((status, ..)) => Err(io::Error::other(format!("it answered {status:?}"))),
             Err(error) => Err(error),
         }
-        .map_err(|error| self.error("leave the connection with the holder", error))
+        .map_err(|error| self.error("leave the connection with the fd store", error))
     }
 
-    /// The descriptor that the holder keeps, or `None` when there is no holder or it keeps none.
+    /// The descriptor that the fd store keeps, or `None` when there is none, or no fd store.
     pub(crate) fn take(&self) -> Option<Kept> {
         match self.ask(Operation::Take, None) {
             Ok((Status::Done, generation, Some(fd))) => Some(Kept { fd, generation }),
             Ok(_) => None,
             Err(error) => {
-                tracing::debug!(%error, socket = %self.socket.display(), "no holder answers");
+                tracing::debug!(%error, socket = %self.socket.display(), "no fd store answers");
                 None
             }
         }
     }
 
-    /// Whether the holder is there and keeps the descriptor.
+    /// Whether the fd store is there and keeps the descriptor.
     pub(crate) fn is_keeping(&self) -> bool {
         matches!(self.ask(Operation::Take, None), Ok((Status::Done, ..)))
     }
 
-    /// Has the holder close its copy.
-    pub(crate) fn release(&self) -> Result<(), FuseError> {
+    /// Has the fd store close its copy.
+    pub(crate) fn release(&self) -> Result<(), AttachError> {
         match self.ask(Operation::Release, None) {
             Ok(_) => Ok(()),
             Err(error) if is_absence(&error) => Ok(()),
-            Err(error) => Err(self.error("release the connection that the holder keeps", error)),
+            Err(error) => Err(self.error("release the connection that the fd store keeps", error)),
         }
     }
 
-    fn start(&self, errands: &ErrandRunner) -> io::Result<()> {
+    fn start(&self, helpers: &HelperRunner) -> io::Result<()> {
         match fs::remove_file(&self.socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -145,8 +155,8 @@ impl Holder {
         fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
         // From here on requests queue up, even before the new process accepts them.
         listen(&listener, 8)?;
-        let mut child = Command::new(&errands.program)
-            .args(&errands.args)
+        let mut child = Command::new(&helpers.program)
+            .args(&helpers.args)
             .arg(HOLD)
             // It lives on for long, and the daemon's variables may hold keys.
             .env_clear()
@@ -154,7 +164,7 @@ impl Holder {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // Sleeps until the holder ends, which it does not while it has something to hold.
+        // Sleeps until the fd store ends, which it does not while it has something to hold.
         thread::Builder::new().name("fuse-holder".into()).spawn(move || child.wait())?;
         Ok(())
     }
@@ -170,17 +180,22 @@ impl Holder {
         send(&socket, &encode_request(operation, &self.label), fd)?;
         let mut reply = [0; REPLY_BYTES];
         let (length, fd) = receive(&socket, &mut reply)?;
-        let (status, generation) = decode_reply(&reply[..length])
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a holder's answer"))?;
+        let (status, generation) = decode_reply(&reply[..length]).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "not an fd store's answer")
+        })?;
         Ok((status, generation, fd))
     }
 
-    fn error(&self, attempt: &str, source: io::Error) -> FuseError {
-        FuseError::holder(attempt, &self.socket, source)
+    fn error(&self, attempt: &str, source: io::Error) -> AttachError {
+        AttachError::new(
+            AttachErrorKind::FdStore,
+            format!("{attempt} at {}", self.socket.display()),
+        )
+        .with_source(source)
     }
 }
 
-/// Errors that mean that there is no holder, or that it ended while it was asked.
+/// Errors that mean that there is no fd store, or that it ended while it was asked.
 fn is_absence(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -212,13 +227,13 @@ pub(crate) fn run() -> io::Result<()> {
     }
 }
 
-/// Nothing that ends a terminal, a directory's use or a hungry process shall end the holder.
+/// Nothing that ends a terminal, a directory's use or a hungry process shall end the fd store.
 fn detach_from_session() {
     // Fails for a session leader, which has no terminal to lose either.
     let _ = rustix::process::setsid();
     // The root directory always exists; staying elsewhere would only keep a directory busy.
     let _ = rustix::process::chdir("/");
-    // Needs privileges that a test may lack; without it the holder is an ordinary process.
+    // Needs privileges that a test may lack; without it the fd store is an ordinary process.
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
 }
 
@@ -244,7 +259,7 @@ fn serve_peer(peer: &OwnedFd, shelf: &mut Shelf) -> io::Result<Operation> {
     Ok(operation)
 }
 
-/// What a holder holds.
+/// What an fd store holds.
 #[derive(Default)]
 struct Shelf {
     kept: HashMap<Vec<u8>, Kept>,
@@ -319,15 +334,10 @@ fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize, Option<Ow
 }
 
 fn encode_request(operation: Operation, label: &[u8]) -> [u8; REQUEST_BYTES] {
-    let number: u32 = match operation {
-        Operation::Keep => 1,
-        Operation::Take => 2,
-        Operation::Release => 3,
-    };
     let label_bytes = u32::try_from(label.len()).expect("labels are cut to 256 bytes");
     let mut message = [0; REQUEST_BYTES];
     message[..8].copy_from_slice(&MAGIC.to_ne_bytes());
-    message[8..12].copy_from_slice(&number.to_ne_bytes());
+    message[8..12].copy_from_slice(&(operation as u32).to_ne_bytes());
     message[12..16].copy_from_slice(&label_bytes.to_ne_bytes());
     message[16..16 + label.len()].copy_from_slice(label);
     message
@@ -340,26 +350,16 @@ fn decode_request(message: &[u8]) -> Option<(Operation, &[u8])> {
     if u64::from_ne_bytes(*magic) != MAGIC || label.len() != LABEL_BYTES_MAX {
         return None;
     }
-    let operation = match u32::from_ne_bytes(*number) {
-        1 => Operation::Keep,
-        2 => Operation::Take,
-        3 => Operation::Release,
-        _ => return None,
-    };
+    let number = u32::from_ne_bytes(*number);
+    let operation = OPERATIONS.into_iter().find(|&operation| operation as u32 == number)?;
     let label_bytes = usize::try_from(u32::from_ne_bytes(*label_bytes)).ok()?;
     Some((operation, label.get(..label_bytes)?))
 }
 
 fn encode_reply(status: Status, generation: u64) -> [u8; REPLY_BYTES] {
-    let number: u32 = match status {
-        Status::Done => 0,
-        Status::UnknownLabel => 1,
-        Status::Full => 2,
-        Status::Malformed => 3,
-    };
     let mut message = [0; REPLY_BYTES];
     message[..8].copy_from_slice(&MAGIC.to_ne_bytes());
-    message[8..12].copy_from_slice(&number.to_ne_bytes());
+    message[8..12].copy_from_slice(&(status as u32).to_ne_bytes());
     message[16..].copy_from_slice(&generation.to_ne_bytes());
     message
 }
@@ -372,20 +372,15 @@ fn decode_reply(message: &[u8]) -> Option<(Status, u64)> {
     if u64::from_ne_bytes(*magic) != MAGIC {
         return None;
     }
-    let status = match u32::from_ne_bytes(*number) {
-        0 => Status::Done,
-        1 => Status::UnknownLabel,
-        2 => Status::Full,
-        3 => Status::Malformed,
-        _ => return None,
-    };
+    let number = u32::from_ne_bytes(*number);
+    let status = STATUSES.into_iter().find(|&status| status as u32 == number)?;
     Some((status, u64::from_ne_bytes(*generation)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::FuseErrorKind;
+    use export_kit::AttachErrorKind;
 
     fn some_fd() -> OwnedFd {
         fs::File::open("/dev/null").expect("every system has one").into()
@@ -448,12 +443,12 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_ends_at_once_is_an_error() {
+    fn an_fd_store_that_ends_at_once_is_an_error() {
         let directory = tempfile::tempdir().expect("the temporary directory is writable");
-        let holder = Holder::new(&directory.path().join("holder.sock"), b"label");
-        let errands = ErrandRunner { program: "/bin/true".into(), args: Vec::new() };
-        let error = holder.keep(some_fd().as_fd(), &errands).expect_err("it does not hold");
-        assert_eq!(error.kind, FuseErrorKind::Holder);
+        let fd_store = FdStore::new(&directory.path().join("holder.sock"), b"label");
+        let helpers = HelperRunner { program: "/bin/true".into(), args: Vec::new() };
+        let error = fd_store.keep(some_fd().as_fd(), &helpers).expect_err("it does not hold");
+        assert_eq!(error.kind, AttachErrorKind::FdStore);
         assert!(error.to_string().contains("holder.sock"), "{error}");
     }
 
@@ -489,10 +484,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_holder_there_is_nothing_to_take() {
-        let holder = Holder::new(Path::new("/nonexistent/holder.sock"), b"label");
-        assert!(holder.take().is_none());
-        assert!(!holder.is_keeping());
-        holder.release().expect("nothing needs to be released");
+    fn without_an_fd_store_there_is_nothing_to_take() {
+        let fd_store = FdStore::new(Path::new("/nonexistent/holder.sock"), b"label");
+        assert!(fd_store.take().is_none());
+        assert!(!fd_store.is_keeping());
+        fd_store.release().expect("nothing needs to be released");
     }
 }

@@ -4,11 +4,11 @@
 //! pile up, or when it is about to do something slow and resigns. Several threads waiting at the
 //! same descriptor would wake each other for nothing.
 //!
-//! The leadership is free only while no worker is parked with nobody to call it: whoever resigns
-//! calls a parked worker afterwards, and whoever parks looks at the leadership afterwards.
+//! The leadership is free only while no worker is parked without one to call it: a worker that
+//! resigns calls a parked one afterwards, and one that parks looks at the leadership afterwards.
 //!
-//! A leader may step aside for a moment: nobody leads then and nobody is called, and somebody has
-//! to watch that it comes back.
+//! A leader may step aside for a moment: no worker leads then and none is called, and another
+//! thread has to watch that it comes back.
 //!
 //! A leader that sleeps until a request comes may be relieved by a worker that is awake. It has to
 //! be woken to find that out: it would be in the way of each request otherwise.
@@ -35,7 +35,7 @@ const fn aside(worker: usize) -> usize {
 }
 
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(super) struct Roster {
     /// [`NOBODY`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
     leader: AtomicUsize,
     /// One bit for each parked worker.
@@ -44,42 +44,42 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    pub(crate) fn new(worker_count: usize) -> Self {
+    pub(super) fn new(worker_count: usize) -> Self {
         assert!((1..=WORKER_COUNT_MAX).contains(&worker_count), "{worker_count} workers");
         let threads = (0..worker_count).map(|_| OnceLock::new()).collect();
         Self { leader: AtomicUsize::new(NOBODY), parked: AtomicU64::new(0), threads }
     }
 
     /// Makes the calling thread known as `worker`, once and before it parks.
-    pub(crate) fn sign_on(&self, worker: usize) {
+    pub(super) fn sign_on(&self, worker: usize) {
         let signed = self.threads[worker].set(thread::current());
         assert!(signed.is_ok(), "worker {worker} signed on twice");
     }
 
-    pub(crate) fn has_leader(&self) -> bool {
+    pub(super) fn has_leader(&self) -> bool {
         self.leader.load(Ordering::SeqCst) != NOBODY
     }
 
     /// Whether the calling worker leads from now on.
-    pub(crate) fn try_lead(&self, worker: usize) -> bool {
+    pub(super) fn try_lead(&self, worker: usize) -> bool {
         // PAIRS-WITH: Roster::resign, "the former leader is done with waiting".
         self.change_leader(NOBODY, awake(worker))
     }
 
     /// Whether the calling worker leads instead of one that sleeps, which it has to wake.
-    pub(crate) fn try_relieve(&self, worker: usize) -> bool {
+    pub(super) fn try_relieve(&self, worker: usize) -> bool {
         let leader = self.leader.load(Ordering::SeqCst);
         leader % 4 == asleep(0) && self.change_leader(leader, awake(worker))
     }
 
-    /// The leader is about to sleep: whoever is awake may relieve it.
-    pub(crate) fn fall_asleep(&self, worker: usize) {
+    /// The leader is about to sleep: a worker that is awake may relieve it.
+    pub(super) fn fall_asleep(&self, worker: usize) {
         let was_leader = self.change_leader(awake(worker), asleep(worker));
         debug_assert!(was_leader, "worker {worker} slept as a leader without being one");
     }
 
     /// Whether the worker that slept as the leader still leads.
-    pub(crate) fn wake_up(&self, worker: usize) -> bool {
+    pub(super) fn wake_up(&self, worker: usize) -> bool {
         self.change_leader(asleep(worker), awake(worker))
     }
 
@@ -88,18 +88,18 @@ impl Roster {
     }
 
     /// The leader has something else to do for a moment, and leads again afterwards.
-    pub(crate) fn step_aside(&self, worker: usize) {
+    pub(super) fn step_aside(&self, worker: usize) {
         let was_leader = self.change_leader(awake(worker), aside(worker));
         debug_assert!(was_leader, "worker {worker} stepped aside without leading");
     }
 
     /// Whether the worker that stepped aside leads again.
-    pub(crate) fn come_back(&self, worker: usize) -> bool {
+    pub(super) fn come_back(&self, worker: usize) -> bool {
         self.change_leader(aside(worker), awake(worker))
     }
 
     /// Has a parked worker lead if the leader is aside.
-    pub(crate) fn replace_aside(&self) {
+    pub(super) fn replace_aside(&self) {
         let leader = self.leader.load(Ordering::SeqCst);
         if leader % 4 == aside(0) && self.change_leader(leader, NOBODY) {
             self.call_one();
@@ -107,19 +107,19 @@ impl Roster {
     }
 
     /// Gives up the leadership and calls a parked worker to take it.
-    pub(crate) fn resign(&self) {
+    pub(super) fn resign(&self) {
         // PAIRS-WITH: Roster::try_lead, "the former leader is done with waiting".
         self.leader.store(NOBODY, Ordering::SeqCst);
         self.call_one();
     }
 
-    pub(crate) fn awake_count(&self) -> usize {
+    pub(super) fn awake_count(&self) -> usize {
         let parked = self.parked.load(Ordering::Relaxed).count_ones();
         self.threads.len() - usize::try_from(parked).expect("at most 64")
     }
 
     /// Wakes one parked worker, if there is one.
-    pub(crate) fn call_one(&self) {
+    pub(super) fn call_one(&self) {
         // SeqCst: either we see the bit that a worker set, or it sees that there is no leader.
         let called = self.parked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |parked| {
             (parked != 0).then(|| parked & (parked - 1))
@@ -131,13 +131,13 @@ impl Roster {
     }
 
     /// Wakes every worker, whatever it does.
-    pub(crate) fn call_all(&self) {
+    pub(super) fn call_all(&self) {
         self.parked.store(0, Ordering::SeqCst);
         self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
     }
 
     /// Sleeps until called, unless there is no leader or `is_over` says that there is no point.
-    pub(crate) fn park(&self, worker: usize, is_over: impl Fn() -> bool) {
+    pub(super) fn park(&self, worker: usize, is_over: impl Fn() -> bool) {
         let bit = 1_u64 << worker;
         self.parked.fetch_or(bit, Ordering::SeqCst);
         while self.parked.load(Ordering::SeqCst) & bit != 0 {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_does_not_park_when_nobody_leads() {
+    fn a_worker_does_not_park_when_none_leads() {
         let roster = Roster::new(1);
         roster.sign_on(0);
         roster.park(0, || false);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_wakes_at_the_end() {
+    fn all_workers_wake_at_the_end() {
         let roster = Roster::new(3);
         let is_over = AtomicBool::new(false);
         assert!(roster.try_lead(0));

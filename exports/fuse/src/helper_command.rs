@@ -1,7 +1,7 @@
-//! Binding loop devices to served files, in a process of its own (see [`crate::errand_runner`]).
+//! Binding loop devices to served files, in a process of its own (see [`crate::helper_runner`]).
 //!
-//! An errand arrives as arguments and answers with lines of tab-separated words, the first of which
-//! says what the line is.
+//! A helper command arrives as arguments and answers with lines of tab-separated words, the first
+//! of which says what the line is.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use block_device::WriteCache;
+use export_kit::{AttachError, AttachErrorKind};
 use kernel::{Backing, LoopControl, LoopDevice};
 use rustix::fs::{FlockOperation, flock};
-
-use crate::error::{FuseError, FuseErrorKind};
 
 /// Free devices that are tried before giving up: each may be snatched by another process.
 const BIND_ATTEMPTS_MAX: u32 = 16;
@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Something to be done with the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum HelperCommand {
     Attach {
         mount_point: PathBuf,
         name: String,
@@ -52,7 +52,7 @@ pub(crate) enum Errand {
     },
     SetCache {
         number: u32,
-        write_cache: CacheMode,
+        write_cache: WriteCache,
     },
     List {
         mount_point: PathBuf,
@@ -63,53 +63,29 @@ pub(crate) enum Errand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceShape {
     pub(crate) sector_bytes: u32,
-    pub(crate) write_cache: CacheMode,
-    pub(crate) access: Access,
+    pub(crate) write_cache: WriteCache,
+    pub(crate) is_read_only: bool,
 }
 
-/// Whether the kernel lets anybody write to a block device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    ReadWrite,
-    ReadOnly,
+/// What the kernel calls them in `queue/write_cache` of a block device: whether it sends flushes.
+const CACHE_NAMES: [(WriteCache, &str); 2] =
+    [(WriteCache::Volatile, "write back"), (WriteCache::Absent, "write through")];
+
+const READ_ONLY: &str = "read-only";
+const READ_WRITE: &str = "read-write";
+
+fn cache_name(cache: WriteCache) -> &'static str {
+    CACHE_NAMES
+        .into_iter()
+        .find_map(|(it, name)| (it == cache).then_some(name))
+        .expect("it has one")
 }
 
-impl Access {
-    fn name(self) -> &'static str {
-        match self {
-            Self::ReadWrite => "read-write",
-            Self::ReadOnly => "read-only",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        [Self::ReadWrite, Self::ReadOnly].into_iter().find(|access| access.name() == name)
-    }
+fn cache_named(wanted: &str) -> Option<WriteCache> {
+    CACHE_NAMES.into_iter().find_map(|(cache, name)| (name == wanted).then_some(cache))
 }
 
-/// `queue/write_cache` of a block device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CacheMode {
-    /// Flushes are sent.
-    WriteBack,
-    /// There is no cache to flush.
-    WriteThrough,
-}
-
-impl CacheMode {
-    fn name(self) -> &'static str {
-        match self {
-            Self::WriteBack => "write back",
-            Self::WriteThrough => "write through",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        [Self::WriteBack, Self::WriteThrough].into_iter().find(|mode| mode.name() == name)
-    }
-}
-
-/// What came of an errand.
+/// What came of a helper command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
@@ -124,16 +100,17 @@ pub(crate) enum Listed {
     Dead { number: u32, file: PathBuf },
 }
 
-/// Why an errand failed, as it travels between processes.
-pub(crate) type Refusal = (FuseErrorKind, String);
+/// Why a helper command failed, as it travels between processes.
+pub(crate) type Refusal = (AttachErrorKind, String);
 
-impl Errand {
+impl HelperCommand {
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let text = |text: &dyn fmt::Display| OsString::from(text.to_string());
         match self {
             Self::Attach { mount_point, name, shape } => {
                 let sector = text(&shape.sector_bytes);
-                let words = [shape.write_cache.name(), shape.access.name()].map(OsString::from);
+                let access = if shape.is_read_only { READ_ONLY } else { READ_WRITE };
+                let words = [cache_name(shape.write_cache), access].map(OsString::from);
                 let [cache, access] = words;
                 vec!["attach".into(), mount_point.into(), name.into(), sector, cache, access]
             }
@@ -145,7 +122,7 @@ impl Errand {
                 vec!["resize".into(), mount_point.into(), name.into(), text(number)]
             }
             Self::SetCache { number, write_cache } => {
-                vec!["set-cache".into(), text(number), write_cache.name().into()]
+                vec!["set-cache".into(), text(number), cache_name(*write_cache).into()]
             }
             Self::List { mount_point } => vec!["list".into(), mount_point.into()],
         }
@@ -161,8 +138,12 @@ impl Errand {
                 name: name(file)?,
                 shape: DeviceShape {
                     sector_bytes: number(sector)?,
-                    write_cache: CacheMode::from_name(cache.to_str()?)?,
-                    access: Access::from_name(access.to_str()?)?,
+                    write_cache: cache_named(cache.to_str()?)?,
+                    is_read_only: match access.to_str()? {
+                        READ_ONLY => true,
+                        READ_WRITE => false,
+                        _ => return None,
+                    },
                 },
             },
             ("detach", [device]) => Self::Detach { number: number(device)?, sequence: None },
@@ -177,7 +158,7 @@ impl Errand {
             },
             ("set-cache", [device, cache]) => Self::SetCache {
                 number: number(device)?,
-                write_cache: CacheMode::from_name(cache.to_str()?)?,
+                write_cache: cache_named(cache.to_str()?)?,
             },
             ("list", [place]) => Self::List { mount_point: place.into() },
             _ => return None,
@@ -199,7 +180,7 @@ impl Errand {
     }
 }
 
-impl fmt::Display for Errand {
+impl fmt::Display for HelperCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Attach { name, .. } => write!(f, "attach volume {name}"),
@@ -208,7 +189,7 @@ impl fmt::Display for Errand {
                 write!(f, "give /dev/loop{number} the size of volume {name}")
             }
             Self::SetCache { number, write_cache } => {
-                write!(f, "set the cache of /dev/loop{number} to {}", write_cache.name())
+                write!(f, "set the cache of /dev/loop{number} to {}", cache_name(*write_cache))
             }
             Self::List { mount_point } => {
                 write!(f, "list the devices on {}", mount_point.display())
@@ -220,14 +201,14 @@ impl fmt::Display for Errand {
 /// Binds a device to the file, or finds the one that is.
 ///
 /// The file is locked first, and the lock lasts as long as the device keeps the file open. So two
-/// errands, of which one may be left over from a server that was killed, cannot bind it twice.
-fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome, FuseError> {
+/// helpers, of which one may be left over from a server that was killed, cannot bind it twice.
+fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome, AttachError> {
     let path = mount_point.join(name);
-    let failed = |error| FuseError::at_path("open", &path, error);
+    let failed = |error| AttachError::at_path("open", &path, error);
     let backing_file = OpenOptions::new()
         .read(true)
         // The driver makes a device read-only whose file is not open for writing.
-        .write(shape.access == Access::ReadWrite)
+        .write(!shape.is_read_only)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
         .open(&path)
         .map_err(failed)?;
@@ -244,14 +225,21 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
             return bind_with_direct_io(&path, backing_file, shape);
         }
         if Instant::now() >= deadline {
-            return Err(FuseError::new(FuseErrorKind::Busy, format!("lock {}", path.display()))
-                .with_hint("another process has locked it; end that first (fuser shows which)"));
+            return Err(AttachError::new(
+                AttachErrorKind::Busy,
+                format!("lock {}", path.display()),
+            )
+            .with_hint("another process has locked it; end that first (fuser shows which)"));
         }
         thread::sleep(LOOK_EVERY);
     }
 }
 
-fn bind_with_direct_io(path: &Path, file: File, shape: DeviceShape) -> Result<Outcome, FuseError> {
+fn bind_with_direct_io(
+    path: &Path,
+    file: File,
+    shape: DeviceShape,
+) -> Result<Outcome, AttachError> {
     let (number, device) = bind_free_device(path, &file, shape.sector_bytes)?;
     // From here on the device keeps the file open, and this process must not.
     drop(file);
@@ -260,7 +248,7 @@ fn bind_with_direct_io(path: &Path, file: File, shape: DeviceShape) -> Result<Ou
         true => set_write_cache(number, shape.write_cache),
         false => {
             let attempt = format!("use direct I/O on /dev/loop{number}");
-            Err(FuseError::new(FuseErrorKind::Kernel, attempt)
+            Err(AttachError::new(AttachErrorKind::Kernel, attempt)
                 .with_hint("without it, every block would be held in memory twice"))
         }
     };
@@ -277,8 +265,8 @@ fn bind_with_direct_io(path: &Path, file: File, shape: DeviceShape) -> Result<Ou
 enum Completion {
     /// On any core that shares a cache: the kernel's default.
     NearTheCoreThatAsked,
-    /// The serving thread's core would wake whoever asked there, and both would then share that
-    /// core while another one idles.
+    /// The serving thread's core would wake the thread that asked there, and both would then share
+    /// that core while another one idles.
     OnTheCoreThatAsked,
 }
 
@@ -292,18 +280,21 @@ fn set_completion(number: u32, completion: Completion) {
 
 /// Tells the kernel whether it must send flushes (Documentation/block/writeback_cache_control),
 /// from the next request on. Fails when it would send none although it must.
-fn set_write_cache(number: u32, mode: CacheMode) -> Result<(), FuseError> {
+fn set_write_cache(number: u32, mode: WriteCache) -> Result<(), AttachError> {
     let path = queue_attribute(number, "write_cache");
-    let is_set = || fs::read_to_string(&path).is_ok_and(|now| now.trim() == mode.name());
+    let is_set = || fs::read_to_string(&path).is_ok_and(|now| now.trim() == cache_name(mode));
     if is_set() {
         return Ok(());
     }
-    set_queue_attribute(number, "write_cache", mode.name());
-    if mode == CacheMode::WriteThrough || is_set() {
+    set_queue_attribute(number, "write_cache", cache_name(mode));
+    if mode == WriteCache::Absent || is_set() {
         return Ok(());
     }
-    Err(FuseError::new(FuseErrorKind::Kernel, format!("have flushes sent to /dev/loop{number}"))
-        .with_hint(format!("\"{}\" cannot be written to {path}", mode.name())))
+    Err(AttachError::new(
+        AttachErrorKind::Kernel,
+        format!("have flushes sent to /dev/loop{number}"),
+    )
+    .with_hint(format!("\"{}\" cannot be written to {path}", cache_name(mode))))
 }
 
 /// Refused where sysfs is read-only: a device that was not told better is slower then, and nothing
@@ -316,7 +307,7 @@ fn queue_attribute(number: u32, attribute: &str) -> String {
     format!("/sys/block/loop{number}/queue/{attribute}")
 }
 
-fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, FuseError> {
+fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, AttachError> {
     Ok(list(mount_point)?.into_iter().find_map(|device| match device {
         Listed::Alive { number, node } if node == inode => Some(number),
         _ => None,
@@ -327,9 +318,9 @@ fn bind_free_device(
     path: &Path,
     file: &File,
     sector_bytes: u32,
-) -> Result<(u32, LoopDevice), FuseError> {
+) -> Result<(u32, LoopDevice), AttachError> {
     let control = LoopControl::open().map_err(|error| {
-        FuseError::new(FuseErrorKind::Unavailable, "open /dev/loop-control")
+        AttachError::new(AttachErrorKind::Unavailable, "open /dev/loop-control")
             .with_hint("load the loop module (modprobe loop) and run as root")
             .with_source(error)
     })?;
@@ -338,7 +329,7 @@ fn bind_free_device(
     for _ in 0..BIND_ATTEMPTS_MAX {
         let number = control
             .free_number()
-            .map_err(|error| FuseError::of_call("find a free loop device", error))?;
+            .map_err(|error| AttachError::of_call("find a free loop device", error))?;
         let device = LoopDevice::open(number);
         let device = device.map_err(|error| device_error("open", number, error))?;
         match device.bind(&backing) {
@@ -348,13 +339,13 @@ fn bind_free_device(
             Err(error) => return Err(device_error("bind", number, error)),
         }
     }
-    Err(FuseError::new(FuseErrorKind::Busy, "find a free loop device")
+    Err(AttachError::new(AttachErrorKind::Busy, "find a free loop device")
         .with_hint("other processes take them as fast as they become free; try again"))
 }
 
-fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, FuseError> {
+fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
     let busy = |why: &str| {
-        FuseError::new(FuseErrorKind::Busy, format!("detach /dev/loop{number}")).with_hint(why)
+        AttachError::new(AttachErrorKind::Busy, format!("detach /dev/loop{number}")).with_hint(why)
     };
     let device = match LoopDevice::open_exclusively(number) {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -362,13 +353,13 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, FuseError> {
         }
         opened => opened.map_err(|error| device_error("open", number, error))?,
     };
-    // Nobody can bind it anew while it is open here.
+    // No process can bind it anew while it is open here.
     if sequence.is_some_and(|sequence| sequence_of(number) != Some(sequence)) {
         return Ok(Outcome::Done);
     }
     let bound_to = backing_file(number);
     set_completion(number, Completion::NearTheCoreThatAsked);
-    set_queue_attribute(number, "write_cache", CacheMode::WriteBack.name());
+    set_queue_attribute(number, "write_cache", cache_name(WriteCache::Volatile));
     match device.unbind_when_closed() {
         // It was not bound.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
@@ -396,18 +387,18 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, FuseError> {
     }
 }
 
-fn resize(file: &Path, number: u32) -> Result<Outcome, FuseError> {
+fn resize(file: &Path, number: u32) -> Result<Outcome, AttachError> {
     // Asking for the attributes makes the kernel learn the new size, which the device then takes.
-    fs::metadata(file).map_err(|error| FuseError::at_path("examine", file, error))?;
+    fs::metadata(file).map_err(|error| AttachError::at_path("examine", file, error))?;
     let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
     device.update_size().map_err(|error| device_error("resize", number, error))?;
     Ok(Outcome::Done)
 }
 
 /// All loop devices on files below `mount_point`, whatever the files are called now.
-fn list(mount_point: &Path) -> Result<Vec<Listed>, FuseError> {
+fn list(mount_point: &Path) -> Result<Vec<Listed>, AttachError> {
     let entries = fs::read_dir("/sys/block").map_err(|error| {
-        FuseError::at_path("list block devices in", "/sys/block".as_ref(), error)
+        AttachError::at_path("list block devices in", "/sys/block".as_ref(), error)
     })?;
     let numbers = entries.filter_map(|entry| {
         let name = entry.ok()?.file_name();
@@ -435,7 +426,7 @@ fn examine(mount_point: &Path, number: u32, file: PathBuf) -> Option<Listed> {
     }
 }
 
-/// The path of the file that a device was bound to, as it was then; asks nobody but the driver.
+/// The path of the file that a device was bound to, as it was then; asks the driver alone.
 fn backing_file(number: u32) -> Option<PathBuf> {
     let mut path = fs::read(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     if path.last() == Some(&b'\n') {
@@ -452,8 +443,8 @@ pub(crate) fn sequence_of(number: u32) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-fn device_error(action: &str, number: u32, source: io::Error) -> FuseError {
-    FuseError::at_path(action, &LoopDevice::path(number), source)
+fn device_error(action: &str, number: u32, source: io::Error) -> AttachError {
+    AttachError::at_path(action, &LoopDevice::path(number), source)
 }
 
 impl Outcome {
@@ -477,7 +468,7 @@ impl Outcome {
     }
 
     /// Understands what [`Outcome::format`] wrote. An answer without an end is an error.
-    pub(crate) fn parse(answer: &str, errand: &Errand) -> Result<Self, FuseError> {
+    pub(crate) fn parse(answer: &str, command: &HelperCommand) -> Result<Self, AttachError> {
         let mut listed = Vec::new();
         let mut attached = None;
         let mut is_done = false;
@@ -495,42 +486,46 @@ impl Outcome {
                     listed.extend(parsed.map(|(number, file)| Listed::Dead { number, file }));
                 }
                 ["refused", kind, message] => {
-                    return Err(FuseError::new(kind_of_word(kind), errand.to_string())
+                    return Err(AttachError::new(kind_of_word(kind), command.to_string())
                         .with_source(io::Error::other(message.to_owned())));
                 }
                 _ => break,
             }
         }
-        match (is_done, errand, attached) {
-            (true, Errand::List { .. }, _) => Ok(Self::Listed(listed)),
-            (true, Errand::Attach { .. }, Some(number)) => Ok(Self::Attached { number }),
-            (true, Errand::Detach { .. } | Errand::Resize { .. } | Errand::SetCache { .. }, _) => {
-                Ok(Self::Done)
-            }
-            _ => Err(FuseError::new(FuseErrorKind::Kernel, errand.to_string())
+        match (is_done, command, attached) {
+            (true, HelperCommand::List { .. }, _) => Ok(Self::Listed(listed)),
+            (true, HelperCommand::Attach { .. }, Some(number)) => Ok(Self::Attached { number }),
+            (
+                true,
+                HelperCommand::Detach { .. }
+                | HelperCommand::Resize { .. }
+                | HelperCommand::SetCache { .. },
+                _,
+            ) => Ok(Self::Done),
+            _ => Err(AttachError::new(AttachErrorKind::Kernel, command.to_string())
                 .with_hint("the process that should have done it ended early")),
         }
     }
 }
 
-fn kind_word(kind: FuseErrorKind) -> &'static str {
+fn kind_word(kind: AttachErrorKind) -> &'static str {
     match kind {
-        FuseErrorKind::Unavailable => "unavailable",
-        FuseErrorKind::NotFound => "not-found",
-        FuseErrorKind::Busy => "busy",
-        FuseErrorKind::Holder => "holder",
-        FuseErrorKind::Kernel => "kernel",
+        AttachErrorKind::Unavailable => "unavailable",
+        AttachErrorKind::NotFound => "not-found",
+        AttachErrorKind::Busy => "busy",
+        AttachErrorKind::FdStore => "holder",
+        _ => "kernel",
     }
 }
 
-fn kind_of_word(word: &str) -> FuseErrorKind {
+fn kind_of_word(word: &str) -> AttachErrorKind {
     let kinds = [
-        FuseErrorKind::Unavailable,
-        FuseErrorKind::NotFound,
-        FuseErrorKind::Busy,
-        FuseErrorKind::Holder,
+        AttachErrorKind::Unavailable,
+        AttachErrorKind::NotFound,
+        AttachErrorKind::Busy,
+        AttachErrorKind::FdStore,
     ];
-    kinds.into_iter().find(|&kind| kind_word(kind) == word).unwrap_or(FuseErrorKind::Kernel)
+    kinds.into_iter().find(|&kind| kind_word(kind) == word).unwrap_or(AttachErrorKind::Kernel)
 }
 
 /// Paths may hold any byte, lines of words may not.
@@ -548,50 +543,51 @@ fn unhex(text: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    const SHAPE: DeviceShape = DeviceShape {
-        sector_bytes: 512,
-        write_cache: CacheMode::WriteThrough,
-        access: Access::ReadOnly,
-    };
+    const SHAPE: DeviceShape =
+        DeviceShape { sector_bytes: 512, write_cache: WriteCache::Absent, is_read_only: true };
 
-    fn errands() -> [Errand; 6] {
+    fn commands() -> [HelperCommand; 6] {
         let mount_point = PathBuf::from("/run/volumes");
         let name = "db".to_owned();
         [
-            Errand::Attach { mount_point: mount_point.clone(), name: name.clone(), shape: SHAPE },
-            Errand::Detach { number: 3, sequence: None },
-            Errand::Detach { number: 3, sequence: Some(17) },
-            Errand::Resize { mount_point: mount_point.clone(), name, number: 3 },
-            Errand::SetCache { number: 3, write_cache: CacheMode::WriteBack },
-            Errand::List { mount_point },
+            HelperCommand::Attach {
+                mount_point: mount_point.clone(),
+                name: name.clone(),
+                shape: SHAPE,
+            },
+            HelperCommand::Detach { number: 3, sequence: None },
+            HelperCommand::Detach { number: 3, sequence: Some(17) },
+            HelperCommand::Resize { mount_point: mount_point.clone(), name, number: 3 },
+            HelperCommand::SetCache { number: 3, write_cache: WriteCache::Volatile },
+            HelperCommand::List { mount_point },
         ]
     }
 
     #[track_caller]
-    fn check_way(outcome: Result<Outcome, Refusal>, errand: &Errand) {
-        let parsed = Outcome::parse(&Outcome::format(&outcome), errand);
+    fn check_way(outcome: Result<Outcome, Refusal>, command: &HelperCommand) {
+        let parsed = Outcome::parse(&Outcome::format(&outcome), command);
         let parsed = parsed.map_err(|error| (error.kind, error.chain()));
-        let expected = outcome.map_err(|(kind, why)| (kind, format!("cannot {errand}: {why}")));
+        let expected = outcome.map_err(|(kind, why)| (kind, format!("cannot {command}: {why}")));
         assert_eq!(parsed, expected);
     }
 
     #[test]
-    fn errands_survive_the_way() {
-        for errand in errands() {
-            assert_eq!(Errand::from_args(&errand.to_args()), Some(errand));
+    fn helper_commands_survive_the_way() {
+        for command in commands() {
+            assert_eq!(HelperCommand::from_args(&command.to_args()), Some(command));
         }
     }
 
     #[test]
-    fn what_is_no_errand_is_refused() {
+    fn what_is_no_helper_command_is_refused() {
         for args in [&[][..], &["attach".into()], &["detach".into(), "x".into()]] {
-            assert_eq!(Errand::from_args(args), None);
+            assert_eq!(HelperCommand::from_args(args), None);
         }
     }
 
     #[test]
     fn outcomes_survive_the_way() {
-        let [attach, detach, _, resize, set_cache, list] = errands();
+        let [attach, detach, _, resize, set_cache, list] = commands();
         check_way(Ok(Outcome::Attached { number: 7 }), &attach);
         check_way(Ok(Outcome::Done), &detach);
         check_way(Ok(Outcome::Done), &resize);
@@ -604,31 +600,34 @@ mod tests {
     #[test]
     fn refusals_survive_the_way() {
         for kind in [
-            FuseErrorKind::Unavailable,
-            FuseErrorKind::NotFound,
-            FuseErrorKind::Busy,
-            FuseErrorKind::Holder,
-            FuseErrorKind::Kernel,
+            AttachErrorKind::Unavailable,
+            AttachErrorKind::NotFound,
+            AttachErrorKind::Busy,
+            AttachErrorKind::FdStore,
+            AttachErrorKind::Kernel,
         ] {
-            check_way(Err((kind, "why".into())), &errands()[0]);
+            check_way(Err((kind, "why".into())), &commands()[0]);
         }
     }
 
     #[test]
     fn an_answer_without_an_end_is_an_error() {
-        let [attach, .., list] = errands();
-        for (answer, errand) in [("attached\t3\n", &attach), ("alive\t1\t2\n", &list), ("", &list)]
+        let [attach, .., list] = commands();
+        for (answer, command) in [("attached\t3\n", &attach), ("alive\t1\t2\n", &list), ("", &list)]
         {
-            assert!(Outcome::parse(answer, errand).is_err(), "{answer:?}");
+            assert!(Outcome::parse(answer, command).is_err(), "{answer:?}");
         }
     }
 
     #[test]
     fn attaching_a_file_that_is_not_there_says_so() {
-        let errand =
-            Errand::Attach { mount_point: "/nonexistent".into(), name: "db".into(), shape: SHAPE };
-        let (kind, message) = errand.run().expect_err("there is no such file");
-        assert_eq!(kind, FuseErrorKind::NotFound);
+        let command = HelperCommand::Attach {
+            mount_point: "/nonexistent".into(),
+            name: "db".into(),
+            shape: SHAPE,
+        };
+        let (kind, message) = command.run().expect_err("there is no such file");
+        assert_eq!(kind, AttachErrorKind::NotFound);
         assert!(message.contains("/nonexistent/db"), "{message}");
     }
 }

@@ -3,8 +3,8 @@
 //! A thread that waits for its own process's answer cannot be killed, and a process with such a
 //! thread never ends: it would keep its locks, and the next one could not start. So everything
 //! that touches the served files (attaching, detaching, resizing, looking for attachments) is
-//! done by a short-lived process, an errand. If the server is killed meanwhile, the errand waits
-//! for the next one and finishes.
+//! done by a short-lived process, a helper. If the server is killed meanwhile, the helper waits for
+//! the next one and finishes.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -12,38 +12,38 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use export_kit::{AttachError, AttachErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::errand::{Errand, Outcome};
-use crate::error::{FuseError, FuseErrorKind};
+use crate::helper_command::{HelperCommand, Outcome};
 
-/// How long an errand may take. Detaching writes back what the page cache holds, which may be much.
+/// How long a helper may take. Detaching writes back what the page cache holds, which may be much.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most that an errand may answer.
+/// The most that a helper command may answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// How to start this program so that it calls [`crate::run_errand`] with the arguments that follow
+/// How to start this program so that it calls [`crate::run_command`] with the arguments that follow
 /// `args`.
 #[derive(Clone, Debug)]
-pub struct ErrandRunner {
+pub struct HelperRunner {
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }
 
-impl ErrandRunner {
+impl HelperRunner {
     /// The running program itself, even if its file was replaced, with `args` before the rest.
     pub fn same_program(args: impl IntoIterator<Item = OsString>) -> Self {
         Self { program: PathBuf::from("/proc/self/exe"), args: args.into_iter().collect() }
     }
 
-    /// Has another process do `errand`, and waits for it.
-    pub(crate) fn send(&self, errand: &Errand) -> Result<Outcome, FuseError> {
-        let start_error = |error| FuseError::at_path("start", &self.program, error);
+    /// Has another process do `command`, and waits for it.
+    pub(crate) fn send(&self, command: &HelperCommand) -> Result<Outcome, AttachError> {
+        let start_error = |error| AttachError::at_path("start", &self.program, error);
         let mut child = Command::new(&self.program)
             .args(&self.args)
-            .args(errand.to_args())
-            // The daemon's variables may hold keys, and an errand needs none of them.
+            .args(command.to_args())
+            // The daemon's variables may hold keys, and a helper command needs none of them.
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -54,10 +54,10 @@ impl ErrandRunner {
         let answer = answer.map_err(|error| {
             // It may be beyond killing, too; then it ends with the connection.
             let _ = child.kill();
-            FuseError::new(FuseErrorKind::Kernel, errand.to_string()).with_source(error)
+            AttachError::new(AttachErrorKind::Kernel, command.to_string()).with_source(error)
         })?;
         child.wait().map_err(start_error)?;
-        Outcome::parse(&answer, errand)
+        Outcome::parse(&answer, command)
     }
 }
 
@@ -85,22 +85,22 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    fn errand() -> Errand {
-        Errand::List { mount_point: Path::new("/nonexistent").to_owned() }
+    fn command() -> HelperCommand {
+        HelperCommand::List { mount_point: Path::new("/nonexistent").to_owned() }
     }
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let errands = ErrandRunner { program: "/nonexistent/program".into(), args: Vec::new() };
-        let error = errands.send(&errand()).expect_err("it cannot be started");
-        assert_eq!(error.kind, FuseErrorKind::NotFound);
+        let helpers = HelperRunner { program: "/nonexistent/program".into(), args: Vec::new() };
+        let error = helpers.send(&command()).expect_err("it cannot be started");
+        assert_eq!(error.kind, AttachErrorKind::NotFound);
         assert!(error.to_string().contains("/nonexistent/program"), "{error}");
     }
 
     #[test]
-    fn a_program_that_does_not_know_errands_is_an_error() {
-        let errands = ErrandRunner { program: "/bin/true".into(), args: Vec::new() };
-        let error = errands.send(&errand()).expect_err("it says nothing");
-        assert_eq!(error.kind, FuseErrorKind::Kernel);
+    fn a_program_that_does_not_know_helper_commands_is_an_error() {
+        let helpers = HelperRunner { program: "/bin/true".into(), args: Vec::new() };
+        let error = helpers.send(&command()).expect_err("it says nothing");
+        assert_eq!(error.kind, AttachErrorKind::Kernel);
     }
 }

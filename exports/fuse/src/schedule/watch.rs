@@ -2,7 +2,7 @@
 //!
 //! Where requests come one at a time, there is none while the only client waits for its flush: to
 //! wake a worker for it costs more than the flush's way through this crate. So the leader steps
-//! aside and calls nobody. Should the disk take long, this thread has it replaced within two ticks.
+//! aside and calls none. Should the disk take long, this thread has it replaced within two ticks.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How often it looks while leaders step aside.
 const TICK: Duration = Duration::from_millis(1);
 
-/// So many ticks without anybody stepping aside send it to sleep.
+/// So many ticks without a step aside send it to sleep.
 const TICKS_AWAKE: u32 = 1000;
 
 /// From so much solitude on requests count as coming one at a time.
@@ -21,13 +21,13 @@ const SOLITUDE_TRUSTED: u32 = 8;
 /// The most solitude there is.
 const SOLITUDE_MAX: u32 = 16;
 
-/// So many flushes alone make up for one in company: what comes right behind a flush may seem to
+/// So many flushes alone make up for one in company: what comes right after a flush may seem to
 /// have come during it.
 const FLUSHES_PER_COMPANY: u32 = 4;
 
 #[derive(Debug)]
-pub(crate) struct Watch {
-    /// Counts who steps aside and who comes back: odd while somebody is aside.
+pub(super) struct Watch {
+    /// Counts who steps aside and who comes back: odd while a worker is aside.
     steps: AtomicU64,
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             steps: AtomicU64::new(0),
             is_asleep: AtomicBool::new(false),
@@ -46,12 +46,12 @@ impl Watch {
     }
 
     /// Whether requests come one at a time, as far as was seen.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.solitude.load(Ordering::Relaxed) >= SOLITUDE_TRUSTED
     }
 
     /// Takes note of whether others were served, or had come, while a worker was at a flush.
-    pub(crate) fn saw_company(&self, was_there: bool) {
+    pub(super) fn saw_company(&self, was_there: bool) {
         let now = self.solitude.load(Ordering::Relaxed);
         let next = match was_there {
             true => now.saturating_sub(FLUSHES_PER_COMPANY),
@@ -62,8 +62,8 @@ impl Watch {
     }
 
     /// Has this thread look after the caller, who leads and gives that up next. One at a time:
-    /// false if somebody else is aside already.
-    pub(crate) fn step_aside(&self) -> bool {
+    /// false if another worker is aside already.
+    pub(super) fn step_aside(&self) -> bool {
         let steps = self.steps.load(Ordering::Relaxed);
         // SeqCst: either the watch sees this step before it sleeps, or we see that it sleeps.
         let (seen, lost) = (Ordering::SeqCst, Ordering::Relaxed);
@@ -76,12 +76,12 @@ impl Watch {
     }
 
     /// The worker that stepped aside is back.
-    pub(crate) fn come_back(&self) {
+    pub(super) fn come_back(&self) {
         self.steps.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Wakes the thread if it sleeps, such as for the end.
-    pub(crate) fn wake(&self) {
+    pub(super) fn wake(&self) {
         if self.is_asleep.load(Ordering::SeqCst)
             && self.is_asleep.swap(false, Ordering::SeqCst)
             && let Some(thread) = self.thread.get()
@@ -92,7 +92,7 @@ impl Watch {
 
     /// The thread's work, until `is_over`: calls `replace` at each tick after one at which the same
     /// worker was aside.
-    pub(crate) fn run(&self, replace: impl Fn(), is_over: impl Fn() -> bool) {
+    pub(super) fn run(&self, replace: impl Fn(), is_over: impl Fn() -> bool) {
         let signed = self.thread.set(thread::current());
         assert!(signed.is_ok(), "one thread watches");
         let (mut seen, mut quiet_ticks) = (self.steps.load(Ordering::SeqCst), 0);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_aside_has_somebody_called_and_again() {
+    fn a_worker_that_stays_aside_has_another_called_and_again() {
         with_watch(|watch, calls| {
             assert!(watch.step_aside());
             wait_until(|| calls.load(Ordering::SeqCst) > 1);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sleeps_when_nobody_steps_aside_and_wakes_for_the_next() {
+    fn it_sleeps_when_no_worker_steps_aside_and_wakes_for_the_next() {
         with_watch(|watch, calls| {
             wait_until(|| watch.is_asleep.load(Ordering::SeqCst));
             assert_eq!(calls.load(Ordering::SeqCst), 0);
