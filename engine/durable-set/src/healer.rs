@@ -24,18 +24,15 @@ impl StableCopies {
 
     /// The journal knows pages by their place in memory, as long as they stay there; a search finds
     /// what was compressed or moved since, or written by an earlier run.
-    fn copy_in_journal(&self, damaged: &DamagedBlock<'_>, into: &mut Block) -> bool {
+    fn copy_in_journal(&self, damaged: &DamagedBlock, into: &mut Block) -> bool {
         if damaged.journaled_page.is_some_and(|number| self.journal.copy_page(number, into)) {
             return true;
         }
-        let volume = damaged.volume;
-        let is_copy = volume.is_snapshot() || volume.is_frozen();
-        let id = volume.origin_id().filter(|_| is_copy).unwrap_or(volume.id());
-        self.journal.copy_block(id, damaged.block, into)
+        self.journal.copy_block(damaged.volume_id, damaged.block, into)
     }
 
-    fn copy_in_image(&self, damaged: &DamagedBlock<'_>, into: &mut Block) -> bool {
-        let Some(base) = damaged.volume.image_base() else { return false };
+    fn copy_in_image(&self, damaged: &DamagedBlock, into: &mut Block) -> bool {
+        let Some(base) = damaged.image_base else { return false };
         let Some(image) = ImageId::from_word(base.image).and_then(|id| self.image(id)) else {
             return false;
         };
@@ -60,7 +57,7 @@ impl StableCopies {
 }
 
 impl Healer for StableCopies {
-    fn copy_of(&self, damaged: &DamagedBlock<'_>, place: CopyPlace, into: &mut Block) -> bool {
+    fn copy_of(&self, damaged: &DamagedBlock, place: CopyPlace, into: &mut Block) -> bool {
         match place {
             CopyPlace::Journal => self.copy_in_journal(damaged, into),
             CopyPlace::Image => self.copy_in_image(damaged, into),

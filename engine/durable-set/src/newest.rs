@@ -90,10 +90,10 @@ impl NewestImage {
         let listed = |id, name: &str, size_bytes, class| (id, (name.to_owned(), size_bytes, class));
         let durable = engine.volumes().into_iter().filter(|it| it.durability() != Durability::Ram);
         let durable: Vec<_> =
-            durable.flat_map(|it| [vec![it.clone()], it.snapshot_list()].concat()).collect();
+            durable.flat_map(|it| [vec![it.clone()], engine.snapshots_of(&it)].concat()).collect();
         let now: BTreeMap<_, _> = durable
             .iter()
-            .map(|it| listed(it.id(), &it.name(), it.settled_size_bytes(), it.durability()))
+            .map(|it| listed(it.id(), &it.name(), it.map().settled_size_bytes(), it.durability()))
             .collect();
         let is_durable = |record: &ImageVolume| match record.kind {
             ImageVolumeKind::Volume => record.durability != Durability::Ram,

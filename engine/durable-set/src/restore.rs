@@ -86,7 +86,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
 pub(crate) fn lose_anchors(engine: &Engine) -> bool {
     let mut volumes = engine.volumes();
     volumes.retain(|volume| volume.durability() == Durability::Journal);
-    volumes.iter().for_each(|volume| volume.set_anchored(false));
+    volumes.iter().for_each(|volume| volume.map().set_anchored(false));
     !volumes.is_empty()
 }
 
@@ -176,7 +176,7 @@ fn restore_volume(
             engine.create_snapshot_again(&record.name, &own_name, made, of_state.id)?;
         }
     }
-    volume.set_anchored(record.durability == Durability::Journal);
+    volume.map().set_anchored(record.durability == Durability::Journal);
     Ok(())
 }
 
@@ -201,10 +201,10 @@ fn fill(volume: &Volume, image: &OpenImage, state: usize) -> Result<(), RestoreE
         ControlFlow::Continue(())
     })?;
     let mut from = 0;
-    while let Some(leaf) = volume.next_leaf(from) {
+    while let Some(leaf) = volume.map().next_leaf(from) {
         if !leaves.contains(&leaf) {
             let holes = [FilledBlock::Hole; LEAF_BLOCKS];
-            volume.fill_leaf(leaf, &holes)?;
+            volume.map().fill_leaf(leaf, &holes)?;
         }
         from = leaf + 1;
     }

@@ -213,10 +213,10 @@ impl DurableSet {
     /// Volumes whose flushes wait for an image, by id, and their generations.
     fn unanchored(&self) -> HashMap<u64, u64> {
         let waits = |volume: &Arc<Volume>| {
-            volume.durability() == Durability::Journal && !volume.is_anchored()
+            volume.durability() == Durability::Journal && !volume.map().is_anchored()
         };
         let volumes = self.engine.volumes().into_iter().filter(waits);
-        volumes.map(|volume| (volume.id(), volume.lineage())).collect()
+        volumes.map(|volume| (volume.id(), volume.map().generation())).collect()
     }
 
     /// Takes note that an image has what the copies hold.
@@ -224,12 +224,12 @@ impl DurableSet {
         for (live, copy) in frozen.pairs() {
             let base = ImageBase { image: id.word(), volume_id: live.id() };
             // What such a volume holds need not go through the journal after all.
-            let is_first = unanchored.get(&live.id()) == Some(&copy.lineage());
+            let is_first = unanchored.get(&live.id()) == Some(&copy.map().generation());
             // First the base: what is not dirty is in the new image as it is in the old one.
             if self.engine.adopt_image(live, copy, base) {
                 match is_first {
-                    true => live.note_saved_and_journaled(copy),
-                    false => live.note_saved(copy),
+                    true => live.map().note_saved_and_journaled(copy.map()),
+                    false => live.map().note_saved(copy.map()),
                 }
                 self.engine.anchor(live, copy);
             }

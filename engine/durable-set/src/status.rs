@@ -75,15 +75,17 @@ fn lost_bytes(volume: &Volume) -> u64 {
     match volume.durability() {
         Durability::Ram => volume.written_bytes(),
         Durability::Image => unsaved(volume),
-        Durability::Journal if volume.is_anchored() => volume.unjournaled_blocks() * BLOCK_BYTES,
+        Durability::Journal if volume.map().is_anchored() => {
+            volume.map().unjournaled_blocks() * BLOCK_BYTES
+        }
         Durability::Journal => unsaved(volume),
     }
 }
 
 /// Without an image all of it is unsaved.
 fn unsaved(volume: &Volume) -> u64 {
-    match volume.image_base() {
-        Some(_) => volume.unsaved_blocks() * BLOCK_BYTES,
+    match volume.map().image_base() {
+        Some(_) => volume.map().unsaved_blocks() * BLOCK_BYTES,
         None => volume.written_bytes(),
     }
 }

@@ -30,7 +30,7 @@ pub struct Streamed {
 impl DurableSet {
     /// Blocks that are in an image and not in memory yet.
     pub fn absent_blocks(&self) -> u64 {
-        self.engine.volumes().iter().map(|volume| volume.absent_blocks()).sum()
+        self.engine.volumes().iter().map(|volume| volume.map().absent_blocks()).sum()
     }
 
     /// What could not be had when it was last streamed.
@@ -80,7 +80,7 @@ impl DurableSet {
         streamed.unfetched = Unfetched::default();
         for volume in self.all_volumes() {
             let mut from = 0;
-            while let Some(leaf) = volume.next_leaf(from) {
+            while let Some(leaf) = volume.map().next_leaf(from) {
                 if watch.is_cancelled() {
                     return Ok(false);
                 }
@@ -127,20 +127,21 @@ fn fetching(image: &OpenImage) -> String {
 }
 
 fn has_any_absent(volume: &Volume) -> bool {
-    let mut leaves = std::iter::successors(volume.next_leaf(0), |leaf| volume.next_leaf(leaf + 1));
+    let mut leaves =
+        std::iter::successors(volume.map().next_leaf(0), |leaf| volume.map().next_leaf(leaf + 1));
     leaves.any(|leaf| has_absent(volume, leaf))
 }
 
 fn has_absent(volume: &Volume, leaf: u64) -> bool {
     let mut views = [BlockView::Hole; LEAF_BLOCKS];
-    volume.view_leaf(leaf, &mut views);
+    volume.map().view_leaf(leaf, &mut views);
     views.iter().any(|view| matches!(view, BlockView::Absent(_)))
 }
 
 /// The volume that takes what the image has of another, by index in the image.
 fn takers(volumes: &[Arc<Volume>], image: &OpenImage) -> Vec<Option<Arc<Volume>>> {
     let is_of = |volume: &Volume, id: u64| {
-        volume.image_base().is_some_and(|base| base.volume_id == id) || volume.id() == id
+        volume.map().image_base().is_some_and(|base| base.volume_id == id) || volume.id() == id
     };
     let taker = |id| volumes.iter().find(|volume| is_of(volume, id)).cloned();
     image.volumes().iter().map(|record| taker(record.id)).collect()

@@ -47,7 +47,7 @@ fn memory_is_claimed_before_contents_come() {
     let opened = house.lose_memory();
     assert_eq!(guarantees_lost(opened), []);
     let volume = check_guaranteed(&house, "sure");
-    assert_eq!(volume.absent_blocks(), BLOCKS);
+    assert_eq!(volume.map().absent_blocks(), BLOCKS);
     house.fill_pool();
     // Half of the blocks are overwritten as they are, and the rest comes from the image.
     for block in 0..BLOCKS / 2 {
@@ -71,7 +71,7 @@ fn a_kill_while_contents_are_fetched_takes_no_guarantee() {
     house.lose_memory();
     let volume = house.volume("sure");
     assert!(read(&volume, 0) == Ok(long_noise(0)));
-    assert!((1..BLOCKS).contains(&volume.absent_blocks()), "a part of it came");
+    assert!((1..BLOCKS).contains(&volume.map().absent_blocks()), "a part of it came");
     drop(volume);
     house.kill();
     let volume = check_guaranteed(&house, "sure");

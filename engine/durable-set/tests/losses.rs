@@ -31,7 +31,7 @@ fn what_was_flushed_is_there_after_memory_is_lost() {
     assert_eq!((volume.id(), volume.durability()), (id, Durability::Journal));
     assert!(read(&volume, 0) == Ok(noise(2)));
     assert!(read(&volume, 9) == Ok(vec![0; 4096]));
-    assert_eq!(volume.unjournaled_blocks(), 0, "the journal has all of it");
+    assert_eq!(volume.map().unjournaled_blocks(), 0, "the journal has all of it");
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn an_image_is_served_before_its_contents_are_fetched() {
     drop(volume);
     house.lose_memory();
     let volume = house.volume("one");
-    assert_eq!(volume.absent_blocks(), 1200);
+    assert_eq!(volume.map().absent_blocks(), 1200);
     assert!(read(&volume, 700) == Ok(noise((700 % 200 + 1_u64).to_le_bytes()[0])));
-    assert!(volume.absent_blocks() >= 1200 - 512);
+    assert!(volume.map().absent_blocks() >= 1200 - 512);
     volume.write(1100 * BLOCK + 512, &[9; 512]).expect("the rest is fetched");
     let streamed = house.set.stream(&Unwatched).expect("the image can be read");
     assert!(streamed.is_done);
@@ -86,7 +86,7 @@ fn an_image_is_served_before_its_contents_are_fetched() {
     let mut expected = noise((1100 % 200 + 1_u64).to_le_bytes()[0]);
     expected[512..1024].fill(9);
     assert!(read(&volume, 1100) == Ok(expected));
-    assert_eq!(volume.unsaved_blocks(), 1);
+    assert_eq!(volume.map().unsaved_blocks(), 1);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_restore_that_was_killed_with_snapshots_made_begins_again() {
     house.begin_restore_and_kill(&["snap", "other"]);
     let volume = house.volume("one");
     assert!(read(&volume, 0) == Ok(noise(2)));
-    let snapshots = volume.snapshot_list();
+    let snapshots = house.engine.snapshots_of(&volume);
     assert_eq!(snapshots.len(), 1);
     assert!(read(&snapshots[0], 0) == Ok(noise(1)));
 }
@@ -342,7 +342,7 @@ fn a_snapshot_from_before_its_volume_was_durable_comes_back() {
     drop(volume);
     house.save();
     house.lose_memory();
-    let snapshots = house.volume("one").snapshot_list();
+    let snapshots = house.engine.snapshots_of(&house.volume("one"));
     assert_eq!(snapshots.len(), 1);
     assert!(read(&snapshots[0], 0) == Ok(noise(1)));
     assert!(read(&house.volume("one"), 0) == Ok(noise(2)));

@@ -59,7 +59,7 @@ fn what_an_unreadable_image_was_to_have_is_unsaved_still() {
     volume.write(BLOCK, &noise(2)).expect("there is room");
     house.spoil_manifests(true);
     house.try_to_save(SaveExtent::Durable).expect_err("it cannot be read");
-    assert_eq!(volume.unsaved_blocks(), 1);
+    assert_eq!(volume.map().unsaved_blocks(), 1);
     house.spoil_manifests(false);
     let mut house = house;
     let saved = house.save();
@@ -112,7 +112,7 @@ fn what_the_journal_does_not_go_back_to_is_lost_only_if_that_is_accepted() {
     assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(vec![0; 4096]));
 
     // From here on all is as it should be, with the next image.
-    assert!(!volume.is_anchored(), "its flushes wait for an image");
+    assert!(!volume.map().is_anchored(), "its flushes wait for an image");
     volume.write(2 * BLOCK, &noise(4)).expect("there is room");
     house.save();
     write_and_flush(&volume, 3, 5);

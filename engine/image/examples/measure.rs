@@ -93,8 +93,8 @@ fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Ou
     };
     let saved = claimed.save(&source, &options, &Unwatched)?;
     let base = ImageBase { image: saved.id.word(), volume_id: volume.id() };
-    volume.set_image_base(Some(base));
-    volume.note_saved(volume);
+    volume.map().set_image_base(Some(base));
+    volume.map().note_saved(volume.map());
     Ok(saved)
 }
 

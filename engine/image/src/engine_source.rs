@@ -74,13 +74,13 @@ impl LeafSource for EngineSource {
     fn volumes(&self) -> Vec<SourceVolume> {
         let source = |volume: &CopiedVolume| SourceVolume {
             volume: volume.record.clone(),
-            base: volume.copy.image_base(),
+            base: volume.copy.map().image_base(),
         };
         self.volumes.iter().map(source).collect()
     }
 
     fn is_whole(&self) -> bool {
-        !self.volumes.iter().any(|volume| volume.copy.is_gone())
+        !self.volumes.iter().any(|volume| volume.copy.map().is_gone())
     }
 
     fn fetched_from(&self) -> Option<ImageId> {
@@ -96,11 +96,11 @@ impl LeafSource for EngineSource {
     }
 
     fn next_leaf(&self, volume: usize, from: u64) -> Option<u64> {
-        self.copy(volume).next_leaf(from)
+        self.copy(volume).map().next_leaf(from)
     }
 
     fn states(&self, volume: usize, leaf: u64, into: &mut [BlockView; LEAF_BLOCKS]) {
-        self.copy(volume).view_leaf(leaf, into);
+        self.copy(volume).map().view_leaf(leaf, into);
     }
 
     fn read(
@@ -111,11 +111,11 @@ impl LeafSource for EngineSource {
         give: &mut dyn FnMut(u16, StoredBytes<'_>),
     ) {
         let copy = self.copy(volume);
-        let damaged = copy.show_leaf(leaf, wanted, give);
+        let damaged = copy.map().show_leaf(leaf, wanted, give);
         if !damaged.is_empty() {
             let first = leaf * LEAF_BLOCKS as u64;
             damaged.iter().for_each(|&place| copy.mend_block(first + u64::from(place)));
-            let _lost = copy.show_leaf(leaf, &damaged, give);
+            let _lost = copy.map().show_leaf(leaf, &damaged, give);
         }
     }
 }

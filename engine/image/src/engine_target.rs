@@ -45,7 +45,7 @@ impl OpenImage {
         let record = &self.volumes()[index];
         let mut result = Ok(());
         self.leaves(index, &mut |leaf, refs| {
-            result = volume.fill_leaf(leaf, &filled(refs));
+            result = volume.map().fill_leaf(leaf, &filled(refs));
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         result.map_err(|error| {
@@ -56,7 +56,7 @@ impl OpenImage {
             ImageError::new(kind, format!("restore volume {}", record.name)).with_source(error)
         })?;
         let base = ImageBase { image: self.id().word(), volume_id: record.id };
-        volume.set_image_base(Some(base));
+        volume.map().set_image_base(Some(base));
         Ok(())
     }
 }
@@ -135,7 +135,7 @@ impl<'a> EngineTarget<'a> {
 
 impl RestoreTarget for EngineTarget<'_> {
     fn is_wanted(&mut self, block: BlockPlace, page: PageNumber) -> bool {
-        let absent = self.volume(block).and_then(|volume| volume.absent_number(block.block));
+        let absent = self.volume(block).and_then(|volume| volume.map().absent_number(block.block));
         absent == Some(page.get())
     }
 

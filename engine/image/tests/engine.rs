@@ -80,8 +80,8 @@ fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
 
 /// What the owner does when an image is durable that has what the copy holds.
 fn note_saved(live: &Volume, copy: &Volume, image: ImageId) {
-    live.set_image_base(Some(ImageBase { image: image.word(), volume_id: live.id() }));
-    live.note_saved(copy);
+    live.map().set_image_base(Some(ImageBase { image: image.word(), volume_id: live.id() }));
+    live.map().note_saved(copy.map());
 }
 
 /// Saves all volumes, and lets them know.
@@ -129,13 +129,13 @@ fn volumes_are_read_before_their_pages_are_back() {
     let engine = pool.open();
     let volumes = bring_back(&engine, &newest_shared(&store));
     let [Some(one), Some(two)] = &volumes[..] else { panic!("{volumes:?}") };
-    assert_eq!((one.absent_blocks(), two.absent_blocks()), (600, 601));
+    assert_eq!((one.map().absent_blocks(), two.map().absent_blocks()), (600, 601));
     check(one, 17, Contents::Noise(17));
     check(one, 700, Contents::Fill(7));
     check(one, 701, Contents::Fill(0));
     check(one, 702, Contents::Fill(0));
     check(two, 5599, Contents::Text(19));
-    assert!(one.absent_blocks() < 600);
+    assert!(one.map().absent_blocks() < 600);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_restore_brings_all_pages_back_and_keeps_what_was_written_meanwhile() {
     let mut target = EngineTarget::new(&volumes);
     let restored = image.restore(&mut target, &Unwatched).expect("the image is sound");
     assert!(restored.pages_placed <= 1201);
-    assert_eq!((one.absent_blocks(), two.absent_blocks()), (0, 0));
+    assert_eq!((one.map().absent_blocks(), two.map().absent_blocks()), (0, 0));
     engine.set_page_source(None);
     for block in (0..600).filter(|block| ![5, 6].contains(block)) {
         check(one, block, Contents::Noise(block));
@@ -173,7 +173,7 @@ fn what_was_saved_is_not_saved_again() {
     let first = save(&engine, &mut claimed);
     // Equal pages of the two volumes are written once.
     assert_eq!(first.pages_written, 620);
-    assert_eq!(volumes[0].unsaved_blocks() + volumes[1].unsaved_blocks(), 0);
+    assert_eq!(volumes[0].map().unsaved_blocks() + volumes[1].map().unsaved_blocks(), 0);
     write(&volumes[0], 9, Contents::Noise(1 << 20));
     write(&volumes[1], 5009, Contents::Fill(4));
     let second = save(&engine, &mut claimed);
@@ -197,7 +197,7 @@ fn what_changes_after_the_copy_is_saved_next_time() {
     let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
     write(&volumes[0], 0, Contents::Noise(1 << 21));
     // The copy of this test is the volume itself; its dirty bits are what it was told last.
-    volumes[0].set_image_base(None);
+    volumes[0].map().set_image_base(None);
     note_saved(&volumes[1], &volumes[1], saved.id);
     let second = save(&engine, &mut claimed);
     assert!(second.pages_written <= 600, "{second:?}");
@@ -227,7 +227,7 @@ fn a_volume_is_saved_while_its_pages_are_not_back_yet() {
     check(one, 2, Contents::Noise(2));
     let mut target = EngineTarget::new(&volumes);
     image.restore(&mut target, &Unwatched).expect("the image is sound");
-    assert_eq!(one.absent_blocks(), 0);
+    assert_eq!(one.map().absent_blocks(), 0);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn only_blocks_that_need_a_damaged_chunk_cannot_be_read() {
     assert_eq!((damage.len(), damage[1].blocks[0].volume.as_str()), (2, "two"));
     let named = &damage[0].blocks[0];
     assert_eq!((named.volume.as_str(), named.first_block, named.block_count), ("one", 0, 512));
-    assert_eq!(one.absent_blocks(), 512, "they may be had later");
+    assert_eq!(one.map().absent_blocks(), 512, "they may be had later");
     assert_eq!(one.give_up_absent(|_| true).expect("there is room").lost, 512);
     engine.set_page_source(None);
     one.read(BLOCK, &mut bytes).expect_err("it is lost");

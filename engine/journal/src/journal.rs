@@ -7,7 +7,7 @@ use std::time::Duration;
 use codec::Block;
 use storage::Folder;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use volumes::{Durability, Engine, FlushTarget, HookError, Volume};
+use volumes::{Durability, Engine, FlushTarget, HookError, VolumeMap};
 
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};
@@ -136,7 +136,7 @@ impl Journal {
     }
 
     /// Returns when everything that was acknowledged on the volume before is on stable storage.
-    pub fn flush(&self, volume: &Volume) -> Result<(), FlushError> {
+    pub fn flush(&self, volume: &VolumeMap) -> Result<(), FlushError> {
         self.meter.note_flush();
         loop {
             self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
@@ -341,7 +341,7 @@ impl Journal {
     fn unjournaled_blocks(&self) -> u64 {
         let volumes = self.engine().map(|engine| engine.volumes()).unwrap_or_default();
         let journaled = volumes.iter().filter(|it| it.durability() == Durability::Journal);
-        journaled.map(|volume| volume.unjournaled_blocks()).sum()
+        journaled.map(|volume| volume.map().unjournaled_blocks()).sum()
     }
 
     /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. What
@@ -388,7 +388,7 @@ impl Journal {
     }
 
     /// Waits until an image has what the volume held before it was of class `journal`.
-    fn wait_until_anchored(&self, volume: &Volume) -> Result<(), JournalError> {
+    fn wait_until_anchored(&self, volume: &VolumeMap) -> Result<(), JournalError> {
         if needs_no_image(volume) {
             return Ok(());
         }
@@ -416,7 +416,7 @@ impl Journal {
     }
 
     /// Whether the volume is still one of the pool's.
-    fn has(&self, volume: &Volume) -> bool {
+    fn has(&self, volume: &VolumeMap) -> bool {
         let is_listed = |it: Arc<Engine>| it.volumes().iter().any(|it| it.id() == volume.id());
         self.engine().is_some_and(is_listed)
     }
@@ -431,12 +431,12 @@ impl Journal {
 }
 
 impl FlushTarget for Journal {
-    fn flush(&self, volume: &Volume) -> Result<(), HookError> {
+    fn flush(&self, volume: &VolumeMap) -> Result<(), HookError> {
         Ok(Journal::flush(self, volume)?)
     }
 
     /// While the journal fails, it is left to flushes to try again.
-    fn write_back(&self, volume: &Volume) {
+    fn write_back(&self, volume: &VolumeMap) {
         if needs_no_image(volume) && !self.meter.is_failing() {
             // The blocks stay dirty: the next flush meets the failure itself.
             let _ = self.commit(volume.id());
@@ -484,11 +484,11 @@ impl Attempts {
 
 /// Whether a flush of the volume can be made true now: the journal has everything since an image,
 /// or the volume has left the class.
-fn needs_no_image(volume: &Volume) -> bool {
+fn needs_no_image(volume: &VolumeMap) -> bool {
     volume.is_anchored() || volume.durability() != Durability::Journal
 }
 
-fn unanchored(volume: &Volume, is_stopped: bool) -> JournalError {
+fn unanchored(volume: &VolumeMap, is_stopped: bool) -> JournalError {
     let what = format!(
         "cannot flush volume {:?}, whose older contents are in no image yet",
         volume.name()

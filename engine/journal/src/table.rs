@@ -23,7 +23,7 @@ impl VolumeRecord {
         };
         Self {
             id: volume.id(),
-            size_bytes: volume.settled_size_bytes(),
+            size_bytes: volume.map().settled_size_bytes(),
             kind,
             shape: u32::from_le_bytes([sector, reduction, durability, capacity]),
             name,

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 
 use sync::atomic::{AtomicU64, Ordering};
-use volumes::{Capture, CaptureWalk, Durability, Engine, Volume};
+use volumes::{Capture, CaptureWalk, Durability, Engine, Volume, VolumeMap};
 
 use crate::draft::Draft;
 use crate::error::{JournalError, JournalErrorKind};
@@ -126,7 +126,7 @@ impl Writer {
     fn write(&mut self, captures: Vec<Capture>) -> Result<(), JournalError> {
         self.append(&captures)?;
         for capture in captures {
-            let end = self.table.block_count(capture.volume().id());
+            let end = self.table.block_count(capture.map().id());
             capture.settle(end);
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Writer {
         }
         let known = self.log.known();
         for capture in captures {
-            let id = capture.volume().id();
+            let id = capture.map().id();
             let block_count = self.table.block_count(id);
             for (block, contents) in capture.blocks() {
                 // Past the end there is nothing any more.
@@ -189,14 +189,14 @@ impl Table {
     /// The same, also if one of the captured volumes is not as the table says: the engine changes
     /// what a volume is before it says that it has, and may take it back without a word.
     fn refresh_for(&mut self, engine: &Engine, captures: &[Capture]) -> bool {
-        let is_right = captures.iter().all(|capture| self.describes(capture.volume()));
+        let is_right = captures.iter().all(|capture| self.describes(capture.map()));
         if !is_right {
             self.read(engine);
         }
         self.refresh(engine) || !is_right
     }
 
-    fn describes(&self, volume: &Volume) -> bool {
+    fn describes(&self, volume: &VolumeMap) -> bool {
         let block_count = volume.settled_size_bytes() / BLOCK_BYTES;
         let now = (block_count, volume.durability());
         self.find(volume.id()).is_some_and(|it| (it.block_count, it.durability) == now)
@@ -215,7 +215,7 @@ impl Table {
             record.encode(&mut self.encoded);
             let block_count = record.size_bytes / BLOCK_BYTES;
             let durability = record.durability().expect("it is one of ours");
-            let snapshots = volume.snapshot_list();
+            let snapshots = engine.snapshots_of(volume);
             snapshots.iter().for_each(|it| VolumeRecord::of(it).encode(&mut self.encoded));
             let volume = Arc::downgrade(volume);
             self.volumes.push(Member { id: record.id, block_count, durability, volume });
@@ -252,7 +252,7 @@ impl Commit {
         ids.dedup();
         let volumes = ids.iter().filter_map(|&id| table.find(id)?.volume.upgrade());
         let is_ready =
-            |it: &Arc<Volume>| it.durability() == Durability::Journal && it.is_anchored();
+            |it: &Arc<Volume>| it.durability() == Durability::Journal && it.map().is_anchored();
         let volumes = volumes.filter(is_ready);
         let walks = volumes.filter_map(|volume| volume.walk_unjournaled()).collect();
         Self { walks, done: 0 }
@@ -347,7 +347,7 @@ mod tests {
         // What a writer knows that looks in the middle of the resize.
         writer.table.version = Some(engine.table_version());
         writer.commit(&[volume.id()]).expect("the disk works");
-        assert_eq!(volume.unjournaled_blocks(), 0);
+        assert_eq!(volume.map().unjournaled_blocks(), 0);
         let mut found = Blocks::default();
         recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
         assert_eq!(found.0, [6 * MIB / BLOCK_BYTES]);
@@ -372,12 +372,12 @@ mod tests {
         before.end();
         let mut found = Blocks::default();
         recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
-        assert_eq!((found.0, volume.unjournaled_blocks()), (vec![3], 1));
+        assert_eq!((found.0, volume.map().unjournaled_blocks()), (vec![3], 1));
         // The next flush looks at it again.
         writer.table.volumes[0].block_count = 1024;
         writer.write(walk(&volume).capture(8).into_iter().collect()).expect("the disk works");
         let mut found = Blocks::default();
         recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
-        assert_eq!((found.0, volume.unjournaled_blocks()), (vec![3, 900], 0));
+        assert_eq!((found.0, volume.map().unjournaled_blocks()), (vec![3, 900], 0));
     }
 }

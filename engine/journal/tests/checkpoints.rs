@@ -128,7 +128,7 @@ fn a_full_journal_that_may_not_wait_fails_flushes_and_keeps_their_blocks() {
     let mut failed = None;
     for block in 0..400 {
         write(&volume, block, &noise(block));
-        failed = bed.journal.flush(&volume).err();
+        failed = bed.journal.flush(volume.map()).err();
         if failed.is_some() {
             break;
         }
@@ -136,7 +136,7 @@ fn a_full_journal_that_may_not_wait_fails_flushes_and_keeps_their_blocks() {
     let error = failed.expect("400 blocks do not fit");
     assert_eq!(error.0.kind, JournalErrorKind::Limit);
     assert!(!bed.journal.takes_writes());
-    let unjournaled = volume.unjournaled_blocks();
+    let unjournaled = volume.map().unjournaled_blocks();
     assert!(unjournaled > 0);
 
     let position = bed.journal.begin_checkpoint();
@@ -172,7 +172,7 @@ fn check_let_go(act: impl FnOnce(&Bed)) {
     write(&volume, 0, &noise(1));
     bed.engine.set_durability("one", Durability::Journal).expect("it is there");
     std::thread::scope(|scope| {
-        let flusher = scope.spawn(|| bed.journal.flush(&volume));
+        let flusher = scope.spawn(|| bed.journal.flush(volume.map()));
         wait_until("a checkpoint is asked for", || bed.journal.needs_checkpoint());
         act(&bed);
         let flushed = flusher.join().expect("it does not panic");
@@ -201,7 +201,7 @@ fn a_volume_that_becomes_journaled_is_flushed_once_an_image_has_it() {
         wait_until("a checkpoint is asked for", || bed.journal.needs_checkpoint());
         let position = bed.journal.begin_checkpoint();
         assert!(!flusher.is_finished(), "nothing is acknowledged before");
-        volume.set_anchored(true);
+        volume.map().set_anchored(true);
         bed.journal.end_checkpoint(position).expect("the disk works");
     });
     assert!(!bed.journal.needs_checkpoint());
@@ -217,12 +217,12 @@ fn a_flush_in_a_round_that_waits_for_the_disk_waits_for_an_image_that_is_wanted_
         let flusher = scope.spawn(|| volume.flush().expect("an image has it in the end"));
         wait_until("the disk fails", || bed.journal.failure().is_some());
         // As when the volume is restored from a snapshot.
-        volume.set_anchored(false);
+        volume.map().set_anchored(false);
         bed.disk.heal();
         wait_until("a checkpoint is asked for", || bed.journal.needs_checkpoint());
         assert!(!flusher.is_finished(), "nothing is acknowledged before");
         let position = bed.journal.begin_checkpoint();
-        volume.set_anchored(true);
+        volume.map().set_anchored(true);
         bed.journal.end_checkpoint(position).expect("the disk works");
         flusher.join().expect("no panic");
         let (shadow, _) = read(&bed.disk, position).expect("the journal is whole");
@@ -237,7 +237,7 @@ fn a_flush_that_may_not_wait_for_an_image_fails() {
     let volume = bed.create_as("one", Durability::Ram);
     write(&volume, 0, &noise(1));
     bed.engine.set_durability("one", Durability::Journal).expect("it is there");
-    let error = bed.journal.flush(&volume).expect_err("no image has it");
+    let error = bed.journal.flush(volume.map()).expect_err("no image has it");
     assert_eq!(error.0.kind, JournalErrorKind::Unanchored);
 }
 

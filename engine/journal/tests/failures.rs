@@ -277,15 +277,15 @@ fn a_journal_that_is_stopped_lets_go_of_flushes_that_wait() {
     write(&volume, 0, &noise(1));
     bed.disk.inject(Fault::always(&[WriteDurably, Create], Effect::Io));
     std::thread::scope(|scope| {
-        let flusher = scope.spawn(|| bed.journal.flush(&volume).expect_err("it was stopped"));
+        let flusher = scope.spawn(|| bed.journal.flush(volume.map()).expect_err("it was stopped"));
         wait_until("the failure shows", || is_failing(&bed));
         bed.journal.stop();
         let error = flusher.join().expect("no panic");
         assert_eq!(error.0.kind, JournalErrorKind::Stopped);
     });
-    let error = bed.journal.flush(&volume).expect_err("it stays stopped");
+    let error = bed.journal.flush(volume.map()).expect_err("it stays stopped");
     assert_eq!(error.0.kind, JournalErrorKind::Stopped);
-    assert!(volume.unjournaled_blocks() > 0);
+    assert!(volume.map().unjournaled_blocks() > 0);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_pool_that_is_closed_is_not_journaled() {
     let bed = Bed::new(roomy());
     let volume = bed.create("one");
     let support::Parts { journal, .. } = bed.close_engine();
-    let error = journal.flush(&volume).expect_err("the engine is gone");
+    let error = journal.flush(volume.map()).expect_err("the engine is gone");
     assert_eq!(error.0.kind, JournalErrorKind::Stopped);
 }
 

@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
+use block_device::{DeviceError, DeviceErrorKind};
+use page_store::{ClaimRefused, LinkError};
+
 /// The class of a refused or failed operation on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeErrorKind {
@@ -59,6 +62,28 @@ pub struct VolumeError {
 impl VolumeError {
     pub fn new(kind: VolumeErrorKind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into(), source: None }
+    }
+
+    /// A claim that is refused, with the figures.
+    pub(crate) fn of_claim(name: impl Into<String>, refused: ClaimRefused) -> Self {
+        Self { source: Some(refused.into()), ..Self::new(VolumeErrorKind::NoSpace, name) }
+    }
+
+    /// A request of the administration's own that failed.
+    pub(crate) fn of_request(name: impl Into<String>, error: DeviceError) -> Self {
+        let kind = match error.kind {
+            DeviceErrorKind::NoSpace => VolumeErrorKind::NoSpace,
+            _ => VolumeErrorKind::Damaged,
+        };
+        Self { source: Some(error.into()), ..Self::new(kind, name) }
+    }
+}
+
+/// What a request is told whose page or path in the map cannot be made.
+pub(crate) fn refusal(error: LinkError) -> DeviceErrorKind {
+    match error {
+        LinkError::NoSpace(_) => DeviceErrorKind::NoSpace,
+        LinkError::Damaged => DeviceErrorKind::Corrupt,
     }
 }
 

@@ -3,68 +3,54 @@
 //! An [`Engine`] owns a pool in a region and the volumes in it. It reads no clock, draws no
 //! randomness and starts no thread: its owner calls [`Engine::maintain`] now and then.
 //!
+//! Each folder is a level that uses those below it and none above:
+//!
+//! ```text
+//!  admin    Engine: the lists of volumes; snapshots, sizes, classes, background work
+//!  device   Volume: read, write, discard, flush, and what they ask the owner for
+//!  space    Space: finding memory in a full pool
+//!  walks    over maps: compression, evacuation, captures, leak check, integrity
+//!  map      VolumeMap: which page each block holds, and all that changes that
+//!  pool     Pool: pages, locks, leaks, fill levels
+//! ```
+//!
 //! Lock order: resizing, administration, shortage, maintenance, frozen copies, evacuation,
 //! compression, lane, block, path, moves, leak check; the pool's own come after them. Readers take
 //! none.
 #![forbid(unsafe_code)]
 
-mod absent;
-mod capacity;
-mod capture;
-mod compress;
-mod copies;
-mod counts;
-mod diff;
-mod discard;
-mod durable;
-mod engine;
+mod admin;
+mod blocks;
+mod device;
 mod error;
-mod evacuate;
-mod frozen;
-mod hooks;
-mod integrity;
-mod leaf_cache;
-mod leaf_marks;
-mod leak_check;
-mod level;
-mod load;
-mod locks;
-mod maintain;
 mod map;
-mod measure;
-mod node_moves;
-mod own;
-mod read;
-mod resize;
-mod runs;
-mod shared;
+mod pool;
+mod space;
 mod spec;
-mod table;
-mod unmark;
-mod usage;
-mod view;
-mod volume;
-mod write;
+#[cfg(test)]
+mod tests;
+mod walks;
 
-pub use absent::{BroughtIn, GivenUp, LeftBlock};
-pub use capture::{Capture, CaptureWalk, CapturedContents, CapturedPage, StoredBytes};
-pub use durable::FilledBlock;
-pub use engine::Engine;
-pub use error::{VolumeError, VolumeErrorKind};
-pub use frozen::Frozen;
-pub use hooks::{
+pub use admin::engine::Engine;
+pub use admin::frozen::Frozen;
+pub use admin::maintenance::Work;
+pub use admin::pool_size::ResizeProgress;
+pub use admin::usage::{PoolUsage, Recovery};
+pub use device::absent::{BroughtIn, GivenUp, LeftBlock};
+pub use device::hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
-pub use integrity::{CopyPlace, DamageReport, DamagedBlock, Healer, Scrubbed};
-pub use level::{PoolLevel, steps_after};
-pub use maintain::Work;
+pub use device::volume::Volume;
+pub use error::{VolumeError, VolumeErrorKind};
+pub use map::stored::FilledBlock;
+pub use map::table::{ImageBase, SetId};
+pub use map::view::{BlockView, StoredBytes, VolumeUsage};
+pub use map::volume_map::VolumeMap;
 pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
-pub use resize::ResizeProgress;
+pub use pool::level::{PoolLevel, steps_after};
 pub use spec::{
     CapacityClass, Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX,
     ShrinkPolicy, VolumeName, VolumeSpec, place_of,
 };
-pub use table::{ImageBase, SetId};
-pub use usage::{PoolUsage, Recovery, VolumeUsage};
-pub use view::BlockView;
-pub use volume::Volume;
+pub use walks::capture::{Capture, CaptureWalk, CapturedContents, CapturedPage};
+pub use walks::integrity::{CopyPlace, DamageReport, DamagedBlock, Healer, Scrubbed};

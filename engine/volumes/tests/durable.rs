@@ -9,7 +9,7 @@ use support::Pool;
 use volumes::{
     BlockView, CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found,
     GivenUp, HookError, ImageBase, LeftBlock, PageSource, SourceError, SourceErrorKind,
-    StoredBytes, Volume, VolumeSpec,
+    StoredBytes, Volume, VolumeMap, VolumeSpec,
 };
 
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
@@ -155,10 +155,10 @@ fn a_kill_forgets_nothing_of_what_the_journal_lacks() {
     let engine = pool.open();
     let volume = engine.volume("one").expect("it is there");
     assert_eq!(volume.durability(), Durability::Journal);
-    assert!(volume.is_anchored());
+    assert!(volume.map().is_anchored());
     assert_eq!(blocks(&walk(&volume)), [0, 9]);
     while engine.maintain() {}
-    assert_eq!(volume.unjournaled_blocks(), 2);
+    assert_eq!(volume.map().unjournaled_blocks(), 2);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_volume_that_becomes_journaled_has_to_be_anchored_also_when_it_is_empty() {
         }
         let version = engine.table_version();
         engine.set_durability(name, Durability::Journal).expect("it is there");
-        assert!(!volume.is_anchored(), "{name}");
+        assert!(!volume.map().is_anchored(), "{name}");
         assert!(engine.table_version() > version);
         assert_eq!(walk(&volume).len(), usize::from(is_written), "{name}");
     }
@@ -192,15 +192,15 @@ fn what_an_image_has_of_a_volume_says_nothing_of_a_snapshot_that_it_was_restored
     assert!(engine.adopt_image(&volume, copy, base));
     // Its base is the snapshot's now, which has none.
     engine.restore_snapshot("one", "snap").expect("it is there");
-    volume.note_saved(copy);
-    assert_eq!((volume.image_base(), volume.unsaved_blocks()), (None, 1));
+    volume.map().note_saved(copy.map());
+    assert_eq!((volume.map().image_base(), volume.map().unsaved_blocks()), (None, 1));
 }
 
 #[derive(Debug, Default)]
 struct Flushes(Mutex<Vec<String>>);
 
 impl FlushTarget for Flushes {
-    fn flush(&self, volume: &Volume) -> Result<(), HookError> {
+    fn flush(&self, volume: &VolumeMap) -> Result<(), HookError> {
         self.0.lock().expect("nobody panics with it locked").push(volume.name());
         match volume.name().as_str() {
             "bad" => Err("the disk is on fire".into()),
@@ -208,7 +208,7 @@ impl FlushTarget for Flushes {
         }
     }
 
-    fn write_back(&self, volume: &Volume) {
+    fn write_back(&self, volume: &VolumeMap) {
         self.0
             .lock()
             .expect("nobody panics with it locked")
@@ -281,7 +281,7 @@ fn filled(engine: &Engine) -> (Arc<Volume>, Arc<Image>) {
     let volume = volume.expect("there is room");
     let absent = [11, 12, 20, 21].map(FilledBlock::Absent);
     let leaf = [&[FilledBlock::Hole, FilledBlock::Fill(0x0707_0707)][..], &absent].concat();
-    volume.fill_leaf(0, &leaf).expect("there is room");
+    volume.map().fill_leaf(0, &leaf).expect("there is room");
     engine.end_filling(&volume).expect("the name is free");
     (volume, image)
 }
@@ -297,13 +297,13 @@ fn an_absent_block_is_fetched_when_it_is_read_and_kept_with_its_neighbours() {
     let engine = pool.open();
     let (volume, image) = filled(&engine);
     assert_eq!((volume.id(), engine.absent_image()), (77, Some(3)));
-    assert_eq!(volume.absent_blocks(), 4);
+    assert_eq!(volume.map().absent_blocks(), 4);
     assert_eq!(read(&volume, 0), Ok(vec![0; 4096]));
     assert_eq!(read(&volume, 1), Ok(vec![7; 4096]));
     assert_eq!(read(&volume, 2), Ok(noise(11)));
     assert_eq!(read(&volume, 3), Ok(noise(12)));
     assert_eq!(*image.fetches.lock().expect("nobody panics"), [11]);
-    assert_eq!(volume.absent_blocks(), 2);
+    assert_eq!(volume.map().absent_blocks(), 2);
     assert_eq!(walk(&volume), [], "what an image has is not new");
 }
 
@@ -363,13 +363,13 @@ fn what_cannot_be_fetched_stays_absent_until_it_is_given_up() {
     let done = volume.bring_in_leaf(0).expect("there is room");
     let left = LeftBlock { block: 4, number: 20, kind: SourceErrorKind::Gone };
     assert_eq!((done.present, done.left), (3, vec![left]));
-    assert_eq!(volume.absent_blocks(), 1);
+    assert_eq!(volume.map().absent_blocks(), 1);
     assert_eq!(read(&volume, 4), Err(DeviceErrorKind::Corrupt));
     let kept = volume.give_up_absent(|kind| kind == SourceErrorKind::Unreachable);
     assert_eq!(kept.expect("there is room"), GivenUp { lost: 0, present: 0, left: 1 });
     let given_up = volume.give_up_absent(|kind| kind == SourceErrorKind::Gone);
     assert_eq!(given_up.expect("there is room"), GivenUp { lost: 1, present: 0, left: 0 });
-    assert_eq!(volume.absent_blocks(), 0);
+    assert_eq!(volume.map().absent_blocks(), 0);
     assert_eq!(read(&volume, 4), Err(DeviceErrorKind::Corrupt));
     volume.write(4 * BLOCK, &noise(4)).expect("there is room");
     assert!(read(&volume, 4) == Ok(noise(4)));
@@ -392,7 +392,7 @@ fn absent_blocks_are_absent_after_a_kill() {
     engine.set_page_source(Some((3, image)));
     assert!(read(&volume, 2) == Ok(noise(11)));
     while engine.maintain() {}
-    assert_eq!(volume.absent_blocks(), 2);
+    assert_eq!(volume.map().absent_blocks(), 2);
     assert_eq!(engine.damaged_entries(), 0);
 }
 
@@ -401,7 +401,7 @@ fn a_volume_that_was_being_filled_goes_with_a_kill() {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();
     let volume = engine.begin_filling(spec("one", Durability::Image), None).expect("room");
-    volume.fill_leaf(0, &[FilledBlock::Fill(1)]).expect("there is room");
+    volume.map().fill_leaf(0, &[FilledBlock::Fill(1)]).expect("there is room");
     assert!(engine.volume("one").is_err(), "it is not listed");
     drop(volume);
     drop(engine);
@@ -417,24 +417,24 @@ fn what_an_image_has_is_not_unsaved_until_it_changes() {
     let engine = pool.open();
     let volume = engine.create_volume(spec("one", Durability::Image)).expect("there is room");
     volume.write(0, &[noise(1), noise(2), vec![3; 4096]].concat()).expect("there is room");
-    assert_eq!(volume.unsaved_blocks(), 3);
+    assert_eq!(volume.map().unsaved_blocks(), 3);
     let mut views = [BlockView::Hole; 512];
-    volume.view_leaf(0, &mut views);
+    volume.map().view_leaf(0, &mut views);
     let page = |is_unsaved| BlockView::Page { is_unsaved, is_shared: false };
     assert_eq!(views[..4], [page(true), page(true), BlockView::Fill(0x0303_0303), BlockView::Hole]);
     let mut shown = Vec::new();
-    volume.show_leaf(0, &[0, 1, 2, 9], &mut |index, bytes| {
+    volume.map().show_leaf(0, &[0, 1, 2, 9], &mut |index, bytes| {
         let StoredBytes::Raw(bytes) = bytes else { panic!("noise is stored as it is") };
         shown.push((index, bytes.to_vec()));
     });
     assert!(shown == [(0, noise(1)), (1, noise(2))]);
     // What is saved here is the volume itself, which does not change between.
-    volume.note_saved(&volume);
-    assert_eq!(volume.unsaved_blocks(), 0);
+    volume.map().note_saved(volume.map());
+    assert_eq!(volume.map().unsaved_blocks(), 0);
     volume.write(BLOCK, &noise(4)).expect("there is room");
-    volume.view_leaf(0, &mut views);
+    volume.map().view_leaf(0, &mut views);
     assert_eq!(views[..2], [page(false), page(true)]);
-    assert_eq!(volume.unjournaled_blocks(), 3);
+    assert_eq!(volume.map().unjournaled_blocks(), 3);
 }
 
 #[test]
@@ -456,7 +456,10 @@ fn what_was_lost_before_it_was_saved_is_lost_when_it_is_back() {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();
     let volume = engine.begin_filling(spec("one", Durability::Image), None).expect("it is free");
-    volume.fill_leaf(0, &[FilledBlock::Fill(1), FilledBlock::Damaged]).expect("there is room");
+    volume
+        .map()
+        .fill_leaf(0, &[FilledBlock::Fill(1), FilledBlock::Damaged])
+        .expect("there is room");
     engine.end_filling(&volume).expect("the name is free");
     let mut block = [0; 4096];
     volume.read(0, &mut block).expect("it is there");

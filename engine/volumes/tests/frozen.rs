@@ -53,7 +53,7 @@ fn read_through(frozen: &Frozen, held: &[u64]) -> bool {
     let mut views = [BlockView::Hole; 512];
     for (at, &number) in (0..).zip(held) {
         if at % LEAF == 0 {
-            copy.view_leaf(at / LEAF, &mut views);
+            copy.map().view_leaf(at / LEAF, &mut views);
         }
         let is_right = is(copy, at, number);
         if !frozen.is_whole() {

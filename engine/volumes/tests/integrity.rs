@@ -51,7 +51,7 @@ fn report(volume: &str, block: u64, is_healed: bool) -> DamageReport {
 struct Copies(Mutex<Vec<(u64, Vec<u8>)>>);
 
 impl Healer for Copies {
-    fn copy_of(&self, damaged: &DamagedBlock<'_>, place: CopyPlace, into: &mut [u8; 4096]) -> bool {
+    fn copy_of(&self, damaged: &DamagedBlock, place: CopyPlace, into: &mut [u8; 4096]) -> bool {
         let copies = self.0.lock().expect("nobody panics");
         let is_it = |known: u64| known == damaged.block && place == CopyPlace::Image;
         let copy = copies.iter().find(|(known, _)| is_it(*known));
@@ -287,6 +287,6 @@ fn a_page_that_is_shared_as_often_as_it_may_be_is_verified_too() {
     assert_eq!(engine.usage().page_count, 2, "no count has room for all");
     pool.flip_bit_in(&noise(1)[500..600]);
     assert_eq!(scrub(&engine), 1, "the first of the two is damaged");
-    let lost = engine.volume("many").expect("it is there").lost_blocks();
+    let lost = engine.volume("many").expect("it is there").map().lost_blocks();
     assert!(lost > 60_000, "{lost} blocks had it");
 }

@@ -265,7 +265,7 @@ fn a_frozen_copy_stays_as_it_was_and_leaves_nothing_behind() {
     write(&volume, 600, 3);
     let copy = Arc::clone(&frozen.volumes()[0]);
     check(&copy, 1, 1);
-    assert_eq!((copy.origin_id(), copy.next_leaf(1)), (Some(volume.id()), None));
+    assert_eq!((copy.origin_id(), copy.map().next_leaf(1)), (Some(volume.id()), None));
     assert_eq!((engine.volumes().len(), engine.snapshots().len()), (1, 0), "it is not listed");
     drop(frozen);
     let gone = copy.read(0, &mut [0; 1]).expect_err("it went with the others");

@@ -155,8 +155,9 @@ impl Durable {
     pub(crate) fn has_unsaved(&self) -> bool {
         let volumes = self.engine.volumes();
         let is_durable = |volume: &&Arc<Volume>| volume.durability() != Durability::Ram;
-        let is_unsaved =
-            |volume: &Arc<Volume>| volume.unsaved_blocks() > 0 || volume.image_base().is_none();
+        let is_unsaved = |volume: &Arc<Volume>| {
+            volume.map().unsaved_blocks() > 0 || volume.map().image_base().is_none()
+        };
         if volumes.iter().filter(is_durable).any(is_unsaved) {
             return true;
         }

@@ -20,7 +20,7 @@ impl Service {
     /// All snapshots, or those of one volume, by volume and age.
     pub(crate) fn list_snapshots(&self, volume: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
         let mut snapshots = match volume {
-            Some(name) => self.volume(name)?.snapshot_list(),
+            Some(name) => self.engine.snapshots_of(&*self.volume(name)?),
             None => self.engine.snapshots(),
         };
         let volume_of = |snapshot: &Volume| own_names(snapshot).0;

@@ -112,7 +112,7 @@ impl Service {
         all.extend(self.engine.snapshots());
         let lost = all.iter().map(|volume| VolumeBytes {
             name: volume.name(),
-            bytes: volume.lost_blocks() * BLOCK_BYTES as u64,
+            bytes: volume.map().lost_blocks() * BLOCK_BYTES as u64,
         });
         DamageStatus {
             lost: lost.filter(|lost| lost.bytes > 0).collect(),

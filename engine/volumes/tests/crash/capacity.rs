@@ -104,7 +104,7 @@ fn a_guaranteed_volume_that_comes_back_is_claimed_before_and_while_its_contents_
         let spec = VolumeSpec { capacity, ..VolumeSpec::new(name.clone(), 3 * MIB) };
         let volume = engine.begin_filling(spec, Some(500)).expect("it fits");
         let absent: Vec<_> = (1..=40).map(FilledBlock::Absent).collect();
-        volume.fill_leaf(0, &absent).expect("it fits");
+        volume.map().fill_leaf(0, &absent).expect("it fits");
         engine.end_filling(&volume).expect("it fits");
         for block in 0..20 {
             let contents = Contents::new(Texture::Noise, block).bytes(4096);

@@ -170,7 +170,7 @@ impl History {
         let step = self.begin_step();
         let volume = self.site.engine.volume(&name).expect("it was just seen");
         let is_journaled = volume.durability() == Durability::Journal;
-        if is_journaled && !volume.is_anchored() {
+        if is_journaled && !volume.map().is_anchored() {
             return self.checkpoint();
         }
         let flushed = volume.flush();

@@ -128,7 +128,7 @@ fn create_fresh(engine: &Engine, _model: &ModelPool) {
 /// Deletes all volumes: nothing may be left of them, and nothing that was lost before.
 pub(crate) fn check_emptied(engine: &Engine) {
     for volume in engine.volumes() {
-        for snapshot in volume.snapshot_list() {
+        for snapshot in engine.snapshots_of(&volume) {
             let deleted = engine.delete_snapshot(&volume.name(), &snapshot.snapshot_name());
             deleted.expect("the snapshot is deleted");
         }

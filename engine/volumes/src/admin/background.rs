@@ -1,0 +1,46 @@
+//! The calls that do the pool's background work.
+
+use crate::admin::engine::Engine;
+use crate::admin::maintenance::Work;
+
+impl Engine {
+    /// Does a bounded piece of the background work: collecting leaks, filling the dedup index,
+    /// compressing what was stored as it is, emptying sparse slabs. Returns whether there is more
+    /// to do now. One thread at a time does the work.
+    pub fn maintain(&self) -> bool {
+        self.maintain_only(Work::All)
+    }
+
+    /// The same for a part of the work: compression takes most of the time, and can wait while
+    /// requests come in.
+    pub fn maintain_only(&self, work: Work) -> bool {
+        let has_more = self.step_maintenance(work);
+        if !has_more {
+            self.end_sharing();
+        }
+        has_more
+    }
+
+    /// Makes a piece of the pool's memory ready, from `offset` on, so that requests meet no page
+    /// faults. Returns where the next piece begins, if there is one.
+    pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
+        self.pool.store.populate(offset)
+    }
+
+    /// Lets maps be changed as if none had ever been copied, once no copy is left. Waits for no
+    /// other thread: another time will do.
+    fn end_sharing(&self) {
+        if !self.listed().iter().any(|volume| volume.map.may_share()) {
+            return;
+        }
+        let Ok(_administration) = self.administration.try_lock() else { return };
+        let listed = self.listed();
+        let has_copies = listed.iter().any(|volume| volume.origin_id().is_some())
+            || !self.pool.frozen.is_empty()
+            || self.pool.store.deferred_count() > 0;
+        if !has_copies {
+            let _all_held = self.pool.locks.lock_all();
+            listed.iter().for_each(|volume| volume.map.end_sharing());
+        }
+    }
+}

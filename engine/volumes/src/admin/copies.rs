@@ -1,0 +1,310 @@
+//! Copies of whole maps: snapshots, clones, and what frozen copies begin as.
+//!
+//! A copy begins as a second name of the same root: it takes no memory but its place in the table,
+//! and no longer for a large volume than for a small one. It is made with every block of the pool
+//! held, so that it has each write that was acknowledged before, of all volumes that are copied
+//! together, and no write without those that came before it.
+//!
+//! ```text
+//!  records of a new group ─▶ every block held: roots raised, root words stored ─▶ group committed
+//!  ── a kill leaves no copy ─────────────────────────────────────────────────────┤── all of them ─
+//! ```
+
+use std::sync::Arc;
+
+use block_device::{ByteRange, ChangeExtent, DeviceError};
+use page_store::NoSpace;
+
+use crate::admin::engine::Engine;
+use crate::admin::volumes::snapshot_name;
+use crate::device::volume::{SnapshotList, Volume};
+use crate::error::{VolumeError, VolumeErrorKind};
+use crate::map::table::{self, Commit, Kind, Origin, Record, Stored};
+use crate::map::volume_map::VolumeMap;
+use crate::spec::{CapacityClass, VolumeName};
+
+/// What copies are to be.
+pub(super) struct Plan {
+    /// Their own name; that of each source if there is none.
+    name: Option<VolumeName>,
+    kind: Kind,
+    created_unix_seconds: u64,
+    /// The id of the one copy, if it is to have one that it had before.
+    id: Option<u64>,
+}
+
+impl Plan {
+    pub(super) fn frozen() -> Self {
+        Self { name: None, kind: Kind::Frozen, created_unix_seconds: 0, id: None }
+    }
+}
+
+impl Engine {
+    /// Makes a snapshot of each volume, all of them of one instant, under one name: `VOLUME@NAME`.
+    /// All are made, also if the process is killed meanwhile, or none. They take memory only as the
+    /// volumes change.
+    pub fn create_snapshots(
+        &self,
+        volumes: &[&str],
+        snapshot: &VolumeName,
+        created_unix_seconds: u64,
+    ) -> Result<Vec<Arc<Volume>>, VolumeError> {
+        let (name, kind) = (Some(snapshot.clone()), Kind::Snapshot);
+        let plan = Plan { name, kind, created_unix_seconds, id: None };
+        self.make_snapshots(volumes, snapshot, &plan)
+    }
+
+    /// Makes a snapshot that there was before the pool was lost: with the id that it had.
+    pub fn create_snapshot_again(
+        &self,
+        volume: &str,
+        snapshot: &VolumeName,
+        created_unix_seconds: u64,
+        id: u64,
+    ) -> Result<(), VolumeError> {
+        let (name, kind) = (Some(snapshot.clone()), Kind::Snapshot);
+        let plan = Plan { name, kind, created_unix_seconds, id: Some(id) };
+        self.make_snapshots(&[volume], snapshot, &plan).map(drop)
+    }
+
+    fn make_snapshots(
+        &self,
+        volumes: &[&str],
+        snapshot: &VolumeName,
+        plan: &Plan,
+    ) -> Result<Vec<Arc<Volume>>, VolumeError> {
+        let _administration = self.administrate();
+        let mut sources = Vec::new();
+        for (index, &name) in volumes.iter().enumerate() {
+            sources.push(self.changeable(name)?);
+            let full_name = snapshot_name(name, snapshot.as_str());
+            if volumes[..index].contains(&name) {
+                return Err(VolumeError::new(VolumeErrorKind::AlreadyExists, full_name));
+            }
+            self.check_free(&full_name)?;
+        }
+        let copies = self.copy_maps(&maps_of(&sources), plan)?;
+        let list = |(source, copy): (&Arc<Volume>, Arc<VolumeMap>)| {
+            copy.set_name(snapshot_name(&source.name(), snapshot.as_str()));
+            source.snapshots.add(&copy);
+            let copy = self.volume_of(copy, Arc::clone(&source.snapshots));
+            self.list_volume(&copy);
+            copy
+        };
+        Ok(sources.iter().zip(copies).map(list).collect())
+    }
+
+    pub fn snapshot(&self, volume: &str, snapshot: &str) -> Result<Arc<Volume>, VolumeError> {
+        self.volume(&snapshot_name(volume, snapshot))
+    }
+
+    /// Deletes a snapshot, in any order with others, and gives back the memory that only it had:
+    /// bit by bit in [`Engine::maintain`].
+    pub fn delete_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let snapshot = self.snapshot(volume, snapshot)?;
+        self.unlist_and_retire(&snapshot);
+        Ok(())
+    }
+
+    pub fn rename_snapshot(
+        &self,
+        volume: &str,
+        snapshot: &str,
+        new_name: &VolumeName,
+    ) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let (name, new) =
+            (snapshot_name(volume, snapshot), snapshot_name(volume, new_name.as_str()));
+        let snapshot = self.volume(&name)?;
+        if name != new {
+            self.check_free(&new)?;
+            snapshot.map.record.rename(&self.pool.store, new_name);
+            self.list_under(&snapshot, new);
+        }
+        Ok(())
+    }
+
+    /// Makes a volume that begins as a copy of another one or of a snapshot (`VOLUME@SNAPSHOT`). It
+    /// depends on neither from then on, and takes memory only as either changes.
+    pub fn clone_volume(
+        &self,
+        source: &str,
+        new_name: VolumeName,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _administration = self.administrate();
+        let source = self.volume(source)?;
+        self.check_free(new_name.as_str())?;
+        let (name, kind) = (Some(new_name.clone()), Kind::Volume);
+        let plan = Plan { name, kind, created_unix_seconds: 0, id: None };
+        let copies = self.copy_maps(&maps_of(&[source]), &plan)?;
+        let [map] = <[_; 1]>::try_from(copies).expect("one copy was made");
+        map.unjournaled_leaves.mark_first(map.leaf_count());
+        let clone = self.volume_of(map, Arc::<SnapshotList>::default());
+        self.list_volume(&clone);
+        Ok(clone)
+    }
+
+    /// Makes a volume what it was when one of its snapshots was made, its size included. What it
+    /// held is lost; the snapshot stays. Requests meanwhile see each block as it was or as it is.
+    pub fn restore_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let (target, snapshot) = (self.changeable(volume)?, self.snapshot(volume, snapshot)?);
+        let (target, snapshot) = (&*target.map, &*snapshot.map);
+        self.end_trimming(target)?;
+        self.end_leak_check();
+        let store = &self.pool.store;
+        let (old_bytes, new_bytes) = (target.size_bytes(), snapshot.size_bytes());
+        if new_bytes < old_bytes {
+            // From here on no request reaches past the new end.
+            target.set_size_bytes(new_bytes);
+            store.wait_for_readers();
+        }
+        let claimed = self.claim_blocks(target, new_bytes.saturating_sub(old_bytes));
+        let exchanged = claimed.and_then(|()| {
+            let exchanged = self.exchange_map(target, snapshot);
+            let unused_bytes = match exchanged {
+                Ok(()) => old_bytes.saturating_sub(new_bytes),
+                Err(_) => new_bytes.saturating_sub(old_bytes),
+            };
+            target.release_blocks(unused_bytes);
+            exchanged
+        });
+        if let Err(error) = exchanged {
+            target.set_size_bytes(old_bytes);
+            return Err(error);
+        }
+        target.set_size_bytes(new_bytes);
+        self.note_table_change();
+        Ok(())
+    }
+
+    /// Which bytes in `range` of `to` differ from those of `from`, in runs that cover the range
+    /// from its start on: `count_max` at most, so the last may end before the range does. At least
+    /// one unless the range is empty. Bytes past the end of `from` count as changed. Takes time
+    /// for what the maps do not share. Exact for what does not change meanwhile.
+    pub fn diff(
+        &self,
+        from: &Volume,
+        to: &Volume,
+        range: ByteRange,
+        count_max: usize,
+    ) -> Result<Vec<ChangeExtent>, DeviceError> {
+        to.list_changes(&from.map, range, count_max)
+    }
+
+    /// Makes copies that are in no list yet.
+    pub(super) fn copy_maps(
+        &self,
+        sources: &[Arc<VolumeMap>],
+        plan: &Plan,
+    ) -> Result<Vec<Arc<VolumeMap>>, VolumeError> {
+        let copies = self.try_to_copy_maps(sources, plan);
+        match &copies {
+            // What is to last comes before what is frozen for a reader, who can try again.
+            Err(error) if error.kind == VolumeErrorKind::NoSpace && plan.kind != Kind::Frozen => {
+                match self.space.take_back_frozen() {
+                    true => self.try_to_copy_maps(sources, plan),
+                    false => copies,
+                }
+            }
+            _ => copies,
+        }
+    }
+
+    fn try_to_copy_maps(
+        &self,
+        sources: &[Arc<VolumeMap>],
+        plan: &Plan,
+    ) -> Result<Vec<Arc<VolumeMap>>, VolumeError> {
+        // What a volume holds is counted when all leaks are known.
+        self.end_leak_check();
+        let store = &self.pool.store;
+        let free = table::all().filter(|record| record.is_free(store));
+        let records: Vec<Record> = free.take(sources.len()).collect();
+        if records.len() < sources.len() {
+            let name = sources[records.len()].name();
+            return Err(VolumeError::new(VolumeErrorKind::TooManyVolumes, name));
+        }
+        let group = table::next_group(store);
+        let copies: Vec<_> = sources
+            .iter()
+            .zip(records)
+            .map(|(source, record)| self.begin_copy(source, record, plan, group))
+            .collect();
+        self.share_maps(sources, &copies, group)
+            .inspect_err(|_| copies.iter().for_each(|copy| copy.retire()))?;
+        Ok(copies)
+    }
+
+    /// An empty copy that does not count yet.
+    fn begin_copy(
+        &self,
+        source: &VolumeMap,
+        record: Record,
+        plan: &Plan,
+        group: u64,
+    ) -> Arc<VolumeMap> {
+        let store = &self.pool.store;
+        let mut shape = source.shape();
+        shape.kind = plan.kind;
+        shape.capacity = CapacityClass::Thin;
+        let own_name = || source.record.name(store).expect("the volume was made with a name");
+        let stored = Stored {
+            name: plan.name.clone().unwrap_or_else(own_name),
+            id: table::take_id(store, plan.id),
+            size_bytes: source.size_bytes(),
+            shape,
+            written_blocks: 0,
+            fill_blocks: 0,
+            untried_blocks: 0,
+            base: None,
+            is_anchored: false,
+            origin: Some(Origin {
+                volume_id: source.id(),
+                created_unix_seconds: plan.created_unix_seconds,
+            }),
+        };
+        record.create(store, &stored, Commit::WithGroup(group));
+        VolumeMap::new(Arc::clone(&self.pool), record, &stored)
+    }
+
+    /// The instant. A root with as many references as can be counted cannot be shared, nor pages
+    /// whose copies a volume of class `guaranteed` could not make.
+    fn share_maps(
+        &self,
+        sources: &[Arc<VolumeMap>],
+        copies: &[Arc<VolumeMap>],
+        group: u64,
+    ) -> Result<(), VolumeError> {
+        let store = &self.pool.store;
+        let _all_held = self.pool.locks.lock_all();
+        let pinned = store.pin();
+        for (source, copy) in sources.iter().zip(copies) {
+            if copy.kind != Kind::Frozen {
+                let shared = source.share_pages();
+                shared.map_err(|refused| VolumeError::of_claim(source.name(), refused))?;
+            }
+            copy.become_copy_of(source, &pinned).map_err(|NoSpace| no_space(source))?;
+        }
+        table::commit_group(store, group);
+        Ok(())
+    }
+
+    /// Gives a volume the map of a snapshot.
+    fn exchange_map(&self, target: &VolumeMap, snapshot: &VolumeMap) -> Result<(), VolumeError> {
+        let _all_held = self.pool.locks.lock_all();
+        let pinned = self.pool.store.pin();
+        let shared = target.share_pages();
+        shared.map_err(|refused| VolumeError::of_claim(target.name(), refused))?;
+        target.revert_to(snapshot, &pinned).map_err(|NoSpace| no_space(target))
+    }
+}
+
+fn no_space(map: &VolumeMap) -> VolumeError {
+    VolumeError::new(VolumeErrorKind::NoSpace, map.name())
+}
+
+pub(super) fn maps_of(volumes: &[Arc<Volume>]) -> Vec<Arc<VolumeMap>> {
+    volumes.iter().map(|volume| Arc::clone(&volume.map)).collect()
+}

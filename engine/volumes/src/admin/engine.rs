@@ -1,0 +1,196 @@
+//! A pool and the volumes in it: the lists of all of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::admin::maintenance::{Maintenance, Work};
+use crate::device::hooks::Hooks;
+use crate::device::volume::{SnapshotList, Volume};
+use crate::error::{VolumeError, VolumeErrorKind};
+use crate::map::volume_map::VolumeMap;
+use crate::pool::shared::Pool;
+use crate::space::find::Space;
+
+/// Volumes and snapshots by name; those of snapshots have an `@`.
+pub(crate) type Volumes = BTreeMap<String, Arc<Volume>>;
+
+/// The volumes of one pool. Shared by reference between threads; every method may be called from
+/// any of them.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) pool: Arc<Pool>,
+    pub(super) space: Arc<Space>,
+    pub(super) hooks: Arc<Hooks>,
+    volumes: RwLock<Volumes>,
+    /// Held by operations that change the volume table.
+    pub(super) administration: Mutex<()>,
+    maintenance: Mutex<Maintenance>,
+    /// Held while the pool's size changes.
+    pub(super) resizing: Mutex<()>,
+    /// What maintenance says of itself, for those who do not want to wait for it.
+    is_checking_leaks: AtomicBool,
+    table_version: AtomicU64,
+    /// Why memory that the pool is to have could not be taken when it was last tried.
+    pub(super) memory_shortage: Mutex<Option<String>>,
+}
+
+impl Engine {
+    /// Of volumes that were found in a pool, with the work that is left to do.
+    pub(super) fn new(
+        space: Arc<Space>,
+        hooks: Arc<Hooks>,
+        volumes: Volumes,
+        maintenance: Maintenance,
+    ) -> Self {
+        volumes.values().for_each(|volume| space.add_map(&volume.map));
+        Self {
+            pool: Arc::clone(&space.pool),
+            space,
+            hooks,
+            volumes: RwLock::new(volumes),
+            administration: Mutex::new(()),
+            is_checking_leaks: AtomicBool::new(maintenance.is_checking_leaks()),
+            maintenance: Mutex::new(maintenance),
+            resizing: Mutex::new(()),
+            table_version: AtomicU64::new(0),
+            memory_shortage: Mutex::default(),
+        }
+    }
+
+    /// A volume, or a snapshot as `VOLUME@SNAPSHOT`.
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
+        let volumes = self.volumes.read().expect("nothing panics with the list locked");
+        let found = volumes.get(name).cloned();
+        found.ok_or_else(|| VolumeError::new(VolumeErrorKind::NotFound, name))
+    }
+
+    /// All volumes, by name, without their snapshots.
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        let mut all = self.listed();
+        all.retain(|volume| !volume.is_snapshot());
+        all
+    }
+
+    /// All snapshots, by name.
+    pub fn snapshots(&self) -> Vec<Arc<Volume>> {
+        let mut all = self.listed();
+        all.retain(|volume| volume.is_snapshot());
+        all
+    }
+
+    /// The snapshots of a volume, oldest first.
+    pub fn snapshots_of(&self, volume: &Volume) -> Vec<Arc<Volume>> {
+        let mut snapshots = self.snapshots();
+        snapshots.retain(|snapshot| snapshot.origin_id() == Some(volume.id()));
+        snapshots.sort_by_key(|snapshot| snapshot.id());
+        snapshots
+    }
+
+    /// All volumes and snapshots, by name.
+    pub(super) fn listed(&self) -> Vec<Arc<Volume>> {
+        let volumes = self.volumes.read().expect("nothing panics with the list locked");
+        volumes.values().cloned().collect()
+    }
+
+    /// A volume that is no snapshot.
+    pub(super) fn changeable(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
+        let volume = self.volume(name)?;
+        match volume.is_snapshot() {
+            true => Err(VolumeError::new(VolumeErrorKind::IsSnapshot, name)),
+            false => Ok(volume),
+        }
+    }
+
+    pub(super) fn check_free(&self, name: &str) -> Result<(), VolumeError> {
+        match self.volume(name) {
+            Ok(_) => Err(VolumeError::new(VolumeErrorKind::AlreadyExists, name)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn list_volume(&self, volume: &Arc<Volume>) {
+        self.space.add_map(&volume.map);
+        self.write_volumes().insert(volume.name(), Arc::clone(volume));
+        self.note_table_change();
+    }
+
+    /// A volume that is in no list yet.
+    pub(super) fn volume_of(
+        &self,
+        map: Arc<VolumeMap>,
+        snapshots: Arc<SnapshotList>,
+    ) -> Arc<Volume> {
+        Volume::new(map, &self.space, &self.hooks, snapshots)
+    }
+
+    /// Lists a volume or snapshot under another name.
+    pub(super) fn list_under(&self, volume: &Arc<Volume>, name: String) {
+        let mut volumes = self.write_volumes();
+        volumes.remove(&volume.name());
+        volume.map.set_name(name.clone());
+        volumes.insert(name, Arc::clone(volume));
+        drop(volumes);
+        self.note_table_change();
+    }
+
+    /// Deletes a volume or snapshot. What its map holds is for maintenance to give back.
+    pub(super) fn unlist_and_retire(&self, volume: &Arc<Volume>) {
+        let map = &volume.map;
+        map.record.begin_deleting(&self.pool.store);
+        map.set_gone();
+        self.write_volumes().retain(|_, listed| !Arc::ptr_eq(listed, volume));
+        self.space.remove_map(map);
+        volume.snapshots.remove(map);
+        self.note_table_change();
+        self.pool.store.wait_for_readers();
+        // The leak check must visit the map before it goes.
+        self.end_leak_check();
+        map.leave_guaranteed();
+        map.retire();
+        self.pool.limit_deferred();
+    }
+
+    /// Rises with every change of what volumes there are and what they are.
+    pub fn table_version(&self) -> u64 {
+        self.table_version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_table_change(&self) {
+        self.table_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether the search for leaks goes on.
+    pub(super) fn is_checking_leaks(&self) -> bool {
+        self.is_checking_leaks.load(Ordering::Relaxed)
+    }
+
+    /// Does a piece of maintenance. Returns whether there is more to do now.
+    pub(super) fn step_maintenance(&self, work: Work) -> bool {
+        let mut maintenance = self.maintenance();
+        let has_more = maintenance.step(&self.space, work);
+        self.is_checking_leaks.store(maintenance.is_checking_leaks(), Ordering::Relaxed);
+        has_more
+    }
+
+    /// Works until no leak is being searched for.
+    pub(super) fn end_leak_check(&self) {
+        let mut maintenance = self.maintenance();
+        while maintenance.is_checking_leaks() {
+            maintenance.step(&self.space, Work::ButCompression);
+        }
+    }
+
+    pub(super) fn administrate(&self) -> MutexGuard<'_, ()> {
+        self.administration.lock().expect("a panic in administration ends the process")
+    }
+
+    pub(super) fn maintenance(&self) -> MutexGuard<'_, Maintenance> {
+        self.maintenance.lock().expect("a panic in maintenance ends the process")
+    }
+
+    fn write_volumes(&self) -> RwLockWriteGuard<'_, Volumes> {
+        self.volumes.write().expect("nothing panics with the list locked")
+    }
+}

@@ -1,0 +1,82 @@
+//! Frozen copies: volumes as they were at one instant, for a reader that wants them at rest.
+//!
+//! They give way to writers that find no memory: see `space`.
+//!
+//! Order of locks: administration, `Space::hold_shortage`, `FrozenCopies::keep`, the list of maps.
+
+use std::sync::Arc;
+
+use crate::admin::copies::{Plan, maps_of};
+use crate::admin::engine::Engine;
+use crate::device::volume::{SnapshotList, Volume};
+use crate::error::{VolumeError, VolumeErrorKind};
+use crate::space::find::Space;
+
+/// Volumes as they were at one instant, until this is dropped or a writer needs their memory. The
+/// thread that drops this may not be pinned, nor use the volumes then. Requests to copies that are
+/// gone fail with `Gone`.
+#[derive(Debug)]
+#[must_use = "what is not kept is not frozen"]
+pub struct Frozen {
+    volumes: Vec<Arc<Volume>>,
+    space: Arc<Space>,
+    /// Writers that find no memory wait for the reader.
+    is_held_on: bool,
+}
+
+impl Engine {
+    /// Copies that stay as the volumes are at this instant until they are dropped, or given up for
+    /// a writer that finds no memory. Volumes of class `guaranteed` claim nothing more for them.
+    pub fn freeze(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
+        let _administration = self.administrate();
+        let gone = volumes.iter().find(|volume| volume.map.is_gone());
+        if let Some(gone) = gone {
+            return Err(VolumeError::new(VolumeErrorKind::NotFound, gone.name()));
+        }
+        // Not while a request looks for memory, which would have to have these give way too.
+        let _no_other_is_short = self.space.hold_shortage();
+        let copies = self.copy_maps(&maps_of(volumes), &Plan::frozen())?;
+        self.pool.frozen.note_made(copies.len());
+        for (source, copy) in volumes.iter().zip(&copies) {
+            copy.set_name(source.name());
+            self.space.add_map(copy);
+        }
+        let volume = |copy| self.volume_of(copy, Arc::<SnapshotList>::default());
+        let volumes = copies.into_iter().map(volume).collect();
+        Ok(Frozen { volumes, space: Arc::clone(&self.space), is_held_on: false })
+    }
+}
+
+impl Frozen {
+    /// The copies, in the order that was asked for. [`Volume::origin_id`] says what each is of.
+    pub fn volumes(&self) -> &[Arc<Volume>] {
+        &self.volumes
+    }
+
+    /// From now on a writer that finds no memory waits as long as the copies are being read, up to
+    /// a limit, before they are given up.
+    pub fn hold_on(&mut self) {
+        if !self.is_held_on {
+            self.is_held_on = true;
+            self.space.pool.frozen.hold_on();
+        }
+    }
+
+    /// Whether none of the copies was given up so far: what was read of them is of their instant.
+    pub fn is_whole(&self) -> bool {
+        !self.volumes.iter().any(|volume| volume.map.is_gone())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The process ends, and the next opening drops them.
+            return;
+        }
+        if self.is_held_on {
+            self.space.pool.frozen.end_holding_on();
+        }
+        self.space.let_go(&maps_of(&self.volumes));
+    }
+}

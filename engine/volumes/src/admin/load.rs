@@ -1,0 +1,126 @@
+//! Finding the volumes of a pool that is opened, and ending what a kill interrupted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use block_device::BLOCK_BYTES;
+
+use crate::admin::engine::Volumes;
+use crate::admin::volumes::{past_end, snapshot_name};
+use crate::device::discard::trim;
+use crate::device::hooks::Hooks;
+use crate::device::volume::{SnapshotList, Volume};
+use crate::map::table::{self, Kind, Record, Stored};
+use crate::map::volume_map::VolumeMap;
+use crate::pool::shared::Pool;
+use crate::space::find::Space;
+use crate::spec::Durability;
+
+/// How the last run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Clean,
+    Unclean,
+}
+
+/// Finds volumes and snapshots. A record that cannot be read stays as it is, and so does all memory
+/// that it may name.
+pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> Volumes {
+    let pool = &space.pool;
+    table::all().for_each(|record| end_interrupted(pool, record, end));
+    let mut found = Vec::new();
+    for record in table::all() {
+        match record.load(&pool.store) {
+            Some(stored) => found.push((record, stored)),
+            None => pool.leaks.note_damage(u64::from(record.is_live(&pool.store))),
+        }
+    }
+    // Only copies share nodes, and what they are made of.
+    let may_share = found.iter().any(|(_, stored)| stored.origin.is_some());
+    let mut volumes = Volumes::new();
+    let mut by_id: BTreeMap<u64, Arc<Volume>> = BTreeMap::new();
+    // Volumes first: their snapshots have names that begin with theirs.
+    found.sort_by_key(|(_, stored)| (stored.shape.kind == Kind::Snapshot, stored.id));
+    for (record, stored) in &found {
+        let map = load_map(pool, *record, stored, end);
+        map.set_may_share(may_share);
+        let mut snapshots = Arc::<SnapshotList>::default();
+        if map.kind == Kind::Snapshot {
+            let origin_id = stored.origin.map_or(0, |origin| origin.volume_id);
+            let origin = by_id.get(&origin_id);
+            if let Some(origin) = origin {
+                snapshots = Arc::clone(&origin.snapshots);
+                snapshots.add(&map);
+            }
+            // Damage may have taken the volume.
+            let origin = origin.map_or_else(|| format!("lost-{origin_id}"), |one| one.name());
+            map.set_name(snapshot_name(&origin, stored.name.as_str()));
+        }
+        let volume = Volume::new(map, space, hooks, snapshots);
+        if !volume.is_snapshot() {
+            by_id.insert(volume.id(), Arc::clone(&volume));
+        }
+        volumes.insert(volume.name(), volume);
+    }
+    for volume in volumes.values() {
+        end_trimming(space, &volume.map);
+        volume.map.claim_again();
+    }
+    volumes
+}
+
+/// Ends what was under way when the pool was left.
+fn end_interrupted(pool: &Pool, record: Record, end: End) {
+    let store = &pool.store;
+    record.end_reverting(store);
+    let is_unfinished =
+        record.is_being_deleted(store) || record.is_filling(store) || record.is_uncommitted(store);
+    if is_unfinished {
+        // What is left of the map counts as leaked.
+        record.end_deleting(store);
+    }
+    if record.is_frozen(store) {
+        let root = record.root(store);
+        record.end_deleting(store);
+        // After a kill the map counts as leaked.
+        if let Some(root) = root.filter(|_| end == End::Clean) {
+            store.retire_tree(root);
+        }
+    }
+}
+
+fn load_map(pool: &Arc<Pool>, record: Record, stored: &Stored, end: End) -> Arc<VolumeMap> {
+    pool.leaks.admit(&pool.store, &pool.store.pin(), record.root_word());
+    let map = VolumeMap::new(Arc::clone(pool), record, stored);
+    let is_snapshot = map.kind == Kind::Snapshot;
+    if end == End::Clean || is_snapshot {
+        // Counts that no volume of this size can have are damaged.
+        let blocks_max = stored.size_bytes / BLOCK_BYTES as u64;
+        let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
+        map.counts.written.add(0, signed(stored.written_blocks));
+        map.counts.filled.add(0, signed(stored.fill_blocks));
+        map.counts.untried.add(0, signed(stored.untried_blocks));
+    } else {
+        pool.leaks.begin_counting(stored.id);
+    }
+    if end == End::Unclean || stored.untried_blocks > 0 {
+        map.untried_leaves.mark_first(map.leaf_count());
+    }
+    if stored.shape.durability == Durability::Journal && !is_snapshot {
+        map.unjournaled_leaves.mark_first(map.leaf_count());
+    }
+    map
+}
+
+/// Drops what an interrupted resize left past a volume's end. Without memory for copies of what
+/// other maps share, the next resize goes on.
+fn end_trimming(space: &Space, map: &VolumeMap) {
+    let store = &map.pool.store;
+    // A snapshot never grows; what is made of it knows.
+    if map.kind != Kind::Snapshot
+        && map.record.is_trimming(store)
+        && trim(space, map, past_end(map.size_bytes())).is_ok()
+    {
+        map.record.end_trimming(store);
+    }
+}

@@ -1,0 +1,182 @@
+//! Background work, in bounded pieces.
+//!
+//! ```text
+//! after an unclean end: visit all maps ─▶ give leaks back ┐
+//! after a clean end:                                      ├─▶ fill the index ─▶ idle ⇄ evacuate
+//! ```
+//!
+//! While idle, what was stored as it is gets compressed first: it leaves slabs behind that are
+//! empty, and then sparse ones to evacuate.
+
+use std::sync::Arc;
+
+use page_store::LeakCounts;
+
+use crate::map::table::Kind;
+use crate::map::volume_map::VolumeMap;
+use crate::pool::shared::Pool;
+use crate::space::find::Space;
+use crate::walks::compression::Progress;
+use crate::walks::evacuation::Evacuation;
+use crate::walks::leaks::{LeakWalk, Visited};
+
+/// Nodes taken apart in one step, of maps that are gone.
+const NODES_A_STEP: usize = 64;
+
+/// Slabs looked through in one step.
+const SLABS_A_STEP: u32 = 256;
+
+/// Idle calls to let pass after an evacuation that found little to do, at most.
+const REST_MAX: u32 = 1024;
+
+/// Which work is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    All,
+    /// What is short, or brings the pool in order.
+    ButCompression,
+}
+
+/// What is being worked on.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    task: Task,
+    /// Idle calls until an evacuation is thought of again, and how many to wait next time.
+    rest: u32,
+    rest_next: u32,
+    /// Maps were taken apart: slabs may be empty but for slots that lanes keep.
+    has_dropped: bool,
+    /// The pool is being made smaller: other evacuations would work against it.
+    pub(super) is_shrinking: bool,
+}
+
+#[derive(Debug)]
+enum Task {
+    CheckLeaks(LeakWalk),
+    Release(LeakCounts),
+    FillIndex {
+        next_slab: u32,
+    },
+    Idle,
+    /// The one in [`Space::hold_evacuation`], unless a writer needed what it keeps.
+    Evacuate,
+}
+
+impl Maintenance {
+    /// With the maps that the leak check is to visit, after an unclean end.
+    pub(crate) fn new(unclean: Option<Vec<Arc<VolumeMap>>>) -> Self {
+        let task = match unclean {
+            Some(maps) => Task::CheckLeaks(LeakWalk::new(maps)),
+            None => Task::FillIndex { next_slab: 0 },
+        };
+        Self { task, rest: 0, rest_next: 1, has_dropped: false, is_shrinking: false }
+    }
+
+    pub(crate) fn is_checking_leaks(&self) -> bool {
+        matches!(self.task, Task::CheckLeaks(_) | Task::Release(_))
+    }
+
+    /// Does a piece of the task. Returns whether there is more to do now.
+    pub(crate) fn step(&mut self, space: &Space, work: Work) -> bool {
+        let pool = &space.pool;
+        if pool.store.deferred_count() > 0 {
+            self.has_dropped = true;
+            if pool.store.reclaim_deferred(NODES_A_STEP) {
+                return true;
+            }
+        }
+        let was_idle = matches!(self.task, Task::Idle);
+        let may_compress = was_idle && work == Work::All;
+        if may_compress && space.compression.step(pool, &space.maps()) == Progress::Made {
+            return true;
+        }
+        let task = std::mem::replace(&mut self.task, Task::Idle);
+        self.task = match task {
+            Task::CheckLeaks(walk) => match walk.step(pool) {
+                Visited::Some(walk) => Task::CheckLeaks(walk),
+                Visited::All(Some(leaked)) => Task::Release(leaked),
+                Visited::All(None) => Task::FillIndex { next_slab: 0 },
+            },
+            Task::Release(leaked) => release(pool, leaked),
+            Task::FillIndex { next_slab } => fill_index(pool, next_slab),
+            Task::Evacuate => self.evacuate(space),
+            Task::Idle => self.look_for_work(space),
+        };
+        !(was_idle && matches!(self.task, Task::Idle))
+    }
+
+    /// Lets a walk that empties slabs end early.
+    pub(crate) fn stop(&mut self, space: &Space) {
+        let task = std::mem::replace(&mut self.task, Task::Idle);
+        match task {
+            Task::Evacuate => space.end_evacuation(),
+            other => self.task = other,
+        }
+    }
+
+    /// The dedup index was dropped: it is to be filled again.
+    pub(crate) fn refill_index(&mut self) {
+        if matches!(self.task, Task::Idle | Task::FillIndex { .. }) {
+            self.task = Task::FillIndex { next_slab: 0 };
+        }
+    }
+
+    fn look_for_work(&mut self, space: &Space) -> Task {
+        let store = &space.pool.store;
+        match std::mem::take(&mut self.has_dropped) {
+            true => store.empty_idle_lanes(),
+            false => store.drain_idle_lanes(),
+        }
+        if store.shrink_index() {
+            return Task::FillIndex { next_slab: 0 };
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return Task::Idle;
+        }
+        if self.is_shrinking {
+            return Task::Idle;
+        }
+        let usage = store.usage();
+        let used_bytes = usage.size_bytes - usage.free_bytes;
+        // Worth a walk when it brings a sixteenth of what is used back, or any slab when the pool
+        // is nearly full.
+        let is_tight = usage.free_bytes < usage.size_bytes / 16;
+        let bytes_min = if is_tight { 0 } else { used_bytes / 16 };
+        let mut maps = space.maps();
+        maps.retain(|map| map.kind != Kind::Frozen);
+        // Held before slabs are taken out of use: the thread that holds it knows that none are.
+        let mut evacuation = space.hold_evacuation();
+        *evacuation = Evacuation::begin(&space.pool, maps, bytes_min);
+        match &*evacuation {
+            Some(_) => Task::Evacuate,
+            None => Task::Idle,
+        }
+    }
+
+    fn evacuate(&mut self, space: &Space) -> Task {
+        let mut evacuation = space.hold_evacuation();
+        if evacuation.as_mut().is_some_and(Evacuation::step) {
+            return Task::Evacuate;
+        }
+        let gained = evacuation.take().is_some_and(|evacuation| evacuation.end(&space.pool) > 0);
+        self.rest = if gained { 0 } else { self.rest_next };
+        self.rest_next = if gained { 1 } else { (self.rest_next * 2).min(REST_MAX) };
+        Task::Idle
+    }
+}
+
+fn release(pool: &Pool, mut leaked: LeakCounts) -> Task {
+    let slabs = usize::try_from(SLABS_A_STEP).expect("a small number");
+    match pool.store.release_leaks(&mut leaked, slabs) {
+        true => Task::Release(leaked),
+        false => Task::FillIndex { next_slab: 0 },
+    }
+}
+
+fn fill_index(pool: &Pool, next_slab: u32) -> Task {
+    match pool.store.index_slabs(&pool.store.pin(), next_slab, SLABS_A_STEP) {
+        true => Task::FillIndex { next_slab: next_slab + SLABS_A_STEP },
+        false => Task::Idle,
+    }
+}

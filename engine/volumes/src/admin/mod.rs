@@ -1,0 +1,14 @@
+//! The engine: the lists of all volumes, and everything that is done to them but requests.
+
+pub(crate) mod background;
+pub(crate) mod capacity;
+pub(crate) mod copies;
+pub(crate) mod durable;
+pub(crate) mod engine;
+pub(crate) mod frozen;
+pub(crate) mod load;
+pub(crate) mod maintenance;
+pub(crate) mod open;
+pub(crate) mod pool_size;
+pub(crate) mod usage;
+pub(crate) mod volumes;

@@ -1,0 +1,51 @@
+//! Opening and closing a pool.
+
+use std::sync::Arc;
+
+use page_store::{OpenError, PageStore, StoreOptions};
+use region::Region;
+
+use crate::admin::engine::Engine;
+use crate::admin::load::{End, load_volumes};
+use crate::admin::maintenance::Maintenance;
+use crate::device::hooks::Hooks;
+use crate::pool::leak_check::LeakCheck;
+use crate::pool::shared::Pool;
+use crate::space::find::Space;
+use crate::spec::EngineOptions;
+
+impl Engine {
+    /// Opens the pool in `region`, or makes one in a fresh region. After an unclean end it serves
+    /// at once and [`Engine::maintain`] collects what leaked.
+    pub fn open(region: Region, options: EngineOptions) -> Result<Self, OpenError> {
+        let options =
+            StoreOptions { lane_count: options.lane_count, fresh_secret: options.fresh_secret };
+        let (store, leak_counts) = PageStore::open(region, options)?;
+        let end = if leak_counts.is_none() { End::Clean } else { End::Unclean };
+        let pool = Arc::new(Pool::new(store, LeakCheck::new(leak_counts)));
+        let (space, hooks) = (Arc::new(Space::new(pool)), Arc::new(Hooks::default()));
+        let volumes = load_volumes(&space, &hooks, end);
+        let maps = || volumes.values().map(|volume| Arc::clone(&volume.map)).collect();
+        let maintenance = Maintenance::new((end == End::Unclean).then(maps));
+        Ok(Self::new(space, hooks, volumes, maintenance))
+    }
+
+    /// Ends cleanly: drops what is retired and marks the pool so that the next open need not look
+    /// for leaks. Requests through handles that are still held fail with `Gone`.
+    pub fn close(self) {
+        let store = &self.pool.store;
+        self.end_leak_check();
+        self.pool.frozen.close();
+        for volume in self.listed() {
+            volume.map.set_gone();
+        }
+        store.wait_for_readers();
+        self.hooks.integrity.release_withheld(&self.pool);
+        self.space.compression.stop();
+        self.maintenance().stop(&self.space);
+        for volume in self.listed() {
+            volume.map.record.set_counts(store, &volume.map.counts);
+        }
+        store.close();
+    }
+}

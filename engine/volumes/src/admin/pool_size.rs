@@ -1,0 +1,174 @@
+//! Changing how much memory the pool has, while it is used.
+//!
+//! Growing is done at once. Shrinking empties the slabs past the new end, with walks over all
+//! maps as evacuation makes them, and takes effect when nothing is left there. Requests go on;
+//! what they store goes to slabs before the end.
+
+use std::ops::ControlFlow;
+use std::sync::MutexGuard;
+
+use page_store::{Leaving, ResizeError, ResizeErrorKind};
+use region::RegionError;
+
+use crate::admin::engine::Engine;
+use crate::walks::evacuation::Evacuation;
+use crate::walks::node_moves::NodeMoves;
+
+/// Walks over the maps that empty no slab before a shrink is given up: readers and captures hold
+/// what they look at for a while.
+const IDLE_ROUNDS_MAX: u32 = 32;
+
+/// Leaves whose nodes are looked at in one step, and nodes of maps that are gone taken apart.
+const LEAVES_A_STEP: u64 = 64;
+const NODES_A_STEP: usize = 256;
+const DROPS_MAX: usize = 1 << 20;
+
+/// How far a resize of the pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeProgress {
+    /// What the pool is to have.
+    pub size_bytes: u64,
+    /// Memory past the new end that is still in use.
+    pub left_bytes: u64,
+}
+
+impl Engine {
+    /// The memory that the pool has, or is to have.
+    pub fn size_bytes(&self) -> u64 {
+        self.pool.store.size_bytes()
+    }
+
+    /// The memory that the pool may come to have: decided when it was made.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.pool.store.capacity_bytes()
+    }
+
+    /// Takes some of the memory that the pool is to have and has not: some milliseconds of work.
+    /// `false`: there is none that no other thread is taking. Any number of threads may call it.
+    /// Where none does, writers take memory as they need it.
+    pub fn take_memory(&self) -> Result<bool, RegionError> {
+        let result = self.pool.store.take_memory();
+        let shortage = match &result {
+            Ok(true) => None,
+            Ok(false) => return result,
+            Err(error) => Some(error.to_string()),
+        };
+        *self.lock_shortage() = shortage;
+        result
+    }
+
+    /// Memory that the pool is to have and has not: see [`Engine::take_memory`].
+    pub fn untaken_bytes(&self) -> u64 {
+        self.pool.store.untaken_bytes()
+    }
+
+    /// Memory that the pool has and is not used.
+    pub fn ready_bytes(&self) -> u64 {
+        self.pool.store.ready_bytes()
+    }
+
+    /// Why the pool could not get memory that it is to have, if that is so now. Writes that need it
+    /// fail for lack of space until the host has it again.
+    pub fn memory_shortage(&self) -> Option<String> {
+        self.lock_shortage().clone().filter(|_| self.untaken_bytes() > 0)
+    }
+
+    fn lock_shortage(&self) -> MutexGuard<'_, Option<String>> {
+        self.memory_shortage.lock().expect("nothing panics with it locked")
+    }
+
+    /// Gives the pool another size, a multiple of 2 MiB. Growing takes the memory at once or fails.
+    /// Shrinking moves what lies past the new end and works as long as that takes: `watch` is
+    /// asked before each piece of work and may call it off. Refused, as is what does not fit, the
+    /// pool is as large as before. After a kill it has the old size or the new one.
+    pub fn set_size(
+        &self,
+        size_bytes: u64,
+        watch: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
+    ) -> Result<(), ResizeError> {
+        let _resizing = self.resizing.lock().expect("a panic while resizing ends the process");
+        let store = &self.pool.store;
+        if size_bytes >= store.size_bytes() {
+            return store.grow(size_bytes);
+        }
+        // Counts of the last opening name slabs and nodes as they lay then.
+        self.end_leak_check();
+        {
+            let mut maintenance = self.maintenance();
+            maintenance.is_shrinking = true;
+            maintenance.stop(&self.space);
+        }
+        let result = self.shrink(size_bytes, watch);
+        self.maintenance().is_shrinking = false;
+        result
+    }
+
+    fn shrink(
+        &self,
+        size_bytes: u64,
+        watch: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
+    ) -> Result<(), ResizeError> {
+        let store = &self.pool.store;
+        let leaving = store.begin_shrinking(size_bytes)?;
+        if leaving.dropped_index() {
+            self.maintenance().refill_index();
+        }
+        let mut idle_rounds = 0;
+        let mut left_bytes = store.leaving_bytes(&leaving);
+        while left_bytes > 0 && idle_rounds < IDLE_ROUNDS_MAX {
+            let mut progress = |left_bytes| watch(ResizeProgress { size_bytes, left_bytes });
+            if self.empty_leaving(&leaving, &mut progress).is_break() {
+                store.cancel_shrinking(leaving);
+                let kind = ResizeErrorKind::Cancelled;
+                return Err(ResizeError { kind, asked_bytes: size_bytes, source: None });
+            }
+            let left_before = std::mem::replace(&mut left_bytes, store.leaving_bytes(&leaving));
+            idle_rounds = if left_bytes < left_before { 0 } else { idle_rounds + 1 };
+        }
+        store.end_shrinking(leaving)
+    }
+
+    /// Walks over all maps twice: for the pages, and for the nodes.
+    fn empty_leaving(
+        &self,
+        leaving: &Leaving,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let store = &self.pool.store;
+        let mut evacuation = Evacuation::of_leaving(self.space.maps());
+        let mut result = progress(store.leaving_bytes(leaving));
+        while result.is_continue() && evacuation.step() {
+            result = progress(store.leaving_bytes(leaving));
+        }
+        evacuation.end(&self.pool);
+        if result.is_continue() {
+            let mut progress = || progress(store.leaving_bytes(leaving));
+            result = self.move_nodes(&mut progress);
+        }
+        store.wait_for_readers();
+        // What is left after that is for the next walk.
+        let _dropped = (0..DROPS_MAX).take_while(|_| store.reclaim_deferred(NODES_A_STEP)).count();
+        store.reclaim();
+        result
+    }
+
+    fn move_nodes(&self, progress: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
+        let all = || self.space.maps();
+        let mut moves = NodeMoves::new(&self.pool, &all);
+        let mut result = ControlFlow::Continue(());
+        for map in all() {
+            let mut next = Some(0);
+            while let Some(from) = next.filter(|_| result.is_continue()) {
+                next = moves.move_next_leaf(&map, from);
+                if from % LEAVES_A_STEP == 0 {
+                    result = progress();
+                }
+            }
+            if result.is_continue() {
+                moves.move_inner_nodes(&map);
+            }
+        }
+        moves.end();
+        result
+    }
+}

@@ -1,0 +1,172 @@
+//! Where the memory goes, in bytes.
+
+use codec::BLOCK_BYTES;
+use page_store::StoreUsage;
+
+use crate::admin::engine::Engine;
+use crate::pool::level::PoolLevel;
+use crate::spec::CapacityClass;
+
+/// The memory of a pool. Everything in the region is counted once:
+/// `used_bytes = page_bytes + map_bytes + index_bytes + table_bytes + slack_bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// The whole region.
+    pub size_bytes: u64,
+    /// All of the region that is not free for new data.
+    pub used_bytes: u64,
+    /// Slots that hold page contents, as long as the slots are.
+    pub page_bytes: u64,
+    /// Nodes of the volumes' maps.
+    pub map_bytes: u64,
+    /// The dedup index.
+    pub index_bytes: u64,
+    /// Superblocks, volume table, slab table, counts.
+    pub table_bytes: u64,
+    /// Free slots of slabs in use, and what does not divide into slots.
+    pub slack_bytes: u64,
+    /// Readable bytes that were written and not discarded, over all volumes without snapshots.
+    pub written_bytes: u64,
+    /// Of `written_bytes`: those in blocks that a fill pattern describes, without a page.
+    pub fill_bytes: u64,
+    /// Of `written_bytes`: those stored as they are until maintenance has time to compress them.
+    pub pending_bytes: u64,
+    /// Pages that hold contents.
+    pub page_count: u64,
+    /// Free memory that only volumes of class `guaranteed` get: what they hold less than they may.
+    pub claimed_bytes: u64,
+    /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
+    /// claimed memory that are under way.
+    pub reserved_bytes: u64,
+    /// What overwrites of everything in thin volumes could need beside what they free, if none of
+    /// it repeated or shrank: a block of memory for each one that has none to itself, because it
+    /// shares its page, is compressed, a pattern, or not fetched. Copies of map nodes included.
+    pub overwrite_need_bytes: u64,
+    /// What overwrites find at least, of free memory and of what is reserved for them. They never
+    /// fail for lack of memory as long as they need no more than this.
+    pub overwrite_room_bytes: u64,
+    /// How full that makes the pool.
+    pub level: PoolLevel,
+}
+
+/// Blocks and pages of all volumes, as far as they say what overwrites may need.
+#[derive(Clone, Copy, Debug, Default)]
+struct OverwriteCensus {
+    /// Blocks of thin volumes that hold something.
+    thin_blocks: u64,
+    /// Pages that overwrites of thin volumes do not free: of snapshots, and of volumes of class
+    /// `guaranteed`. Those that several have may be counted more than once.
+    other_pages: u64,
+    /// Nodes that maps may share, and so have to copy.
+    shared_nodes: u64,
+}
+
+impl OverwriteCensus {
+    /// Slots that overwrites of all blocks could need beside those that they free.
+    fn need_slots(&self, raw_pages: u64) -> u64 {
+        let own_pages = raw_pages.saturating_sub(self.other_pages);
+        self.thin_blocks.saturating_sub(own_pages) + self.shared_nodes
+    }
+}
+
+/// How far the clean-up after an unclean end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// The last run ended cleanly, or nothing is left to do.
+    Complete,
+    /// Leaked pages are being searched for; everything is served meanwhile.
+    Sweeping,
+}
+
+impl PoolUsage {
+    /// What overwrites could need more than they are sure to find.
+    pub fn overwrite_lack_bytes(&self) -> u64 {
+        self.overwrite_need_bytes.saturating_sub(self.overwrite_room_bytes)
+    }
+
+    /// Memory that new data does not get.
+    pub fn committed_bytes(&self) -> u64 {
+        (self.used_bytes + self.claimed_bytes).min(self.size_bytes)
+    }
+
+    /// What the pool says of itself.
+    fn new(store: &StoreUsage) -> Self {
+        Self {
+            size_bytes: store.size_bytes,
+            used_bytes: store.size_bytes - store.free_bytes,
+            page_bytes: store.page_bytes,
+            map_bytes: store.map_bytes,
+            index_bytes: store.index_bytes,
+            table_bytes: store.table_bytes,
+            slack_bytes: store.slack_bytes,
+            page_count: store.page_count,
+            claimed_bytes: store.claimed_bytes,
+            reserved_bytes: store.reserved_bytes,
+            ..Self::default()
+        }
+    }
+}
+
+impl Engine {
+    /// Where the memory goes. Takes note of how full the pool is: to be asked now and then.
+    pub fn usage(&self) -> PoolUsage {
+        let store = self.pool.store.usage();
+        let mut usage = PoolUsage::new(&store);
+        for volume in self.volumes() {
+            let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
+            let counts = &volume.map.counts;
+            usage.written_bytes += bytes(counts.written.sum());
+            usage.fill_bytes += bytes(counts.filled.sum());
+            usage.pending_bytes += bytes(counts.untried.sum());
+        }
+        usage.level = self.pool.note_level(usage.committed_bytes(), usage.size_bytes);
+        let census = self.overwrite_census(usage.map_bytes);
+        let need_slots = census.need_slots(store.raw_page_count);
+        usage.overwrite_need_bytes = need_slots * BLOCK_BYTES as u64;
+        usage.overwrite_room_bytes = self.pool.store.overwrite_room_bytes(census.thin_blocks);
+        usage
+    }
+
+    fn overwrite_census(&self, map_bytes: u64) -> OverwriteCensus {
+        let mut census = OverwriteCensus::default();
+        let mut is_sharing = false;
+        for volume in self.listed() {
+            is_sharing |= volume.origin_id().is_some();
+            match (volume.is_snapshot(), volume.capacity_class()) {
+                (true, _) => census.other_pages += volume.map.counts.pages(),
+                (false, CapacityClass::Guaranteed) => census.other_pages += volume.map.own_pages(),
+                (false, CapacityClass::Thin) => {
+                    census.thin_blocks += volume.map.counts.written.sum()
+                }
+            }
+        }
+        if is_sharing {
+            census.shared_nodes = map_bytes / BLOCK_BYTES as u64;
+        }
+        census
+    }
+
+    pub fn recovery(&self) -> Recovery {
+        match self.is_checking_leaks() {
+            true => Recovery::Sweeping,
+            false => Recovery::Complete,
+        }
+    }
+
+    /// How much all threads but the caller's have done with the pool: grows by one to three with
+    /// each request, modulo 2^32. Costs requests nothing.
+    pub fn activity_of_others(&self) -> u32 {
+        self.pool.store.pins_of_others()
+    }
+
+    /// How often the pool was opened, this time included.
+    pub fn run_epoch(&self) -> u64 {
+        self.pool.store.run_epoch()
+    }
+
+    /// Map entries found after an unclean end that named pages which were not there. Anything but
+    /// zero means that the region was damaged.
+    pub fn damaged_entries(&self) -> u64 {
+        self.pool.leaks.damaged()
+    }
+}

@@ -1,0 +1,246 @@
+//! Blocks whose contents are in an image and not in memory yet: fetched when they are touched.
+//!
+//! ```text
+//!  read ─▶ absent ─▶ fetch (nothing held) ─┬─▶ the reader gets the page
+//!                                          └─▶ entries of the leaf that still say so get theirs
+//! ```
+//! Bringing a page in changes no contents: a writer of the block meanwhile wins. What cannot
+//! be fetched stays absent: reads of it fail until it can be, or until the owner gives it up.
+
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
+use codec::{BLOCK_BYTES, Block};
+use page_store::{PageRef, PageRefKind, Purpose};
+
+use crate::blocks::{LEAF_BLOCKS, block_range, leaf_of, pieces};
+use crate::device::hooks::{FetchedPages, Found, SourceErrorKind};
+use crate::device::volume::Volume;
+use crate::map::entries::Update;
+use crate::map::volume_map::VolumeMap;
+
+/// What became of the absent blocks of a leaf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BroughtIn {
+    /// Blocks that are in memory now.
+    pub present: u64,
+    /// Blocks that could not be had.
+    pub left: Vec<LeftBlock>,
+}
+
+/// An absent block whose contents could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftBlock {
+    pub block: u64,
+    /// Under which the image has it.
+    pub number: u64,
+    pub kind: SourceErrorKind,
+}
+
+/// What became of absent blocks that were given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Blocks that are lost from now on.
+    pub lost: u64,
+    /// Blocks that could be had after all.
+    pub present: u64,
+    /// Blocks that are absent still.
+    pub left: u64,
+}
+
+impl Volume {
+    /// Brings the absent blocks of a leaf into memory, as far as they can be had. Fails when there
+    /// is no memory for them.
+    pub fn bring_in_leaf(&self, leaf: u64) -> Result<BroughtIn, DeviceError> {
+        let map = &*self.map;
+        let range = ByteRange::new(leaf * LEAF_BLOCKS * BLOCK_BYTES as u64, 0);
+        let fail = |kind| DeviceError::new(kind, Action::Write, range);
+        let mut done = BroughtIn::default();
+        for block in leaf * LEAF_BLOCKS..(leaf + 1) * LEAF_BLOCKS {
+            let Some(number) = map.absent_number(block) else { continue };
+            let fetched = match self.hooks.fetch(number) {
+                Ok(fetched) => fetched,
+                Err(error) => {
+                    done.left.push(LeftBlock { block, number, kind: error.kind });
+                    continue;
+                }
+            };
+            self.space.find(
+                map,
+                || false,
+                || {
+                    done.present += keep_fetched(map, leaf, &*fetched).map_err(fail)?;
+                    Ok(())
+                },
+            )?;
+            if map.absent_number(block) == Some(number) {
+                done.left.push(LeftBlock { block, number, kind: SourceErrorKind::Gone });
+            }
+        }
+        Ok(done)
+    }
+
+    /// Gives up what is absent and cannot be had for such a reason: reads of it fail until it is
+    /// overwritten. What can be had is brought in.
+    pub fn give_up_absent(
+        &self,
+        is_reason: impl Fn(SourceErrorKind) -> bool,
+    ) -> Result<GivenUp, DeviceError> {
+        let mut done = GivenUp::default();
+        let mut from = 0;
+        while let Some(leaf) = self.map.next_leaf(from) {
+            let brought = self.bring_in_leaf(leaf)?;
+            done.present += brought.present;
+            for LeftBlock { block, number, kind } in brought.left {
+                let is_absent = |entry: PageRef| entry.kind() == PageRefKind::Absent(number);
+                match is_reason(kind) {
+                    true => done.lost += u64::from(self.map.lose_if(block, is_absent)),
+                    false => done.left += 1,
+                }
+            }
+            from = leaf + 1;
+        }
+        Ok(done)
+    }
+
+    /// Stores the contents of a block, if it is still absent under this number.
+    pub fn bring_in(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceError> {
+        let fail = |kind| DeviceError::new(kind, Action::Write, block_range(block));
+        let keep = || keep_page(&self.map, block, number, contents).map_err(fail);
+        self.space.find(&self.map, || false, keep)
+    }
+}
+
+/// Reads a range that may hold absent or damaged blocks, one block at a time.
+pub(super) fn read_slowly(
+    volume: &Volume,
+    range: ByteRange,
+    into: &mut [u8],
+) -> Result<(), DeviceError> {
+    let mut rest = into;
+    let mut block = [0; BLOCK_BYTES];
+    for piece in pieces(range) {
+        read_or_fetch(volume, range, piece.block, &mut block)?;
+        let (part, others) = rest.split_at_mut(piece.length);
+        part.copy_from_slice(&block[piece.start..piece.start + piece.length]);
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Reads a block, from where it is.
+fn read_or_fetch(
+    volume: &Volume,
+    range: ByteRange,
+    block: u64,
+    into: &mut Block,
+) -> Result<(), DeviceError> {
+    let map = &*volume.map;
+    let fail = |error: Cause| failed(Action::Read, range, error);
+    let read = |into: &mut Block| {
+        let pinned = map.pool.store.pin();
+        volume.admit(&pinned, Action::Read, range)?;
+        let entry = map.entry(&pinned, block);
+        match entry.kind() {
+            PageRefKind::Absent(number) => Ok(Err(Some(number))),
+            _ => Ok(map.pool.read_page(&pinned, entry, into).map_err(|_| None)),
+        }
+    };
+    let number = match read(into)? {
+        Ok(()) => return Ok(()),
+        Err(Some(number)) => number,
+        Err(None) => {
+            // Its page is damaged: its copy on stable storage, if there is one.
+            volume.mend_block(block);
+            let pinned = map.pool.store.pin();
+            volume.admit(&pinned, Action::Read, range)?;
+            let read = map.pool.read_page(&pinned, map.entry(&pinned, block), into);
+            return read.map_err(|error| fail(error.into()));
+        }
+    };
+    let fetched = volume.hooks.fetch(number).map_err(|error| fail(error.into()))?;
+    let found = fetched.read(number, into).map_err(|error| fail(error.into()))?;
+    debug_assert_eq!(found, Found::Here, "what was asked for is there");
+    // Without memory for it the page is fetched again next time.
+    let _kept = keep_fetched(map, leaf_of(block), &*fetched);
+    Ok(())
+}
+
+/// Brings an absent block into memory, so that a part of it can be changed. The search for memory
+/// is the caller's.
+pub(super) fn bring_in_block(
+    volume: &Volume,
+    action: Action,
+    block: u64,
+) -> Result<(), DeviceError> {
+    let range = block_range(block);
+    let Some(number) = volume.map.absent_number(block) else { return Ok(()) };
+    let fetched = volume.hooks.fetch(number);
+    let fetched = fetched.map_err(|error| failed(action, range, error.into()))?;
+    let kept = keep_fetched(&volume.map, leaf_of(block), &*fetched);
+    kept.map(|_| ()).map_err(|kind| DeviceError::new(kind, action, range))
+}
+
+/// Mends a block of which a part is to be changed; fails if what it holds is lost.
+pub(super) fn mend_before_change(
+    volume: &Volume,
+    action: Action,
+    block: u64,
+) -> Result<(), DeviceError> {
+    volume.mend_block(block);
+    let store = &volume.map.pool.store;
+    let pinned = store.pin();
+    let entry = volume.map.entry(&pinned, block);
+    let is_absent = matches!(entry.kind(), PageRefKind::Absent(_));
+    if is_absent || store.read_verified(&pinned, entry, &mut [0; BLOCK_BYTES]).is_ok() {
+        return Ok(());
+    }
+    Err(DeviceError::new(DeviceErrorKind::Corrupt, action, block_range(block)))
+}
+
+/// Stores what was fetched for a leaf. Returns for how many of its blocks.
+fn keep_fetched(
+    map: &VolumeMap,
+    leaf: u64,
+    fetched: &dyn FetchedPages,
+) -> Result<u64, DeviceErrorKind> {
+    let mut kept = 0;
+    let mut contents = [0; BLOCK_BYTES];
+    for block in leaf * LEAF_BLOCKS..(leaf + 1) * LEAF_BLOCKS {
+        let Some(number) = map.absent_number(block) else { continue };
+        if let Ok(Found::Here) = fetched.read(number, &mut contents) {
+            keep_page(map, block, number, &contents)?;
+            kept += 1;
+        }
+    }
+    Ok(kept)
+}
+
+fn keep_page(
+    map: &VolumeMap,
+    block: u64,
+    number: u64,
+    contents: &Block,
+) -> Result<(), DeviceErrorKind> {
+    let store = &map.pool.store;
+    let (mut lane, pinned) = (store.lane(), store.pin());
+    let kept = map.update_if(&mut lane, &pinned, block, |lane, now| {
+        if now.kind() != PageRefKind::Absent(number) {
+            return Ok(None);
+        }
+        // What copies of the map get too is nothing that the volume has claimed.
+        let purpose = match map.has_leaf_alone(&pinned, leaf_of(block)) {
+            true => map.purpose(Purpose::NewData),
+            false => Purpose::NewData,
+        };
+        let page = lane.store_page(&pinned, contents, map.policy(), || purpose)?;
+        Ok(Some(Update::Page(page)))
+    });
+    kept.map(drop).map_err(|_| DeviceErrorKind::NoSpace)
+}
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Contents that cannot be had.
+fn failed(action: Action, range: ByteRange, source: Cause) -> DeviceError {
+    let source = Some(source);
+    DeviceError { source, ..DeviceError::new(DeviceErrorKind::Corrupt, action, range) }
+}

@@ -1,0 +1,129 @@
+//! What stable storage does for the engine, which knows neither files nor formats.
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use codec::Block;
+
+use sync::atomic::{AtomicBool, Ordering};
+
+use crate::map::volume_map::VolumeMap;
+use crate::walks::integrity::Integrity;
+
+/// An error of the owner's, told to the caller of the request.
+pub type HookError = Box<dyn Error + Send + Sync>;
+
+/// Makes flushes of volumes of class `journal` true.
+pub trait FlushTarget: Debug + Send + Sync {
+    /// Returns when everything that was acknowledged on the volume before the call is on stable
+    /// storage. The caller holds nothing of the engine.
+    fn flush(&self, volume: &VolumeMap) -> Result<(), HookError>;
+
+    /// Brings to stable storage what was acknowledged on the volume so far, or leaves it to the
+    /// next flush. The caller holds nothing of the engine.
+    fn write_back(&self, volume: &VolumeMap);
+}
+
+/// Has the contents of absent blocks.
+pub trait PageSource: Debug + Send + Sync {
+    /// Fetches the page of this number, and what can be had with it at no cost. The caller holds
+    /// nothing of the engine.
+    fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError>;
+}
+
+/// Pages that a [`PageSource`] has fetched and found whole.
+pub trait FetchedPages: Debug + Send + Sync {
+    /// The contents of a page, if it is among these.
+    fn read(&self, number: u64, into: &mut Block) -> Result<Found, SourceError>;
+}
+
+/// Whether a page is among those that were fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Here,
+    Elsewhere,
+}
+
+/// Why an absent page cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceErrorKind {
+    /// What the image has is missing or damaged. It may come back: only the pool's owner says that
+    /// it will not.
+    Gone,
+    /// The image cannot be read now.
+    Unreachable,
+}
+
+/// An absent page cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", match kind {
+    SourceErrorKind::Gone => "the image's copy is missing or damaged",
+    SourceErrorKind::Unreachable => "the image cannot be read now",
+})]
+pub struct SourceError {
+    pub kind: SourceErrorKind,
+    #[source]
+    pub source: Option<HookError>,
+}
+
+/// Nothing is connected that could do it.
+#[derive(Debug, thiserror::Error)]
+#[error("no {what} is connected; start the daemon with one")]
+struct NotConnected {
+    what: &'static str,
+}
+
+/// What the engine's owner has connected.
+#[derive(Debug, Default)]
+pub(crate) struct Hooks {
+    flush_target: OnceLock<Arc<dyn FlushTarget>>,
+    /// Volumes of class `journal` take no changes.
+    is_journal_failing: AtomicBool,
+    page_source: RwLock<Option<Arc<dyn PageSource>>>,
+    pub(crate) integrity: Arc<Integrity>,
+}
+
+impl Hooks {
+    pub(crate) fn set_flush_target(&self, target: Arc<dyn FlushTarget>) {
+        assert!(self.flush_target.set(target).is_ok(), "one journal serves a pool");
+    }
+
+    pub(crate) fn set_journal_failing(&self, is_failing: bool) {
+        self.is_journal_failing.store(is_failing, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_journal_failing(&self) -> bool {
+        self.is_journal_failing.load(Ordering::Relaxed)
+    }
+
+    /// Has the journal make a volume's contents durable. Not to be called while pinned or with a
+    /// lane.
+    pub(crate) fn flush(&self, volume: &VolumeMap) -> Result<(), HookError> {
+        match self.flush_target.get() {
+            Some(target) => target.flush(volume),
+            None => Err(Box::new(NotConnected { what: "journal" })),
+        }
+    }
+
+    /// As [`Hooks::flush`], without its promise.
+    pub(crate) fn write_back(&self, volume: &VolumeMap) {
+        if let Some(target) = self.flush_target.get() {
+            target.write_back(volume);
+        }
+    }
+
+    pub(crate) fn set_page_source(&self, source: Option<Arc<dyn PageSource>>) {
+        *self.page_source.write().expect("nothing panics with it locked") = source;
+    }
+
+    /// Fetches an absent page, and what comes with it.
+    pub(crate) fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError> {
+        let source = self.page_source.read().expect("nothing panics with it locked").clone();
+        let source = source.ok_or_else(|| SourceError {
+            kind: SourceErrorKind::Unreachable,
+            source: Some(Box::new(NotConnected { what: "image" })),
+        })?;
+        source.fetch(number)
+    }
+}

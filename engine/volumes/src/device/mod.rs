@@ -1,0 +1,10 @@
+//! The block device that exports serve: requests of one volume, and what they ask the engine's
+//! owner for.
+
+pub(crate) mod absent;
+pub(crate) mod block_device;
+pub(crate) mod discard;
+pub(crate) mod hooks;
+pub(crate) mod read;
+pub(crate) mod volume;
+pub(crate) mod write;

@@ -1,0 +1,182 @@
+//! Writes: contents become a page first, which then becomes what the block holds.
+
+use std::cell::Cell;
+
+use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
+use codec::{BLOCK_BYTES, Block};
+use page_store::{Lane, LinkError, PageRef, PageRefKind, Purpose};
+use sync::Pinned;
+
+use crate::blocks::{Piece, data_range, pieces};
+use crate::device::absent::{bring_in_block, mend_before_change};
+use crate::device::volume::Volume;
+use crate::error::refusal;
+use crate::map::volume_map::{EntryCursor, VolumeMap};
+
+/// Blocks written with one lane and under one pin.
+const BATCH_BLOCKS_MAX: usize = 64;
+
+/// Writes a range of any length.
+pub(super) fn write(volume: &Volume, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
+    let range = data_range(Action::Write, offset, from.len())?;
+    if let Ok(contents) = <&Block>::try_from(from)
+        && offset.is_multiple_of(BLOCK_BYTES as u64)
+    {
+        let is_overwrite = || holds(&volume.map, range.start / BLOCK_BYTES as u64);
+        let write = || write_whole(volume, range, contents);
+        return volume.space.find(&volume.map, is_overwrite, write);
+    }
+    let at = Cell::new(range.start / BLOCK_BYTES as u64);
+    let is_overwrite = || holds(&volume.map, at.get());
+    let mut rest = from;
+    let mut todo = pieces(range).peekable();
+    // Once at least: an empty range has to fit the volume too.
+    loop {
+        let write = || write_batch(volume, (range, &at), &mut todo, &mut rest);
+        volume.space.find(&volume.map, is_overwrite, write)?;
+        if todo.peek().is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether a block holds something.
+fn holds(map: &VolumeMap, block: u64) -> bool {
+    let pinned = map.pool.store.pin();
+    !map.is_gone() && !map.entry(&pinned, block).is_hole()
+}
+
+/// One whole block: what most requests are, without what only longer ones need.
+fn write_whole(volume: &Volume, range: ByteRange, contents: &Block) -> Result<(), DeviceError> {
+    let store = &volume.map.pool.store;
+    let mut lane = store.lane();
+    let pinned = store.pin();
+    volume.admit(&pinned, Action::Write, range)?;
+    let block = range.start / BLOCK_BYTES as u64;
+    write_block(&volume.map, &mut lane, &pinned, (block, contents))
+        .map_err(|error| DeviceError::new(refusal(error), Action::Write, range))
+}
+
+/// Writes the next pieces with one lane. Those that are done leave `todo` and `from`.
+fn write_batch(
+    volume: &Volume,
+    (range, at): (ByteRange, &Cell<u64>),
+    todo: &mut std::iter::Peekable<impl Iterator<Item = Piece>>,
+    from: &mut &[u8],
+) -> Result<(), DeviceError> {
+    let map = &*volume.map;
+    let mut lane = map.pool.store.lane();
+    let pinned = map.pool.store.pin();
+    volume.admit(&pinned, Action::Write, range)?;
+    for _ in 0..BATCH_BLOCKS_MAX {
+        let Some(&piece) = todo.peek() else { break };
+        at.set(piece.block);
+        let bytes = &from[..piece.length];
+        let result = match <&Block>::try_from(bytes) {
+            Ok(block) => {
+                let written = write_block(map, &mut lane, &pinned, (piece.block, block));
+                written.map_err(PartError::from)
+            }
+            Err(_) => {
+                change_part(map, &mut lane, &pinned, piece, |part| part.copy_from_slice(bytes))
+            }
+        };
+        if let Err(error) = result {
+            drop(pinned);
+            drop(lane);
+            return error.prepare(volume, Action::Write, (range, piece.block));
+        }
+        *from = &from[piece.length..];
+        todo.next();
+    }
+    Ok(())
+}
+
+/// Stores a whole block's contents and publishes them.
+fn write_block(
+    map: &VolumeMap,
+    lane: &mut Lane<'_>,
+    pinned: &Pinned<'_>,
+    (block, contents): (u64, &Block),
+) -> Result<(), LinkError> {
+    let mut cursor = EntryCursor::new(map);
+    cursor.prefetch_entry(pinned, block);
+    // Held before the contents are streamed: a locked instruction after them would wait until
+    // they have reached memory.
+    let _held = map.hold_own_block(lane, pinned, block)?;
+    let purpose = || purpose_of(map, cursor.entry(pinned, block));
+    let page = lane.store_page(pinned, contents, map.policy(), purpose)?;
+    map.publish(lane, pinned, block, page)
+}
+
+/// Changes a part of a block: no other thread writes the block between the read and the write. The
+/// rest is verified, as it gets a fingerprint of its own.
+pub(super) fn change_part(
+    map: &VolumeMap,
+    lane: &mut Lane<'_>,
+    pinned: &Pinned<'_>,
+    piece: Piece,
+    change: impl FnOnce(&mut [u8]),
+) -> Result<(), PartError> {
+    let _held = map.hold_own_block(lane, pinned, piece.block)?;
+    let old = map.entry(pinned, piece.block);
+    if let PageRefKind::Absent(_) = old.kind() {
+        return Err(PartError::Absent);
+    }
+    let mut contents = [0; BLOCK_BYTES];
+    let read = map.pool.store.read_verified(pinned, old, &mut contents);
+    read.map_err(|_| PartError::Damaged)?;
+    change(&mut contents[piece.start..piece.start + piece.length]);
+    let purpose = || purpose_of(map, old);
+    let page =
+        lane.store_page(pinned, &contents, map.policy(), purpose).map_err(LinkError::from)?;
+    Ok(map.publish(lane, pinned, piece.block, page)?)
+}
+
+/// What a write of a block that holds this wants memory for. Overwrites may use what new data
+/// leaves for them, and those that give up as much as they take all but the last.
+#[inline]
+fn purpose_of(map: &VolumeMap, old: PageRef) -> Purpose {
+    if map.claims.is_claimed() {
+        Purpose::Claimed
+    } else if old.is_hole() {
+        Purpose::NewData
+    } else if map.pool.is_short_of_memory() && map.pool.store.is_raw_of_one(old) {
+        Purpose::Replacement
+    } else {
+        Purpose::Overwrite
+    }
+}
+
+/// Why a part of a block cannot be changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PartError {
+    /// The rest of the block has to be fetched first.
+    Absent,
+    /// The rest of the block has to be mended first.
+    Damaged,
+    Device(DeviceErrorKind),
+}
+
+impl PartError {
+    /// Does what has to be done before the next attempt, if that may help. Not to be called while
+    /// pinned or with a lane.
+    pub(super) fn prepare(
+        self,
+        volume: &Volume,
+        action: Action,
+        (range, block): (ByteRange, u64),
+    ) -> Result<(), DeviceError> {
+        match self {
+            Self::Absent => bring_in_block(volume, action, block),
+            Self::Damaged => mend_before_change(volume, action, block),
+            Self::Device(kind) => Err(DeviceError::new(kind, action, range)),
+        }
+    }
+}
+
+impl From<LinkError> for PartError {
+    fn from(error: LinkError) -> Self {
+        Self::Device(refusal(error))
+    }
+}

@@ -1,0 +1,111 @@
+//! What differs between two maps: parts that they share are skipped unseen.
+//!
+//! Blocks are equal when their contents are, wherever these are stored: pages move, and are
+//! compressed, without a change of what they say.
+
+use block_device::{
+    Action, BLOCK_BYTES, ByteRange, ChangeExtent, ChangeKind, DeviceError, DeviceErrorKind,
+};
+use codec::Block;
+use page_store::{NodeRef, PageRef};
+use sync::Pinned;
+
+use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES, index_in_leaf, leaf_of};
+use crate::map::runs::Runs;
+use crate::map::tree::Tree;
+use crate::map::volume_map::VolumeMap;
+
+/// Blocks compared under one pin.
+const BLOCKS_A_PIN: u64 = 64;
+
+/// Leaves passed under one pin where both maps are the same: half a tebibyte.
+const LEAVES_A_PIN: u64 = 1 << 18;
+
+/// Pins for one request: it answers for what it has come to then.
+const PINS_MAX: usize = 1 << 14;
+
+impl VolumeMap {
+    /// Which bytes in `range` differ from those of `from`, in runs: `count_max` at most. `admit`
+    /// is asked under each pin whether the request still fits the volume.
+    pub(crate) fn list_changes(
+        &self,
+        from: &Self,
+        (range, count_max): (ByteRange, usize),
+        admit: impl Fn(&Pinned<'_>) -> Result<(), DeviceError>,
+    ) -> Result<Vec<ChangeExtent>, DeviceError> {
+        let mut runs = Runs::new(count_max);
+        let end = range.start.saturating_add(range.length);
+        let mut at = range.start;
+        // Once at least: an empty range has to fit the volume too.
+        for _ in 0..PINS_MAX {
+            let pinned = self.pool.store.pin();
+            admit(&pinned)?;
+            if from.is_gone() {
+                let kind = DeviceErrorKind::NoSnapshot;
+                return Err(DeviceError::new(kind, Action::ListChanges, range));
+            }
+            if at >= end || runs.is_full() {
+                break;
+            }
+            let known_end = from.size_bytes().clamp(at, end);
+            if known_end == at {
+                runs.add(at, end, ChangeKind::Changed);
+                break;
+            }
+            at = self.compare_some(from, &pinned, (at, known_end), &mut runs);
+        }
+        Ok(runs.into_list(|range, kind| ChangeExtent { range, kind }))
+    }
+
+    /// Compares on from `at`. Returns how far it came.
+    fn compare_some(
+        &self,
+        from: &Self,
+        pinned: &Pinned<'_>,
+        (at, end): (u64, u64),
+        runs: &mut Runs<ChangeKind>,
+    ) -> u64 {
+        let store = &self.pool.store;
+        let (block_bytes, leaf_bytes) = (BLOCK_BYTES as u64, LEAF_BYTES);
+        let first = leaf_of(at / block_bytes);
+        let leaves = first..end.div_ceil(leaf_bytes).min(first + LEAVES_A_PIN);
+        let until = (leaves.end * leaf_bytes).min(end);
+        let maps = [from.tree, self.tree];
+        let Some((leaf, nodes)) = Tree::next_difference(maps, store, pinned, leaves) else {
+            runs.add(at, until, ChangeKind::Unchanged);
+            return until;
+        };
+        let start = (leaf * leaf_bytes).max(at);
+        runs.add(at, start, ChangeKind::Unchanged);
+        let first = start / block_bytes;
+        let last = (first + BLOCKS_A_PIN).min((leaf + 1) * LEAF_BLOCKS);
+        let mut reached = start;
+        for block in first..last {
+            let until = ((block + 1) * block_bytes).min(end);
+            if reached < until {
+                let kind = self.compare_block(pinned, nodes, index_in_leaf(block));
+                runs.add(reached, until, kind);
+                reached = until;
+            }
+        }
+        reached
+    }
+
+    fn compare_block(
+        &self,
+        pinned: &Pinned<'_>,
+        nodes: [Option<NodeRef>; 2],
+        index: usize,
+    ) -> ChangeKind {
+        let store = &self.pool.store;
+        let entries = nodes
+            .map(|node| node.map_or(PageRef::HOLE, |node| store.entry(pinned, node, index)).name());
+        let are_equal = entries[0] == entries[1] || {
+            let mut contents: [Block; 2] = [[0; BLOCK_BYTES]; 2];
+            let reads = [0, 1].map(|one| store.read_page(pinned, entries[one], &mut contents[one]));
+            // What is damaged, or not in memory, may have changed.
+            reads.iter().all(Result::is_ok) && contents[0] == contents[1]
+        };
+        if are_equal { ChangeKind::Unchanged } else { ChangeKind::Changed }
+    }
+}

@@ -1,0 +1,146 @@
+//! What stable storage has of a map: leaves that are filled from an image, and dirty bits that go
+//! once stable storage has what the entries name.
+
+use page_store::{DirtyBits, Lane, LinkError, NODE_ENTRY_COUNT, PageRef};
+use sync::Pinned;
+
+use crate::blocks::{LEAF_BLOCKS, leaf_of};
+use crate::error::{VolumeError, VolumeErrorKind};
+use crate::map::entries::Update;
+use crate::map::volume_map::VolumeMap;
+
+/// What a block of a volume that comes back from an image holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilledBlock {
+    Hole,
+    Fill(u32),
+    /// Contents that the page source has under this number.
+    Absent(u64),
+    /// Contents that were lost before the image was saved.
+    Damaged,
+}
+
+impl FilledBlock {
+    fn entry(self) -> PageRef {
+        match self {
+            Self::Hole => PageRef::HOLE,
+            Self::Fill(pattern) => PageRef::filled(pattern),
+            Self::Absent(number) => PageRef::absent(number),
+            Self::Damaged => PageRef::DAMAGED,
+        }
+    }
+}
+
+/// What stable storage has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// The dirty bits that say that it lacks it.
+    pub(crate) bits: DirtyBits,
+    /// [`VolumeMap::generation`] of what was looked at.
+    pub(crate) generation: u64,
+}
+
+impl VolumeMap {
+    /// Says what the blocks of a leaf hold, in a volume that is not used yet: the first block of
+    /// `blocks` is the leaf's first, and those past the last stay as they are.
+    pub fn fill_leaf(&self, leaf: u64, blocks: &[FilledBlock]) -> Result<(), VolumeError> {
+        assert!(blocks.len() as u64 <= LEAF_BLOCKS, "a leaf has {LEAF_BLOCKS} blocks");
+        let is_empty = || self.next_leaf(leaf) != Some(leaf);
+        if blocks.iter().all(|block| *block == FilledBlock::Hole) && is_empty() {
+            return Ok(());
+        }
+        let result = {
+            let store = &self.pool.store;
+            let (mut lane, pinned) = (store.lane(), store.pin());
+            let entries = blocks.iter().map(|block| block.entry());
+            self.fill(&mut lane, &pinned, leaf, entries)
+        };
+        result.map_err(|error| {
+            let kind = match error {
+                LinkError::NoSpace(_) => VolumeErrorKind::NoSpace,
+                LinkError::Damaged => VolumeErrorKind::Damaged,
+            };
+            VolumeError::new(kind, self.name())
+        })
+    }
+
+    /// The image that [`VolumeMap::image_base`] names now has what `saved`, a copy of the volume,
+    /// holds: blocks that still hold the same are not marked as unsaved any more.
+    pub fn note_saved(&self, saved: &Self) {
+        self.note_stored(saved, DirtyBits::IMAGE);
+    }
+
+    /// The same, and none of it need go into the journal. Only for a volume without any transaction
+    /// in the journal that the image does not make superfluous.
+    pub fn note_saved_and_journaled(&self, saved: &Self) {
+        self.note_stored(saved, DirtyBits::ALL);
+    }
+
+    fn note_stored(&self, saved: &Self, bits: DirtyBits) {
+        let store = &self.pool.store;
+        let known = Known { bits, generation: saved.generation() };
+        let mut from = 0;
+        loop {
+            // The copy is given up only between two leaves: the same name means the same contents.
+            let _kept = self.pool.frozen.keep();
+            let (leaf, entries): (u64, Vec<(u64, PageRef)>) = {
+                let pinned = store.pin();
+                let Some((leaf, node)) = saved.next_leaf_node(&pinned, from) else { return };
+                let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
+                let blocks = (leaf * LEAF_BLOCKS..).zip(entries);
+                (leaf, blocks.filter(|(_, entry)| entry.is_dirty(bits)).collect())
+            };
+            self.clean_blocks(leaf, entries.into_iter(), known);
+            from = leaf + 1;
+        }
+    }
+
+    /// Takes dirty bits off the blocks of one leaf that still hold what they did, unless the volume
+    /// has become another since. The caller keeps the pages that the entries name: the same name
+    /// means the same contents.
+    pub(crate) fn clean_blocks(
+        &self,
+        leaf: u64,
+        blocks: impl Iterator<Item = (u64, PageRef)>,
+        known: Known,
+    ) {
+        let store = &self.pool.store;
+        let mut has_empty = false;
+        {
+            let (mut lane, pinned) = (store.lane(), store.pin());
+            for (block, entry) in blocks {
+                has_empty |= self.clean_block(&mut lane, &pinned, (block, entry), known);
+            }
+        }
+        if has_empty {
+            self.drop_leaf_if_empty(leaf);
+        }
+    }
+
+    /// Returns whether the block holds nothing any more.
+    fn clean_block(
+        &self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (block, entry): (u64, PageRef),
+        Known { bits, generation }: Known,
+    ) -> bool {
+        let (mut is_empty, mut is_other) = (false, false);
+        let updated = self.update_own(lane, pinned, block, |_, now| {
+            // To give the volume the map of a snapshot every block is held, and every leaf marked.
+            if self.generation() != generation {
+                return Ok(None);
+            }
+            // Without the name it was overwritten, and so marked anew, or has the same contents in
+            // another page.
+            is_other = now.is_dirty(bits) && now.name() != entry.name();
+            is_empty = !is_other && now.without(bits) == PageRef::HOLE;
+            Ok((now.is_dirty(bits) && !is_other).then_some(Update::Clean(bits)))
+        });
+        // Without memory for a copy of a leaf that others share, the next walk finds it.
+        if (is_other || updated.is_err()) && bits == DirtyBits::JOURNAL {
+            self.unjournaled_leaves.mark(leaf_of(block));
+        }
+        is_empty
+    }
+}

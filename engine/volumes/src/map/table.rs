@@ -1,0 +1,452 @@
+//! The volume table: one record of 32 words for each volume, in the pool's root words.
+//!
+//! ```text
+//! word 0      state: 0 free, 1 live, 2 being deleted; bit 8: blocks behind the end are being
+//!             dropped; bit 9: which of the two names counts
+//! word 1      id
+//! word 2      size in bytes
+//! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity,
+//!             kind (0 volume, 1 snapshot, 2 copy that is dropped at the next opening)
+//! word 4      root of the map
+//! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only,
+//!             but always for snapshots
+//! words 8-15, 16-23   names, padded with zeros
+//! words 24, 25        id of the volume that this is a copy of, and when it was made (Unix seconds)
+//! words 26, 27        the image that has what is not marked as unsaved, and the volume's id there
+//! word 28     1: the journal and the image it starts from have all that is not marked
+//! word 29     group of copies that this was made with: counts once the group is committed
+//! word 31     record whose map, size and image this one is to have, if not 0
+//! ```
+//!
+//! Record 0 is no volume: its word 0 is the next id, word 1 the last committed group, words 2 and 3
+//! the id of the durable set, word 4 the image that absent entries are in, word 5 whether the pool
+//! is being restored. Each change commits by one store of word 0 or of the word changed.
+
+use block_device::SectorSize;
+use page_store::{NodeRef, PageStore, Parent, ROOT_WORD_COUNT};
+
+use crate::map::counts::Counts;
+use crate::spec::{
+    CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size, place_of,
+};
+
+const RECORD_WORDS: usize = 32;
+pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
+
+const STATE: usize = 0;
+const ID: usize = 1;
+const SIZE: usize = 2;
+const SHAPE: usize = 3;
+const ROOT: usize = 4;
+const WRITTEN: usize = 5;
+const FILLED: usize = 6;
+const UNTRIED: usize = 7;
+const NAMES: [usize; 2] = [8, 16];
+const NAME_WORDS: usize = 8;
+const BASE_IMAGE: usize = 26;
+const BASE_ID: usize = 27;
+const ANCHORED: usize = 28;
+const ORIGIN: usize = 24;
+const CREATED: usize = 25;
+const GROUP: usize = 29;
+const REVERTING: usize = 31;
+
+/// Words of record 0.
+const COMMITTED_GROUP: usize = 1;
+const SET_ID: [usize; 2] = [2, 3];
+const ABSENT_IMAGE: usize = 4;
+const RESTORING: usize = 5;
+
+const FREE: u64 = 0;
+const LIVE: u64 = 1;
+const DELETING: u64 = 2;
+const STATE_MASK: u64 = 0xFF;
+const TRIMMING: u64 = 1 << 8;
+const SECOND_NAME: u64 = 1 << 9;
+/// The map is being filled from an image: after a kill the volume goes.
+const FILLING: u64 = 1 << 10;
+
+const _: () = assert!(NAME_BYTES_MAX < NAME_WORDS * 8);
+
+/// A place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record(usize);
+
+/// What a live record says.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) name: VolumeName,
+    pub(crate) id: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) shape: Shape,
+    pub(crate) written_blocks: u64,
+    pub(crate) fill_blocks: u64,
+    pub(crate) untried_blocks: u64,
+    pub(crate) base: Option<ImageBase>,
+    pub(crate) is_anchored: bool,
+    pub(crate) origin: Option<Origin>,
+}
+
+/// What a copy was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) volume_id: u64,
+    pub(crate) created_unix_seconds: u64,
+}
+
+/// When a new record counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// At once.
+    Now,
+    /// When the map has been filled from an image.
+    WhenFilled,
+    /// With this group of copies.
+    WithGroup(u64),
+}
+
+/// What a map is kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Volume,
+    Snapshot,
+    /// A copy for somebody who reads it: goes with whoever made it.
+    Frozen,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Volume, Self::Snapshot, Self::Frozen];
+}
+
+/// What kind of volume a record is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) sector: SectorSize,
+    pub(crate) reduction: Reduction,
+    pub(crate) durability: Durability,
+    pub(crate) capacity: CapacityClass,
+    pub(crate) kind: Kind,
+}
+
+impl Shape {
+    fn from_word(word: u64) -> Option<Self> {
+        let byte = |index: u32| usize::try_from((word >> (8 * index)) & 0xFF).expect("a byte");
+        let sector = match byte(0) {
+            0 => SectorSize::Bytes512,
+            _ => SectorSize::Bytes4096,
+        };
+        Some(Self {
+            sector,
+            reduction: *Reduction::ALL.get(byte(1))?,
+            durability: *Durability::ALL.get(byte(2))?,
+            capacity: *CapacityClass::ALL.get(byte(3))?,
+            kind: *Kind::ALL.get(byte(4))?,
+        })
+    }
+
+    fn to_word(self) -> u64 {
+        let sector = u8::from(self.sector == SectorSize::Bytes4096);
+        let reduction = place_of(&Reduction::ALL, self.reduction);
+        let durability = place_of(&Durability::ALL, self.durability);
+        let capacity = place_of(&CapacityClass::ALL, self.capacity);
+        let kind = place_of(&Kind::ALL, self.kind);
+        u64::from_le_bytes([sector, reduction, durability, capacity, kind, 0, 0, 0])
+    }
+}
+
+/// Where the contents of blocks are that are not marked as unsaved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageBase {
+    /// Number of the image.
+    pub image: u64,
+    /// Id that the volume has in it.
+    pub volume_id: u64,
+}
+
+/// Identifies what belongs together: a pool, its journal and its images.
+pub type SetId = [u8; 16];
+
+/// The durable set that the pool belongs to; `None` before there is one.
+pub(crate) fn set_id(store: &PageStore) -> Option<SetId> {
+    let words = SET_ID.map(|word| store.root_word(word).to_le_bytes());
+    let mut id = [0; 16];
+    id.as_chunks_mut::<8>().0.copy_from_slice(&words);
+    (id != [0; 16]).then_some(id)
+}
+
+pub(crate) fn set_set_id(store: &PageStore, id: SetId) {
+    for (&word, bytes) in SET_ID.iter().zip(id.as_chunks::<8>().0) {
+        store.set_root_word(word, u64::from_le_bytes(*bytes));
+    }
+}
+
+/// The image that absent entries are in.
+pub(crate) fn absent_image(store: &PageStore) -> Option<u64> {
+    Some(store.root_word(ABSENT_IMAGE)).filter(|&image| image != 0)
+}
+
+/// Whether the pool is being filled with what stable storage has.
+pub(crate) fn is_restoring(store: &PageStore) -> bool {
+    store.root_word(RESTORING) == 1
+}
+
+pub(crate) fn set_restoring(store: &PageStore, is_restoring: bool) {
+    store.set_root_word(RESTORING, u64::from(is_restoring));
+}
+
+pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {
+    store.set_root_word(ABSENT_IMAGE, image.unwrap_or(0));
+}
+
+/// Ids of volumes begin below this, so that programs that keep numbers in 53 bits can name them.
+const FIRST_ID_MAX: u64 = 1 << 51;
+
+/// Ids so far behind the next one may be the pool's own.
+const OWN_IDS: u64 = 1 << 32;
+
+/// Ids are never given twice: the next one is stored before this one is used. Each pool begins at
+/// another number, so that what outlives a pool (a device, a client, a list on disk) never finds
+/// its volume's id in the next. A wish is for an id that the volume had before its pool was lost.
+pub(crate) fn take_id(store: &PageStore, wish: Option<u64>) -> u64 {
+    let next = match store.root_word(0) {
+        0 => (store.pool_number() % FIRST_ID_MAX).max(1),
+        next => next,
+    };
+    let id = wish.unwrap_or(next);
+    let is_own = (next..next + OWN_IDS).contains(&id);
+    store.set_root_word(0, if is_own { id + 1 } else { next });
+    id
+}
+
+/// The group that the next copies are made with.
+pub(crate) fn next_group(store: &PageStore) -> u64 {
+    store.root_word(COMMITTED_GROUP) + 1
+}
+
+/// All records of the group count from here on.
+pub(crate) fn commit_group(store: &PageStore, group: u64) {
+    store.set_root_word(COMMITTED_GROUP, group);
+}
+
+pub(crate) fn all() -> impl Iterator<Item = Record> {
+    (1..RECORD_COUNT).map(Record)
+}
+
+impl Record {
+    /// The word that names the root of the volume's map.
+    pub(crate) fn root_word(self) -> usize {
+        self.word(ROOT)
+    }
+
+    /// The root of the map.
+    pub(crate) fn root(self, store: &PageStore) -> Option<NodeRef> {
+        store.child(&store.pin(), Parent::Root(self.root_word()))
+    }
+
+    pub(crate) fn is_free(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & STATE_MASK == FREE
+    }
+
+    pub(crate) fn is_live(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & STATE_MASK == LIVE
+    }
+
+    /// Whether it is of a copy that was to go with whoever made it.
+    pub(crate) fn is_frozen(self, store: &PageStore) -> bool {
+        let shape = Shape::from_word(self.get(store, SHAPE));
+        self.is_live(store) && shape.is_some_and(|shape| shape.kind == Kind::Frozen)
+    }
+
+    pub(crate) fn is_being_deleted(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & STATE_MASK == DELETING
+    }
+
+    /// The volume in a live record; `None` for other records and for damaged ones.
+    pub(crate) fn load(self, store: &PageStore) -> Option<Stored> {
+        let state = self.get(store, STATE);
+        if state & STATE_MASK != LIVE {
+            return None;
+        }
+        let size_bytes = self.get(store, SIZE);
+        let id = self.get(store, ID);
+        if !is_size(size_bytes) || id == 0 {
+            return None;
+        }
+        Some(Stored {
+            name: self.load_name(store, state)?,
+            id,
+            size_bytes,
+            shape: Shape::from_word(self.get(store, SHAPE))?,
+            written_blocks: self.get(store, WRITTEN),
+            fill_blocks: self.get(store, FILLED),
+            untried_blocks: self.get(store, UNTRIED),
+            base: self.base(store),
+            is_anchored: self.get(store, ANCHORED) == 1,
+            origin: self.origin(store),
+        })
+    }
+
+    /// Fills a free record. Until it counts, a kill deletes it.
+    pub(crate) fn create(self, store: &PageStore, volume: &Stored, commit: Commit) {
+        self.store_name(store, NAMES[0], &volume.name);
+        self.set(store, ID, volume.id);
+        self.set(store, SIZE, volume.size_bytes);
+        self.set(store, ROOT, 0);
+        self.set_shape(store, volume.shape);
+        self.set_base(store, volume.base);
+        self.set_anchored(store, volume.is_anchored);
+        self.set(store, ORIGIN, volume.origin.map_or(0, |origin| origin.volume_id));
+        self.set(store, CREATED, volume.origin.map_or(0, |origin| origin.created_unix_seconds));
+        self.set(store, GROUP, if let Commit::WithGroup(group) = commit { group } else { 0 });
+        self.set(store, REVERTING, 0);
+        self.set(store, STATE, LIVE | if commit == Commit::WhenFilled { FILLING } else { 0 });
+    }
+
+    /// Whether a kill came before a group of copies was complete.
+    pub(crate) fn is_uncommitted(self, store: &PageStore) -> bool {
+        self.is_live(store) && self.get(store, GROUP) > store.root_word(COMMITTED_GROUP)
+    }
+
+    fn origin(self, store: &PageStore) -> Option<Origin> {
+        let volume_id = self.get(store, ORIGIN);
+        let created_unix_seconds = self.get(store, CREATED);
+        (volume_id != 0).then_some(Origin { volume_id, created_unix_seconds })
+    }
+
+    /// The volume is to be what another record says, to whose root a reference was added for this
+    /// volume. What its own root word names is the caller's from here on. A kill does not undo it:
+    /// [`Record::end_reverting`] goes on.
+    pub(crate) fn begin_reverting(self, store: &PageStore, to: Self) {
+        self.set(store, REVERTING, to.0 as u64);
+    }
+
+    /// Becomes what another record says, if that was begun.
+    pub(crate) fn end_reverting(self, store: &PageStore) {
+        let to = usize::try_from(self.get(store, REVERTING)).expect("records fit memory");
+        if !self.is_live(store) || to == 0 || to >= RECORD_COUNT {
+            return;
+        }
+        let to = Self(to);
+        self.set_anchored(store, false);
+        self.set_base(store, to.base(store));
+        self.set(store, ROOT, to.get(store, ROOT));
+        self.set(store, SIZE, to.get(store, SIZE));
+        self.set(store, REVERTING, 0);
+    }
+
+    /// Whether a kill came while the map was being filled.
+    pub(crate) fn is_filling(self, store: &PageStore) -> bool {
+        self.is_live(store) && self.get(store, STATE) & FILLING != 0
+    }
+
+    pub(crate) fn end_filling(self, store: &PageStore) {
+        self.set(store, STATE, self.get(store, STATE) & !FILLING);
+    }
+
+    pub(crate) fn set_shape(self, store: &PageStore, shape: Shape) {
+        self.set(store, SHAPE, shape.to_word());
+    }
+
+    pub(crate) fn base(self, store: &PageStore) -> Option<ImageBase> {
+        let image = self.get(store, BASE_IMAGE);
+        let volume_id = self.get(store, BASE_ID);
+        // Read again: it may be changing, and is none then.
+        let is_stable = image != 0 && self.get(store, BASE_IMAGE) == image;
+        is_stable.then_some(ImageBase { image, volume_id })
+    }
+
+    /// Sets the base. A kill in between leaves none.
+    pub(crate) fn set_base(self, store: &PageStore, base: Option<ImageBase>) {
+        self.set(store, BASE_IMAGE, 0);
+        if let Some(base) = base {
+            self.set(store, BASE_ID, base.volume_id);
+            self.set(store, BASE_IMAGE, base.image);
+        }
+    }
+
+    pub(crate) fn set_anchored(self, store: &PageStore, is_anchored: bool) {
+        self.set(store, ANCHORED, u64::from(is_anchored));
+    }
+
+    pub(crate) fn size_bytes(self, store: &PageStore) -> u64 {
+        self.get(store, SIZE)
+    }
+
+    pub(crate) fn set_size(self, store: &PageStore, size_bytes: u64) {
+        self.set(store, SIZE, size_bytes);
+    }
+
+    pub(crate) fn set_counts(self, store: &PageStore, counts: &Counts) {
+        self.set(store, WRITTEN, counts.written.sum());
+        self.set(store, FILLED, counts.filled.sum());
+        self.set(store, UNTRIED, counts.untried.sum());
+    }
+
+    /// Writes the name that does not count, then makes it count.
+    pub(crate) fn rename(self, store: &PageStore, name: &VolumeName) {
+        let state = self.get(store, STATE) ^ SECOND_NAME;
+        self.store_name(store, name_words(state), name);
+        self.set(store, STATE, state);
+    }
+
+    /// Whether blocks behind the end may still be mapped.
+    pub(crate) fn is_trimming(self, store: &PageStore) -> bool {
+        self.get(store, STATE) & TRIMMING != 0
+    }
+
+    pub(crate) fn begin_trimming(self, store: &PageStore) {
+        self.set(store, STATE, self.get(store, STATE) | TRIMMING);
+    }
+
+    pub(crate) fn end_trimming(self, store: &PageStore) {
+        self.set(store, STATE, self.get(store, STATE) & !TRIMMING);
+    }
+
+    pub(crate) fn begin_deleting(self, store: &PageStore) {
+        self.set(store, STATE, DELETING);
+    }
+
+    /// The map is gone, or its pages count as leaked.
+    pub(crate) fn end_deleting(self, store: &PageStore) {
+        self.set(store, ROOT, 0);
+        self.set(store, STATE, FREE);
+    }
+
+    /// The name that counts; a snapshot has its own alone. `None` if it is damaged.
+    pub(crate) fn name(self, store: &PageStore) -> Option<VolumeName> {
+        self.load_name(store, self.get(store, STATE))
+    }
+
+    fn load_name(self, store: &PageStore, state: u64) -> Option<VolumeName> {
+        let first = name_words(state);
+        let bytes: Vec<u8> = (first..first + NAME_WORDS)
+            .flat_map(|word| self.get(store, word).to_le_bytes())
+            .take_while(|&byte| byte != 0)
+            .collect();
+        String::from_utf8(bytes).ok()?.parse().ok()
+    }
+
+    fn store_name(self, store: &PageStore, first: usize, name: &VolumeName) {
+        let mut bytes = [0; NAME_WORDS * 8];
+        bytes[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
+        for (word, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            self.set(store, first + word, u64::from_le_bytes(*bytes));
+        }
+    }
+
+    fn word(self, word: usize) -> usize {
+        self.0 * RECORD_WORDS + word
+    }
+
+    fn get(self, store: &PageStore, word: usize) -> u64 {
+        store.root_word(self.word(word))
+    }
+
+    fn set(self, store: &PageStore, word: usize, value: u64) {
+        store.set_root_word(self.word(word), value);
+    }
+}
+
+fn name_words(state: u64) -> usize {
+    NAMES[usize::from(state & SECOND_NAME != 0)]
+}

@@ -1,0 +1,156 @@
+//! Looking at the blocks of a map: for saving them, and for what they cost.
+
+use std::ops::Range;
+
+use codec::{BLOCK_BYTES, Block};
+use page_store::{DirtyBits, NODE_ENTRY_COUNT, PageBytes, PageRef, PageRefKind};
+
+use crate::blocks::{LEAF_BLOCKS, blocks_in_leaf, index_in_leaf, leaf_of};
+use crate::map::table::Kind;
+use crate::map::volume_map::VolumeMap;
+
+/// What one volume holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeUsage {
+    /// Readable bytes that were written and not discarded.
+    pub written_bytes: u64,
+    /// Of `written_bytes`: those that a fill pattern describes.
+    pub fill_bytes: u64,
+    /// RAM that the volume answers for: its share of each node of its map and of each page (a page
+    /// of two references counts half for each, and half of that where two maps share the leaf).
+    pub ram_bytes: u64,
+}
+
+/// A page's contents as they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredBytes<'stored> {
+    Raw(&'stored Block),
+    /// In LZ4's block format.
+    Encoded(&'stored [u8]),
+}
+
+impl<'stored> StoredBytes<'stored> {
+    /// The bytes as they lie in memory: 4096, or fewer that are encoded.
+    pub fn as_stored(self) -> &'stored [u8] {
+        match self {
+            Self::Raw(block) => block,
+            Self::Encoded(bytes) => bytes,
+        }
+    }
+}
+
+/// What a block holds, without the contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockView {
+    Hole,
+    Fill(u32),
+    Page {
+        /// The image that [`VolumeMap::image_base`] names does not have it at this place.
+        is_unsaved: bool,
+        /// Other blocks, of any volume, have the same page.
+        is_shared: bool,
+    },
+    /// In the image that [`crate::Engine::absent_image`] names, under this number.
+    Absent(u64),
+    Damaged,
+}
+
+impl VolumeMap {
+    /// What the 512 blocks of a leaf hold. For a volume that does not change. One that is gone
+    /// ([`VolumeMap::is_gone`], asked afterwards) may seem to hold anything.
+    pub fn view_leaf(&self, leaf: u64, into: &mut [BlockView; NODE_ENTRY_COUNT]) {
+        let store = &self.pool.store;
+        if self.kind == Kind::Frozen {
+            self.pool.frozen.note_look();
+        }
+        let pinned = store.pin();
+        let node = self.tree.find_leaf(store, &pinned, leaf);
+        for (index, view) in into.iter_mut().enumerate() {
+            let entry = node.map_or(PageRef::HOLE, |node| store.entry(&pinned, node, index));
+            *view = match entry.kind() {
+                PageRefKind::Hole => BlockView::Hole,
+                PageRefKind::Fill(pattern) => BlockView::Fill(pattern),
+                PageRefKind::Absent(number) => BlockView::Absent(number),
+                PageRefKind::Damaged => BlockView::Damaged,
+                PageRefKind::Page => BlockView::Page {
+                    is_unsaved: entry.is_dirty(DirtyBits::IMAGE),
+                    is_shared: store.is_shared(entry),
+                },
+            };
+        }
+    }
+
+    /// Shows the pages of some blocks of a leaf (ascending places in it), in that order, each with
+    /// its place. They are verified: returns the places of those that are damaged. Blocks without a
+    /// page are left out. `give` must not take long: what is deleted meanwhile waits for it.
+    pub fn show_leaf(
+        &self,
+        leaf: u64,
+        wanted: &[u16],
+        give: &mut dyn FnMut(u16, StoredBytes<'_>),
+    ) -> Vec<u16> {
+        let store = &self.pool.store;
+        let mut damaged = Vec::new();
+        let mut scratch = [0; BLOCK_BYTES];
+        let pinned = store.pin();
+        let Some(node) = self.tree.find_leaf(store, &pinned, leaf) else { return damaged };
+        let entry = |index: u16| store.entry(&pinned, node, usize::from(index));
+        if let Some(&first) = wanted.first() {
+            store.prefetch_page(entry(first));
+        }
+        for (place, &index) in wanted.iter().enumerate() {
+            if let Some(&next) = wanted.get(place + 1) {
+                store.prefetch_page(entry(next));
+            }
+            match store.verified_page(&pinned, entry(index), &mut scratch) {
+                Ok(PageBytes::Raw(bytes)) => give(index, StoredBytes::Raw(bytes)),
+                Ok(PageBytes::Encoded(bytes)) => give(index, StoredBytes::Encoded(bytes)),
+                Ok(PageBytes::Fill(_)) => {}
+                Err(_) => damaged.push(index),
+            }
+        }
+        damaged
+    }
+
+    /// Whether one of these blocks holds something.
+    pub(crate) fn holds_data_in(&self, blocks: Range<u64>) -> bool {
+        let store = &self.pool.store;
+        let mut from = blocks.start;
+        while from < blocks.end {
+            let pinned = store.pin();
+            let next = self.tree.next_leaf(store, &pinned, leaf_of(from));
+            let Some((leaf, node)) = next else { return false };
+            let holds = |block| !store.entry(&pinned, node, index_in_leaf(block)).is_hole();
+            if blocks_in_leaf(&blocks, leaf).any(holds) {
+                return true;
+            }
+            from = (leaf + 1) * LEAF_BLOCKS;
+        }
+        false
+    }
+
+    /// Walks the map: takes time in proportion to what is written.
+    pub(crate) fn usage(&self) -> VolumeUsage {
+        let store = &self.pool.store;
+        let mut usage = VolumeUsage {
+            written_bytes: self.written_bytes(),
+            fill_bytes: self.counts.filled.sum() * BLOCK_BYTES as u64,
+            ram_bytes: 0,
+        };
+        self.tree.for_each_inner_node(store, &store.pin(), &mut |_, _, owners| {
+            usage.ram_bytes += BLOCK_BYTES as u64 / owners;
+        });
+        let mut from = 0;
+        loop {
+            let pinned = store.pin();
+            let Some((leaf, node)) = self.next_leaf_node(&pinned, from) else { return usage };
+            let owners = self.tree.owners_of_leaf(store, &pinned, leaf);
+            usage.ram_bytes += BLOCK_BYTES as u64 / owners;
+            for index in 0..NODE_ENTRY_COUNT {
+                let entry = store.entry(&pinned, node, index);
+                usage.ram_bytes += store.share_bytes(&pinned, entry).unwrap_or(0) / owners;
+            }
+            from = leaf + 1;
+        }
+    }
+}

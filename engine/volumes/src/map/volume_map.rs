@@ -1,0 +1,472 @@
+//! The map of one volume, with what is known of it: where each block's page is, and what stable
+//! storage lacks. `entries` changes what blocks hold.
+
+use std::sync::{Arc, Mutex};
+
+use block_device::SectorSize;
+use codec::BLOCK_BYTES;
+use page_store::{Compression, Lane, NodeRef, PageRef, PageRefKind, Parent, Policy, Purpose};
+use sync::Pinned;
+use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES, index_in_leaf, leaf_of, leaves_in};
+use crate::map::claims::{Claims, is_page};
+use crate::map::counts::Counts;
+use crate::map::leaf_cache::LeafCache;
+use crate::map::leaf_marks::{LeafMarks, LeafSet};
+use crate::map::table::{ImageBase, Kind, Origin, Record, Shape, Stored};
+use crate::map::tree::Tree;
+use crate::pool::leak_check::LeafPlace;
+use crate::pool::shared::Pool;
+use crate::spec::{CapacityClass, Durability, Reduction, place_of};
+
+/// The map of a volume, of a snapshot or of a frozen copy.
+#[derive(Debug)]
+pub struct VolumeMap {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) record: Record,
+    pub(crate) tree: Tree,
+    pub(crate) leaves: LeafCache,
+    /// Changed with every block held.
+    may_share: AtomicBool,
+    /// Held by a thread that changes inner nodes of a map that may share some.
+    pub(super) path: Mutex<()>,
+    id: u64,
+    pub(crate) sector: SectorSize,
+    pub(crate) kind: Kind,
+    origin: Option<Origin>,
+    name: Mutex<String>,
+    size_bytes: AtomicU64,
+    reduction: AtomicU8,
+    durability: AtomicU8,
+    is_anchored: AtomicBool,
+    /// Changes when the volume becomes what no earlier copy can speak for: it was restored, or its
+    /// flushes promise something else.
+    generation: AtomicU64,
+    is_gone: AtomicBool,
+    pub(crate) claims: Claims,
+    pub(crate) counts: Counts,
+    pub(crate) untried_leaves: LeafMarks,
+    /// Leaves with blocks that are not in the journal; kept up for class `journal` only.
+    pub(crate) unjournaled_leaves: LeafMarks,
+}
+
+impl VolumeMap {
+    pub(crate) fn new(pool: Arc<Pool>, record: Record, stored: &Stored) -> Arc<Self> {
+        let lane_count = pool.store.lane_count();
+        let leaf_count = leaves_in(stored.size_bytes);
+        let shape = stored.shape;
+        Arc::new(Self {
+            pool,
+            record,
+            tree: Tree { root_word: record.root_word() },
+            leaves: match shape.kind {
+                Kind::Volume => LeafCache::new(leaf_count),
+                Kind::Snapshot | Kind::Frozen => LeafCache::new_for_copy(leaf_count),
+            },
+            may_share: AtomicBool::new(false),
+            path: Mutex::new(()),
+            id: stored.id,
+            sector: shape.sector,
+            kind: shape.kind,
+            origin: stored.origin,
+            name: Mutex::new(stored.name.to_string()),
+            size_bytes: AtomicU64::new(stored.size_bytes),
+            reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
+            durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
+            is_anchored: AtomicBool::new(stored.is_anchored),
+            generation: AtomicU64::new(0),
+            is_gone: AtomicBool::new(false),
+            claims: Claims::new(shape.capacity),
+            counts: Counts::new(lane_count),
+            untried_leaves: LeafMarks::new(),
+            unjournaled_leaves: LeafMarks::new(),
+        })
+    }
+
+    /// The volume's name; that of a snapshot is `VOLUME@SNAPSHOT`.
+    pub fn name(&self) -> String {
+        self.name.lock().expect("nothing panics with a name locked").clone()
+    }
+
+    pub(crate) fn set_name(&self, name: String) {
+        *self.name.lock().expect("nothing panics with a name locked") = name;
+    }
+
+    /// Never given to another volume of this pool, also after renames and restarts. Not zero.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    /// The id under which the journal has what the blocks hold: of a copy that never changes, that
+    /// of the volume that it is of.
+    pub fn journaled_id(&self) -> u64 {
+        let origin = self.origin.filter(|_| self.kind != Kind::Volume);
+        origin.map_or(self.id, |origin| origin.volume_id)
+    }
+
+    pub(crate) fn reduction(&self) -> Reduction {
+        Reduction::ALL[usize::from(self.reduction.load(Ordering::Relaxed))]
+    }
+
+    /// What a flush promises.
+    pub fn durability(&self) -> Durability {
+        Durability::ALL[usize::from(self.durability.load(Ordering::Relaxed))]
+    }
+
+    /// What happens to the volume when the pool is full.
+    pub(crate) fn capacity_class(&self) -> CapacityClass {
+        match self.claims.is_guaranteed() {
+            true => CapacityClass::Guaranteed,
+            false => CapacityClass::Thin,
+        }
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            sector: self.sector,
+            reduction: self.reduction(),
+            durability: self.durability(),
+            capacity: self.capacity_class(),
+            kind: self.kind,
+        }
+    }
+
+    /// Changes how contents are reduced and what flushes promise from now on. The class of capacity
+    /// is recorded only.
+    pub(crate) fn set_shape(&self, shape: Shape) {
+        self.record.set_shape(&self.pool.store, shape);
+        self.reduction.store(place_of(&Reduction::ALL, shape.reduction), Ordering::Relaxed);
+        self.durability.store(place_of(&Durability::ALL, shape.durability), Ordering::Relaxed);
+    }
+
+    /// Whether flushes go to the journal.
+    #[inline]
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.kind == Kind::Volume
+            && self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
+    }
+
+    /// Whether the journal, and the image that it starts from, have all that is not marked. A
+    /// volume of class `journal` that is not anchored needs an image before a flush can be true.
+    pub fn is_anchored(&self) -> bool {
+        // PAIRS-WITH: VolumeMap::set_anchored, "an image has what is not marked".
+        self.is_anchored.load(Ordering::Acquire)
+    }
+
+    /// An image has all that is not marked as unjournaled, or (`false`) none has.
+    pub fn set_anchored(&self, is_anchored: bool) {
+        self.record.set_anchored(&self.pool.store, is_anchored);
+        // PAIRS-WITH: VolumeMap::is_anchored, "an image has what is not marked".
+        self.is_anchored.store(is_anchored, Ordering::Release);
+    }
+
+    /// The same number as that of a copy: what is said of the copy holds for the volume.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// From now on no earlier copy speaks for the volume.
+    pub(crate) fn begin_generation(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The copy is one of another volume.
+    pub(super) fn set_generation_of(&self, source: &Self) {
+        self.generation.store(source.generation(), Ordering::Release);
+    }
+
+    /// The image that has the contents of all blocks that are not marked as unsaved.
+    pub fn image_base(&self) -> Option<ImageBase> {
+        self.record.base(&self.pool.store)
+    }
+
+    /// Sets [`VolumeMap::image_base`].
+    pub fn set_image_base(&self, base: Option<ImageBase>) {
+        self.record.set_base(&self.pool.store, base);
+    }
+
+    /// Leaves that the volume may have.
+    pub(crate) fn leaf_count(&self) -> u64 {
+        leaves_in(self.size_bytes())
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        // PAIRS-WITH: VolumeMap::set_size_bytes, "the volume's end".
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// The size that no resize under way takes back: requests may be kept from the end of the
+    /// volume before it is known whether it can be cut off.
+    pub fn settled_size_bytes(&self) -> u64 {
+        match self.is_gone() {
+            // Its place in the table may be another's.
+            true => self.size_bytes(),
+            false => self.record.size_bytes(&self.pool.store),
+        }
+    }
+
+    pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
+        // PAIRS-WITH: VolumeMap::size_bytes, "the volume's end".
+        self.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    /// Whether the volume was deleted, or is a frozen copy that was dropped or given up. What was
+    /// read of it before it was not is what it held.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        // PAIRS-WITH: VolumeMap::set_gone, "the volume is deleted".
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Returns whether it was not gone before: the caller whose call does it retires the map.
+    pub(crate) fn set_gone(&self) -> bool {
+        // PAIRS-WITH: VolumeMap::is_gone, "the volume is deleted".
+        !self.is_gone.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether the map may share nodes with others. The caller holds a block of the volume, or
+    /// takes the answer as a guess.
+    #[inline]
+    pub(crate) fn may_share(&self) -> bool {
+        self.may_share.load(Ordering::Relaxed)
+    }
+
+    /// `false`: no node is shared any more, nor has another parent than one on its way out. The
+    /// caller holds every block, or loads the volume.
+    pub(crate) fn set_may_share(&self, may_share: bool) {
+        self.may_share.store(may_share, Ordering::Relaxed);
+    }
+
+    /// How contents are stored now.
+    pub(crate) fn policy(&self) -> Policy {
+        if self.claims.is_claimed() {
+            return Policy { shares_duplicates: false, compression: Compression::Never };
+        }
+        let reduction = self.reduction();
+        let compression = match reduction.compresses() {
+            false => Compression::Never,
+            true if self.pool.is_short_of_memory() => Compression::Now,
+            true => Compression::Later,
+        };
+        Policy { shares_duplicates: reduction.shares_duplicates(), compression }
+    }
+
+    /// What a slot is wanted for by this volume.
+    #[inline]
+    pub(crate) fn purpose(&self, purpose: Purpose) -> Purpose {
+        if self.claims.is_claimed() { Purpose::Claimed } else { purpose }
+    }
+
+    /// Readable bytes that were written and not discarded.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.counts.written.sum() * BLOCK_BYTES as u64
+    }
+
+    /// Blocks that are in an image and not in memory.
+    pub fn absent_blocks(&self) -> u64 {
+        self.counts.absent.sum()
+    }
+
+    /// Blocks that are not in the journal, whether or not the volume's class asks for it.
+    pub fn unjournaled_blocks(&self) -> u64 {
+        self.counts.unjournaled.sum()
+    }
+
+    /// Blocks whose contents are not in the image that [`VolumeMap::image_base`] names.
+    pub fn unsaved_blocks(&self) -> u64 {
+        self.counts.unsaved.sum()
+    }
+
+    /// Blocks whose contents are lost: reads of them fail until they are overwritten.
+    pub fn lost_blocks(&self) -> u64 {
+        self.counts.damaged.sum()
+    }
+
+    /// The node of a leaf, if it is there. Finds it for the next time without a walk, unless the
+    /// caller or others hold a block of the leaf.
+    #[inline]
+    pub(crate) fn find_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
+        self.leaves.find(leaf).or_else(|| self.walk_to_leaf(pinned, leaf))
+    }
+
+    #[inline(never)]
+    fn walk_to_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
+        let node = self.tree.find_leaf(&self.pool.store, pinned, leaf)?;
+        if self.leaves.has_room(leaf)
+            && let Some(_held) = self.pool.locks.try_lock_block(self.id, leaf * LEAF_BLOCKS)
+            // Gone, its place in the table may be another's, whose leaves only that one forgets.
+            && !self.is_gone()
+            // Looked up again: it may have been unlinked before the block was ours.
+            && self.tree.find_leaf(&self.pool.store, pinned, leaf) == Some(node)
+        {
+            self.leaves.remember(leaf, node);
+        }
+        Some(node)
+    }
+
+    /// The next leaf from number `from` on; not all of them have absent blocks.
+    pub fn next_leaf(&self, from: u64) -> Option<u64> {
+        let pinned = self.pool.store.pin();
+        self.next_leaf_node(&pinned, from).map(|(leaf, _)| leaf)
+    }
+
+    /// The same, with its node. None of a volume that is gone.
+    pub(crate) fn next_leaf_node(&self, pinned: &Pinned<'_>, from: u64) -> Option<(u64, NodeRef)> {
+        let next = self.tree.next_leaf(&self.pool.store, pinned, from);
+        next.filter(|_| !self.is_gone())
+    }
+
+    /// The next leaf that is there and in a set.
+    pub(crate) fn next_marked_leaf(&self, set: &LeafSet, from: u64) -> Option<u64> {
+        let pinned = self.pool.store.pin();
+        let mut from = from;
+        loop {
+            let wanted = set.next_from(from)?;
+            let (leaf, _) = self.next_leaf_node(&pinned, wanted)?;
+            if leaf == wanted {
+                return Some(leaf);
+            }
+            from = leaf;
+        }
+    }
+
+    /// What a block holds now.
+    pub(crate) fn entry(&self, pinned: &Pinned<'_>, block: u64) -> PageRef {
+        EntryCursor::new(self).entry(pinned, block)
+    }
+
+    /// The number under which an image has what the block holds, if it is absent.
+    pub fn absent_number(&self, block: u64) -> Option<u64> {
+        let pinned = self.pool.store.pin();
+        if self.is_gone() {
+            return None;
+        }
+        match self.entry(&pinned, block).kind() {
+            PageRefKind::Absent(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Whether a leaf stays when nothing is in it.
+    pub(super) fn keeps_leaf(&self, leaf: u64) -> bool {
+        self.claims.is_claimed() && leaf.saturating_mul(LEAF_BYTES) < self.size_bytes()
+    }
+
+    /// Has the leak check visit a leaf that is about to be changed, or left for a copy, unless it
+    /// has. The caller keeps other writers of the entry away.
+    #[inline]
+    pub(super) fn before_change(&self, pinned: &Pinned<'_>, leaf: u64, node: NodeRef) {
+        if self.pool.leaks.is_visiting() {
+            self.visit_leaf(pinned, leaf, node);
+        }
+    }
+
+    /// The same for the inner node that a name is written in.
+    #[inline]
+    pub(super) fn before_inner_change(&self, pinned: &Pinned<'_>, parent: Parent) {
+        if let Parent::Node(node, _) = parent
+            && self.pool.leaks.is_visiting()
+        {
+            self.pool.leaks.visit_inner(&self.pool.store, pinned, node);
+        }
+    }
+
+    /// Has the leak check visit a leaf, and counts what is in it among what the volume holds.
+    #[cold]
+    pub(crate) fn visit_leaf(&self, pinned: &Pinned<'_>, leaf: u64, node: NodeRef) {
+        let place = LeafPlace { volume_id: self.id, leaf, node };
+        let count = |entry| self.counts.note_found(entry);
+        self.pool.leaks.visit_leaf(&self.pool.store, pinned, place, count);
+    }
+
+    /// Counts what an exchanged entry changes, whose reference is not given back yet.
+    #[inline]
+    pub(super) fn note_change(&self, lane: &Lane<'_>, old: PageRef, new: PageRef) {
+        self.counts.change(lane.index(), old, new);
+        if self.claims.is_guaranteed() {
+            self.note_pages(lane.index(), old, new);
+        }
+    }
+
+    fn note_pages(&self, lane: usize, old: PageRef, new: PageRef) {
+        let is_own = is_page(old) && !self.was_shared(old);
+        let change = i64::from(is_page(new)) - i64::from(is_own);
+        if change != 0 {
+            self.pool.store.note_owned_in(lane, change);
+        }
+    }
+
+    /// A page that was noted as the volume's own is in a leaf that copies of its map share.
+    pub(super) fn note_shared_page(&self, lane: &Lane<'_>) {
+        if self.claims.is_guaranteed() {
+            self.claims.shared_pages.fetch_add(1, Ordering::Relaxed);
+            self.pool.store.note_owned_in(lane.index(), -1);
+        }
+    }
+
+    /// Whether a page that the volume gives up was one of those that it shares.
+    fn was_shared(&self, old: PageRef) -> bool {
+        let store = &self.pool.store;
+        if !self.may_share() || !store.is_shared(old) {
+            return false;
+        }
+        // A copy that is about to go may be all that has it too. Taken for the volume's own, it
+        // stays claimed, which keeps more free than need be until the last copy is gone.
+        if !self.pool.frozen.is_empty() || store.deferred_count() > 0 {
+            return false;
+        }
+        self.claims.take_shared_page()
+    }
+}
+
+/// Looks entries up, remembering the leaf from block to block.
+pub(crate) struct EntryCursor<'map> {
+    map: &'map VolumeMap,
+    leaf: Option<(u64, Option<NodeRef>)>,
+}
+
+impl<'map> EntryCursor<'map> {
+    /// For use under one pin.
+    pub(crate) fn new(map: &'map VolumeMap) -> Self {
+        Self { map, leaf: None }
+    }
+
+    #[inline]
+    pub(crate) fn entry(&mut self, pinned: &Pinned<'_>, block: u64) -> PageRef {
+        let store = &self.map.pool.store;
+        let node = self.leaf(pinned, leaf_of(block));
+        node.map_or(PageRef::HOLE, |node| store.entry(pinned, node, index_in_leaf(block)))
+    }
+
+    /// Brings the entry of a block near that will be looked at soon.
+    #[inline]
+    pub(crate) fn prefetch_entry(&mut self, pinned: &Pinned<'_>, block: u64) {
+        if let Some(node) = self.leaf(pinned, leaf_of(block)) {
+            self.map.pool.store.prefetch_entry(node, index_in_leaf(block));
+        }
+    }
+
+    /// Brings the page of a block near that will be read next.
+    #[inline]
+    pub(crate) fn prefetch_page(&mut self, pinned: &Pinned<'_>, block: u64) {
+        let entry = self.entry(pinned, block);
+        self.map.pool.store.prefetch_page(entry);
+    }
+
+    #[inline]
+    fn leaf(&mut self, pinned: &Pinned<'_>, number: u64) -> Option<NodeRef> {
+        match self.leaf {
+            Some((known, node)) if known == number => node,
+            _ => {
+                let node = self.map.find_leaf(pinned, number);
+                self.leaf = Some((number, node));
+                node
+            }
+        }
+    }
+}

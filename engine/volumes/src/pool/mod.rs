@@ -1,0 +1,7 @@
+//! The pool: pages, locks, leaks and fill levels, without any knowledge of volumes.
+
+pub(crate) mod frozen;
+pub(crate) mod leak_check;
+pub(crate) mod level;
+pub(crate) mod locks;
+pub(crate) mod shared;

@@ -1,0 +1,3 @@
+//! Finding memory: what a request that meets a full pool does, in order.
+
+pub(crate) mod find;

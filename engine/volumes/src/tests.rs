@@ -1,0 +1,123 @@
+//! What only tests inside the crate can see.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block_device::{BlockDevice, ByteRange, DeviceErrorKind, SectorSize};
+use codec::BLOCK_BYTES;
+use region::{Region, RegionSpec};
+
+use crate::admin::engine::Engine;
+use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES};
+use crate::device::volume::Volume;
+use crate::spec::{Durability, EngineOptions, VolumeSpec};
+
+const MIB: u64 = 1 << 20;
+
+fn engine(folder: &tempfile::TempDir) -> Engine {
+    let path = folder.path().join("region");
+    let region = Region::open(&RegionSpec { path, size_bytes: 16 * MIB });
+    let options = EngineOptions { lane_count: 3, fresh_secret: [7; 32] };
+    Engine::open(region.expect("the region opens"), options).expect("the pool opens")
+}
+
+fn create(engine: &Engine, name: &str) -> Arc<Volume> {
+    let spec = VolumeSpec {
+        sector: SectorSize::Bytes4096,
+        ..VolumeSpec::new(name.parse().expect("a good name"), 8 * LEAF_BYTES)
+    };
+    engine.create_volume(spec).expect("a volume can be made")
+}
+
+#[track_caller]
+fn check_refused(volume: &Volume, offset: u64, kind: DeviceErrorKind) {
+    let read = volume.read(offset, &mut [0; BLOCK_BYTES]);
+    assert_eq!(read.expect_err("there is nothing to read").kind, kind);
+}
+
+#[test]
+fn a_read_far_past_the_end_leaves_no_trace_of_a_leaf_with_the_same_low_bits() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let engine = engine(&folder);
+    let volume = create(&engine, "one");
+    volume.write(3 * LEAF_BYTES, &[5; BLOCK_BYTES]).expect("there is room");
+    volume.map.leaves.forget(3);
+    let reach_bytes = 512_u64.pow(3) * LEAF_BYTES;
+    for turn in [1, 2, 1 << 10] {
+        let offset = turn * reach_bytes + 3 * LEAF_BYTES;
+        check_refused(&volume, offset, DeviceErrorKind::OutOfRange);
+        // Remembered, it would have been without the locks that forgetting it takes.
+        assert_eq!(volume.map.leaves.find(3), None, "{offset}");
+    }
+    volume.read(3 * LEAF_BYTES, &mut [0; BLOCK_BYTES]).expect("it is there");
+    assert!(volume.map.leaves.find(3).is_some(), "the right leaf is remembered");
+}
+
+#[test]
+fn a_deleted_volume_remembers_nothing_of_the_one_that_took_its_place() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let engine = engine(&folder);
+    let old = create(&engine, "old");
+    engine.delete_volume("old").expect("it is there");
+    let new = create(&engine, "new");
+    assert_eq!(old.map.record, new.map.record, "the new one stands where the old one stood");
+    new.write(0, &[5; BLOCK_BYTES]).expect("there is room");
+    check_refused(&old, 0, DeviceErrorKind::Gone);
+    assert_eq!(old.map.leaves.find(0), None);
+}
+
+#[test]
+fn a_walk_in_the_middle_of_a_shrink_finds_what_lies_past_the_new_end() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let engine = engine(&folder);
+    let spec = VolumeSpec {
+        durability: Durability::Journal,
+        ..VolumeSpec::new("one".parse().expect("a good name"), 200 * LEAF_BYTES)
+    };
+    let volume = engine.create_volume(spec).expect("there is room");
+    volume.write(150 * LEAF_BYTES, &[5; BLOCK_BYTES]).expect("there is room");
+    // The shrink may still be refused, and the size taken back.
+    volume.map.set_size_bytes(LEAF_BYTES);
+    assert_eq!(volume.map.settled_size_bytes(), 200 * LEAF_BYTES);
+    let mut walk = volume.walk_unjournaled().expect("a block is not in the journal");
+    assert_eq!(walk.capture(8).map(|capture| capture.block_count()), Some(1));
+}
+
+/// The longest that the test waits for another thread.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < WAIT_MAX, "it does not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// A discard that has begun holds the class up, or makes holes that the new class asks for.
+#[test]
+fn a_discard_while_the_class_becomes_journal_leaves_holes_that_the_journal_is_told_of() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let engine = engine(&folder);
+    let name = "one".parse().expect("a good name");
+    let volume = engine.create_volume(VolumeSpec::new(name, 2 * LEAF_BYTES));
+    let volume: Arc<Volume> = volume.expect("there is room");
+    volume.write(0, &[5; BLOCK_BYTES]).expect("there is room");
+    volume.write(LEAF_BYTES, &[6; BLOCK_BYTES]).expect("there is room");
+    std::thread::scope(|scope| {
+        let held = volume.map.pool.locks.lock_leaf(volume.id(), 0);
+        let before = engine.activity_of_others();
+        let discard = scope.spawn(|| volume.discard(ByteRange::new(0, 2 * LEAF_BYTES)));
+        // It is on its way to the first leaf.
+        wait_until(|| engine.activity_of_others() != before);
+        let change = scope.spawn(|| engine.set_durability("one", Durability::Journal));
+        wait_until(|| volume.durability() == Durability::Journal);
+        drop(held);
+        discard.join().expect("no panic").expect("holes can be made");
+        change.join().expect("no panic").expect("the class can be changed");
+    });
+    let mut walk = volume.walk_unjournaled().expect("there is something to be journaled");
+    let capture = walk.capture(8).expect("the second leaf has a hole");
+    assert!(capture.blocks().any(|(block, _)| block == LEAF_BLOCKS), "{capture:?}");
+}

@@ -1,0 +1,294 @@
+//! What a volume holds that is not in the journal: collected for it, and settled when it has it.
+//!
+//! An entry says whether its contents are in the journal ([`DirtyBits::JOURNAL`]), so that is known
+//! after a kill too. A walk takes the leaves that may have such entries, and captures them some at
+//! a time: contents that a reference keeps as they are. Once the journal has them, entries that
+//! still name the same lose the mark. What was overwritten meanwhile keeps it.
+
+use std::sync::Arc;
+
+use codec::{BLOCK_BYTES, Block, DecodeError};
+use page_store::{DirtyBits, NODE_ENTRY_COUNT, OwnedPageRef, PageBytes, PageRef, PageRefKind};
+use sync::Pinned;
+
+use crate::blocks::{LEAF_BLOCKS, leaves_in};
+use crate::map::leaf_marks::LeafSet;
+use crate::map::stored::Known;
+use crate::map::view::StoredBytes;
+use crate::map::volume_map::VolumeMap;
+use crate::walks::integrity::Integrity;
+
+/// A walk over the blocks of one volume that are not in the journal. What it does not settle is
+/// found by the next walk.
+#[derive(Debug)]
+pub struct CaptureWalk {
+    map: Arc<VolumeMap>,
+    integrity: Arc<Integrity>,
+    set: LeafSet,
+    next_leaf: u64,
+    next_index: usize,
+    /// The last block whose page was found damaged, and mended as far as that can be.
+    mended: Option<u64>,
+    is_settled: bool,
+}
+
+/// Blocks that were not in the journal when they were captured. Their contents stay as they are
+/// until this is settled or dropped.
+#[derive(Debug)]
+pub struct Capture {
+    map: Arc<VolumeMap>,
+    /// Of the map, before the first block was captured.
+    generation: u64,
+    blocks: Vec<CapturedBlock>,
+}
+
+/// One block and what it held.
+#[derive(Debug)]
+struct CapturedBlock {
+    block: u64,
+    entry: PageRef,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// The entry says it all.
+    Nothing,
+    Page(OwnedPageRef),
+    /// A page with as many references as can be counted cannot be held.
+    Copy(Box<Block>),
+    /// The page is damaged, and could not be declared so in its place: it stays marked.
+    Damaged,
+}
+
+/// What a captured block holds.
+#[derive(Clone, Copy, Debug)]
+pub enum CapturedContents<'capture> {
+    Hole,
+    Fill(u32),
+    Page(CapturedPage<'capture>),
+    /// What it held is lost.
+    Lost,
+}
+
+/// A captured page.
+#[derive(Clone, Copy, Debug)]
+pub struct CapturedPage<'capture> {
+    /// Where the page is in memory: two of one number in one capture are one page, and so are two
+    /// of different captures if the latter says that it is journaled. `None`: it cannot be told.
+    pub number: Option<u64>,
+    /// The page that is under this number now went into the journal before.
+    pub is_journaled: bool,
+    pub bytes: StoredBytes<'capture>,
+}
+
+impl CaptureWalk {
+    /// Begins a walk over the blocks of a map that are not in the journal; `None` if there are
+    /// none. It finds everything that was acknowledged before.
+    pub(crate) fn begin(map: &Arc<VolumeMap>, integrity: &Arc<Integrity>) -> Option<Self> {
+        let leaf_count = || leaves_in(map.settled_size_bytes());
+        let set = map.unjournaled_leaves.take(leaf_count)?;
+        Some(Self {
+            map: Arc::clone(map),
+            integrity: Arc::clone(integrity),
+            set,
+            next_leaf: 0,
+            next_index: 0,
+            mended: None,
+            is_settled: false,
+        })
+    }
+
+    /// Captures the next blocks, `count_max` at most; `None` when all were.
+    pub fn capture(&mut self, count_max: usize) -> Option<Capture> {
+        assert!(count_max > 0, "something is wanted");
+        let mut blocks = Vec::new();
+        let generation = self.map.generation();
+        while blocks.len() < count_max && self.capture_in_leaf(&mut blocks, count_max) {}
+        let map = Arc::clone(&self.map);
+        (!blocks.is_empty()).then_some(Capture { map, generation, blocks })
+    }
+
+    /// All captures have been settled: the walk's leaves need not be looked at again.
+    pub fn end(mut self) {
+        self.is_settled = true;
+    }
+
+    /// Captures blocks of the next leaf. Returns whether there may be more.
+    fn capture_in_leaf(&mut self, blocks: &mut Vec<CapturedBlock>, count_max: usize) -> bool {
+        let map = Arc::clone(&self.map);
+        let Some(leaf) = map.next_marked_leaf(&self.set, self.next_leaf) else { return false };
+        if leaf != self.next_leaf {
+            (self.next_leaf, self.next_index) = (leaf, 0);
+        }
+        if self.next_index == 0 {
+            // A thread that published an entry in the leaf before the set was taken is out of it
+            // from here on; all others see the bit gone and set it again.
+            drop(map.pool.locks.lock_leaf(map.id(), leaf));
+        }
+        if let Some(block) = self.capture_until_damage(&map, leaf, (blocks, count_max)) {
+            self.integrity.mend_block(&map, block);
+            self.mended = Some(block);
+        }
+        true
+    }
+
+    /// Captures blocks of a leaf up to the first whose page is damaged: returns that, to be looked
+    /// at again.
+    fn capture_until_damage(
+        &mut self,
+        map: &VolumeMap,
+        leaf: u64,
+        (blocks, count_max): (&mut Vec<CapturedBlock>, usize),
+    ) -> Option<u64> {
+        let store = &map.pool.store;
+        let pinned = store.pin();
+        if let Some(node) = map.tree.find_leaf(store, &pinned, leaf) {
+            for index in self.next_index..NODE_ENTRY_COUNT {
+                let entry = store.entry(&pinned, node, index);
+                if !entry.is_dirty(DirtyBits::JOURNAL) {
+                    continue;
+                }
+                let block = leaf * LEAF_BLOCKS + index as u64;
+                if blocks.len() == count_max {
+                    self.next_index = index;
+                    return None;
+                }
+                let held = match hold(map, &pinned, entry) {
+                    Ok(Some(held)) => held,
+                    Ok(None) => continue,
+                    Err(_) if self.mended == Some(block) => Held::Damaged,
+                    Err(_) => {
+                        self.next_index = index;
+                        return Some(block);
+                    }
+                };
+                blocks.push(CapturedBlock { block, entry, held });
+            }
+        }
+        (self.next_leaf, self.next_index) = (leaf + 1, 0);
+        None
+    }
+}
+
+impl Drop for CaptureWalk {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.map.unjournaled_leaves.put_back(&self.set);
+        }
+    }
+}
+
+/// Keeps what an entry names as it is. `None`: an image has it. An error says that the page is
+/// damaged: it is not to be taken for what was written.
+fn hold(map: &VolumeMap, pinned: &Pinned<'_>, entry: PageRef) -> Result<Option<Held>, DecodeError> {
+    let store = &map.pool.store;
+    match entry.kind() {
+        PageRefKind::Hole | PageRefKind::Fill(_) | PageRefKind::Damaged => Ok(Some(Held::Nothing)),
+        PageRefKind::Absent(_) => Ok(None),
+        PageRefKind::Page => {
+            let mut scratch = [0; BLOCK_BYTES];
+            store.verified_page(pinned, entry, &mut scratch)?;
+            if let Some(page) = store.hold(pinned, entry) {
+                return Ok(Some(Held::Page(page)));
+            }
+            let mut copy = Box::new([0; BLOCK_BYTES]);
+            store.read_verified(pinned, entry, &mut copy)?;
+            Ok(Some(Held::Copy(copy)))
+        }
+    }
+}
+
+impl Capture {
+    pub fn map(&self) -> &VolumeMap {
+        &self.map
+    }
+
+    /// How many blocks were captured.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The blocks by rising index, and what they hold.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, CapturedContents<'_>)> {
+        let contents = |captured| self.contents(captured).unwrap_or(CapturedContents::Lost);
+        self.blocks.iter().map(move |captured| (captured.block, contents(captured)))
+    }
+
+    /// `None` for a page that cannot be read.
+    fn contents<'capture>(
+        &'capture self,
+        captured: &'capture CapturedBlock,
+    ) -> Option<CapturedContents<'capture>> {
+        let store = &self.map.pool.store;
+        let page = match &captured.held {
+            Held::Nothing => {
+                return match captured.entry.kind() {
+                    PageRefKind::Fill(pattern) => Some(CapturedContents::Fill(pattern)),
+                    PageRefKind::Damaged => Some(CapturedContents::Lost),
+                    _ => Some(CapturedContents::Hole),
+                };
+            }
+            Held::Damaged => return Some(CapturedContents::Lost),
+            Held::Copy(copy) => {
+                let bytes = StoredBytes::Raw(copy);
+                CapturedPage { number: None, is_journaled: false, bytes }
+            }
+            Held::Page(page) => {
+                let bytes = match store.held_page(page).ok()? {
+                    PageBytes::Raw(block) => StoredBytes::Raw(block),
+                    PageBytes::Encoded(bytes) => StoredBytes::Encoded(bytes),
+                    PageBytes::Fill(pattern) => return Some(CapturedContents::Fill(pattern)),
+                };
+                CapturedPage {
+                    number: page.slot_number(),
+                    is_journaled: store.is_journaled(page),
+                    bytes,
+                }
+            }
+        };
+        Some(CapturedContents::Page(page))
+    }
+
+    /// The journal has these blocks, those before `end`, on stable storage: those that still hold
+    /// the same are not marked any more, and their pages are known to be in the journal. Those from
+    /// `end` on stay as they are, for the next walk.
+    pub fn settle(self, end: u64) {
+        let map = &self.map;
+        let written = self.blocks.partition_point(|captured| captured.block < end);
+        let (written, left) = self.blocks.split_at(written);
+        for captured in written {
+            if let Held::Page(page) = &captured.held {
+                map.pool.store.note_journaled(page);
+            }
+        }
+        for captured in left {
+            map.unjournaled_leaves.mark(captured.block / LEAF_BLOCKS);
+        }
+        let mut rest = written;
+        while let Some(first) = rest.first() {
+            let leaf = first.block / LEAF_BLOCKS;
+            let count = rest.partition_point(|captured| captured.block / LEAF_BLOCKS == leaf);
+            let (of_leaf, others) = rest.split_at(count);
+            if of_leaf.iter().any(|captured| matches!(captured.held, Held::Damaged)) {
+                map.unjournaled_leaves.mark(leaf);
+            }
+            let settled = of_leaf.iter().filter(|captured| !matches!(captured.held, Held::Damaged));
+            let wanted = settled.map(|captured| (captured.block, captured.entry));
+            let known = Known { bits: DirtyBits::JOURNAL, generation: self.generation };
+            map.clean_blocks(leaf, wanted, known);
+            rest = others;
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let mut lane = self.map.pool.store.lane();
+        for captured in self.blocks.drain(..) {
+            if let Held::Page(page) = captured.held {
+                lane.give_back(page);
+            }
+        }
+    }
+}

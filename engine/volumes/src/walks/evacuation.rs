@@ -1,0 +1,125 @@
+//! Emptying slabs: sparse ones, so that their memory can be used for anything, and those that leave
+//! the pool.
+//!
+//! The pool names the victims; one walk over all maps moves what they hold. An entry that is moved
+//! keeps its contents, so readers see no difference and writers are held up for one exchange.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use page_store::{Lane, NODE_ENTRY_COUNT, OwnedPageRef, PageRef, Victims};
+use sync::Pinned;
+
+use crate::blocks::LEAF_BLOCKS;
+use crate::map::entries::Update;
+use crate::map::volume_map::VolumeMap;
+use crate::pool::shared::Pool;
+
+/// Slabs emptied in one walk over the maps.
+const VICTIMS_MAX: usize = 1024;
+
+/// Shared pages whose new place is remembered in one walk. Of further ones each entry gets a page
+/// of its own.
+const MOVED_MAX: usize = 256 << 10;
+
+/// Leaves looked at in one step.
+const LEAVES_A_STEP: usize = 64;
+
+/// A walk over the maps that empties some slabs.
+#[derive(Debug)]
+pub(crate) struct Evacuation {
+    /// `None`: the slabs that leave the pool.
+    victims: Option<Victims>,
+    maps: Vec<Arc<VolumeMap>>,
+    next_leaf: u64,
+    /// Where shared pages went, with a reference of ours, so that all their entries follow.
+    moved: HashMap<PageRef, OwnedPageRef>,
+}
+
+impl Evacuation {
+    /// Chooses slabs to empty, if that may bring back `bytes_min` or more.
+    pub(crate) fn begin(pool: &Pool, maps: Vec<Arc<VolumeMap>>, bytes_min: u64) -> Option<Self> {
+        let victims = pool.store.choose_victims(bytes_min, VICTIMS_MAX)?;
+        Some(Self { victims: Some(victims), maps, next_leaf: 0, moved: HashMap::new() })
+    }
+
+    /// Empties the slabs that leave the pool.
+    pub(crate) fn of_leaving(maps: Vec<Arc<VolumeMap>>) -> Self {
+        Self { victims: None, maps, next_leaf: 0, moved: HashMap::new() }
+    }
+
+    /// Walks on for a while. Returns whether there is more to walk.
+    pub(crate) fn step(&mut self) -> bool {
+        for _ in 0..LEAVES_A_STEP {
+            let Some(map) = self.maps.last().map(Arc::clone) else { return false };
+            match map.next_leaf(self.next_leaf) {
+                Some(leaf) => {
+                    self.move_pages_of(&map, leaf);
+                    self.next_leaf = leaf + 1;
+                }
+                None => {
+                    self.maps.pop();
+                    self.next_leaf = 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Lets the victims that are empty go, and the others work on. Returns how many were empty.
+    pub(crate) fn end(self, pool: &Pool) -> usize {
+        let mut lane = pool.store.lane();
+        for (_, page) in self.moved {
+            lane.give_back(page);
+        }
+        lane.drain();
+        drop(lane);
+        self.victims.map_or(0, |victims| pool.store.release_victims(victims))
+    }
+
+    fn move_pages_of(&mut self, map: &VolumeMap, leaf: u64) {
+        let store = &map.pool.store;
+        let hits: Vec<usize> = {
+            let pinned = store.pin();
+            let Some(node) = map.tree.find_leaf(store, &pinned, leaf) else { return };
+            let is_hit = |&index: &usize| store.is_in_victim(store.entry(&pinned, node, index));
+            (0..NODE_ENTRY_COUNT).filter(is_hit).collect()
+        };
+        for index in hits {
+            let (mut lane, pinned) = (store.lane(), store.pin());
+            let block = leaf * LEAF_BLOCKS + index as u64;
+            let moved = map.update_if(&mut lane, &pinned, block, |lane, now| {
+                let page = self.move_page(map, lane, &pinned, now);
+                Ok(page.map(Update::Page))
+            });
+            moved.expect("without memory to move to, a page stays");
+        }
+    }
+
+    /// Moves one page out of a victim. The caller holds its block.
+    fn move_page(
+        &mut self,
+        map: &VolumeMap,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        entry: PageRef,
+    ) -> Option<OwnedPageRef> {
+        let store = &map.pool.store;
+        if !store.is_in_victim(entry) {
+            return None;
+        }
+        // Two entries of one page may differ in the mark.
+        let name = entry.name();
+        let known = self.moved.get(&name).and_then(|page| lane.share(page));
+        // Without memory to move to, the page stays: its slab is used again in the end.
+        let page = known.or_else(|| lane.relocate(pinned, entry))?;
+        if store.is_shared(entry)
+            && self.moved.len() < MOVED_MAX
+            && !self.moved.contains_key(&name)
+            && let Some(own) = lane.share(&page)
+        {
+            self.moved.insert(name, own);
+        }
+        Some(page)
+    }
+}

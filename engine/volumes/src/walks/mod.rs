@@ -1,0 +1,9 @@
+//! Walks over maps: compression, evacuation, captures for the journal, the leak check, and the
+//! search for damage. None of them knows whose maps they are.
+
+pub(crate) mod capture;
+pub(crate) mod compression;
+pub(crate) mod evacuation;
+pub(crate) mod integrity;
+pub(crate) mod leaks;
+pub(crate) mod node_moves;

@@ -1,0 +1,153 @@
+//! Moving the nodes of maps out of slabs that leave the pool.
+//!
+//! A node moves as a copy that takes its place below one parent. A map that shares none keeps
+//! writers out by holding the leaf for a leaf, and every block of the pool for an inner node, so
+//! that no child is linked or unlinked meanwhile. Maps that share nodes hold every block for
+//! either, and the copy is remembered, so that all parents of a node come to name one copy.
+//!
+//! A reader that still looks at the old node has found it under a pin, and finds there what held
+//! when it began.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use page_store::{Lane, NodeRef, Parent, Purpose};
+use sync::Pinned;
+
+use crate::map::volume_map::VolumeMap;
+use crate::pool::shared::Pool;
+
+/// Shared nodes whose copy is remembered in one walk. Further ones wait for the next.
+const MOVED_MAX: usize = 64 << 10;
+
+/// Finds all maps, also those made since the walk began.
+pub(crate) type AllMaps<'engine> = dyn Fn() -> Vec<Arc<VolumeMap>> + 'engine;
+
+/// A walk over maps that moves their nodes.
+pub(crate) struct NodeMoves<'engine> {
+    pool: &'engine Pool,
+    all: &'engine AllMaps<'engine>,
+    /// Copies of nodes that several parents name, with a reference of ours to the copy, and to the
+    /// node: while it seems shared, it is not changed in its place.
+    copies: HashMap<NodeRef, NodeRef>,
+}
+
+impl<'engine> NodeMoves<'engine> {
+    pub(crate) fn new(pool: &'engine Pool, all: &'engine AllMaps<'engine>) -> Self {
+        Self { pool, all, copies: HashMap::new() }
+    }
+
+    /// Moves the first leaf from number `from` on, if it has to move. Returns the next number,
+    /// while there are leaves.
+    pub(crate) fn move_next_leaf(&mut self, map: &VolumeMap, from: u64) -> Option<u64> {
+        let store = &self.pool.store;
+        let (leaf, node) = map.next_leaf_node(&store.pin(), from)?;
+        if store.is_node_in_victim(node) {
+            self.move_leaf(map, leaf);
+        }
+        Some(leaf + 1)
+    }
+
+    /// Moves the inner nodes of a map that have to, those below others first: the words of a node
+    /// that moves name what has moved already.
+    pub(crate) fn move_inner_nodes(&mut self, map: &VolumeMap) {
+        let store = &self.pool.store;
+        let mut hits = Vec::new();
+        map.tree.for_each_inner_node(store, &store.pin(), &mut |parent, node, _| {
+            if store.is_node_in_victim(node) {
+                hits.push((parent, node));
+            }
+        });
+        for (parent, node) in hits.into_iter().rev() {
+            let mut lane = store.lane();
+            let pinned = store.pin();
+            let _held = self.pool.locks.lock_all();
+            if map.is_gone() {
+                return;
+            }
+            if store.child(&pinned, parent) == Some(node) {
+                self.move_node(&mut lane, &pinned, (parent, node));
+            }
+        }
+    }
+
+    /// Lets go of the copies.
+    pub(crate) fn end(self) {
+        for (node, copy) in self.copies {
+            self.pool.store.retire_tree(node);
+            self.pool.store.retire_tree(copy);
+        }
+    }
+
+    fn move_leaf(&mut self, map: &VolumeMap, leaf: u64) {
+        let store = &self.pool.store;
+        let mut lane = store.lane();
+        let pinned = store.pin();
+        if map.is_gone() {
+            return;
+        }
+        {
+            let _held = self.pool.locks.lock_leaf(map.id(), leaf);
+            if !map.may_share() {
+                map.leaves.forget(leaf);
+                self.move_found_leaf(map, &mut lane, &pinned, leaf);
+                return;
+            }
+        }
+        let _held = self.pool.locks.lock_all();
+        // Volumes that are not listed yet have not looked at their maps.
+        for other in (self.all)() {
+            other.leaves.forget(leaf);
+        }
+        self.move_found_leaf(map, &mut lane, &pinned, leaf);
+    }
+
+    fn move_found_leaf(
+        &mut self,
+        map: &VolumeMap,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        leaf: u64,
+    ) {
+        let store = &self.pool.store;
+        let Some(parent) = map.tree.parent_of_leaf(store, pinned, leaf) else { return };
+        if let Some(node) = store.child(pinned, parent) {
+            self.move_node(lane, pinned, (parent, node));
+        }
+    }
+
+    /// Moves one node, or lets its parent name the copy of it that is there. Without memory it
+    /// stays where it is. The caller keeps others from changing the node or the parent's word.
+    fn move_node(
+        &mut self,
+        lane: &mut Lane<'_>,
+        pinned: &Pinned<'_>,
+        (parent, node): (Parent, NodeRef),
+    ) {
+        let store = &self.pool.store;
+        if !store.is_node_in_victim(node) {
+            return;
+        }
+        if let Some(&copy) = self.copies.get(&node) {
+            if store.share_node(pinned, copy).is_ok() {
+                lane.replace_child(parent, node, copy);
+            }
+            return;
+        }
+        let has_others = store.parent_count(pinned, node) > 1;
+        if has_others && (self.copies.len() == MOVED_MAX || store.share_node(pinned, node).is_err())
+        {
+            return;
+        }
+        // Without memory the node stays where it is.
+        let copy = lane.copy_node(pinned, parent, node, Purpose::Housekeeping);
+        if has_others {
+            match copy {
+                Ok(copy) if store.share_node(pinned, copy).is_ok() => {
+                    self.copies.insert(node, copy);
+                }
+                Ok(_) | Err(_) => store.retire_tree(node),
+            }
+        }
+    }
+}
