@@ -83,6 +83,12 @@ impl Service {
         })
     }
 
+    /// How many clients have the volume open over NBD or the ring and may change it.
+    pub(super) fn writer_count_of(&self, volume: &Volume) -> usize {
+        let clients = self.nbd_connection_count_of(volume) + self.ring.client_count_of(volume);
+        clients.saturating_sub(self.catalog.reader_count(volume.id()))
+    }
+
     pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
         self.nbd.as_ref().map_or(0, |nbd| nbd.connection_count_of(volume))
     }
