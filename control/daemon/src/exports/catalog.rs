@@ -11,7 +11,8 @@ use volumes::{Engine, Volume};
 pub(crate) struct Catalog {
     pub(super) engine: Arc<Engine>,
     by_id: RwLock<HashMap<u64, Arc<Volume>>>,
-    /// Who has a volume for itself, by its id: a device of this host, or a virtual machine.
+    /// The holder of a volume that is held alone, by its id: a device of this host, or a virtual
+    /// machine.
     holders: RwLock<HashMap<u64, String>>,
     /// Devices of clients that may only read, by the id of the volume.
     readers: Mutex<HashMap<u64, Vec<Weak<ReadOnly>>>>,
@@ -39,7 +40,7 @@ impl Catalog {
         self.by_id.read().expect(NO_PANIC).get(&volume_id).map(Arc::clone)
     }
 
-    /// Notes who has a volume for itself from now on, if it has a holder. Others that open it may
+    /// Notes the holder that has a volume for itself from now on, if any. Others that open it may
     /// only read it.
     pub(crate) fn note_holder(&self, volume_id: u64, holder: Option<String>) {
         let mut holders = self.holders.write().expect(NO_PANIC);

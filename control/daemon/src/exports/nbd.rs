@@ -80,7 +80,7 @@ impl NbdExport {
         format!("nbd+unix:///{name}?socket={}", quoted(&self.socket))
     }
 
-    /// The address where clients need not show who they are, if there is one.
+    /// The address where clients need no certificate, if there is one.
     pub(crate) fn insecure_address(&self) -> Option<&str> {
         self.tcp.as_deref().filter(|_| self.is_insecure)
     }
