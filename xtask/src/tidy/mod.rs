@@ -53,6 +53,7 @@ const RULES: &[Rule] = &[
     layers::dependencies_follow_the_table,
     layers::crates_are_named_as_their_folders,
     layers::no_crate_asks_for_crash_points,
+    circles::modules_form_no_circle,
     shape::files_are_short,
     shape::functions_are_short,
     shape::lines_are_short,

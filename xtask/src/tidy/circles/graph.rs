@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::house::{House, Package};
+use crate::tidy::Complaint;
 use crate::tidy::circles::tree::{ModuleId, Tree};
 use crate::tidy::circles::types::{Types, offered_names};
 use crate::tidy::circles::uses::uses;
@@ -34,6 +35,15 @@ impl fmt::Display for Circle {
         }
         Ok(())
     }
+}
+
+pub(crate) fn modules_form_no_circle(house: &House) -> Vec<Complaint> {
+    let complaint = |circle: Circle| {
+        let modules = circle.modules.join(", ");
+        let text = format!("its modules form a circle: {modules}; see `cargo xtask circles`");
+        Complaint::new(&circle.crate_path, 0, text)
+    };
+    circles(house).into_iter().map(complaint).collect()
 }
 
 /// The circles of all libraries and programs.

@@ -11,4 +11,4 @@ mod tree;
 mod types;
 mod uses;
 
-pub(crate) use graph::circles;
+pub(crate) use graph::{circles, modules_form_no_circle};
