@@ -1,4 +1,4 @@
-//! What is said of failed tests once more at the very end, where nobody has to look for it.
+//! The summary of failed tests that is repeated at the very end of the output.
 //!
 //! Reads the output of libtest: a section `---- NAME stdout ----` for each failed test, then the
 //! list of their names.

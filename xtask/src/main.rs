@@ -1,4 +1,4 @@
-//! `cargo xtask`: the checks of the house and the logic behind the Makefile's targets.
+//! `cargo xtask`: the checks of the house and the logic of the Makefile's targets.
 //!
 //! Builds and runs; changes no file but the table of unsafe code, when asked to.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The tasks behind the Makefile's targets.
+//! The tasks of the Makefile's targets.
 
 use std::ffi::OsString;
 use std::fs;

@@ -37,7 +37,7 @@ pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
 pub(crate) enum Cores {
     /// As the target leaves them.
     Free,
-    /// Kept from sleeping by us, for those who do not do so themselves.
+    /// Kept from sleeping by us, for targets that do not do so themselves.
     Awake,
 }
 

@@ -1,7 +1,7 @@
 //! An open loop: requests are due at fixed times, whether or not earlier ones are over.
 //!
 //! A closed loop sends the next request when the last one is over, so that a stall delays the
-//! requests behind it without showing in their latency (coordinated omission). Here a request that
+//! requests after it without showing in their latency (coordinated omission). Here a request that
 //! is late is sent as soon as possible, and two latencies are kept: from the intended start, which
 //! is what a client waits, and from when it was sent, which is what a closed loop would tell.
 

@@ -76,7 +76,7 @@ fn a_file_on_tmpfs_is_measured_and_removed() -> Result<()> {
 fn a_file_in_a_folder_is_measured_and_removed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     check(Kind::Path(folder.path().to_owned()).into())?;
-    ensure!(folder.path().exists(), "the folder was somebody else's");
+    ensure!(folder.path().exists(), "the folder was not ours");
     ensure!(std::fs::read_dir(folder.path())?.next().is_none(), "something is left in it");
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::papers;
 /// The document's form and version: `docs/formats/report-1.schema.json`.
 const SCHEMA: &str = "report/1";
 
-/// The document behind a page. What sections compute is added to it as they are made.
+/// The document that a page shows. What sections compute is added to it as they are made.
 pub(crate) struct Book {
     pub(crate) manifests: Vec<Manifest>,
     entries: Vec<Entry>,

@@ -89,7 +89,7 @@ impl Format {
         self.with_unit(self.text(value))
     }
 
-    /// A number that somebody chose, with its unit: no digits are added to it.
+    /// A number that was chosen, with its unit: no digits are added to it.
     pub(crate) fn chosen_text(self, value: f64) -> String {
         self.with_unit((value / self.unit()).to_string())
     }

@@ -146,7 +146,7 @@ impl Table {
         }
     }
 
-    /// The table behind a chart: there for whoever opens it.
+    /// The table of a chart's numbers, folded until a reader opens it.
     pub(crate) fn show_behind(&self) -> Markup {
         html! { details { summary { "Figures of this chart" } (self.show()) } }
     }

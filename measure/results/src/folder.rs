@@ -153,7 +153,7 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Writes a file that is either old or new for whoever reads it, also after a kill.
+/// Writes a file that is either old or new for its readers, also after a kill.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let aside = path.with_extension("json.new");
     fs::write(&aside, text)

@@ -212,7 +212,7 @@ pub struct StoreUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyKind {
-    /// From the moment a request was sent (closed loop): hides the wait behind a stall.
+    /// From the moment a request was sent (closed loop): hides the wait caused by a stall.
     Service,
     /// From the moment a request was due (open loop).
     Intended,

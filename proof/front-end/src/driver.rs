@@ -320,7 +320,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks not to be told of answers, for those who look for them all the time.
+    /// Asks not to be told of answers, for a driver that polls for them.
     pub fn want_no_calls(&self) -> Result<()> {
         ensure!(!self.has_event_index, "event indices have no way to say so");
         self.write(self.layout.available(), &NO_INTERRUPT.to_le_bytes())

@@ -96,7 +96,7 @@ impl FrontEnd {
         Ok(front_end)
     }
 
-    /// Connects, for the first time or again, as soon as somebody listens.
+    /// Connects, for the first time or again, as soon as a server listens.
     pub fn connect(&mut self, socket: &Path, time_limit: Duration) -> Result<()> {
         let deadline = Instant::now() + time_limit;
         loop {
@@ -173,7 +173,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Takes the guest's memory from byte `start` on away from everybody. Drivers must not use it
+    /// Takes the guest's memory from byte `start` on away from all drivers. Drivers must not use it
     /// any more.
     pub fn cut_memory(&self, start: u64) -> Result<()> {
         self.memory.set_len(start).context("the memory cannot be cut")

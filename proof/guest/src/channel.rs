@@ -14,8 +14,8 @@ use system::Interruption;
 
 use crate::frame::{Frame, FrameKind};
 
-/// Output of one process that may wait until somebody asks for it. Of what writes more the rest is
-/// lost, and whoever asks for it hears so.
+/// Output of one process that may wait until it is asked for. Of what writes more the rest is
+/// lost, and asking for it says so.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -123,7 +123,7 @@ impl Channel {
         Frame::new(kind, id, bytes).write(&mut *socket).context("the guest takes nothing more")
     }
 
-    /// Nobody wants to hear of this process any more.
+    /// No caller waits for this process any more.
     pub(crate) fn forget(&self, id: u32) {
         self.state().listeners.remove(&id);
     }

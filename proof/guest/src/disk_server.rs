@@ -67,7 +67,7 @@ impl DiskServer {
         &self.disk
     }
 
-    /// Serves what has arrived and ends; from then on nobody uses the disk.
+    /// Serves what has arrived and ends; from then on the disk is unused.
     pub(crate) fn stop(self) {
         self.server.stop(DRAIN_TIME_MAX);
     }

@@ -1,4 +1,4 @@
-//! A Unix socket of the host behind which a server in the guest answers.
+//! A Unix socket of the host that reaches a server in the guest.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

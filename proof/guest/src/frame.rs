@@ -17,7 +17,7 @@ const HEADER_BYTES: usize = 9;
 /// What a frame is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// To the guest: start a program; the bytes are its words, each with a zero behind it.
+    /// To the guest: start a program; the bytes are its words, each with a zero after it.
     Run,
     /// To the guest: bytes for the standard input; none at all end it.
     Input,

@@ -174,7 +174,7 @@ impl Guest {
         GuestProcess::start(&self.channel, &["/bin/sh", "-c", line])
     }
 
-    /// A socket of this host behind which the one at `in_guest` answers.
+    /// A socket of this host that reaches the one at `in_guest`.
     pub fn forward(&mut self, in_guest: &Path) -> Result<PathBuf> {
         let path = self.folder.path().join(format!("forward{}.sock", self.forwards.len()));
         let forward = Forward::start(&self.channel, path, in_guest)?;

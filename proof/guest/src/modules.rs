@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use system::Tool;
 
-/// Files of the modules called `names` and of all that they need, each behind what it needs.
+/// Files of the modules called `names` and of all that they need, each after what it needs.
 /// Built-in modules need no file.
 pub(crate) fn in_order(folder: &Path, names: &[&str]) -> Result<Vec<PathBuf>> {
     let read = |name: &str| {

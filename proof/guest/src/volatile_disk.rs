@@ -78,7 +78,7 @@ enum Power {
     On,
     /// Nothing changes any more, and nobody is answered: who asks may still be there to tell it.
     Failing,
-    /// Nobody is there to hear an answer.
+    /// No client is there to hear an answer.
     Off,
 }
 

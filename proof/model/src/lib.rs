@@ -1,8 +1,8 @@
 //! The simplest correct volume, to compare real ones with, and the requests to compare them under.
 //!
 //! A [`ModelVolume`] keeps blocks in an ordered map behind one lock. A [`Schedule`] is a list of
-//! operations that a seed makes, the same in every run. Whoever tests a real device runs both and
-//! compares the answers; [`check_same`] and [`check_old_or_new`] compare what is left behind.
+//! operations that a seed makes, the same in every run. A test of a real device runs both and
+//! compares the answers; [`check_same`] and [`check_old_or_new`] compare what is left.
 //!
 //! Knows the contract of block devices and nothing of any engine. Runs out of no memory: where the
 //! real device may, the test lets the model follow it.

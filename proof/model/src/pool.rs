@@ -16,7 +16,7 @@ pub enum ModelRefusal {
     HasSnapshots,
 }
 
-/// What a shrinking resize does with data behind the new end.
+/// What a shrinking resize does with data past the new end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shrink {
     KeepData,

@@ -49,7 +49,7 @@ pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
 /// The same on all cores, in any order, for tests that keep their seeds apart.
 pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(seeds(command, count));
-    let next = || seeds.lock().expect("nobody panics with the seeds locked").next();
+    let next = || seeds.lock().expect("no thread panics with the seeds locked").next();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {

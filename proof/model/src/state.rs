@@ -80,8 +80,8 @@ impl Blocks {
         let first = range.start.div_ceil(block_bytes);
         let end = range.start.saturating_add(range.length) / block_bytes;
         if first < end {
-            let mut behind = self.written.split_off(&first);
-            self.written.append(&mut behind.split_off(&end));
+            let mut after = self.written.split_off(&first);
+            self.written.append(&mut after.split_off(&end));
         }
     }
 

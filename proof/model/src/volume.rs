@@ -66,7 +66,7 @@ impl ModelVolume {
         self.lock().blocks.indices().any(|block| block >= first)
     }
 
-    /// Moves the end. Blocks behind a nearer end are forgotten.
+    /// Moves the end. Blocks past a nearer end are forgotten.
     pub fn resize(&self, size_bytes: u64) {
         let mut inner = self.lock();
         inner.size_bytes = size_bytes;
@@ -101,7 +101,7 @@ impl ModelVolume {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with the model locked")
+        self.inner.lock().expect("no thread panics with the model locked")
     }
 
     fn admit(
@@ -250,7 +250,7 @@ mod tests {
         let volume = volume();
         volume.write(8192, &[1; 4096]).expect("the write succeeds");
         volume.resize(8192);
-        let error = volume.read(8192, &mut [0]).expect_err("behind the end");
+        let error = volume.read(8192, &mut [0]).expect_err("past the end");
         assert_eq!(error.kind, DeviceErrorKind::OutOfRange);
         volume.resize(1 << 20);
         assert_eq!(read(&volume, 8192, 4096), vec![0; 4096]);

@@ -22,7 +22,7 @@ pub const VOLUME_ID: u64 = 7;
 /// The name of the one volume.
 pub const VOLUME_NAME: &str = "db";
 
-/// One volume that everybody may open.
+/// One volume that all users may open.
 pub struct OneVolume(pub Arc<dyn BlockDevice>);
 
 impl Volumes for OneVolume {

@@ -169,7 +169,7 @@ fn what_is_not_there_is_named() {
     assert!(error.to_string().contains("only the volume"), "{error}");
     let socket = running.socket();
     assert_eq!(running.stop(), 0);
-    let error = Client::connect(&socket).expect_err("nobody serves");
+    let error = Client::connect(&socket).expect_err("there is no server");
     assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
     assert!(error.to_string().contains("is the daemon running"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The example programs in C and Python run against a server, as anybody would run them.
+//! The example programs in C and Python run against a server, as users run them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -122,7 +122,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the daemon's log")?)
             .stderr(log)
-            // Ctrl-C is for the one who started it, who then stops it in order.
+            // Ctrl-C is for the process that started it, which then stops it in order.
             .process_group(0)
             .spawn()
             .context("cannot start memlaned")?;
@@ -233,7 +233,7 @@ impl Daemon {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The daemon and whatever else serves its volumes, when nobody uses them.
+    /// The daemon and whatever else serves its volumes, when they are unused.
     pub fn serving_ids(&self) -> Vec<u32> {
         host::processes_using(&self.run_dir()).into_iter().map(|(id, _)| id).collect()
     }

@@ -22,7 +22,7 @@ impl Mounted {
         Ok(Self { folder: folder.to_owned(), is_mounted: true })
     }
 
-    /// What somebody else mounted on `folder`.
+    /// What another process mounted on `folder`.
     pub fn existing(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), is_mounted: true }
     }

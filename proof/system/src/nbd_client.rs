@@ -22,7 +22,7 @@ const INFO_EXPORT: u16 = 0;
 /// The code of the protocol for "no space".
 pub const NBD_NO_SPACE: u32 = 28;
 
-/// No server that lives lets anybody wait longer.
+/// No server that lives lets a client wait longer.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a client may ask; places and lengths are in bytes.
@@ -114,7 +114,7 @@ impl NbdClient {
 
     /// The connection itself, for another client that goes on with it. Nothing may be in flight.
     pub fn into_socket(self) -> UnixStream {
-        assert!(self.in_flight.is_empty(), "replies that nobody expects would confuse the next");
+        assert!(self.in_flight.is_empty(), "unexpected replies would confuse the next");
         self.writer
     }
 

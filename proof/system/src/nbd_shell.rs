@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use block_device::conformance::{Abilities, Refusal, Subject};
 use block_device::{ByteRange, Zeroes};
 
-/// Takes requests of 17 bytes (what, offset, length) with the bytes to write behind them; answers
+/// Takes requests of 17 bytes (what, offset, length) with the bytes to write after them; answers
 /// with a byte for success and the bytes read, or with the length of a message and the message.
 const SERVANT: &str = r#"
 import nbd, struct, sys
@@ -77,7 +77,7 @@ impl NbdShell {
                 .is_ok_and(|status| status.success())
     }
 
-    /// A connection that nobody uses now, or the first.
+    /// A connection that is unused now, or the first.
     fn connection(&self) -> MutexGuard<'_, Servant> {
         let free = self.connections.iter().find_map(|connection| connection.try_lock().ok());
         free.unwrap_or_else(|| self.connections[0].lock().unwrap_or_else(PoisonError::into_inner))
@@ -129,7 +129,7 @@ impl Servant {
 impl Drop for Servant {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // Its input has ended, so it does; there is nobody to tell if it does not.
+        // Its input has ended, so it does; a failure cannot be reported here.
         let _status = self.process.wait();
     }
 }

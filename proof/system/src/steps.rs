@@ -126,7 +126,7 @@ pub struct Survivors {
 }
 
 impl Survivors {
-    /// Blocks that nobody has written; after a cut each is whole, as volumes promise.
+    /// Blocks that were never written; after a cut each is whole, as volumes promise.
     pub fn new(block_count: u64) -> Self {
         let blocks = (0..block_count).map(|_| stamp::zeros()).collect();
         Self { unit_bytes: BLOCK_BYTES, blocks }

@@ -29,7 +29,7 @@ pub struct Tool {
     end_signal: Option<Signal>,
 }
 
-/// What a program left behind.
+/// How a program ended, and what it printed.
 #[derive(Debug)]
 pub struct ToolOutput {
     /// None when a signal ended it.
@@ -83,7 +83,7 @@ impl Tool {
         Ok(self)
     }
 
-    /// Ctrl-C is then for the one who started it.
+    /// Ctrl-C then reaches only the process that started it.
     pub fn own_group(mut self) -> Self {
         self.command.process_group(0);
         self

@@ -132,7 +132,7 @@ fn disk_images_and_small_file_systems_of_512_byte_sectors_fit() -> Result<()> {
     daemon.finish()
 }
 
-/// As BIOSes know it: one partition of 1000 sectors behind the first 63.
+/// As BIOSes know it: one partition of 1000 sectors after the first 63.
 fn partition_table() -> [u8; 512] {
     let mut sector = [0; 512];
     sector[450] = 0x83;
@@ -159,7 +159,7 @@ fn a_volume_is_attached_and_exported_at_once_only_if_it_is_to_be_shared() -> Res
     daemon.memlane("detach v")?;
     refused("attach v", "exported to virtual machines")?;
     attach(&daemon, "v --share")?;
-    // What nobody can change may be anywhere.
+    // What cannot change may be anywhere.
     daemon.memlane("snapshot create v monday")?;
     attach(&daemon, "v@monday")?;
     daemon.memlane("export vhost-user v@monday")?;

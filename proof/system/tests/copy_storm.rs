@@ -100,7 +100,7 @@ impl Storm {
     fn round(&mut self) -> Result<()> {
         self.number += 1;
         let operation = self.draw();
-        // What somebody has open is neither deleted nor restored.
+        // What is open is neither deleted nor restored.
         wait_for("the server to miss its last client", TIME_LIMIT, || {
             Ok(self.daemon.volumes()?.iter().all(|volume| volume.nbd_connections == 0))
         })?;

@@ -205,7 +205,7 @@ fn storm(flags: &str) -> Result<()> {
         // What was answered before the kill is in the ring; the rest is in flight now.
         machine.take_answers()?;
         busy_kill_count += u64::from(machine.in_flight() > 0);
-        // A machine does not know that nobody is there.
+        // A machine does not know that the daemon is gone.
         machine.submit(&mut random)?;
         daemon.launch()?;
         machine.front_end.connect(&socket, TIME_LIMIT)?;

@@ -62,7 +62,7 @@ fn a_device_of_a_lost_pool_fails_and_serves_nobodys_volume() -> Result<()> {
     write_over_nbd(&daemon, "v", noise(1))?;
     let device = daemon.memlane("attach v --as loop")?;
     let device = Path::new(device.trim()).to_owned();
-    // Somebody has it open, so that the next daemon cannot take it away.
+    // A process has it open, so that the next daemon cannot take it away.
     let user = File::open(&device).context("the device can be opened")?;
     lose_and_make_anew(&mut daemon)?;
     let copy = daemon.folder().join("copy");

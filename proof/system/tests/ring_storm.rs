@@ -73,7 +73,7 @@ fn requests_survive_every_kill() -> Result<()> {
     daemon.finish()
 }
 
-/// Ends the storm when a worker fails, so that nobody waits for it.
+/// Ends the storm when a worker fails, so that no other waits for it.
 fn until_over(is_over: &AtomicBool, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let result = work();
     if result.is_err() {

@@ -30,7 +30,7 @@ pub(crate) fn orderings_name_their_partners(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-/// Each mark's line and the first quoted text behind it, if the comment has one.
+/// Each mark's line and the first quoted text after it, if the comment has one.
 fn pairs(text: &str) -> Vec<(usize, Option<String>)> {
     let mut pairs = Vec::new();
     let mut open: Option<(usize, String)> = None;

@@ -57,7 +57,7 @@ mod tests {
         check("pending", 0);
         check("`proof/b.rs`", 1);
         check("`proof/a.rs::it_dies`", 1);
-        check("somebody", 1);
+        check("a person", 1);
     }
 
     #[test]

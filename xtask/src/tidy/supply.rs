@@ -86,7 +86,7 @@ pub(crate) fn licences_are_known(house: &House) -> Vec<Complaint> {
     let refused = house.licences.iter().filter(|(_, licence)| !is_allowed(licence));
     refused
         .map(|(package, licence)| {
-            let text = format!("{package:?} has the licence {licence:?}, which nobody has allowed");
+            let text = format!("{package:?} has the licence {licence:?}, which is not allowed");
             Complaint::new(LOCK, 0, text)
         })
         .collect()

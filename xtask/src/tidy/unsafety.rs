@@ -17,7 +17,7 @@ pub(crate) const REPORT_PATH: &str = "docs/unsafe.md";
 /// Tests that explore interleavings: the explorer's cells can only be used in unsafe blocks.
 const EXPLORING_TESTS: &str = "/tests/loom.rs";
 
-/// Words in a SAFETY comment that claim instead of naming an obligation and who keeps it.
+/// Words in a SAFETY comment that claim instead of naming an obligation and its keeper.
 const EMPTY_CLAIMS: &[&str] = &["safe because", "caller ensures", "as above"];
 
 pub(crate) fn crates_forbid_unsafe_code(house: &House) -> Vec<Complaint> {
@@ -69,7 +69,7 @@ pub(crate) fn safety_comments_name_obligations(house: &House) -> Vec<Complaint> 
             let lower = line.to_ascii_lowercase();
             let claim = EMPTY_CLAIMS.iter().find(|claim| lower.contains(**claim));
             if let Some(claim) = claim.filter(|_| is_in_comment) {
-                let text = format!("{claim:?} names no obligation and nobody who keeps it");
+                let text = format!("{claim:?} names neither an obligation nor its keeper");
                 complaints.push(Complaint::new(&file.path, index + 1, text));
             }
         }

@@ -188,7 +188,7 @@ impl Round {
     fn wait_for_first_read(&self, offset: u64, piece: &[u8], begun: Instant) -> Result<Duration> {
         let length = u32::try_from(BLOCK_BYTES)?;
         loop {
-            // Until the daemon listens there is nobody to ask.
+            // Until the daemon listens there is no server to ask.
             if let Ok(mut client) = self.client() {
                 let found = client.ask(&Request::Read { offset, length })?;
                 ensure!(found == piece[..found.len()], "the restored volume holds something else");

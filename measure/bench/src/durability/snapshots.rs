@@ -31,7 +31,7 @@ const FILL_BYTES_PER_S: f64 = 600e6;
 /// For plans.
 const OVERWRITES_PER_S: u64 = 500_000;
 
-/// How long it took to take a snapshot, as who asked for it saw it.
+/// How long it took to take a snapshot, as the caller saw it.
 pub(super) const SNAPSHOT_NS_MAX: &str = "snapshot_ns_max";
 
 /// Whether snapshots are taken.

@@ -60,7 +60,7 @@ impl Bed {
         // the pool short of memory: a full pool is another question.
         let pool_bytes = working_bytes * 2 + originals * BLOCK_BYTES as u64;
         let region = place.region("pool", pool_bytes.next_multiple_of(2 << 20))?;
-        // One lane for each thread, for the background and for whoever prepares.
+        // One lane for each thread, for the background and for the fill.
         let options = EngineOptions { lane_count: case.threads + 2, fresh_secret: [0x5A; 32] };
         let engine = Arc::new(Engine::open(region, options)?);
         while engine.untaken_bytes() > 0 {

@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How far a reader reads on from where it began, in batches; 64 MiB.
 const REPLAY_BATCHES: u64 = 1024;
 
-/// Who does the operations.
+/// The threads that do the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
     /// One writer, and each reader for itself.
@@ -428,13 +428,13 @@ mod tests {
     impl Medium for std::sync::Arc<Memory> {
         fn append(&self, offset_bytes: u64, batch: &[u8]) -> Result<()> {
             let slot = self.slot("append", offset_bytes)?;
-            self.slots[slot].lock().expect("nobody panics").copy_from_slice(batch);
+            self.slots[slot].lock().expect("no thread panics").copy_from_slice(batch);
             Ok(())
         }
 
         fn read(&self, offset_bytes: u64, batch: &mut [u8]) -> Result<()> {
             let slot = self.slot("read", offset_bytes)?;
-            batch.copy_from_slice(&self.slots[slot].lock().expect("nobody panics"));
+            batch.copy_from_slice(&self.slots[slot].lock().expect("no thread panics"));
             if self.flip_at == Some(slot) {
                 batch[1000] ^= 1;
             }
@@ -476,7 +476,7 @@ mod tests {
         let measured = measure(memory(), load).1.expect("memory does not fail");
         let (reads, appends) = (measured.reads.operations(), measured.appends.operations());
         assert!(appends > SLOTS as u64, "the log did not wrap around: {appends} appends");
-        // Whoever is ahead is so by a few operations, however many there are.
+        // The thread that is ahead is so by a few operations, however many there are.
         let percent = load.mix.reads_percent();
         let difference = (reads * (100 - percent)).abs_diff(appends * percent);
         assert!(difference <= 5000, "{reads} reads, {appends} appends");
@@ -503,7 +503,7 @@ mod tests {
             // 200 in all; more would be faster than it was told.
             assert!((1..=205).contains(&(reads.operations() + appends.operations())));
             assert!(reads.operations() > appends.operations());
-            let intended = reads.intended().expect("somebody set the pace");
+            let intended = reads.intended().expect("the load has a pace");
             assert!(intended.mean >= reads.service().expect("there were reads").mean);
         }
     }

@@ -26,7 +26,7 @@ impl Schedule {
         Self { begun: Instant::now(), interval_s: 1.0 / per_s, next: 0 }
     }
 
-    /// Waits for the next moment and tells when it was, which is in the past for whoever is late;
+    /// Waits for the next moment and tells when it was, which is in the past for a late thread;
     /// none when the measurement `is_over`.
     pub(crate) fn wait_unless(&mut self, is_over: impl Fn() -> bool) -> Option<Instant> {
         let due = self.due(self.next);
@@ -57,7 +57,7 @@ mod tests {
     fn moments_follow_at_the_rate_however_late_one_is() {
         let mut schedule = Schedule::new(1e6);
         let first = schedule.wait_unless(|| false).expect("it is not over");
-        // Long behind, the moments stay where they were.
+        // Long past, the moments stay where they were.
         while first.elapsed() < Duration::from_millis(1) {
             hint::spin_loop();
         }

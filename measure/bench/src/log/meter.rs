@@ -40,7 +40,7 @@ impl Window {
 /// The moments of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
-    /// When it should have begun, where somebody else sets the pace.
+    /// When it should have begun, where the load has a pace.
     pub(crate) due: Option<Instant>,
     pub(crate) sent: Instant,
     pub(crate) answered: Instant,
@@ -147,7 +147,7 @@ impl Meter {
         self.service.recorded(LatencyKind::Service).ok()
     }
 
-    /// How long they took from when they were due; none where nobody set the pace.
+    /// How long they took from when they were due; none where the load has no pace.
     pub(crate) fn intended(&self) -> Option<Latency> {
         self.intended.recorded(LatencyKind::Intended).ok()
     }
@@ -162,7 +162,7 @@ impl Meter {
         share(self.waiting_ns, self.service_ns + self.generating_ns)
     }
 
-    /// Slice by slice: from when operations were due where somebody set the pace, else from when
+    /// Slice by slice: from when operations were due where the load has a pace, else from when
     /// they were sent.
     pub(crate) fn slices(&self) -> Vec<Slice> {
         let slice = |it: &Histogram<u32>| Slice {

@@ -77,7 +77,7 @@ impl Tokens {
         // Relaxed, here and below: the counts say nothing about other memory.
         let reads = self.reads.load(Ordering::Relaxed);
         let appends = self.appends.load(Ordering::Relaxed);
-        // Both are counted as if done: what lies further behind its share comes first.
+        // Both are counted as if done: what is further below its share comes first.
         let is_read =
             (reads + 1) * self.appends_percent() <= (appends + 1) * self.mix.reads_percent;
         let side = if is_read { &self.reads } else { &self.appends };

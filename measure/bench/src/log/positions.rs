@@ -59,8 +59,8 @@ impl Positions {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Claims the slot of the next batch, as soon as nobody reads there. Returns `false` when the
-    /// run was stopped meanwhile.
+    /// Claims the slot of the next batch, as soon as no thread reads there. Returns `false` when
+    /// the run was stopped meanwhile.
     pub(crate) fn begin_append(&self, stop: &Stop) -> bool {
         let batch = self.next_batch();
         // PAIRS-WITH: begin_read, "a batch is about to be overwritten". Sequentially consistent,
@@ -73,7 +73,7 @@ impl Positions {
         let mut patience = Patience::default();
         while is_read() {
             if stop.is_asked_for() {
-                // Nothing was overwritten. Relaxed: who still sees the other count only stays away.
+                // Nothing was overwritten. Relaxed: a reader of the other count only stays away.
                 self.begun.store(batch, Ordering::Relaxed);
                 return false;
             }

@@ -139,7 +139,7 @@ struct Bench<'plan> {
     standing: RefCell<Option<Standing>>,
 }
 
-/// A log and, behind it, what was made for it: the log is let go first.
+/// A log and, after it, what was made for it: the log is let go first.
 struct Standing {
     log: Log,
     target: Option<Target>,

@@ -1,4 +1,4 @@
-//! What servers take that nobody asks for anything.
+//! What servers take while they get no request.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -65,7 +65,7 @@ fn watch(targets: &[Rc<LazyTarget>], window: Duration) -> Result<Vec<Row>> {
     watches.iter().map(|(name, watch)| watch.row(CASE, name)).collect()
 }
 
-/// A daemon of its own with volumes that nobody uses.
+/// A daemon of its own with unused volumes.
 pub(super) fn add_eight_volumes<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
     let target = "volume attached";
     if let Some(reason) = missing(&[Ability::BlockDevices]) {

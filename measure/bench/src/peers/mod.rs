@@ -162,7 +162,7 @@ fn add_jobs<'plan>(
         }
         plan.steps.extend(steps.into_iter().map(|step| step.into_step(session)));
         if repeat == 0 {
-            // Now all are set up, and nobody asks them for anything.
+            // Now all are set up, and none has a request.
             plan.steps.push(idle::step(&targets, session, memory_bytes));
         }
     }

@@ -145,6 +145,6 @@ mod tests {
         let mut distinct = Distinct::new(1);
         distinct.note(1, || 1.0);
         distinct.note(2, || 1.0);
-        distinct.note(u64::MAX, || panic!("nobody asked for it"));
+        distinct.note(u64::MAX, || panic!("it was not asked for"));
     }
 }

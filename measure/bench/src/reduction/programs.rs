@@ -15,7 +15,7 @@ const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/lib"];
 pub(crate) struct Programs {
     files: std::vec::IntoIter<(PathBuf, u64)>,
     size_bytes: u64,
-    /// The file in hand, what is left of it, and of the zeros behind it.
+    /// The file in hand, what is left of it, and of the zeros after it.
     file: Option<(File, u64)>,
     padding_bytes: u64,
 }

@@ -46,10 +46,10 @@ mod tests {
     fn a_second_run_is_refused_until_the_first_has_ended() {
         let place = tempfile::tempdir().expect("there is room for a folder");
         let path = place.path().join("lock");
-        let first = Alone::take(&path).expect("nobody has it");
+        let first = Alone::take(&path).expect("it is free");
         let error = Alone::take(&path).expect_err("it is taken");
         assert!(error.to_string().contains("another run"), "{error}");
         drop(first);
-        Alone::take(&path).expect("nobody has it any more");
+        Alone::take(&path).expect("it is free again");
     }
 }

@@ -58,7 +58,7 @@ fn kib_text(text: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The value behind the first `name:`.
+/// The value after the first `name:`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -68,7 +68,7 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 /// Of `always [madvise] never`: what stands in brackets.
 fn chosen(text: &str) -> String {
-    let inside = text.split_once('[').and_then(|(_, behind)| behind.split_once(']'));
+    let inside = text.split_once('[').and_then(|(_, after)| after.split_once(']'));
     inside.map_or(text, |(inside, _)| inside).to_owned()
 }
 

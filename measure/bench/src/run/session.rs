@@ -10,7 +10,7 @@ use super::{Options, Profile};
 pub(crate) struct Session {
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
-    /// The one device that may be overwritten; whoever does so looks first whether it is empty.
+    /// The one device that may be overwritten; only once it was found empty.
     pub(crate) destroy: Option<PathBuf>,
     /// For what tools said, as they said it. It exists when steps run, not when they are planned.
     pub(crate) raw_path: PathBuf,

@@ -1,4 +1,4 @@
-//! Cores that are kept from sleeping, so that nobody pays for waking them.
+//! Cores that are kept from sleeping, so that no request pays for waking them.
 //!
 //! A program that holds `/dev/cpu_dma_latency` at 0 makes idle cores poll. A server that does so
 //! while it has traffic answers faster than one that does not, and pays with idle power; therefore

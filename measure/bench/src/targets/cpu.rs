@@ -1,4 +1,4 @@
-//! Who used the processors while something was measured.
+//! What used the processors while something was measured.
 //!
 //! The total is the whole machine's (`/proc/stat`). Of it, the load generator is what children of
 //! this process took that have ended, and the server what its processes took. Kernel threads that

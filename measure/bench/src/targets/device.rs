@@ -60,9 +60,9 @@ pub(crate) fn kernel_name(device: &Path) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// Refuses a device that holds something or that somebody uses, and tells what was found: a file
-/// system, partition table or other signature, a mount, a holder, swap, or anyone who has it open
-/// for himself alone.
+/// Refuses a device that holds something or is in use, and tells what was found: a file system,
+/// partition table or other signature, a mount, a holder, swap, or a process that has it open for
+/// itself alone.
 pub fn check_is_free(device: &Path) -> Result<()> {
     let shown = device.display();
     let data = fs::metadata(device).with_context(|| format!("cannot look at {shown}"))?;

@@ -8,7 +8,7 @@ use crate::targets::kinds::{Place, Spec};
 use crate::targets::measure::{calibrate, check_contents};
 use crate::targets::target::Target;
 
-/// A target, set up when it is first needed, once. Those who measure share it; it is taken down
+/// A target, set up when it is first needed, once. Measurements share it; it is taken down
 /// with the last of them. What failed is not tried again.
 pub struct LazyTarget {
     spec: Spec,

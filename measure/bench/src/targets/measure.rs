@@ -1,4 +1,4 @@
-//! A job on a target: what the application saw, what the device saw, and who used the processors.
+//! A job on a target: what the application saw, what the device saw, and what used the processors.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -185,7 +185,7 @@ impl Bars {
         }
     }
 
-    /// The interval, the limit, and the number behind both.
+    /// The interval, the limit, and the number of both.
     fn end(&self, bar: &Bar, one: &Estimated, (middle, axis): (f64, &Axis)) -> Markup {
         let limit = bar.limit.as_ref().map(|limit| axis.place(limit.0));
         let end = axis.place(one.ends().1);

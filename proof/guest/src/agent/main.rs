@@ -1,7 +1,7 @@
 //! The program that runs in a guest and does what the host asks.
 //!
 //! - `guest-agent serve` takes frames from the serial port and starts programs. When the host
-//!   goes away it turns the machine off, so that none is left behind.
+//!   goes away it turns the machine off, so that none is left.
 //! - `guest-agent connect PATH` joins its standard input and output to a Unix socket, so that the
 //!   host reaches servers in the guest.
 //! - `guest-agent write PATH BLOCKS VOLUME LIFE SEED` writes what follows from the numbers, and

@@ -22,7 +22,7 @@ const MESSAGE_HEADER_BYTES: usize = 16;
 const HEADERS_BYTES: usize = MESSAGE_HEADER_BYTES + 4;
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Attributes, one behind the other.
+/// Attributes, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes(Vec<u8>);
 

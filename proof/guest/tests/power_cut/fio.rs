@@ -1,8 +1,8 @@
 //! fio as a writer: what it has synced when the power fails, it verifies afterwards itself.
 //!
-//! Each life has a part of the volume of its own, which nobody wrote before: what fio finds there
-//! is what this life wrote. fio tells now and then how many of its writes it has synced; so many
-//! are there from the beginning of the part on.
+//! Each life has a part of the volume of its own, which was never written before: what fio finds
+//! there is what this life wrote. fio tells now and then how many of its writes it has synced; so
+//! many are there from the beginning of the part on.
 
 use anyhow::{Context, Result, ensure};
 use guest::GuestProcess;

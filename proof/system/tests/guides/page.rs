@@ -51,7 +51,7 @@ fn hidden_command(text: &str) -> Option<&str> {
     text.strip_prefix("<!-- test: ")?.strip_suffix(" -->")
 }
 
-/// What the words behind the fence say about the block.
+/// What the words after the fence say about the block.
 fn action(words: &str, text: String) -> Result<Option<Action>> {
     let words: Vec<&str> = words.split_whitespace().collect();
     Ok(match words[..] {
@@ -63,7 +63,7 @@ fn action(words: &str, text: String) -> Result<Option<Action>> {
             Some(Action::Run { script: text, needs })
         }
         ["python", file] => Some(Action::Write { file: file.to_owned(), text }),
-        ["sh", ..] => bail!("nobody knows what {words:?} says"),
+        ["sh", ..] => bail!("{words:?} is no known kind of block"),
         _ => None,
     })
 }

@@ -224,7 +224,7 @@ pub(super) struct Use {
     pub line: usize,
 }
 
-/// All uses between the files of a crate: who uses, what is used.
+/// All uses between the files of a crate: the user, then what it uses.
 pub(super) type Uses = BTreeMap<(ModuleId, ModuleId), Use>;
 
 pub(super) fn uses(tree: &Tree, types: &Types) -> Uses {

@@ -32,7 +32,7 @@ struct Zram {
     number: u32,
 }
 
-/// Compressed with LZ4, as most who use it do.
+/// Compressed with LZ4, as most users do.
 pub(super) fn zram(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
     let printed = fs::read_to_string(format!("{CONTROL}/hot_add")).context("cannot make a zram")?;
     let number = printed.trim().parse().with_context(|| format!("hot_add says {printed:?}"))?;
@@ -73,7 +73,7 @@ impl Backing for Zram {
 impl Drop for Zram {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
-        // Those who look at new devices may have it open for a moment.
+        // Programs that look at new devices may have it open for a moment.
         let removed = wait_for("zram to be let go", GONE_TIME_LIMIT, || Ok(self.remove().is_ok()));
         if removed.is_err()
             && let Err(error) = self.remove()
