@@ -135,7 +135,7 @@ pub(crate) fn write_page_cache(fd: RawFd) -> bool {
 pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int> {
     let [a, b, c, d, e, f] = words;
     // SAFETY:
-    // - The caller hands in what the kernel documents for this number.
+    // - The one who calls hands in what the kernel documents for this number.
     let result = unsafe { crate::real::syscall(number, a, b, c, d, e, f) };
     usize::try_from(result).map_err(|_| crate::errno::get())
 }

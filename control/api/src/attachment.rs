@@ -24,9 +24,8 @@ pub struct AttachmentCreate {
     pub volume: String,
     #[serde(default, rename = "as")]
     pub attach_as: AttachAs,
-    /// Attach the volume although it is exported to virtual machines, or clients over NBD or the
-    /// ring may change it: for file systems and databases that are made for several machines.
-    /// Others are destroyed when two change them.
+    /// Attach the volume although it is exported to virtual machines: for file systems and
+    /// databases that are made for several machines. Others are destroyed when two change them.
     #[serde(default)]
     pub share: bool,
 }

@@ -374,7 +374,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::post(ATTACHMENTS_PATH, "attach_volume", Answer::One(schema::<Attachment>()))
         .about("Make a volume a kernel block device of this host, now and after restarts")
         .takes(schema::<AttachmentCreate>())
-        .refuses(&[NotSupported, NotFound, AlreadyExists, InUse, HostFailed]),
+        .refuses(&[NotSupported, NotFound, AlreadyExists, HostFailed]),
     Endpoint::get(ATTACHMENT_PATH, "show_attachment", Answer::One(schema::<Attachment>()))
         .about("One attached volume")
         .refuses(&[NotFound, InvalidField]),
@@ -386,7 +386,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::post(EXPORTS_PATH, "export_volume", Answer::One(schema::<Export>()))
         .about("Make a volume a disk for a virtual machine of this host, now and after restarts")
         .takes(schema::<ExportCreate>())
-        .refuses(&[NotFound, AlreadyExists, InUse, HostFailed]),
+        .refuses(&[NotFound, AlreadyExists, HostFailed]),
     Endpoint::get(EXPORT_PATH, "show_export", Answer::One(schema::<Export>()))
         .about("One exported volume")
         .refuses(&[NotFound, InvalidField]),

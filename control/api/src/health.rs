@@ -1,4 +1,4 @@
-//! How far the daemon is, for programs that watch over it.
+//! How far the daemon is, for those who watch over it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -92,7 +92,7 @@ pub(crate) enum Command {
         #[arg(value_parser = words(&DRIVERS).map(word::<AttachAs>))]
         attach_as: AttachAs,
 
-        /// Attach it although machines or clients may change it; what is on it must allow that
+        /// Attach it although it is exported to virtual machines; what is on it must allow that
         #[arg(long)]
         share: bool,
     },

@@ -13,13 +13,13 @@ use volumes::Engine;
 
 use crate::attachments::AttachmentList;
 use crate::config::{Config, CpuLatencyPolicy, Flags};
-use crate::durable::{self, Durable, DurableMaintenance};
+use crate::durable::{self, Durable, Keeper};
 use crate::endings::Endings;
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
-    AttachedDevices, Catalog, ExportParts, FuseDevices, KernelDevices, NbdExport, RingExport,
-    UblkDevices, VhostUserExports,
+    Catalog, FuseDevices, KernelDevices, NbdExport, NbdParts, RingExport, RingParts, UblkDevices,
+    VhostUserExports,
 };
 use crate::forecast::Filling;
 use crate::http::{AccessRule, Gate, Interface};
@@ -98,7 +98,7 @@ fn pulse_of(interface: &Interface) -> Pulse {
 
 /// Everything that runs.
 struct Daemon {
-    durability: DurableMaintenance,
+    keeper: Keeper,
     scrubber: Scrubber,
     maintenance: Maintenance,
     fuse: Option<Arc<FuseDevices>>,
@@ -118,31 +118,28 @@ impl Daemon {
         gate.starting("the pool is opened");
         let engine = Arc::new(pool::open(config)?);
         let filling = Arc::<Filling>::default();
-        let watch = PoolWatch::new(config.thresholds_percent.clone(), Arc::clone(events));
-        let watch = Arc::new(watch);
+        let watch = start_watch(config, events);
         gate.starting("journal and images are read, and volumes restored if memory was lost");
         let durable = start_durable(config, &engine, events)?;
         gate.starting("exports are started, and devices taken over");
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
-        let durability = DurableMaintenance::start(Arc::clone(&durable), Arc::clone(&tasks))?;
+        let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
-        let parts = ExportParts {
+        let parts = NbdParts {
             catalog: Arc::clone(&catalog),
             rule: rule.clone(),
             users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
         };
-        let start_nbd = |nbd| NbdExport::start(nbd, parts.clone());
-        let nbd = config.nbd.as_ref().map(start_nbd).transpose()?.map(Arc::new);
-        let vhost_user = VhostUserExports::new(config.run_dir.join("vhost"), parts.clone())?;
+        let nbd = start_nbd(config, parts.clone())?;
+        let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
-        let attached = attached(&devices, ublk.as_ref());
-        let ring = RingExport::start(&config.run_dir.join("ring.sock"), parts, attached)?;
+        let ring = start_ring(config, parts, (&devices, &ublk))?;
         let maintenance = start_maintenance(&engine, &watch, &filling, fuse.clone())?;
         let service = Arc::new(Service {
             engine,
@@ -153,8 +150,8 @@ impl Daemon {
             tasks,
             durable,
             nbd,
-            ring: Arc::new(ring),
-            vhost_user: Arc::new(vhost_user),
+            ring,
+            vhost_user,
             users,
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
@@ -169,7 +166,7 @@ impl Daemon {
         });
         service.restore_exports();
         service.restore_attachments();
-        Ok(Self { durability, scrubber, maintenance, fuse, ublk, service })
+        Ok(Self { keeper, scrubber, maintenance, fuse, ublk, service })
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
@@ -178,7 +175,7 @@ impl Daemon {
         let more_time = MoreTime::ask();
         notify::stopping();
         gate.stopping("exports end");
-        let Self { durability, scrubber, maintenance, fuse, ublk, service } = self;
+        let Self { keeper, scrubber, maintenance, fuse, ublk, service } = self;
         let (engine, durable) = (Arc::clone(&service.engine), Arc::clone(&service.durable));
         let (ring, vhost_user) = (Arc::clone(&service.ring), Arc::clone(&service.vhost_user));
         let (nbd, tasks) = (service.nbd.clone(), Arc::clone(&service.tasks));
@@ -187,7 +184,7 @@ impl Daemon {
         endings.begin("flushes that wait for the journal", move |_| ending.before_exports_stop());
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));
-        endings.begin("journal and images", move |_| drop(durability));
+        endings.begin("journal and images", move |_| drop(keeper));
         endings.begin("maintenance", move |_| drop((scrubber, maintenance)));
         if let Some(nbd) = nbd {
             endings.begin("NBD", move |time_max| nbd.stop(time_max));
@@ -255,6 +252,11 @@ fn spin_permits(config: &Config, cpu_latency: &CpuLatency) -> SpinPermits {
     }
 }
 
+fn start_nbd(config: &Config, parts: NbdParts) -> anyhow::Result<Option<Arc<NbdExport>>> {
+    let Some(nbd) = &config.nbd else { return Ok(None) };
+    Ok(Some(Arc::new(NbdExport::start(nbd, parts)?)))
+}
+
 fn start_durable(
     config: &Config,
     engine: &Arc<Engine>,
@@ -270,6 +272,37 @@ fn start_durable(
     })
 }
 
+fn start_vhost_user(
+    config: &Config,
+    permits: &Arc<SpinPermits>,
+    rule: &AccessRule,
+    users: &Arc<VolumeUsers>,
+) -> anyhow::Result<Arc<VhostUserExports>> {
+    let folder = config.run_dir.join("vhost");
+    Ok(Arc::new(VhostUserExports::new(
+        folder,
+        rule.clone(),
+        Arc::clone(users),
+        Arc::clone(permits),
+    )?))
+}
+
+fn start_ring(
+    config: &Config,
+    parts: NbdParts,
+    (devices, ublk): (&Devices, &Option<Arc<UblkDevices>>),
+) -> anyhow::Result<Arc<RingExport>> {
+    let NbdParts { catalog, rule, users, spin_permits } = parts;
+    let ublk = ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk });
+    let devices = attached(devices);
+    let parts = RingParts { catalog, rule, users, spin_permits, devices, ublk };
+    Ok(Arc::new(RingExport::start(&config.run_dir.join("ring.sock"), parts)?))
+}
+
+fn start_watch(config: &Config, events: &Arc<EventLog>) -> Arc<PoolWatch> {
+    Arc::new(PoolWatch::new(config.thresholds_percent.clone(), Arc::clone(events)))
+}
+
 fn start_maintenance(
     engine: &Arc<Engine>,
     watch: &Arc<PoolWatch>,
@@ -280,14 +313,14 @@ fn start_maintenance(
     maintenance::start(engine, Arc::clone(watch), Arc::clone(filling), look_after)
 }
 
-fn attached(devices: &Devices, ublk: Option<&Arc<UblkDevices>>) -> AttachedDevices {
-    let loops = match devices {
+/// Attached devices, and where their file system is.
+fn attached(devices: &Devices) -> Option<(Arc<dyn KernelDevices>, PathBuf)> {
+    match devices {
         Devices::On { devices, mount_point } => {
             Some((Arc::clone(devices), PathBuf::from(mount_point)))
         }
         Devices::Off { .. } => None,
-    };
-    AttachedDevices { loops, ublk: ublk.cloned().map(|ublk| -> Arc<dyn KernelDevices> { ublk }) }
+    }
 }
 
 /// A host without FUSE or loop devices is not refused: volumes are served over NBD there.

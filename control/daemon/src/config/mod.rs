@@ -108,7 +108,7 @@ pub(crate) struct NbdConfig {
     pub(crate) tls: Option<TlsFiles>,
     /// What clients over TCP may use.
     pub(crate) allowed: AllowList,
-    /// Clients over TCP need no certificate.
+    /// Clients over TCP need not show who they are.
     pub(crate) is_insecure: bool,
 }
 
@@ -242,7 +242,7 @@ impl Config {
     }
 }
 
-/// Loop devices take root; an attempt without it says so.
+/// Loop devices take root; who asks for them without it is told so by the attempt.
 fn wants_fuse(settings: &Settings, privilege: Privilege) -> bool {
     !settings.no_fuse.unwrap_or(privilege == Privilege::Plain)
 }

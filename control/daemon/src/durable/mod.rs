@@ -1,18 +1,18 @@
 //! What makes volumes survive a loss of power: the durable set, for this daemon's configuration.
 //!
 //! What belongs together and what is restored is the set's own matter (`durable_set`). Here it is
-//! opened where the configuration says, saved and maintained when its time has come, and told of in
+//! opened where the configuration says, saved and tended when its time has come, and told of in
 //! events and in the status.
 //!
 //! Lock order: the turn of the service, what is known, the set's own.
 
 mod jobs;
-mod maintenance;
+mod keeper;
 mod saving;
 mod state;
 mod status;
 
 pub(crate) use jobs::{ended, moved};
-pub(crate) use maintenance::DurableMaintenance;
+pub(crate) use keeper::Keeper;
 pub(crate) use saving::name_runs;
 pub(crate) use state::{Durable, Parts};

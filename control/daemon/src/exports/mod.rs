@@ -1,10 +1,9 @@
-//! The ways in: each export in one small module, so that nothing else knows its types.
+//! The ways in: each export behind one small module, so that nothing else knows its types.
 
 mod catalog;
 mod devices;
 mod fuse;
 mod nbd;
-mod parts;
 mod ring;
 mod ublk;
 mod vhost_user;
@@ -12,8 +11,7 @@ mod vhost_user;
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices};
 pub(crate) use fuse::{FuseDevices, run_command};
-pub(crate) use nbd::{NbdCounts, NbdExport};
-pub(crate) use parts::ExportParts;
-pub(crate) use ring::{AttachedDevices, RingCounts, RingExport};
+pub(crate) use nbd::{NbdCounts, NbdExport, NbdParts};
+pub(crate) use ring::{RingCounts, RingExport, RingParts};
 pub(crate) use ublk::UblkDevices;
 pub(crate) use vhost_user::{VhostUserCounts, VhostUserExports};

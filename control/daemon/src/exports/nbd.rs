@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adaptive_polling::SPIN_MAX_DEFAULT;
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use api::NbdStatus;
-use block_device::BlockDevice;
+use block_device::{BlockDevice, ReadOnly};
 use nbd::{
     Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpAccess, TlsFiles,
     TlsSettings,
@@ -16,7 +16,7 @@ use nbd::{
 use volumes::Volume;
 
 use crate::config::{self, AllowList, NbdAccess, NbdConfig};
-use crate::exports::{Catalog, ExportParts};
+use crate::exports::Catalog;
 use crate::http::AccessRule;
 use crate::volume_users::VolumeUsers;
 
@@ -26,12 +26,21 @@ const QUOTA: Quota = Quota { total: 1024, per_user: 512, reserved: 128 };
 /// How long a client may take to choose an export.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The running server. After [`NbdExport::stop`] it answers as if no client were connected.
+/// The running server. After [`NbdExport::stop`] it answers as if nobody were connected.
 pub(crate) struct NbdExport {
     server: Mutex<Option<Server>>,
     socket: String,
     tcp: Option<String>,
     is_insecure: bool,
+}
+
+/// What the server needs of the rest of the daemon.
+#[derive(Clone)]
+pub(crate) struct NbdParts {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) rule: AccessRule,
+    pub(crate) users: Arc<VolumeUsers>,
+    pub(crate) spin_permits: Arc<SpinPermits>,
 }
 
 /// What clients did since the start.
@@ -44,8 +53,8 @@ pub(crate) struct NbdCounts {
 }
 
 impl NbdExport {
-    pub(crate) fn start(config: &NbdConfig, parts: ExportParts) -> anyhow::Result<Self> {
-        let ExportParts { catalog, rule, users, spin_permits } = parts;
+    pub(crate) fn start(config: &NbdConfig, parts: NbdParts) -> anyhow::Result<Self> {
+        let NbdParts { catalog, rule, users, spin_permits } = parts;
         let allowed = config.allowed.clone();
         let door = Arc::new(Door { catalog, rule, users, allowed });
         let tls = config.tls.clone().map(TlsFiles::from);
@@ -80,7 +89,7 @@ impl NbdExport {
         format!("nbd+unix:///{name}?socket={}", quoted(&self.socket))
     }
 
-    /// The address where clients need no certificate, if there is one.
+    /// The address where clients need not show who they are, if there is one.
     pub(crate) fn insecure_address(&self) -> Option<&str> {
         self.tcp.as_deref().filter(|_| self.is_insecure)
     }
@@ -135,7 +144,7 @@ impl NbdExport {
     }
 }
 
-const NO_PANIC: &str = "no thread panics with this lock";
+const NO_PANIC: &str = "nobody panics with this lock";
 
 impl From<config::TlsFiles> for TlsFiles {
     fn from(files: config::TlsFiles) -> Self {
@@ -190,7 +199,7 @@ impl Exports for Door {
         let name = volume.name();
         let device: Arc<dyn BlockDevice> = match access {
             NbdAccess::ReadWrite => self.catalog.device_beside(&volume),
-            NbdAccess::ReadOnly => self.catalog.device_to_read(&volume),
+            NbdAccess::ReadOnly => Arc::new(ReadOnly(volume)),
         };
         Some(Export { name, description: String::new(), device })
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adaptive_polling::SPIN_MAX_DEFAULT;
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use api::RingStatus;
 use block_device::BlockDevice;
@@ -14,7 +14,7 @@ use ring_server::{Config, OpenVolume, Peer, Quota, Refusal, Server, Target, Volu
 use rustix::io::Errno;
 use volumes::Volume;
 
-use crate::exports::{Catalog, ExportParts, KernelDevices};
+use crate::exports::{Catalog, KernelDevices};
 use crate::http::AccessRule;
 use crate::volume_users::VolumeUsers;
 
@@ -24,7 +24,7 @@ const QUOTA: Quota = Quota { total: 512, per_user: 256, reserved: 64 };
 /// How long a client may take to say what it wants to open. It does so right after it connected.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The running server. After [`RingExport::stop`] it answers as if no client were connected.
+/// The running server. After [`RingExport::stop`] it answers as if nobody were connected.
 pub(crate) struct RingExport {
     server: Mutex<Option<Server>>,
     socket: String,
@@ -39,20 +39,21 @@ pub(crate) struct RingCounts {
     pub(crate) traffic: ring_server::Traffic,
 }
 
-/// The attached devices, by which clients may name a volume.
-pub(crate) struct AttachedDevices {
-    /// Loop devices, and where their file system is; `None` when there are none.
-    pub(crate) loops: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+/// What the ring needs of the rest of the daemon.
+pub(crate) struct RingParts {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) rule: AccessRule,
+    pub(crate) users: Arc<VolumeUsers>,
+    pub(crate) spin_permits: Arc<SpinPermits>,
+    /// Attached devices, and where their file system is; `None` when there are none.
+    pub(crate) devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+    /// Attached devices of the other driver.
     pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
 }
 
 impl RingExport {
-    pub(crate) fn start(
-        socket: &Path,
-        parts: ExportParts,
-        devices: AttachedDevices,
-    ) -> anyhow::Result<Self> {
-        let ExportParts { catalog, rule, users, spin_permits } = parts;
+    pub(crate) fn start(socket: &Path, parts: RingParts) -> anyhow::Result<Self> {
+        let RingParts { catalog, rule, users, spin_permits, devices, ublk } = parts;
         let config = Config {
             path: socket.to_owned(),
             quota: QUOTA,
@@ -60,7 +61,7 @@ impl RingExport {
             spin_permits,
             spin_max: SPIN_MAX_DEFAULT,
         };
-        let door = Arc::new(Door { catalog, rule, users, devices });
+        let door = Arc::new(Door { catalog, rule, users, devices, ublk });
         let server = Server::start(config, door).context("cannot serve rings")?;
         let socket = socket.display().to_string();
         tracing::info!(socket, "rings in shared memory are served");
@@ -112,14 +113,15 @@ impl RingExport {
     }
 }
 
-const NO_PANIC: &str = "no thread panics with this lock";
+const NO_PANIC: &str = "nobody panics with this lock";
 
 /// Lets clients in.
 struct Door {
     catalog: Arc<Catalog>,
     rule: AccessRule,
     users: Arc<VolumeUsers>,
-    devices: AttachedDevices,
+    devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
+    ublk: Option<Arc<dyn KernelDevices>>,
 }
 
 impl Volumes for Door {
@@ -137,8 +139,8 @@ impl Volumes for Door {
         };
         let device: Arc<dyn BlockDevice> = match target {
             Target::Name(_) => self.catalog.device_beside(&volume),
-            // A client by the device or the file is the volume's holder, and comes back to it by
-            // its id.
+            // Whoever has the device or the file open is the one that has the volume for itself,
+            // and comes back to it by its id.
             Target::DeviceNumber { .. } | Target::File { .. } | Target::VolumeId(_) => {
                 Arc::<Volume>::clone(&volume)
             }
@@ -164,27 +166,26 @@ impl Door {
                 (rustix::fs::major(number), rustix::fs::minor(number)) == (major, minor)
             })
         };
-        let on_loop = self.devices.loops.as_ref().map(|(devices, _)| devices);
-        let mut attached =
-            on_loop.into_iter().chain(&self.devices.ublk).flat_map(|it| it.devices());
+        let on_loop = self.devices.as_ref().map(|(devices, _)| devices);
+        let mut attached = on_loop.into_iter().chain(&self.ublk).flat_map(|it| it.devices());
         let (id, _) = attached.find(|(_, path)| is_meant(path))?;
         self.catalog.by_id(id)
     }
 
     fn by_file(&self, device: u64, inode: u64) -> Option<Arc<Volume>> {
-        let (_, mount_point) = self.devices.loops.as_ref()?;
+        let (_, mount_point) = self.devices.as_ref()?;
         let is_here = std::fs::metadata(mount_point).is_ok_and(|it| it.dev() == device);
         let id = FileId::of_inode(inode).filter(|_| is_here)?;
         self.catalog.by_id(id.0)
     }
 }
 
-/// The same for what is not there and for what belongs to other users.
+/// The same for what is not there and for what is somebody else's.
 fn not_for(uid: u32, target: &Target) -> Refusal {
     let (errno, message) = match target {
         Target::Name(name) => {
             let message = format!(
-                "user {uid} may use no volume {name:?}; if there is one, an operator of the daemon \
+                "user {uid} may use no volume {name:?}; if there is one, whoever runs the daemon \
                  can allow it with: memlane volume set {name} users={uid}"
             );
             (Errno::ACCESS, message)

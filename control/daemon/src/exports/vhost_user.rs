@@ -15,7 +15,6 @@ use volumes::Volume;
 
 use crate::accounts;
 use crate::export_list::SocketRights;
-use crate::exports::ExportParts;
 use crate::http::AccessRule;
 use crate::run_dir;
 use crate::volume_users::VolumeUsers;
@@ -23,13 +22,13 @@ use crate::volume_users::VolumeUsers;
 /// Threads for all disks together; a disk has three and one for each queue, up to the cores.
 const THREAD_COUNT_MAX: usize = 512;
 
-/// Queues of a disk without a number of its own, at most.
+/// Queues of a disk for which nobody has chosen a number, at most.
 const QUEUE_COUNT_DEFAULT_MAX: usize = 4;
 
 /// How long the last requests of a disk that is taken away may take.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-const NO_PANIC: &str = "no thread panics with this lock";
+const NO_PANIC: &str = "nobody panics with this lock";
 
 /// The running exports, by the id of their volume.
 pub(crate) struct VhostUserExports {
@@ -58,14 +57,18 @@ pub(crate) struct VhostUserCounts {
 
 impl VhostUserExports {
     /// Sockets will lie in `folder`, which is made.
-    pub(crate) fn new(folder: PathBuf, parts: ExportParts) -> anyhow::Result<Self> {
-        let ExportParts { rule, users, spin_permits, .. } = parts;
+    pub(crate) fn new(
+        folder: PathBuf,
+        rule: AccessRule,
+        users: Arc<VolumeUsers>,
+        spin_permits: Arc<SpinPermits>,
+    ) -> anyhow::Result<Self> {
         run_dir::make_dir(&folder, 0o755)?;
         let threads = Arc::new(ThreadBudget::new(THREAD_COUNT_MAX));
         Ok(Self { folder, rule, users, threads, spin_permits, running: Mutex::default() })
     }
 
-    /// As many queues as a disk has that is not told how many.
+    /// As many queues as a disk has when nobody says how many.
     pub(crate) fn queue_count_default() -> u16 {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         u16::try_from(cores.min(QUEUE_COUNT_DEFAULT_MAX)).expect("a small number")

@@ -61,13 +61,7 @@ impl Service {
             let user = "exported to virtual machines";
             return Err(refusals::of_sharing(volume, user, "delete the export"));
         }
-        match self.writer_count_of(volume) {
-            0 => Ok(()),
-            count => {
-                let user = format!("open for {count} NBD or ring client(s) that may change it");
-                Err(refusals::of_sharing(volume, &user, "end or disconnect them"))
-            }
-        }
+        Ok(())
     }
 
     /// Attaches by the driver that is asked for, or else by the best that this host offers.

@@ -1,11 +1,11 @@
-//! Clients of volumes: which there are, and how they are sent away.
+//! Clients of volumes: who they are, and how they are sent away.
 
 use api::{Disconnected, Problem};
 use volumes::Volume;
 
 use crate::service::Service;
 
-/// What becomes of the clients of something that is to go.
+/// What becomes of those who use something that is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
     /// They are a reason to refuse.
@@ -32,7 +32,7 @@ impl Service {
         }
     }
 
-    /// What uses the volume, and what to do about it.
+    /// Who uses the volume, and what to do about it.
     pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
         let user = self.device_user_of(volume).or_else(|| self.export_user_of(volume));
         let user = user.or_else(|| self.nbd_user_of(volume));
@@ -81,12 +81,6 @@ impl Service {
         (connection_count > 0).then(|| {
             format!("{connection_count} NBD connection(s) have it open; disconnect them first")
         })
-    }
-
-    /// How many clients have the volume open over NBD or the ring and may change it.
-    pub(super) fn writer_count_of(&self, volume: &Volume) -> usize {
-        let clients = self.nbd_connection_count_of(volume) + self.ring.client_count_of(volume);
-        clients.saturating_sub(self.catalog.reader_count(volume.id()))
     }
 
     pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {

@@ -52,8 +52,8 @@ async fn what_cannot_be_attached_is_refused_by_field() {
     again.refused("already_exists", Some("volume"));
 }
 
-/// Opens a volume over NBD. Returns the connection, and whether it takes no changes.
-async fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
+/// Whether a volume is offered over NBD without changes.
+async fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
     const READ_ONLY: u8 = 2;
     let status = house.get("/v1/status").await.json(200);
     let socket = status["exports"]["nbd"]["socket"].as_str().expect("a path").to_owned();
@@ -66,42 +66,7 @@ async fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
     stream.write_all(&choice).expect("it is sent");
     let mut answer = [0; 10];
     stream.read_exact(&mut answer).expect("the volume is offered");
-    (stream, answer[9] & READ_ONLY != 0)
-}
-
-/// Whether a volume is offered over NBD without changes. The connection is gone then.
-async fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
-    let (stream, is_read_only) = open_over_nbd(house, name).await;
-    drop(stream);
-    let path = format!("/v1/volumes/{name}");
-    while house.get(&path).await.json(200)["nbd_connections"] != 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    is_read_only
-}
-
-#[tokio::test]
-async fn what_a_client_may_change_is_attached_only_if_it_is_shared() {
-    let house = House::new();
-    house.create("a").await;
-    let (_writer, _) = open_over_nbd(&house, "a").await;
-    let refused = house.ask("POST", "/v1/attachments", ATTACH_A).await;
-    refused.refused("in_use", Some("volume"));
-    assert!(refused.problem().detail.contains("open for 1 NBD or ring"), "{refused:?}");
-    let shared = r#"{"volume": "a", "share": true}"#;
-    house.ask("POST", "/v1/attachments", shared).await.json(201);
-}
-
-#[tokio::test]
-async fn a_client_that_only_reads_does_not_keep_a_volume_from_being_attached() {
-    let house = House::new();
-    house.create("a").await;
-    let export = r#"{"volume": "a", "protocol": "vhost-user"}"#;
-    house.ask("POST", "/v1/exports", export).await.json(201);
-    let (_reader, is_read_only) = open_over_nbd(&house, "a").await;
-    assert!(is_read_only);
-    house.ask("DELETE", "/v1/exports/a", "").await.nothing();
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    answer[9] & READ_ONLY != 0
 }
 
 #[tokio::test]

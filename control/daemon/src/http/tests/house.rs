@@ -18,11 +18,11 @@ use crate::attachments::AttachmentList;
 use crate::config::{
     AllowList, ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace,
 };
-use crate::durable::{self, Durable, DurableMaintenance};
+use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
-    AttachedDevices, Catalog, DeviceFailure, ExportParts, KernelDevices, NbdExport, RingExport,
+    Catalog, DeviceFailure, KernelDevices, NbdExport, NbdParts, RingExport, RingParts,
     VhostUserExports,
 };
 use crate::http::{AccessRule, Gate, gate};
@@ -42,7 +42,7 @@ pub(super) struct House {
     pub(super) devices: Arc<PretendedDevices>,
     /// Missing, as on most hosts, until a test says otherwise.
     pub(super) ublk: Arc<PretendedDevices>,
-    _maintenance: DurableMaintenance,
+    _keeper: Keeper,
     pub(super) dir: TempDir,
 }
 
@@ -72,17 +72,23 @@ impl House {
         let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
         let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
         let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
+        let permits = Arc::new(adaptive_polling::SpinPermits::new(0));
         let users = Arc::new(VolumeUsers::read(dir.path())?);
-        let parts = ExportParts {
+        let parts = NbdParts {
             catalog: Arc::clone(&catalog),
             rule: AccessRule::of_this_host(),
             users: Arc::clone(&users),
-            spin_permits: Arc::new(adaptive_polling::SpinPermits::new(0)),
+            spin_permits: Arc::clone(&permits),
         };
         let nbd = NbdExport::start(&nbd_config(dir.path()), parts.clone());
-        let vhost_user = VhostUserExports::new(dir.path().join("vhost"), parts.clone())?;
-        let attached = AttachedDevices { loops: None, ublk: None };
-        let ring = RingExport::start(&dir.path().join("ring.sock"), parts, attached);
+        let ring = {
+            let NbdParts { catalog, rule, users, spin_permits } = parts;
+            RingParts { catalog, rule, users, spin_permits, devices: None, ublk: None }
+        };
+        let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
+        let rule = AccessRule::of_this_host();
+        let vhost_user =
+            VhostUserExports::new(dir.path().join("vhost"), rule, Arc::clone(&users), permits)?;
         let devices = Arc::new(PretendedDevices::default());
         let ublk = Arc::new(PretendedDevices::default());
         ublk.fail_with(Some(missing));
@@ -96,8 +102,7 @@ impl House {
             accept_loss: None,
         })?;
         let tasks = Arc::<Tasks>::default();
-        let maintenance =
-            DurableMaintenance::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
+        let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
         let watch = PoolWatch::new(vec![80, 90, 95], Arc::clone(&events));
         let service = Arc::new(Service {
             engine,
@@ -108,7 +113,7 @@ impl House {
             tasks,
             durable,
             nbd: Some(Arc::new(nbd.expect("a server"))),
-            ring: Arc::new(ring.expect("a server")),
+            ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),
             users,
             devices: Devices::On {
@@ -127,7 +132,7 @@ impl House {
         });
         let gate = Arc::new(Gate::new());
         gate.open(Arc::clone(&service));
-        Ok(Self { service, gate, devices, ublk, _maintenance: maintenance, dir })
+        Ok(Self { service, gate, devices, ublk, _keeper: keeper, dir })
     }
 
     /// Sends a request; an empty body is none.

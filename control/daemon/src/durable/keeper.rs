@@ -20,8 +20,8 @@ use crate::ticker::Ticker;
 const TURN: Duration = Duration::from_millis(100);
 const TURN_WITHOUT_JOURNAL: Duration = Duration::from_millis(500);
 
-/// How often the journal is maintained when it does not ask for it.
-const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the journal is tended when it does not ask for it.
+const TEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long it waits after something failed before it tries that again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,16 +32,16 @@ const FETCH_WAIT_MIN: Duration = Duration::from_secs(1);
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The running thread. Dropped, it ends after the step in hand.
-pub(crate) struct DurableMaintenance {
+pub(crate) struct Keeper {
     _ticker: Ticker,
 }
 
-impl DurableMaintenance {
+impl Keeper {
     pub(crate) fn start(durable: Arc<Durable>, tasks: Arc<Tasks>) -> anyhow::Result<Self> {
         let mut turns = Turns {
             durable,
             tasks,
-            maintained: Instant::now(),
+            tended: Instant::now(),
             save_tried: None,
             fetch_tried: None,
             fetch_wait: FETCH_WAIT_MIN,
@@ -56,7 +56,7 @@ impl DurableMaintenance {
 struct Turns {
     durable: Arc<Durable>,
     tasks: Arc<Tasks>,
-    maintained: Instant,
+    tended: Instant,
     save_tried: Option<Instant>,
     fetch_tried: Option<Instant>,
     fetch_wait: Duration,
@@ -74,7 +74,7 @@ impl Turns {
 
     /// Takes one turn, and returns the time until the next.
     fn take(&mut self) -> Duration {
-        self.maintain_journal();
+        self.tend_journal();
         self.tell_of_journal();
         let has_failed = self.durable.known().failure.is_some();
         if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
@@ -102,13 +102,13 @@ impl Turns {
         }
     }
 
-    fn maintain_journal(&mut self) {
+    fn tend_journal(&mut self) {
         let set = &self.durable.set;
-        if set.wants_maintenance() || self.maintained.elapsed() >= MAINTAIN_INTERVAL {
-            self.maintained = Instant::now();
+        if set.wants_maintenance() || self.tended.elapsed() >= TEND_INTERVAL {
+            self.tended = Instant::now();
             if let Err(error) = set.maintain() {
                 let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::debug!(error, "cannot maintain the journal");
+                tracing::debug!(error, "cannot tend the journal");
             }
         }
     }

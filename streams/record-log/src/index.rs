@@ -1,0 +1,135 @@
+//! Where in a segment an offset or a time is to be looked for. Derived from the batches, a few
+//! bytes for each 16 KiB of them.
+
+use crate::batch::BatchHeader;
+use crate::layout::{Fields, put_list};
+
+/// Batches closer together share an entry.
+const STRIDE_BYTES: u64 = 16 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    offset: i64,
+    position: u32,
+    /// Of all batches before this one.
+    max_timestamp: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Index {
+    entries: Vec<Entry>,
+    max_timestamp: i64,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { entries: Vec::new(), max_timestamp: i64::MIN }
+    }
+}
+
+impl Index {
+    /// Notes the batch at a position; batches are noted in order.
+    pub(crate) fn note(&mut self, batch: &BatchHeader, position: u64) {
+        let is_due = |last: &Entry| position >= u64::from(last.position) + STRIDE_BYTES;
+        if self.entries.last().is_none_or(is_due) {
+            let position = u32::try_from(position).expect("segments have a limit");
+            let (offset, max_timestamp) = (batch.base_offset, self.max_timestamp);
+            self.entries.push(Entry { offset, position, max_timestamp });
+        }
+        self.max_timestamp = self.max_timestamp.max(batch.max_timestamp);
+    }
+
+    /// The newest time of all batches; `i64::MIN` where there are none.
+    pub(crate) fn max_timestamp(&self) -> i64 {
+        self.max_timestamp
+    }
+
+    /// The position of a batch at or before the one that holds the offset.
+    pub(crate) fn position_of_offset(&self, offset: i64) -> u64 {
+        let after = self.entries.partition_point(|entry| entry.offset <= offset);
+        self.position(after)
+    }
+
+    /// The position of a batch at or before the first one that is as new as this.
+    pub(crate) fn position_of_time(&self, unix_ms: i64) -> u64 {
+        let after = self.entries.partition_point(|entry| entry.max_timestamp < unix_ms);
+        self.position(after)
+    }
+
+    fn position(&self, after: usize) -> u64 {
+        after.checked_sub(1).map_or(0, |index| u64::from(self.entries[index].position))
+    }
+
+    pub(crate) fn put(&self, into: &mut Vec<u8>) {
+        into.extend(self.max_timestamp.to_le_bytes());
+        put_list(into, &self.entries, |into, entry| {
+            into.extend(entry.offset.to_le_bytes());
+            into.extend(entry.position.to_le_bytes());
+            into.extend(entry.max_timestamp.to_le_bytes());
+        });
+    }
+
+    pub(crate) fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        let max_timestamp = fields.i64()?;
+        let entries = fields.list(|fields| {
+            let (offset, position) = (fields.i64()?, fields.u32()?);
+            Some(Entry { offset, position, max_timestamp: fields.i64()? })
+        })?;
+        Some(Self { entries, max_timestamp })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> Index {
+        let mut index = Index::default();
+        for number in 0..10 {
+            let batch = BatchHeader {
+                base_offset: 100 * number,
+                size_bytes: 10_000,
+                epoch: 0,
+                attributes: 0,
+                last_offset_delta: 99,
+                base_timestamp: 0,
+                // Not in order: the third is the newest.
+                max_timestamp: if number == 2 { 1_000 } else { number },
+                producer_id: -1,
+                producer_epoch: -1,
+                base_sequence: -1,
+                record_count: 100,
+            };
+            index.note(&batch, 10_000 * u64::try_from(number).expect("positive"));
+        }
+        index
+    }
+
+    #[test]
+    fn an_offset_is_at_or_after_the_position_and_less_than_a_stride_away() {
+        let index = index();
+        for offset in 0..1_000 {
+            let position = index.position_of_offset(offset);
+            let exact = 10_000 * u64::try_from(offset / 100).expect("positive");
+            assert!(position <= exact && exact - position < STRIDE_BYTES, "offset {offset}");
+        }
+    }
+
+    #[test]
+    fn the_first_batch_of_a_time_is_at_or_after_the_position() {
+        let index = index();
+        assert_eq!(index.position_of_time(i64::MIN), 0);
+        assert!(index.position_of_time(500) <= 20_000);
+        assert!(index.position_of_time(1_000) <= 20_000);
+        assert_eq!(index.max_timestamp(), 1_000);
+    }
+
+    #[test]
+    fn an_index_comes_back_from_a_checkpoint() {
+        let mut bytes = Vec::new();
+        index().put(&mut bytes);
+        let mut fields = Fields(&bytes);
+        assert_eq!(Index::take(&mut fields), Some(index()));
+        assert!(fields.0.is_empty());
+    }
+}

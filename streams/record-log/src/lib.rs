@@ -1,0 +1,38 @@
+//! A message log on a block device: a topic is a volume, divided into partitions, each an endless
+//! row of record batches as Kafka's clients made them.
+//!
+//! ```text
+//! Topic ──▶ Partition ──▶ Segment ──▶ BlockDevice
+//!           appends, reads,  a run of batches
+//!           deletes          in one slot
+//! ```
+//!
+//! The batches are the only truth. Indexes, producers' numbers and aborted transactions are derived
+//! from them and can be computed again; checkpoints only make that shorter. Address space is the
+//! allocator: a segment has 2 GiB of it, and takes memory as it is written.
+//!
+//! It reads no clock, starts no thread and knows no network. What was appended survives the death
+//! of the process; what was flushed survives what the volume's durability class promises.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod error;
+mod index;
+mod layout;
+mod partition;
+mod producers;
+mod records;
+mod segment;
+mod slots;
+mod topic;
+mod volume;
+
+pub use batch::{Batch, BatchHeader, HEADER_BYTES, Marker, TransactionEnd};
+pub use error::{LogError, LogErrorKind};
+pub use layout::{PARTITION_COUNT_MAX, SEGMENT_BYTES_MAX};
+pub use partition::{Appended, Partition, Retention, TimePlace, headers};
+pub use producers::{Aborted, PRODUCER_COUNT_MAX};
+pub use records::TopicId;
+pub use segment::BATCH_BYTES_MAX;
+pub use topic::Topic;
+pub use volume::TopicOptions;

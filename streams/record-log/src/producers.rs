@@ -1,0 +1,348 @@
+//! What a partition knows of those who write to it: their incarnation, their last batches and their
+//! open transactions. By it no batch is stored twice and none is missed.
+//!
+//! All of it can be computed from the log, batch by batch; checkpoints only make that shorter.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::batch::{BatchHeader, Marker, sequence_after};
+use crate::error::{LogError, LogErrorKind};
+use crate::layout::{Fields, put_list};
+
+/// Batches of each producer that are recognised when they come again. Clients have as many in
+/// flight at most.
+const BATCHES_REMEMBERED: usize = 5;
+
+/// Producers that a partition remembers. Beyond it those are forgotten that wrote longest ago.
+pub const PRODUCER_COUNT_MAX: usize = 65_536;
+
+/// A transaction of which nothing counts. Offsets are those of its first and its last record, the
+/// marker included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aborted {
+    pub producer_id: i64,
+    pub first_offset: i64,
+    pub last_offset: i64,
+}
+
+impl Aborted {
+    pub(crate) fn put(&self, into: &mut Vec<u8>) {
+        for number in [self.producer_id, self.first_offset, self.last_offset] {
+            into.extend(number.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        let (producer_id, first_offset) = (fields.i64()?, fields.i64()?);
+        Some(Self { producer_id, first_offset, last_offset: fields.i64()? })
+    }
+}
+
+/// A batch that a producer wrote not long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Written {
+    base_sequence: i32,
+    last_sequence: i32,
+    base_offset: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Producer {
+    epoch: i16,
+    /// Oldest first.
+    batches: VecDeque<Written>,
+    /// The first offset of the transaction that is open.
+    transaction: Option<i64>,
+    last_unix_ms: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Producers {
+    by_id: BTreeMap<i64, Producer>,
+}
+
+impl Producers {
+    /// Whether a batch may be appended. `Some` is the offset of its first record where it was
+    /// appended before.
+    pub(crate) fn check(&self, batch: &BatchHeader) -> Result<Option<i64>, LogError> {
+        let Some(producer) = self.by_id.get(&batch.producer_id).filter(|_| batch.has_producer())
+        else {
+            return Ok(None);
+        };
+        if batch.producer_epoch < producer.epoch {
+            let what = format!(
+                "producer {} of epoch {} was fenced by epoch {}",
+                batch.producer_id, batch.producer_epoch, producer.epoch
+            );
+            return Err(LogError::new(LogErrorKind::FencedProducer, what));
+        }
+        if batch.is_control() {
+            return Ok(None);
+        }
+        if producer.transaction.is_some() && !batch.is_transactional() {
+            let what = format!("producer {} has a transaction open", batch.producer_id);
+            return Err(LogError::new(LogErrorKind::TransactionState, what));
+        }
+        producer.check_sequence(batch)
+    }
+
+    /// Notes a batch that was appended, or is found in the log. `Some` is the transaction that it
+    /// aborts.
+    pub(crate) fn note(
+        &mut self,
+        batch: &BatchHeader,
+        marker: Option<Marker>,
+        unix_ms: i64,
+    ) -> Option<Aborted> {
+        if !batch.has_producer() {
+            return None;
+        }
+        if !self.by_id.contains_key(&batch.producer_id) && self.by_id.len() >= PRODUCER_COUNT_MAX {
+            self.forget_the_oldest();
+        }
+        let producer = self.by_id.entry(batch.producer_id).or_insert_with(|| Producer {
+            epoch: batch.producer_epoch,
+            batches: VecDeque::new(),
+            transaction: None,
+            last_unix_ms: unix_ms,
+        });
+        producer.last_unix_ms = unix_ms;
+        if batch.producer_epoch != producer.epoch {
+            producer.epoch = batch.producer_epoch;
+            producer.batches.clear();
+        }
+        if batch.is_control() {
+            let first_offset = producer.transaction.take()?;
+            return (marker == Some(Marker::Abort)).then_some(Aborted {
+                producer_id: batch.producer_id,
+                first_offset,
+                last_offset: batch.last_offset(),
+            });
+        }
+        if batch.is_transactional() && producer.transaction.is_none() {
+            producer.transaction = Some(batch.base_offset);
+        }
+        if producer.batches.len() == BATCHES_REMEMBERED {
+            producer.batches.pop_front();
+        }
+        producer.batches.push_back(Written {
+            base_sequence: batch.base_sequence,
+            last_sequence: batch.last_sequence(),
+            base_offset: batch.base_offset,
+        });
+        None
+    }
+
+    /// The first offset that belongs to a transaction whose end is not known.
+    pub(crate) fn first_open_offset(&self) -> Option<i64> {
+        self.by_id.values().filter_map(|producer| producer.transaction).min()
+    }
+
+    /// Forgets those that wrote nothing since, but for those with an open transaction.
+    pub(crate) fn forget_before(&mut self, unix_ms: i64) {
+        self.by_id.retain(|_, it| it.transaction.is_some() || it.last_unix_ms >= unix_ms);
+    }
+
+    /// An eighth at once, so that each new producer does not cost a search.
+    fn forget_the_oldest(&mut self) {
+        let mut times: Vec<(i64, i64)> = self
+            .by_id
+            .iter()
+            .filter(|(_, producer)| producer.transaction.is_none())
+            .map(|(id, producer)| (producer.last_unix_ms, *id))
+            .collect();
+        times.sort_unstable();
+        for (_, id) in times.into_iter().take(PRODUCER_COUNT_MAX / 8) {
+            self.by_id.remove(&id);
+        }
+    }
+
+    pub(crate) fn put(&self, into: &mut Vec<u8>) {
+        let producers: Vec<_> = self.by_id.iter().collect();
+        put_list(into, &producers, |into, (id, producer)| {
+            into.extend(id.to_le_bytes());
+            into.extend(producer.epoch.to_le_bytes());
+            into.extend(producer.last_unix_ms.to_le_bytes());
+            into.extend(producer.transaction.unwrap_or(-1).to_le_bytes());
+            let batches: Vec<Written> = producer.batches.iter().copied().collect();
+            put_list(into, &batches, |into, batch| {
+                into.extend(batch.base_sequence.to_le_bytes());
+                into.extend(batch.last_sequence.to_le_bytes());
+                into.extend(batch.base_offset.to_le_bytes());
+            });
+        });
+    }
+
+    pub(crate) fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        let list = fields.list(|fields| {
+            let id = fields.i64()?;
+            let epoch = fields.i16()?;
+            let last_unix_ms = fields.i64()?;
+            let transaction = Some(fields.i64()?).filter(|offset| *offset >= 0);
+            let batches = fields.list(|fields| {
+                Some(Written {
+                    base_sequence: fields.i32()?,
+                    last_sequence: fields.i32()?,
+                    base_offset: fields.i64()?,
+                })
+            })?;
+            Some((id, Producer { epoch, batches: batches.into(), transaction, last_unix_ms }))
+        })?;
+        Some(Self { by_id: list.into_iter().collect() })
+    }
+}
+
+impl Producer {
+    fn check_sequence(&self, batch: &BatchHeader) -> Result<Option<i64>, LogError> {
+        let (first, last) = (batch.base_sequence, batch.last_sequence());
+        if batch.producer_epoch > self.epoch || self.batches.is_empty() {
+            // A new incarnation begins at 0; of one whose batches are gone any number is taken.
+            return match batch.producer_epoch > self.epoch && first != 0 {
+                true => Err(out_of_order(batch, 0)),
+                false => Ok(None),
+            };
+        }
+        let same = |it: &&Written| it.base_sequence == first && it.last_sequence == last;
+        if let Some(earlier) = self.batches.iter().find(same) {
+            return Ok(Some(earlier.base_offset));
+        }
+        let expected = self.batches.back().map_or(0, |it| sequence_after(it.last_sequence, 1));
+        if first == expected {
+            return Ok(None);
+        }
+        // Half of the numbers are before the expected one, half after.
+        let distance = first.wrapping_sub(expected) & i32::MAX;
+        if distance > i32::MAX / 2 {
+            let what = format!(
+                "producer {} wrote sequence {first} before, and it is no longer remembered",
+                batch.producer_id
+            );
+            return Err(LogError::new(LogErrorKind::DuplicateSequence, what));
+        }
+        Err(out_of_order(batch, expected))
+    }
+}
+
+fn out_of_order(batch: &BatchHeader, expected: i32) -> LogError {
+    let what = format!(
+        "producer {} wrote sequence {}; {expected} is next",
+        batch.producer_id, batch.base_sequence
+    );
+    LogError::new(LogErrorKind::OutOfOrderSequence, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRANSACTIONAL: i16 = 1 << 4;
+    const CONTROL: i16 = TRANSACTIONAL | 1 << 5;
+
+    fn batch(epoch: i16, base_sequence: i32, base_offset: i64) -> BatchHeader {
+        BatchHeader {
+            base_offset,
+            size_bytes: 100,
+            epoch: 0,
+            attributes: 0,
+            last_offset_delta: 9,
+            base_timestamp: 0,
+            max_timestamp: 0,
+            producer_id: 3,
+            producer_epoch: epoch,
+            base_sequence,
+            record_count: 10,
+        }
+    }
+
+    fn written(count: i32) -> Producers {
+        let mut producers = Producers::default();
+        for index in 0..count {
+            let batch = batch(0, 10 * index, i64::from(100 * index));
+            assert_eq!(producers.check(&batch).expect("in order"), None);
+            assert_eq!(producers.note(&batch, None, 0), None);
+        }
+        producers
+    }
+
+    #[track_caller]
+    fn check(batch: &BatchHeader, expected: Result<Option<i64>, LogErrorKind>) {
+        let producers = written(7);
+        assert_eq!(producers.check(batch).map_err(|error| error.kind), expected);
+    }
+
+    #[test]
+    fn batches_come_in_order_once() {
+        check(&batch(0, 70, 700), Ok(None));
+        for index in 2..7 {
+            check(&batch(0, 10 * index, 9999), Ok(Some(i64::from(100 * index))));
+        }
+        check(&batch(0, 10, 9999), Err(LogErrorKind::DuplicateSequence));
+        check(&batch(0, 80, 9999), Err(LogErrorKind::OutOfOrderSequence));
+        check(&batch(0, 65, 9999), Err(LogErrorKind::DuplicateSequence));
+    }
+
+    #[test]
+    fn a_later_incarnation_begins_at_nought_and_fences_the_earlier() {
+        check(&batch(1, 0, 700), Ok(None));
+        check(&batch(1, 5, 700), Err(LogErrorKind::OutOfOrderSequence));
+        let mut producers = written(1);
+        producers.note(&batch(1, 0, 10), None, 0);
+        let error = producers.check(&batch(0, 10, 20)).expect_err("the earlier one");
+        assert_eq!(error.kind, LogErrorKind::FencedProducer);
+    }
+
+    #[test]
+    fn sequences_go_on_at_nought_after_the_largest() {
+        let mut producers = Producers::default();
+        producers.note(&batch(0, i32::MAX - 9, 0), None, 0);
+        assert_eq!(producers.check(&batch(0, 0, 10)).expect("it is next"), None);
+    }
+
+    #[test]
+    fn a_transaction_is_open_from_its_first_batch_to_its_marker() {
+        for (marker, aborted) in [(Marker::Abort, 1), (Marker::Commit, 0)] {
+            let mut producers = Producers::default();
+            let first = BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 0, 50) };
+            producers.note(&first, None, 0);
+            assert_eq!(producers.first_open_offset(), Some(50));
+            let error = producers.check(&batch(0, 10, 60)).expect_err("outside of it");
+            assert_eq!(error.kind, LogErrorKind::TransactionState);
+            let end = BatchHeader {
+                attributes: CONTROL,
+                last_offset_delta: 0,
+                base_sequence: -1,
+                ..batch(0, 0, 70)
+            };
+            assert_eq!(producers.check(&end).expect("markers have no sequence"), None);
+            let found: Vec<Aborted> = producers.note(&end, Some(marker), 0).into_iter().collect();
+            assert_eq!(found.len(), aborted);
+            for it in found {
+                assert_eq!((it.first_offset, it.last_offset), (50, 70));
+            }
+            assert_eq!(producers.first_open_offset(), None);
+        }
+    }
+
+    #[test]
+    fn producers_come_back_from_a_checkpoint() {
+        let mut producers = written(7);
+        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 70, 70) }, None, 5);
+        let mut bytes = Vec::new();
+        producers.put(&mut bytes);
+        let mut fields = Fields(&bytes);
+        assert_eq!(Producers::take(&mut fields), Some(producers));
+        assert!(fields.0.is_empty());
+    }
+
+    #[test]
+    fn too_many_producers_forget_the_oldest() {
+        let mut producers = Producers::default();
+        let one = |id| BatchHeader { producer_id: id, ..batch(0, 0, 0) };
+        let most = i64::try_from(PRODUCER_COUNT_MAX).expect("small");
+        for id in 0..=most {
+            producers.note(&one(id), None, id);
+        }
+        assert!(producers.by_id.len() <= PRODUCER_COUNT_MAX);
+        assert!(!producers.by_id.contains_key(&0) && producers.by_id.contains_key(&most));
+    }
+}

@@ -1,0 +1,237 @@
+//! The records that say what is on the volume: of the topic, of its partitions, of its segments,
+//! and the checkpoints of the latter.
+
+use block_device::{BLOCK_BYTES, BlockDevice, IO_BYTES_MAX};
+
+use crate::error::{LogError, LogErrorKind};
+use crate::index::Index;
+use crate::layout::{
+    self, CHECKPOINT_BYTES_MAX, FRAME_BYTES, Fields, FrameKind, FrameStart, PARTITION_COUNT_MAX,
+    Slot, TOPIC_RECORD, put_list,
+};
+use crate::producers::{Aborted, Producers};
+
+/// Leader epochs that a partition remembers; beyond it the oldest are forgotten. The record has to
+/// fit one block.
+const EPOCH_COUNT_MAX: usize = 256;
+
+/// Names a topic for good.
+pub type TopicId = [u8; 16];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TopicRecord {
+    pub(crate) id: TopicId,
+    pub(crate) partition_count: u32,
+    /// No slot from here on was ever used.
+    pub(crate) unused_from: Slot,
+}
+
+impl TopicRecord {
+    pub(crate) fn save(&self, device: &dyn BlockDevice) -> Result<(), LogError> {
+        let mut contents = self.id.to_vec();
+        contents.extend(self.partition_count.to_le_bytes());
+        contents.extend(self.unused_from.0.to_le_bytes());
+        save(device, (FrameKind::Topic, TOPIC_RECORD), &contents)
+    }
+
+    /// `None` where nothing was ever written.
+    pub(crate) fn load(device: &dyn BlockDevice) -> Result<Option<Self>, LogError> {
+        load(device, (FrameKind::Topic, TOPIC_RECORD), |fields| {
+            let (id, partition_count) = (fields.bytes()?, fields.u32()?);
+            let unused_from = Slot(fields.u32()?);
+            (partition_count <= PARTITION_COUNT_MAX).then_some(Self {
+                id,
+                partition_count,
+                unused_from,
+            })
+        })
+    }
+}
+
+/// Where a leader epoch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochStart {
+    pub(crate) epoch: i32,
+    pub(crate) offset: i64,
+}
+
+/// What of a partition its segments do not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PartitionRecord {
+    /// What is before it was deleted.
+    pub(crate) start_offset: i64,
+    /// Ascending in both.
+    pub(crate) epochs: Vec<EpochStart>,
+}
+
+impl PartitionRecord {
+    pub(crate) fn epoch(&self) -> i32 {
+        self.epochs.last().map_or(-1, |last| last.epoch)
+    }
+
+    /// Every opening is an epoch of its own, so that nothing from before it is taken for new.
+    pub(crate) fn begin_epoch(&mut self, offset: i64) {
+        let epoch = self.epoch() + 1;
+        // An epoch without a batch never was.
+        self.epochs.retain(|it| it.offset < offset);
+        self.epochs.push(EpochStart { epoch, offset });
+        let too_many = self.epochs.len().saturating_sub(EPOCH_COUNT_MAX);
+        self.epochs.drain(..too_many);
+    }
+
+    pub(crate) fn save(&self, device: &dyn BlockDevice, partition: u32) -> Result<(), LogError> {
+        let mut contents = self.start_offset.to_le_bytes().to_vec();
+        put_list(&mut contents, &self.epochs, |into, it| {
+            into.extend(it.epoch.to_le_bytes());
+            into.extend(it.offset.to_le_bytes());
+        });
+        save(device, (FrameKind::Partition, layout::partition_record(partition)), &contents)
+    }
+
+    pub(crate) fn load(device: &dyn BlockDevice, partition: u32) -> Result<Option<Self>, LogError> {
+        load(device, (FrameKind::Partition, layout::partition_record(partition)), |fields| {
+            let start_offset = fields.i64()?;
+            let epochs = fields
+                .list(|fields| Some(EpochStart { epoch: fields.i32()?, offset: fields.i64()? }))?;
+            Some(Self { start_offset, epochs })
+        })
+    }
+}
+
+/// Whose batches a slot holds, and from which offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) topic: TopicId,
+    pub(crate) partition: u32,
+    pub(crate) base_offset: i64,
+    /// Of its first batch: an earlier one is left from another life of the slot.
+    pub(crate) epoch: i32,
+}
+
+impl SegmentHeader {
+    pub(crate) fn save(&self, device: &dyn BlockDevice, slot: Slot) -> Result<(), LogError> {
+        let mut contents = self.topic.to_vec();
+        contents.extend(self.partition.to_le_bytes());
+        contents.extend(self.base_offset.to_le_bytes());
+        contents.extend(self.epoch.to_le_bytes());
+        save(device, (FrameKind::Segment, slot.start()), &contents)
+    }
+
+    /// `None` where the slot is free.
+    pub(crate) fn load(device: &dyn BlockDevice, slot: Slot) -> Result<Option<Self>, LogError> {
+        load(device, (FrameKind::Segment, slot.start()), |fields| {
+            let (topic, partition) = (fields.bytes()?, fields.u32()?);
+            let base_offset = fields.i64()?;
+            Some(Self { topic, partition, base_offset, epoch: fields.i32()? })
+        })
+    }
+}
+
+/// What could be computed from a segment's first bytes, so that an opening need not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// Grows by one with each checkpoint of the segment.
+    pub(crate) sequence: u64,
+    /// Those of the segment header, so that no earlier life of the slot speaks for this one.
+    pub(crate) base_offset: i64,
+    pub(crate) epoch: i32,
+    /// How many bytes of batches it speaks of. They were durable before it was written.
+    pub(crate) position: u64,
+    pub(crate) next_offset: i64,
+    pub(crate) index: Index,
+    pub(crate) aborted: Vec<Aborted>,
+    pub(crate) producers: Producers,
+}
+
+impl Checkpoint {
+    pub(crate) fn save(&self, device: &dyn BlockDevice, slot: Slot) -> Result<(), LogError> {
+        let mut contents = Vec::new();
+        contents.extend(self.sequence.to_le_bytes());
+        contents.extend(self.base_offset.to_le_bytes());
+        contents.extend(self.epoch.to_le_bytes());
+        contents.extend(self.position.to_le_bytes());
+        contents.extend(self.next_offset.to_le_bytes());
+        self.index.put(&mut contents);
+        put_list(&mut contents, &self.aborted, |into, it| it.put(into));
+        self.producers.put(&mut contents);
+        assert!(contents.len() + FRAME_BYTES <= CHECKPOINT_BYTES_MAX, "its lists have limits");
+        save(device, (FrameKind::Checkpoint, slot.checkpoint(self.sequence)), &contents)
+    }
+
+    /// The newest one that fits the segment; one that a loss of power left in pieces does not.
+    pub(crate) fn load_newest(
+        device: &dyn BlockDevice,
+        slot: Slot,
+        header: &SegmentHeader,
+    ) -> Result<Option<Self>, LogError> {
+        let mut newest: Option<Self> = None;
+        for place in [0, 1] {
+            let at = (FrameKind::Checkpoint, slot.checkpoint(place));
+            let found = match load(device, at, Self::take) {
+                Err(error) if error.kind == LogErrorKind::NotALog => None,
+                other => other?,
+            };
+            let fits = |it: &Self| {
+                (it.base_offset, it.epoch) == (header.base_offset, header.epoch)
+                    && newest.as_ref().is_none_or(|newest| newest.sequence < it.sequence)
+            };
+            newest = found.filter(fits).or(newest);
+        }
+        Ok(newest)
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        Some(Self {
+            sequence: fields.u64()?,
+            base_offset: fields.i64()?,
+            epoch: fields.i32()?,
+            position: fields.u64()?,
+            next_offset: fields.i64()?,
+            index: Index::take(fields)?,
+            aborted: fields.list(Aborted::take)?,
+            producers: Producers::take(fields)?,
+        })
+    }
+}
+
+fn save(
+    device: &dyn BlockDevice,
+    (kind, at): (FrameKind, u64),
+    contents: &[u8],
+) -> Result<(), LogError> {
+    let frame = layout::frame(kind, contents);
+    device
+        .write(at, &frame)
+        .map_err(|error| LogError::device(format!("cannot write the {kind:?} record"), error))
+}
+
+/// What a frame says; `None` where there is nothing but zeros. What is there and is no frame of the
+/// kind is refused with [`LogErrorKind::NotALog`].
+fn load<T>(
+    device: &dyn BlockDevice,
+    (kind, at): (FrameKind, u64),
+    take: impl Fn(&mut Fields<'_>) -> Option<T>,
+) -> Result<Option<T>, LogError> {
+    let failed = |error| LogError::device(format!("cannot read the {kind:?} record"), error);
+    let foreign = || {
+        let what =
+            format!("byte {at} of the volume does not hold a {kind:?} record of this version");
+        LogError::new(LogErrorKind::NotALog, what)
+    };
+    let mut bytes = vec![0; BLOCK_BYTES];
+    device.read(at, &mut bytes).map_err(failed)?;
+    let length = match layout::frame_start(kind, &bytes) {
+        FrameStart::Empty => return Ok(None),
+        FrameStart::Foreign => return Err(foreign()),
+        FrameStart::Contents(length) => length,
+    };
+    if length > CHECKPOINT_BYTES_MAX.min(IO_BYTES_MAX) - FRAME_BYTES {
+        return Err(foreign());
+    }
+    if length > BLOCK_BYTES - FRAME_BYTES {
+        bytes.resize(FRAME_BYTES + length, 0);
+        device.read(at, &mut bytes).map_err(failed)?;
+    }
+    let contents = layout::contents(kind, &bytes).ok_or_else(foreign)?;
+    take(&mut Fields(contents)).map(Some).ok_or_else(foreign)
+}

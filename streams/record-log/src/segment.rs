@@ -1,0 +1,311 @@
+//! A run of batches in one slot: written at its end, read anywhere.
+//!
+//! One writer appends; readers see what was complete when they looked. Batches lie end to end, so
+//! that what is read goes to clients as it is.
+
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use block_device::{BLOCK_BYTES, BlockDevice, ByteRange};
+
+use crate::batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
+use crate::error::{LogError, LogErrorKind};
+use crate::index::Index;
+use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, SLOT_BYTES, Slot};
+use crate::producers::{Aborted, Producers};
+use crate::records::{Checkpoint, SegmentHeader};
+
+/// The longest batch that is taken.
+pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// How much a walk over batches reads first, and at most if it goes on.
+const WALK_BYTES: usize = 64 << 10;
+const WALK_BYTES_MAX: usize = 4 << 20;
+
+/// What of a segment grows.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    /// Bytes of batches.
+    pub(crate) position: u64,
+    /// The offset after the last record.
+    pub(crate) next_offset: i64,
+    pub(crate) index: Index,
+    pub(crate) aborted: Vec<Aborted>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) slot: Slot,
+    pub(crate) header: SegmentHeader,
+    extent: RwLock<Extent>,
+}
+
+/// How far a recovery may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// Of the partition: no batch has a later one.
+    pub(crate) epoch: i32,
+    /// The first offset of the segment after this one.
+    pub(crate) next_base: Option<i64>,
+}
+
+/// What a reader asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) offset: i64,
+    /// Batches from here on are not shown.
+    pub(crate) end_offset: i64,
+    /// Of whole batches; the first one comes even if it is longer.
+    pub(crate) bytes_max: usize,
+}
+
+impl Segment {
+    pub(crate) fn new(slot: Slot, header: SegmentHeader) -> Self {
+        let extent = Extent {
+            position: 0,
+            next_offset: header.base_offset,
+            index: Index::default(),
+            aborted: Vec::new(),
+        };
+        Self { slot, header, extent: RwLock::new(extent) }
+    }
+
+    pub(crate) fn extent(&self) -> RwLockReadGuard<'_, Extent> {
+        self.extent.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the segment's writer alone.
+    pub(crate) fn extent_to_change(&self) -> RwLockWriteGuard<'_, Extent> {
+        self.extent.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads whole batches from the one that holds `wanted.offset` on. They lie in the returned
+    /// part of `buffer`, which is empty where there are none.
+    pub(crate) fn read(
+        &self,
+        device: &dyn BlockDevice,
+        wanted: &Wanted,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Range<usize>, LogError> {
+        let (from, end) = {
+            let extent = self.extent();
+            (extent.index.position_of_offset(wanted.offset), extent.position)
+        };
+        let mut length = wanted.bytes_max.max(usize::try_from(BLOCK).expect("small"));
+        loop {
+            let filled = self.fill(device, from..end, length, buffer)?;
+            match self.select(&buffer[..filled], (from, end), wanted)? {
+                Selection::Batches(range) => return Ok(range),
+                // All that there is was looked at.
+                Selection::Needs(_) if filled < length => return Err(self.damaged(from)),
+                Selection::Needs(more) => length = more,
+            }
+        }
+    }
+
+    /// Reads at most so much of the batches' bytes into the front of the buffer.
+    fn fill(
+        &self,
+        device: &dyn BlockDevice,
+        positions: Range<u64>,
+        length: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Result<usize, LogError> {
+        let left = usize::try_from(positions.end - positions.start).unwrap_or(usize::MAX);
+        let length = length.min(left);
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
+        let at = self.slot.batches(positions.start);
+        device
+            .read(at, &mut buffer[..length])
+            .map_err(|error| LogError::device(format!("cannot read {}", self.place()), error))?;
+        Ok(length)
+    }
+
+    /// Finds in bytes from position `from` on what is to be shown.
+    fn select(
+        &self,
+        bytes: &[u8],
+        (from, end): (u64, u64),
+        wanted: &Wanted,
+    ) -> Result<Selection, LogError> {
+        let (mut at, mut first) = (0, None);
+        loop {
+            let position = from + at as u64;
+            let done = Selection::Batches(first.unwrap_or(at)..at);
+            if position >= end {
+                return Ok(done);
+            }
+            if bytes.len() < at + HEADER_BYTES {
+                return Ok(if first.is_some() {
+                    done
+                } else {
+                    Selection::Needs(at + HEADER_BYTES)
+                });
+            }
+            let batch = BatchHeader::read(&bytes[at..])
+                .filter(|batch| position + batch.size_bytes as u64 <= end)
+                .ok_or_else(|| self.damaged(position))?;
+            if batch.base_offset >= wanted.end_offset {
+                return Ok(done);
+            }
+            let after = at + batch.size_bytes;
+            if batch.last_offset() < wanted.offset {
+                at = after;
+                continue;
+            }
+            let begin = first.unwrap_or(at);
+            if after - begin > wanted.bytes_max && first.is_some() {
+                return Ok(done);
+            }
+            if after > bytes.len() {
+                return Ok(if first.is_some() { done } else { Selection::Needs(after) });
+            }
+            (first, at) = (Some(begin), after);
+        }
+    }
+
+    /// Calls `visit` with each whole batch from a position on, until it says that it has seen
+    /// enough. The walk ends where no valid batch follows: at the position
+    /// that is returned.
+    pub(crate) fn walk(
+        &self,
+        device: &dyn BlockDevice,
+        positions: Range<u64>,
+        visit: &mut dyn FnMut(&BatchHeader, &[u8]) -> Walk,
+    ) -> Result<u64, LogError> {
+        let mut buffer = Vec::new();
+        let mut position = positions.start;
+        let mut length = WALK_BYTES;
+        loop {
+            let filled = self.fill(device, position..positions.end, length, &mut buffer)?;
+            let mut at = 0;
+            let needed = loop {
+                let rest = &buffer[at..filled];
+                let Some(batch) = BatchHeader::read(rest) else {
+                    break HEADER_BYTES.saturating_sub(rest.len());
+                };
+                if batch.size_bytes > BATCH_BYTES_MAX {
+                    break 0;
+                }
+                if batch.size_bytes > rest.len() {
+                    break batch.size_bytes;
+                }
+                match visit(&batch, &rest[..batch.size_bytes]) {
+                    Walk::On => at += batch.size_bytes,
+                    Walk::Enough => break 0,
+                }
+            };
+            position += at as u64;
+            if needed == 0 || filled < length {
+                return Ok(position);
+            }
+            length = (2 * length).min(WALK_BYTES_MAX).max(needed);
+        }
+    }
+
+    /// Finds out what the segment holds, from its newest checkpoint on: whole batches that follow
+    /// each other, up to where the next segment begins. `producers` are those at the end of the
+    /// segment before, and come to be those at the end of this one. Returns the sequence number of
+    /// the checkpoint.
+    pub(crate) fn recover(
+        &self,
+        device: &dyn BlockDevice,
+        producers: &mut Producers,
+        until: &Until,
+    ) -> Result<Option<u64>, LogError> {
+        let checkpoint = Checkpoint::load_newest(device, self.slot, &self.header)?;
+        let sequence = checkpoint.as_ref().map(|it| it.sequence);
+        let mut extent = self.extent_to_change();
+        if let Some(found) = checkpoint {
+            *producers = found.producers;
+            extent.position = found.position;
+            extent.next_offset = found.next_offset;
+            extent.index = found.index;
+            extent.aborted = found.aborted;
+        }
+        if until.next_base == Some(extent.next_offset) {
+            return Ok(sequence);
+        }
+        let mut last_epoch = self.header.epoch;
+        let walked = extent.position..SEGMENT_BYTES_MAX;
+        let extent = &mut *extent;
+        let end = self.walk(device, walked, &mut |batch, bytes| {
+            let follows = batch.base_offset == extent.next_offset
+                && (last_epoch..=until.epoch).contains(&batch.epoch)
+                && has_valid_checksum(bytes);
+            if !follows {
+                return Walk::Enough;
+            }
+            last_epoch = batch.epoch;
+            extent.note(batch, bytes, producers, batch.max_timestamp);
+            Walk::On
+        })?;
+        debug_assert_eq!(end, extent.position, "every batch was noted");
+        Ok(sequence)
+    }
+
+    /// Forgets the bytes after the last batch, so that nothing of them is ever taken for one.
+    /// Returns the last batch's part of its block.
+    pub(crate) fn cut_tail(&self, device: &dyn BlockDevice) -> Result<Vec<u8>, LogError> {
+        let failed =
+            |error| LogError::device(format!("cannot cut the end of {}", self.place()), error);
+        let position = self.extent().position;
+        let block_start = position / BLOCK * BLOCK;
+        let mut block = [0; BLOCK_BYTES];
+        let kept = usize::try_from(position - block_start).expect("less than a block");
+        device.read(self.slot.batches(block_start), &mut block).map_err(failed)?;
+        if block[kept..].iter().any(|byte| *byte != 0) {
+            block[kept..].fill(0);
+            device.write(self.slot.batches(block_start), &block).map_err(failed)?;
+        }
+        let after = self.slot.batches(position.next_multiple_of(BLOCK));
+        let end = self.slot.start() + SLOT_BYTES;
+        device.discard(ByteRange::new(after, end - after)).map_err(failed)?;
+        Ok(block[..kept].to_vec())
+    }
+
+    pub(crate) fn place(&self) -> String {
+        format!(
+            "the segment from offset {} of partition {}",
+            self.header.base_offset, self.header.partition
+        )
+    }
+
+    fn damaged(&self, position: u64) -> LogError {
+        let what = format!("{} has no batch at byte {position}, where one was", self.place());
+        LogError::new(LogErrorKind::Damaged, what)
+    }
+}
+
+impl Extent {
+    /// Takes a batch in that lies at the end.
+    pub(crate) fn note(
+        &mut self,
+        batch: &BatchHeader,
+        bytes: &[u8],
+        producers: &mut Producers,
+        unix_ms: i64,
+    ) {
+        let position = self.position;
+        let marker = if batch.is_control() { Marker::read(bytes) } else { None };
+        self.aborted.extend(producers.note(batch, marker, unix_ms));
+        self.index.note(batch, position);
+        self.position = position + batch.size_bytes as u64;
+        self.next_offset = batch.next_offset();
+    }
+}
+
+enum Selection {
+    Batches(Range<usize>),
+    /// So many bytes from the start are needed to know.
+    Needs(usize),
+}
+
+/// Whether a walk goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    On,
+    Enough,
+}

@@ -1,0 +1,121 @@
+//! Which slots of a topic's volume are free.
+//!
+//! ```text
+//! free ──take──▶ in use ──retire──▶ retired ──nobody reads it──▶ discarded ──flush──▶ free
+//! ```
+//!
+//! A slot is used again only after its discard is as durable as the volume makes it: nothing of its
+//! last life comes back after a loss of power.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use block_device::{BlockDevice, ByteRange};
+
+use crate::error::{LogError, LogErrorKind};
+use crate::layout::{BLOCK, SLOT_BYTES, Slot};
+use crate::records::TopicRecord;
+use crate::segment::Segment;
+
+/// Slots that are called used at once, so that the topic's record seldom changes.
+const SLOTS_AHEAD: u32 = 16;
+
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pub(crate) record: TopicRecord,
+    /// Slots of the volume's size.
+    count: u32,
+    free: BTreeSet<Slot>,
+    retired: Vec<Arc<Segment>>,
+    discarded: Vec<Slot>,
+}
+
+impl Slots {
+    /// All slots that were ever used are in use, until [`Slots::give_back`] says otherwise.
+    pub(crate) fn new(device: &dyn BlockDevice, record: TopicRecord) -> Self {
+        let count = u32::try_from(device.geometry().size_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
+        Self { record, count, free: BTreeSet::new(), retired: Vec::new(), discarded: Vec::new() }
+    }
+
+    /// The lowest free slot.
+    pub(crate) fn take(&mut self, device: &dyn BlockDevice) -> Result<Slot, LogError> {
+        if self.free.is_empty() {
+            let first = self.record.unused_from;
+            let end = Slot(first.0.saturating_add(SLOTS_AHEAD).min(self.count));
+            if first >= end {
+                let what = format!("all {} segments of the volume are in use", self.count - 1);
+                return Err(LogError::new(LogErrorKind::NoSpace, what));
+            }
+            // A loss of power may have left segments here and not the record that told of them. The
+            // new record is durable with the first batch in one of these slots, and they are empty
+            // before.
+            for slot in (first.0..end.0).map(Slot) {
+                discard(device, slot)?;
+            }
+            device
+                .flush()
+                .map_err(|error| LogError::device("cannot flush the volume of the topic", error))?;
+            let record = TopicRecord { unused_from: end, ..self.record };
+            record.save(device)?;
+            self.record = record;
+            self.free.extend((first.0..end.0).map(Slot));
+        }
+        Ok(self.free.pop_first().expect("there is one"))
+    }
+
+    /// A slot that was taken and not written to, or of which nothing but zeros is left.
+    pub(crate) fn give_back(&mut self, slot: Slot) {
+        self.free.insert(slot);
+    }
+
+    /// A segment that no new reader finds. Others may be in the middle of it.
+    pub(crate) fn retire(&mut self, segment: Arc<Segment>) {
+        self.retired.push(segment);
+    }
+
+    /// Gives back the memory of segments that nobody reads any more. One whose discard fails waits
+    /// for the next time.
+    pub(crate) fn reclaim(&mut self, device: &dyn BlockDevice) -> Result<(), LogError> {
+        let mut result = Ok(());
+        let retired = std::mem::take(&mut self.retired);
+        for segment in retired {
+            if Arc::strong_count(&segment) > 1 {
+                self.retired.push(segment);
+                continue;
+            }
+            match discard(device, segment.slot) {
+                Ok(()) => self.discarded.push(segment.slot),
+                Err(error) => {
+                    self.retired.push(segment);
+                    result = Err(error);
+                }
+            }
+        }
+        result
+    }
+
+    /// The slots that a flush that begins now makes free.
+    pub(crate) fn begin_flush(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// The flush is over; where it failed they wait for the next one.
+    pub(crate) fn end_flush(&mut self, slots: Vec<Slot>, is_durable: bool) {
+        match is_durable {
+            true => self.free.extend(slots),
+            false => self.discarded.extend(slots),
+        }
+    }
+}
+
+/// Gives a slot's memory back. The header goes last: until then the segment is there, empty, and is
+/// discarded again by the next opening.
+pub(crate) fn discard(device: &dyn BlockDevice, slot: Slot) -> Result<(), LogError> {
+    for (start, length) in [(BLOCK, SLOT_BYTES - BLOCK), (0, BLOCK)] {
+        let range = ByteRange::new(slot.start() + start, length);
+        device.discard(range).map_err(|error| {
+            LogError::device(format!("cannot give back segment {} of the volume", slot.0), error)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! A topic: the partitions on one volume.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use block_device::BlockDevice;
+
+use crate::error::{LogError, LogErrorKind};
+use crate::layout::{PARTITION_COUNT_MAX, Slot};
+use crate::partition::{Found, Partition};
+use crate::producers::Producers;
+use crate::records::{Checkpoint, PartitionRecord, SegmentHeader, TopicId, TopicRecord};
+use crate::segment::{Segment, Until};
+use crate::slots::{self, Slots};
+use crate::volume::{TopicOptions, TopicVolume};
+
+/// An open topic. One process at a time may have it open.
+#[derive(Debug)]
+pub struct Topic {
+    volume: Arc<TopicVolume>,
+    partitions: RwLock<Vec<Arc<Partition>>>,
+    /// One flush at a time.
+    flushing: Mutex<()>,
+}
+
+impl Topic {
+    /// Makes a topic on a volume that was never written to.
+    pub fn create(
+        device: Arc<dyn BlockDevice>,
+        id: TopicId,
+        partition_count: u32,
+        options: TopicOptions,
+    ) -> Result<Self, LogError> {
+        check_count(partition_count)?;
+        if TopicRecord::load(&*device)?.is_some() {
+            let what = "cannot make a topic on the volume: it holds one";
+            return Err(LogError::new(LogErrorKind::NotALog, what));
+        }
+        let record = TopicRecord { id, partition_count, unused_from: Slot(1) };
+        let slots = Slots::new(&*device, record);
+        let volume = Arc::new(TopicVolume::new(device, slots, options));
+        let mut partitions = Vec::new();
+        for number in 0..partition_count {
+            let found = Found::nothing(PartitionRecord::default());
+            partitions.push(Arc::new(Partition::open(Arc::clone(&volume), number, found)?));
+        }
+        // Last, so that a topic that is there has all its partitions.
+        record.save(&*volume.device)?;
+        volume.flush_device()?;
+        Ok(Self { volume, partitions: RwLock::new(partitions), flushing: Mutex::default() })
+    }
+
+    /// Opens the topic that the volume holds: finds the end of each partition, and gives back what
+    /// deletions and torn writes left. `None` where the volume was never written to.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        options: TopicOptions,
+    ) -> Result<Option<Self>, LogError> {
+        let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
+        // What the last process left is durable before anything is given back because of it.
+        device
+            .flush()
+            .map_err(|error| LogError::device("cannot flush the volume of the topic", error))?;
+        let mut slots = Slots::new(&*device, record);
+        let mut by_partition: BTreeMap<u32, Vec<Segment>> = BTreeMap::new();
+        for slot in (1..record.unused_from.0).map(Slot) {
+            match SegmentHeader::load(&*device, slot)? {
+                None => {
+                    slots::discard(&*device, slot)?;
+                    slots.give_back(slot);
+                }
+                Some(header) if header.topic == record.id => {
+                    let segments = by_partition.entry(header.partition).or_default();
+                    segments.push(Segment::new(slot, header));
+                }
+                Some(_) => {
+                    let what = format!("segment {} of the volume is another topic's", slot.0);
+                    return Err(LogError::new(LogErrorKind::Damaged, what));
+                }
+            }
+        }
+        let volume = Arc::new(TopicVolume::new(device, slots, options));
+        let mut partitions = Vec::new();
+        for number in 0..record.partition_count {
+            let segments = by_partition.remove(&number).unwrap_or_default();
+            partitions.push(Arc::new(recover(&volume, number, segments)?));
+        }
+        // Segments of partitions whose making was not acknowledged.
+        for segment in by_partition.into_values().flatten() {
+            give_back(&volume, &segment)?;
+        }
+        volume.flush_device()?;
+        let partitions = RwLock::new(partitions);
+        Ok(Some(Self { volume, partitions, flushing: Mutex::default() }))
+    }
+
+    pub fn id(&self) -> TopicId {
+        self.volume.id
+    }
+
+    pub fn partition_count(&self) -> u32 {
+        u32::try_from(self.list().len()).expect("partitions have a limit")
+    }
+
+    pub fn partition(&self, number: u32) -> Result<Arc<Partition>, LogError> {
+        let index = usize::try_from(number).expect("it fits memory");
+        self.list().get(index).map(Arc::clone).ok_or_else(|| {
+            let what = format!("the topic has no partition {number}");
+            LogError::new(LogErrorKind::NoSuchPartition, what)
+        })
+    }
+
+    /// Makes more partitions. They are durable when this returns.
+    pub fn add_partitions(&self, partition_count: u32) -> Result<(), LogError> {
+        check_count(partition_count)?;
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        let before = u32::try_from(partitions.len()).expect("partitions have a limit");
+        if partition_count < before {
+            let what = format!("cannot take partitions away: the topic has {before}");
+            return Err(LogError::new(LogErrorKind::NoSuchPartition, what));
+        }
+        let mut added = Vec::new();
+        for number in before..partition_count {
+            let found = Found::nothing(PartitionRecord::default());
+            added.push(Arc::new(Partition::open(Arc::clone(&self.volume), number, found)?));
+        }
+        {
+            let mut slots = self.volume.lock_slots();
+            let record = TopicRecord { partition_count, ..slots.record };
+            record.save(&*self.volume.device)?;
+            slots.record = record;
+        }
+        self.volume.flush_device()?;
+        partitions.extend(added);
+        Ok(())
+    }
+
+    /// Makes everything stable that was appended before, to any partition, and gives back the
+    /// memory of what was deleted.
+    pub fn flush(&self) -> Result<(), LogError> {
+        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = &*self.volume.device;
+        // What can't be given back now is given back later.
+        let reclaimed = self.volume.lock_slots().reclaim(device);
+        let discarded = self.volume.lock_slots().begin_flush();
+        let parts: Vec<_> = {
+            let partitions = self.list();
+            let of = |number: u32| &partitions[usize::try_from(number).expect("it fits memory")];
+            let dirty = self.volume.take_dirty().into_iter();
+            dirty.map(|number| (Arc::clone(of(number)), of(number).begin_flush())).collect()
+        };
+        let flushed = self.volume.flush_device();
+        self.volume.lock_slots().end_flush(discarded, flushed.is_ok());
+        match flushed {
+            Err(error) => {
+                parts.into_iter().for_each(|(partition, part)| partition.fail_flush(part));
+                Err(error)
+            }
+            Ok(()) => {
+                for (partition, part) in parts {
+                    partition.end_flush(part)?;
+                }
+                reclaimed
+            }
+        }
+    }
+
+    fn list(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Partition>>> {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Found {
+    fn nothing(record: PartitionRecord) -> Self {
+        Self { record, segments: Vec::new(), producers: Producers::default(), sequence: None }
+    }
+}
+
+fn check_count(partition_count: u32) -> Result<(), LogError> {
+    match (1..=PARTITION_COUNT_MAX).contains(&partition_count) {
+        true => Ok(()),
+        false => {
+            let what =
+                format!("a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {partition_count}");
+            Err(LogError::new(LogErrorKind::NoSuchPartition, what))
+        }
+    }
+}
+
+/// Opens a partition from the segments that name it.
+fn recover(
+    volume: &Arc<TopicVolume>,
+    number: u32,
+    mut segments: Vec<Segment>,
+) -> Result<Partition, LogError> {
+    let device = &*volume.device;
+    let Some(record) = PartitionRecord::load(device, number)? else {
+        let what = format!("partition {number} has no record");
+        return Err(LogError::new(LogErrorKind::Damaged, what));
+    };
+    segments.sort_by_key(|segment| segment.header.base_offset);
+    // Those before the start were deleted, perhaps not to the end.
+    let mut deleted = segments
+        .iter()
+        .skip(1)
+        .take_while(|next| next.header.base_offset <= record.start_offset)
+        .count();
+    let first = segments.get(deleted).filter(|_| deleted > 0);
+    if let Some(first) = first
+        && Checkpoint::load_newest(device, first.slot, &first.header)?.is_none()
+    {
+        // Only the one before knows of the producers.
+        deleted -= 1;
+    }
+    for segment in segments.drain(..deleted) {
+        give_back(volume, &segment)?;
+    }
+    let bases: Vec<i64> = segments.iter().map(|segment| segment.header.base_offset).collect();
+    let mut found = Found::nothing(record);
+    let start_offset = found.record.start_offset;
+    let mut end = bases.first().map_or(start_offset, |first| start_offset.min(*first));
+    for (index, segment) in segments.into_iter().enumerate() {
+        if bases[index] != end {
+            drop_unflushed(volume, &segment, end)?;
+            continue;
+        }
+        let until = Until { epoch: found.record.epoch(), next_base: bases.get(index + 1).copied() };
+        found.sequence = segment.recover(device, &mut found.producers, &until)?;
+        end = segment.extent().next_offset;
+        found.segments.push(Arc::new(segment));
+    }
+    if end < start_offset || found.segments.is_empty() && start_offset > 0 {
+        let what = format!(
+            "partition {number} begins at offset {start_offset}, and its last record is before \
+             {end}"
+        );
+        return Err(LogError::new(LogErrorKind::Damaged, what));
+    }
+    Partition::open(Arc::clone(volume), number, found)
+}
+
+/// A segment that does not follow the one before: both were being written when the power went. One
+/// with a checkpoint of some batches was flushed, and so was all before it.
+fn drop_unflushed(volume: &TopicVolume, segment: &Segment, end: i64) -> Result<(), LogError> {
+    let device = &*volume.device;
+    let checkpoint = Checkpoint::load_newest(device, segment.slot, &segment.header)?;
+    if checkpoint.is_some_and(|it| it.position > 0) {
+        let what = format!("{} does not follow offset {end}, where it should", segment.place());
+        return Err(LogError::new(LogErrorKind::Damaged, what));
+    }
+    give_back(volume, segment)
+}
+
+fn give_back(volume: &TopicVolume, segment: &Segment) -> Result<(), LogError> {
+    slots::discard(&*volume.device, segment.slot)?;
+    volume.lock_slots().give_back(segment.slot);
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! What a topic does, one thing at a time.
+
+mod support;
+
+use std::sync::Arc;
+
+use block_device::BlockDevice;
+use model::Random;
+use record_log::{
+    Batch, LogErrorKind, Marker, Retention, SEGMENT_BYTES_MAX, Topic, TopicOptions, TransactionEnd,
+    headers,
+};
+use support::{Disk, From, NOBODY, OPTIONS, TOPIC, append, batch, contents, open, read_all};
+
+fn topic(disk: &Arc<Disk>, partition_count: u32) -> Topic {
+    let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+    Topic::create(device, TOPIC, partition_count, OPTIONS).expect("it is made")
+}
+
+/// Batches of ten records of 1,000 bytes in all, with times 0, 1, 2, ….
+fn filled(disk: &Arc<Disk>, count: i64) -> (Topic, Vec<Vec<u8>>) {
+    let topic = topic(disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    let mut random = Random::new(1);
+    let batches: Vec<Vec<u8>> = (0..count)
+        .map(|time| {
+            let mut bytes = batch(NOBODY, 10, time, &contents(&mut random, 1_000));
+            assert_eq!(append(&partition, &mut bytes).expect("there is room"), 10 * time);
+            bytes
+        })
+        .collect();
+    topic.flush().expect("it flushes");
+    (topic, batches)
+}
+
+#[test]
+fn what_was_appended_is_read_from_every_offset() {
+    let disk = Disk::new();
+    let (topic, batches) = filled(&disk, 30);
+    let partition = topic.partition(0).expect("it is there");
+    let mut random = Random::new(2);
+    for offset in 0..300 {
+        let first = usize::try_from(offset / 10).expect("positive");
+        assert_eq!(read_all(&partition, offset, &mut random), batches[first..], "{offset}");
+    }
+    let error = partition.read(301, 10, &mut Vec::new()).expect_err("past the end");
+    assert_eq!(error.kind, LogErrorKind::OffsetOutOfRange);
+}
+
+#[test]
+fn readers_see_what_was_flushed() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    append(&partition, &mut batch(NOBODY, 3, 0, b"abc")).expect("there is room");
+    assert_eq!((partition.stable_offset(), partition.next_offset()), (0, 3));
+    assert_eq!(partition.read(0, 100, &mut Vec::new()).expect("it reads"), 0..0);
+    topic.flush().expect("it flushes");
+    assert_eq!(partition.stable_offset(), 3);
+    assert!(!partition.read(0, 100, &mut Vec::new()).expect("it reads").is_empty());
+}
+
+#[test]
+fn an_opening_finds_all_after_a_kill_and_begins_an_epoch() {
+    let disk = Disk::new();
+    let (before, batches) = filled(&disk, 30);
+    let first_epoch = before.partition(0).expect("it is there").epoch();
+    drop(before);
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!(read_all(&partition, 0, &mut Random::new(3)), batches);
+    assert_eq!(partition.epoch(), first_epoch + 1);
+    append(&partition, &mut batch(NOBODY, 1, 0, b"new")).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert_eq!(partition.end_of_epoch(first_epoch), Some((first_epoch, 300)));
+    assert_eq!(partition.end_of_epoch(first_epoch + 7), Some((first_epoch + 1, 301)));
+}
+
+#[test]
+fn a_volume_without_a_topic_is_told_from_one_with_something_else() {
+    let disk = Disk::new();
+    let device: Arc<dyn BlockDevice> = Arc::clone(&disk) as _;
+    assert!(Topic::open(Arc::clone(&device), OPTIONS).expect("an empty volume").is_none());
+    disk.write(0, &[7; 4096]).expect("it writes");
+    let error = Topic::open(Arc::clone(&device), OPTIONS).expect_err("no topic");
+    assert_eq!(error.kind, LogErrorKind::NotALog);
+    let error = Topic::create(device, TOPIC, 1, OPTIONS).expect_err("it is not empty");
+    assert_eq!(error.kind, LogErrorKind::NotALog);
+}
+
+#[test]
+fn deleted_records_give_their_memory_back_and_stay_deleted() {
+    let disk = Disk::new();
+    let (topic, batches) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    let before = disk.block_count();
+    assert_eq!(partition.delete_before(905).expect("it deletes"), 905);
+    topic.flush().expect("it flushes");
+    assert!(disk.block_count() < before / 4, "{} of {before}", disk.block_count());
+    let error = partition.read(904, 10, &mut Vec::new()).expect_err("deleted");
+    assert_eq!(error.kind, LogErrorKind::OffsetOutOfRange);
+    assert_eq!(read_all(&partition, 905, &mut Random::new(4)), batches[90..]);
+    drop((topic, partition));
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!(partition.start_offset(), 905);
+    assert_eq!(read_all(&partition, 905, &mut Random::new(5)), batches[90..]);
+}
+
+#[test]
+fn memory_is_used_again_after_the_flush_that_made_its_discard_stable() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    let most = disk.block_count();
+    for round in 0..20 {
+        let end = partition.stable_offset();
+        partition.delete_before(end).expect("it deletes");
+        for _ in 0..50 {
+            let mut bytes = batch(NOBODY, 10, round, &[5; 1_000]);
+            append(&partition, &mut bytes).expect("there is room");
+        }
+        topic.flush().expect("it flushes");
+    }
+    assert!(disk.block_count() < most, "{} blocks after {most}", disk.block_count());
+}
+
+#[test]
+fn retention_by_size_and_time_deletes_whole_segments() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    let policy = Retention { bytes_max: Some(50_000), oldest_unix_ms: None };
+    let start = partition.retain(policy).expect("it deletes");
+    assert!(start > 400 && partition.size_bytes() >= 50_000, "{start}");
+    let policy = Retention { bytes_max: None, oldest_unix_ms: Some(90) };
+    let start = partition.retain(policy).expect("it deletes");
+    assert!((800..=900).contains(&start), "{start}");
+    partition.roll();
+    let policy = Retention { bytes_max: Some(0), oldest_unix_ms: None };
+    let start = partition.retain(policy).expect("it deletes");
+    assert!(start < 1_000, "the last segment stays");
+    append(&partition, &mut batch(NOBODY, 1, 0, b"x")).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert_eq!(partition.retain(policy).expect("it deletes"), 1_000);
+}
+
+#[test]
+fn a_time_is_found_at_the_first_batch_that_is_as_new() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    for time in 0..100 {
+        let place = partition.find_time(time).expect("it looks").expect("there is one");
+        assert_eq!((place.base_offset, place.max_timestamp), (10 * time, time));
+    }
+    assert_eq!(partition.find_time(100).expect("it looks"), None);
+    partition.delete_before(500).expect("it deletes");
+    let place = partition.find_time(7).expect("it looks").expect("there is one");
+    assert_eq!(place.base_offset, 500);
+    assert_eq!(partition.max_timestamp(), Some(99));
+}
+
+#[test]
+fn a_batch_that_comes_again_is_not_appended_again_also_after_a_kill() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let from = From { producer_id: 8, epoch: 0, sequence: 0, is_transactional: false };
+    let partition = topic.partition(0).expect("it is there");
+    append(&partition, &mut batch(from, 5, 0, b"first")).expect("there is room");
+    let second = From { sequence: 5, ..from };
+    assert_eq!(append(&partition, &mut batch(second, 5, 0, b"second")).expect("room"), 5);
+    drop(partition);
+    drop(topic);
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    let mut again = batch(second, 5, 0, b"second");
+    let (mut again, _) = Batch::split_first(&mut again).expect("a good batch");
+    let appended = partition.append(&mut again, 0).expect("it is known");
+    assert_eq!((appended.base_offset, appended.was_there), (5, true));
+    assert_eq!(partition.next_offset(), 10);
+}
+
+#[test]
+fn aborted_transactions_are_told_and_open_ones_hold_the_last_stable_offset() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    let from = From { producer_id: 8, epoch: 0, sequence: 0, is_transactional: true };
+    append(&partition, &mut batch(from, 5, 0, b"first")).expect("there is room");
+    append(&partition, &mut batch(NOBODY, 5, 0, b"other")).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert_eq!((partition.last_stable_offset(), partition.stable_offset()), (0, 10));
+    let end =
+        TransactionEnd { producer_id: 8, producer_epoch: 0, coordinator_epoch: 0, unix_ms: 0 };
+    append(&partition, &mut Marker::Abort.to_batch(end)).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert_eq!(partition.last_stable_offset(), 11);
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    let aborted = partition.aborted(3..4);
+    assert_eq!(aborted.len(), 1);
+    assert_eq!((aborted[0].first_offset, aborted[0].last_offset), (0, 10));
+    assert_eq!(partition.aborted(11..12), []);
+}
+
+#[test]
+fn a_full_pool_refuses_the_batch_and_nothing_else() {
+    let disk = Disk::new();
+    let (topic, batches) = filled(&disk, 3);
+    let partition = topic.partition(0).expect("it is there");
+    for blocks in 0..3 {
+        disk.set_full_after(Some(blocks));
+        let error = append(&partition, &mut batch(NOBODY, 9, 0, &[1; 12_000])).expect_err("full");
+        assert_eq!(error.kind, LogErrorKind::NoSpace);
+        topic.flush().expect("flushing needs no memory");
+        assert_eq!(read_all(&partition, 0, &mut Random::new(6)), batches);
+        disk.set_full_after(None);
+        // What the failed write left is never taken for a batch.
+        drop(open(&disk.after_kill()));
+    }
+    assert_eq!(append(&partition, &mut batch(NOBODY, 1, 0, b"x")).expect("there is room"), 30);
+}
+
+#[test]
+fn a_damaged_header_is_told_and_the_batches_of_other_segments_are_read() {
+    let disk = Disk::new();
+    let (topic, batches) = filled(&disk, 30);
+    let partition = topic.partition(0).expect("it is there");
+    // Of the second batch of the first segment: the slot begins at 2 GiB, its batches 64 MiB on.
+    disk.flip((2 << 30) + (64 << 20) + 1_061 + 16);
+    let error = partition.read(0, 5_000, &mut Vec::new()).expect_err("damaged");
+    assert_eq!(error.kind, LogErrorKind::Damaged);
+    assert!(error.what.contains("offset 0 of partition 0"), "{}", error.what);
+    let mut buffer = Vec::new();
+    let range = partition.read(100, 5_000, &mut buffer).expect("another segment");
+    assert_eq!(headers(&buffer[range]).next().map(|it| it.base_offset), Some(100));
+    assert_eq!(batches.len(), 30);
+}
+
+#[test]
+fn partitions_are_added_and_are_apart() {
+    let disk = Disk::new();
+    let made = topic(&disk, 2);
+    made.add_partitions(5).expect("they are made");
+    for number in 0..5 {
+        let partition = made.partition(number).expect("it is there");
+        let bytes = &mut batch(NOBODY, 1, 0, &number.to_le_bytes());
+        assert_eq!(append(&partition, bytes).expect("there is room"), 0);
+    }
+    made.flush().expect("it flushes");
+    drop(made);
+    let opened = open(&disk.after_kill());
+    assert_eq!(opened.partition_count(), 5);
+    for number in 0..5 {
+        let partition = opened.partition(number).expect("it is there");
+        let found = read_all(&partition, 0, &mut Random::new(7));
+        assert_eq!(found[0][61..], number.to_le_bytes());
+    }
+    for (count, kind) in
+        [(4, LogErrorKind::NoSuchPartition), (70_000, LogErrorKind::NoSuchPartition)]
+    {
+        assert_eq!(opened.add_partitions(count).expect_err("refused").kind, kind);
+    }
+    assert_eq!(opened.partition(5).expect_err("none").kind, LogErrorKind::NoSuchPartition);
+}
+
+#[test]
+fn a_batch_that_is_too_long_is_refused_and_a_long_one_is_read_whole() {
+    let disk = Disk::new();
+    let device: Arc<dyn BlockDevice> = Arc::clone(&disk) as _;
+    let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+    let topic = Topic::create(device, TOPIC, 1, options).expect("it is made");
+    let partition = topic.partition(0).expect("it is there");
+    let error = append(&partition, &mut batch(NOBODY, 1, 0, &vec![1; 16 << 20])).expect_err("long");
+    assert_eq!(error.kind, LogErrorKind::TooLarge);
+    let mut long = batch(NOBODY, 1, 0, &vec![1; (16 << 20) - 100]);
+    append(&partition, &mut long).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert_eq!(read_all(&partition, 0, &mut Random::new(8)), [long.clone()]);
+    drop((topic, partition));
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!(read_all(&partition, 0, &mut Random::new(8)), [long]);
+}
+
+#[test]
+fn a_segment_that_is_being_read_is_not_taken_away() {
+    let disk = Disk::new();
+    let (topic, batches) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    let (has_read, first_read) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = Vec::new();
+            while partition.start_offset() < 1_000 {
+                let offset = partition.start_offset();
+                match partition.read(offset, 3_000, &mut buffer) {
+                    Ok(range) => {
+                        let bytes = &buffer[range];
+                        if let Some(first) = headers(bytes).next() {
+                            let index = usize::try_from(first.base_offset / 10).expect("positive");
+                            assert_eq!(bytes[..first.size_bytes], batches[index]);
+                        }
+                        has_read.send(()).expect("the other end is there");
+                    }
+                    Err(error) => assert_eq!(error.kind, LogErrorKind::OffsetOutOfRange),
+                }
+            }
+        });
+        first_read.recv().expect("it reads");
+        for offset in (0..=1_000).step_by(10) {
+            partition.delete_before(offset).expect("it deletes");
+            topic.flush().expect("it flushes");
+        }
+    });
+}

@@ -1,0 +1,279 @@
+//! A volume that dies and loses power, batches for it, and what a log on it must hold.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use block_device::{
+    Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry,
+    SectorSize, Zeroes,
+};
+use model::Random;
+use record_log::{Batch, HEADER_BYTES, Partition, Topic, TopicOptions};
+
+pub(crate) const TOPIC: [u8; 16] = *b"a topic for test";
+pub(crate) const SIZE_BYTES: u64 = 64 << 40;
+
+/// Small segments, so that short histories have many.
+pub(crate) const OPTIONS: TopicOptions = TopicOptions { segment_bytes: 8 << 10 };
+
+type Block = Box<[u8; BLOCK_BYTES]>;
+
+/// Blocks in memory. What was not flushed may be lost, block by block.
+#[derive(Default)]
+pub(crate) struct Disk {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    now: BTreeMap<u64, Block>,
+    stable: BTreeMap<u64, Block>,
+    /// Since the last flush, in order; `None` is a discard.
+    pending: Vec<(u64, Option<Block>)>,
+    /// Stores and discards of blocks so far.
+    stores: u64,
+    /// The disk takes no more of them than this.
+    dies_after: Option<u64>,
+    /// Every write fails for lack of memory after so many blocks of it.
+    full_after: Option<u64>,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn stores(&self) -> u64 {
+        self.lock().stores
+    }
+
+    pub(crate) fn block_count(&self) -> usize {
+        self.lock().now.len()
+    }
+
+    pub(crate) fn die_after(&self, stores: u64) {
+        self.lock().dies_after = Some(stores);
+    }
+
+    /// Writes fail after so many blocks; `None` has them succeed again.
+    pub(crate) fn set_full_after(&self, blocks: Option<u64>) {
+        self.lock().full_after = blocks;
+    }
+
+    /// The disk as it is after the death of the process.
+    pub(crate) fn after_kill(&self) -> Arc<Self> {
+        let state = self.lock();
+        let (now, stable) = (state.now.clone(), state.stable.clone());
+        let pending = state.pending.clone();
+        Arc::new(Self { state: Mutex::new(State { now, stable, pending, ..State::default() }) })
+    }
+
+    /// The disk after a loss of power: of each block's stores since the last flush, any first part.
+    pub(crate) fn after_power_loss(&self, random: &mut Random) -> Arc<Self> {
+        let state = self.lock();
+        let mut left = state.stable.clone();
+        let mut by_block: BTreeMap<u64, Vec<&Option<Block>>> = BTreeMap::new();
+        for (block, contents) in &state.pending {
+            by_block.entry(*block).or_default().push(contents);
+        }
+        for (block, stores) in by_block {
+            let kept = random.index(stores.len() + 1);
+            if let Some(last) = kept.checked_sub(1) {
+                match stores[last] {
+                    Some(contents) => left.insert(block, contents.clone()),
+                    None => left.remove(&block),
+                };
+            }
+        }
+        let (now, stable) = (left.clone(), left);
+        Arc::new(Self { state: Mutex::new(State { now, stable, ..State::default() }) })
+    }
+
+    /// Flips one bit of a stored block.
+    pub(crate) fn flip(&self, at: u64) {
+        let mut state = self.lock();
+        let bytes = state.now.get_mut(&(at / BLOCK_BYTES as u64)).expect("a stored block");
+        bytes[usize::try_from(at % BLOCK_BYTES as u64).expect("small")] ^= 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics with it locked")
+    }
+}
+
+impl State {
+    fn store(&mut self, block: u64, contents: Option<Block>) -> bool {
+        if self.dies_after.is_some_and(|limit| self.stores >= limit) {
+            return false;
+        }
+        self.stores += 1;
+        match &contents {
+            Some(contents) => self.now.insert(block, contents.clone()),
+            None => self.now.remove(&block),
+        };
+        self.pending.push((block, contents));
+        true
+    }
+}
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        Geometry { size_bytes: SIZE_BYTES, sector: SectorSize::Bytes512 }
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let state = self.lock();
+        let mut at = offset_bytes;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let within = usize::try_from(at % BLOCK_BYTES as u64).expect("small");
+            let length = rest.len().min(BLOCK_BYTES - within);
+            let (part, after) = rest.split_at_mut(length);
+            match state.now.get(&(at / BLOCK_BYTES as u64)) {
+                Some(block) => part.copy_from_slice(&block[within..within + length]),
+                None => part.fill(0),
+            }
+            at += length as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn read_in_place(
+        &self,
+        _range: ByteRange,
+        _scratch: &mut [u8],
+        _visit: &mut dyn FnMut(&[std::io::IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        unreachable!("logs read into memory of their own")
+    }
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let range = ByteRange::new(offset_bytes, from.len() as u64);
+        let failed = |kind| Err(DeviceError::new(kind, Action::Write, range));
+        assert_eq!(offset_bytes % BLOCK_BYTES as u64, 0, "logs write whole blocks");
+        let (blocks, rest) = from.as_chunks::<BLOCK_BYTES>();
+        assert!(rest.is_empty(), "logs write whole blocks");
+        let mut state = self.lock();
+        for (index, contents) in blocks.iter().enumerate() {
+            let index = index as u64;
+            if state.full_after.is_some_and(|limit| index >= limit) {
+                return failed(DeviceErrorKind::NoSpace);
+            }
+            let block = offset_bytes / BLOCK_BYTES as u64 + index;
+            if !state.store(block, Some(Box::new(*contents))) {
+                return failed(DeviceErrorKind::Gone);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, _range: ByteRange, _zeroes: Zeroes) -> Result<(), DeviceError> {
+        unreachable!("logs discard")
+    }
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        let end = range.end().expect("on the device");
+        let blocks: Range<u64> = range.start.div_ceil(BLOCK_BYTES as u64)..end / BLOCK_BYTES as u64;
+        let mut state = self.lock();
+        let stored: Vec<u64> = state.now.range(blocks).map(|(block, _)| *block).collect();
+        for block in stored {
+            if !state.store(block, None) {
+                return Err(DeviceError::new(DeviceErrorKind::Gone, Action::Discard, range));
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        if state.dies_after.is_some_and(|limit| state.stores >= limit) {
+            let range = ByteRange::new(0, 0);
+            return Err(DeviceError::new(DeviceErrorKind::Gone, Action::Flush, range));
+        }
+        let pending = std::mem::take(&mut state.pending);
+        for (block, contents) in pending {
+            match contents {
+                Some(contents) => state.stable.insert(block, contents),
+                None => state.stable.remove(&block),
+            };
+        }
+        Ok(())
+    }
+
+    fn extents(&self, _range: ByteRange, _max: usize) -> Result<Vec<Extent>, DeviceError> {
+        unreachable!("logs ask for no extents")
+    }
+}
+
+/// Who writes a batch, and what of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct From {
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+    pub(crate) sequence: i32,
+    pub(crate) is_transactional: bool,
+}
+
+pub(crate) const NOBODY: From =
+    From { producer_id: -1, epoch: -1, sequence: -1, is_transactional: false };
+
+/// A valid batch with records of no meaning: the log looks at the header alone.
+pub(crate) fn batch(from: From, record_count: i32, unix_ms: i64, contents: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES];
+    bytes.extend(contents);
+    let length = i32::try_from(bytes.len() - 12).expect("short");
+    bytes[8..12].copy_from_slice(&length.to_be_bytes());
+    bytes[16] = 2;
+    let attributes: i16 = if from.is_transactional { 1 << 4 } else { 0 };
+    bytes[21..23].copy_from_slice(&attributes.to_be_bytes());
+    bytes[23..27].copy_from_slice(&(record_count - 1).to_be_bytes());
+    bytes[27..35].copy_from_slice(&unix_ms.to_be_bytes());
+    bytes[35..43].copy_from_slice(&unix_ms.to_be_bytes());
+    bytes[43..51].copy_from_slice(&from.producer_id.to_be_bytes());
+    bytes[51..53].copy_from_slice(&from.epoch.to_be_bytes());
+    bytes[53..57].copy_from_slice(&from.sequence.to_be_bytes());
+    bytes[57..61].copy_from_slice(&record_count.to_be_bytes());
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[21..]);
+    bytes[17..21].copy_from_slice(&u32::try_from(crc).expect("32 bits").to_be_bytes());
+    bytes
+}
+
+pub(crate) fn contents(random: &mut Random, length: usize) -> Vec<u8> {
+    (0..length).map(|_| u8::try_from(random.below(256)).expect("a byte")).collect()
+}
+
+pub(crate) fn open(disk: &Arc<Disk>) -> Topic {
+    let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+    Topic::open(device, OPTIONS).expect("it opens").expect("there is a topic")
+}
+
+/// Appends one batch's bytes, which come to be as they are in the log.
+pub(crate) fn append(partition: &Partition, bytes: &mut [u8]) -> Result<i64, record_log::LogError> {
+    let (mut batch, rest) = Batch::split_first(bytes).expect("a good batch");
+    assert!(rest.is_empty(), "one batch");
+    partition.append(&mut batch, 0).map(|appended| appended.base_offset)
+}
+
+/// All stable batches from an offset on, read in pieces of any size.
+pub(crate) fn read_all(partition: &Partition, from: i64, random: &mut Random) -> Vec<Vec<u8>> {
+    let (mut offset, mut buffer, mut found) = (from, Vec::new(), Vec::new());
+    loop {
+        let bytes_max = random.index(20_000);
+        let range = partition.read(offset, bytes_max, &mut buffer).expect("it reads");
+        let bytes = &buffer[range];
+        if bytes.is_empty() {
+            assert_eq!(offset, partition.stable_offset(), "the end is the only empty place");
+            return found;
+        }
+        let mut at = 0;
+        for header in record_log::headers(bytes) {
+            found.push(bytes[at..at + header.size_bytes].to_vec());
+            at += header.size_bytes;
+            offset = header.next_offset();
+        }
+        assert_eq!(at, bytes.len(), "whole batches");
+    }
+}
