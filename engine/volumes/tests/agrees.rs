@@ -19,7 +19,7 @@ fn the_engine_agrees_with_the_model_in_a_roomy_pool() {
         fill_up_one_in: 0,
         copies_one_in: 0,
     };
-    let replay = "cargo test -p volume --test agrees roomy";
+    let replay = "cargo test -p volumes --test agrees roomy";
     for_each_seed(replay, 60, |seed| {
         let schedule = Schedule::random(seed, shape);
         Pair::new(Pool::new(64 * MIB, 2)).run(&schedule.operations);
@@ -36,7 +36,7 @@ fn the_engine_agrees_with_the_model_in_a_pool_that_is_often_full() {
         fill_up_one_in: 40,
         copies_one_in: 0,
     };
-    let replay = "cargo test -p volume --test agrees often_full";
+    let replay = "cargo test -p volumes --test agrees often_full";
     for_each_seed(replay, 60, |seed| {
         let schedule = Schedule::random(seed, shape);
         Pair::new(Pool::new((4 + seed % 3 * 2) * MIB, 1 + usize::from(seed % 2 == 1)))
@@ -57,7 +57,7 @@ fn copies_agree_with_the_model_in_a_roomy_pool() {
         fill_up_one_in: 0,
         copies_one_in: 6,
     };
-    for_each_seed("cargo test -p volume --test agrees copies_agree", 20, |seed| {
+    for_each_seed("cargo test -p volumes --test agrees copies_agree", 20, |seed| {
         let schedule = Schedule::random(seed, shape);
         Pair::new(Pool::new(96 * MIB, 2)).run(&schedule.operations);
     });
@@ -73,7 +73,7 @@ fn copies_in_a_full_pool_agree_with_the_model() {
         fill_up_one_in: 50,
         copies_one_in: 6,
     };
-    for_each_seed("cargo test -p volume --test agrees copies_in_a_full", 20, |seed| {
+    for_each_seed("cargo test -p volumes --test agrees copies_in_a_full", 20, |seed| {
         let schedule = Schedule::random(seed, shape);
         Pair::new(Pool::new((4 + seed % 3 * 2) * MIB, 1 + usize::from(seed % 2 == 1)))
             .run(&schedule.operations);

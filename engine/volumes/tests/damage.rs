@@ -122,7 +122,7 @@ const STOP: &str = "a reference count never falls below zero";
 /// Method: change some words of a pool in use, where tables and nodes lie too; then use it.
 #[test]
 fn damaged_words_anywhere_are_survived() {
-    model::for_each_seed("cargo test -p volume --test damage anywhere", 150, |seed| {
+    model::for_each_seed("cargo test -p volumes --test damage anywhere", 150, |seed| {
         let mut random = Random::new(seed);
         let pool = Pool::new(4 * MIB, 1);
         let engine = pool.open();

@@ -285,7 +285,7 @@ fn rely(volume: &Volume, seed: u64, requests: u64) -> ModelVolume {
 /// maintenance beside them, while two volumes are overwritten that must never fail.
 #[test]
 fn guaranteed_writes_never_fail_beside_writers_that_keep_the_pool_full() {
-    for_each_seed("cargo test -p volume --test guaranteed", 4, |seed| {
+    for_each_seed("cargo test -p volumes --test guaranteed", 4, |seed| {
         let pool = Pool::new(40 * MIB, 2 + usize::try_from(seed % 2).expect("small"));
         let engine = pool.open();
         let sure: Vec<Arc<Volume>> = ["a", "b"]

@@ -222,5 +222,5 @@ fn run(seed: u64) {
 /// while maintenance compresses and moves pages and snapshots come and go.
 #[test]
 fn snapshots_are_of_one_instant_and_stay_so() {
-    for_each_seed("cargo test -p volume --test instants", 6, run);
+    for_each_seed("cargo test -p volumes --test instants", 6, run);
 }

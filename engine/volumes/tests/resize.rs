@@ -233,7 +233,7 @@ fn use_volume(engine: &Engine, name: &str, seed: u64, is_over: &AtomicBool) -> M
 /// the end the volumes must hold what the writers' models hold.
 #[test]
 fn writers_find_what_they_wrote_while_the_pool_grows_and_shrinks() {
-    for_each_seed("cargo test -p volume --test resize", 4, |seed| {
+    for_each_seed("cargo test -p volumes --test resize", 4, |seed| {
         let pool = Pool::growable(24 * MIB, CAPACITY_BYTES, 2);
         let engine = pool.open();
         let is_over = AtomicBool::new(false);

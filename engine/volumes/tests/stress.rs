@@ -297,5 +297,5 @@ fn check_models(engine: &Engine, models: &[ModelVolume]) {
 /// it was opened again, and be empty when all is deleted.
 #[test]
 fn many_threads_agree_with_their_models() {
-    for_each_seed("cargo test -p volume --test stress", 12, run);
+    for_each_seed("cargo test -p volumes --test stress", 12, run);
 }
