@@ -123,7 +123,7 @@ impl<'engine> EngineReplay<'engine> {
     ) -> Result<(), Refusal> {
         let Some(volume) = self.volumes.get(&record.id) else { return Ok(()) };
         let mut renamed = Vec::new();
-        for snapshot in self.engine.snapshots_of(&volume) {
+        for snapshot in self.engine.snapshots_of(volume) {
             let own_name = snapshot.snapshot_name();
             match names.get(&snapshot.id()) {
                 None => self.engine.delete_snapshot(&record.name, &own_name)?,
@@ -246,7 +246,7 @@ impl Replay for EngineReplay<'_> {
 /// Deletes a volume, its snapshots first.
 pub(crate) fn delete_with_snapshots(engine: &Engine, volume: &Volume) -> Result<(), VolumeError> {
     let name = volume.name();
-    for snapshot in engine.snapshots_of(&volume) {
+    for snapshot in engine.snapshots_of(volume) {
         engine.delete_snapshot(&name, &snapshot.snapshot_name())?;
     }
     engine.delete_volume(&name)

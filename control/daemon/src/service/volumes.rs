@@ -164,7 +164,7 @@ impl Service {
             let taken = VolumeError::new(VolumeErrorKind::AlreadyExists, new_name.as_str());
             return Err(refusals::of_volume(&taken));
         }
-        let snapshots = self.engine.snapshots_of(&volume);
+        let snapshots = self.engine.snapshots_of(volume);
         let user = self.nbd_user_of(volume);
         let user = user.or_else(|| snapshots.iter().find_map(|it| self.nbd_user_of(it)));
         let user = user.or_else(|| self.export_user_of(volume));
