@@ -8,7 +8,7 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Extent, ExtentKind, 
 use support::Pool;
 use volumes::{
     BlockView, CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found,
-    GivenUp, HookError, ImageBase, LeftBlock, PageSource, SourceError, SourceErrorKind,
+    GivenUp, HookError, ImageBase, LeftBlock, PageSource, Recovery, SourceError, SourceErrorKind,
     StoredBytes, Volume, VolumeMap, VolumeSpec,
 };
 
@@ -435,6 +435,27 @@ fn what_an_image_has_is_not_unsaved_until_it_changes() {
     volume.map().view_leaf(0, &mut views);
     assert_eq!(views[..2], [page(false), page(true)]);
     assert_eq!(volume.map().unjournaled_blocks(), 3);
+}
+
+#[test]
+fn what_stable_storage_lacks_is_counted_after_a_clean_end_too() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let volume = engine.create_volume(spec("one", Durability::Image)).expect("there is room");
+    volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");
+    drop(volume);
+    engine.close();
+    let engine = pool.open();
+    while engine.maintain() {}
+    let volume = engine.volume("one").expect("it is there");
+    assert_eq!(volume.map().unsaved_blocks(), 2);
+    // What lacks nothing ends so that nothing is counted.
+    volume.map().note_saved(volume.map());
+    drop(volume);
+    engine.close();
+    let engine = pool.open();
+    assert_eq!(engine.recovery(), Recovery::Complete);
+    assert_eq!(engine.volume("one").expect("it is there").map().unsaved_blocks(), 0);
 }
 
 #[test]

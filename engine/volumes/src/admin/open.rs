@@ -9,10 +9,11 @@ use crate::admin::engine::Engine;
 use crate::admin::load::{End, load_volumes};
 use crate::admin::maintenance::Maintenance;
 use crate::device::hooks::Hooks;
+use crate::map::volume_map::VolumeMap;
 use crate::pool::leak_check::LeakCheck;
 use crate::pool::shared::Pool;
 use crate::space::find::Space;
-use crate::spec::EngineOptions;
+use crate::spec::{Durability, EngineOptions};
 
 impl Engine {
     /// Opens the pool in `region`, or makes one in a fresh region. After an unclean end it serves
@@ -43,9 +44,26 @@ impl Engine {
         self.hooks.integrity.release_withheld(&self.pool);
         self.space.compression.stop();
         self.maintenance().stop(&self.space);
+        let mut are_counts_kept = true;
         for volume in self.listed() {
             volume.map.record.set_counts(store, &volume.map.counts);
+            are_counts_kept &= has_kept_counts_only(&volume.map);
         }
-        store.close();
+        // Otherwise the next open counts anew, as after a kill.
+        if are_counts_kept {
+            store.close();
+        }
     }
+}
+
+/// Whether all that is counted of a volume is in its record: what stable storage lacks, and what
+/// was lost, is not.
+fn has_kept_counts_only(map: &VolumeMap) -> bool {
+    let counts = &map.counts;
+    let is_owed = match map.durability() {
+        Durability::Ram => false,
+        Durability::Image => counts.unsaved.sum() > 0,
+        Durability::Journal => counts.unsaved.sum() + counts.unjournaled.sum() > 0,
+    };
+    !is_owed && counts.absent.sum() + counts.damaged.sum() == 0
 }
