@@ -48,6 +48,8 @@ pub struct ClaimedStore {
     head: Option<ImageId>,
     /// The packs of the last save, if making its manifest failed: it may be there all the same.
     failed: Option<Vec<PackName>>,
+    /// Numbers of images whose manifests are known to be durable.
+    durable: HashSet<u32>,
 }
 
 /// A manifest that was found.
@@ -111,6 +113,7 @@ impl ClaimedStore {
                 self.next_chunk = manifest.next_chunk;
                 self.next_number += 1;
                 self.head = Some(manifest.id);
+                self.durable.insert(manifest.id.number());
                 Ok(saved)
             }
             Err(error) => {
@@ -162,6 +165,10 @@ impl ClaimedStore {
             // So that the number is not given again.
             self.put_fence()?;
         }
+        let rest = self.find()?.into_iter().rev().find(|found| {
+            found.number != number && whole(found).is_some_and(|it| it.kind == ManifestKind::Image)
+        });
+        self.confirm(&rest.map(|found| found.number).into_iter().collect::<Vec<_>>())?;
         self.store.remove(ObjectName::Image(number))?;
         if self.head.is_some_and(|head| head.number() == number) {
             self.head = newest_image(&self.find()?).map(|manifest| manifest.id);
@@ -182,7 +189,7 @@ impl ClaimedStore {
         check_in_use(&found, in_use)?;
         let stored = self.store.packs()?.into_iter().collect();
         let (mut newer, mut newer_whole) = (0, 0);
-        let mut images = Vec::new();
+        let (mut images, mut kept) = (Vec::new(), Vec::new());
         for found in found.iter().rev() {
             let ManifestState::Whole(manifest) = &found.state else { continue };
             if manifest.kind != ManifestKind::Image {
@@ -197,12 +204,27 @@ impl ClaimedStore {
                 || is_whole && newer_whole <= newest_count
                 || !manifest.label.is_empty()
                 || in_use.contains(&manifest.id);
-            if !is_kept {
-                self.store.remove(ObjectName::Image(found.number))?;
-                images.push(found.number);
-            }
+            if is_kept { &mut kept } else { &mut images }.push(found.number);
+        }
+        if !images.is_empty() {
+            self.confirm(&kept)?;
+        }
+        for number in &images {
+            self.store.remove(ObjectName::Image(*number))?;
         }
         Ok(Removed { images, ..self.collect()? })
+    }
+
+    /// Makes sure that images are durable before others go because of them. Those that this claim
+    /// saved are.
+    fn confirm(&mut self, numbers: &[u32]) -> Result<(), ImageError> {
+        for number in numbers {
+            if !self.durable.contains(number) {
+                self.store.confirm_image(*number)?;
+                self.durable.insert(*number);
+            }
+        }
+        Ok(())
     }
 
     /// Removes packs that no image refers to, and what was left of manifests by a kill. It may be
@@ -266,6 +288,7 @@ impl ClaimedStore {
             next_pack: PackName { writer, index: 0 },
             head: newest_image(&found).map(|manifest| manifest.id),
             failed: None,
+            durable: HashSet::new(),
             store,
         })
     }

@@ -61,16 +61,31 @@ impl FolderStore {
         let file = self.images.create(&image_file(number), manifest.len() as u64)?;
         let mut bytes = AlignedBuffer::with_capacity(manifest.len());
         bytes.extend_from_slice(manifest);
-        let (header, body) = bytes.split_at(ALIGNMENT_BYTES.min(manifest.len()));
-        // The header comes last: a manifest without it was never finished.
-        let written = write_durably(&*file, ALIGNMENT_BYTES as u64, body)
-            .and_then(|()| write_durably(&*file, 0, header));
+        let written = write_manifest(&*file, &bytes);
         if written.is_err() {
             // The number is free again. If that fails too, it stays taken by an unfinished one.
             let _ = self.images.remove(&image_file(number));
         }
         written
     }
+
+    /// Writes the manifest once more: what a failed write left can be read, and may be lost with
+    /// the power all the same, also after a later sync that succeeds.
+    fn rewrite_image(&self, number: u32) -> Result<(), StorageError> {
+        let file = self.images.open(&image_file(number))?;
+        let length = usize::try_from(file.size_bytes()).expect("manifests fit memory");
+        let mut bytes = AlignedBuffer::zeroed(length);
+        file.read(0, &mut bytes)?;
+        write_manifest(&*file, &bytes)?;
+        self.images.sync_names()
+    }
+}
+
+/// The header comes last: a manifest without it was never finished.
+fn write_manifest(file: &dyn StableFile, bytes: &[u8]) -> Result<(), StorageError> {
+    let (header, body) = bytes.split_at(ALIGNMENT_BYTES.min(bytes.len()));
+    write_durably(file, ALIGNMENT_BYTES as u64, body)?;
+    write_durably(file, 0, header)
 }
 
 impl ImageStore for FolderStore {
@@ -83,6 +98,11 @@ impl ImageStore for FolderStore {
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
         let attempt = || format!("create the manifest of image {number}");
         self.write_image(number, manifest).map_err(ImageError::storage(attempt))
+    }
+
+    fn confirm_image(&self, number: u32) -> Result<(), ImageError> {
+        let attempt = || format!("make the manifest of image {number} durable");
+        self.rewrite_image(number).map_err(ImageError::storage(attempt))
     }
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {

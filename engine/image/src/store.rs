@@ -39,6 +39,13 @@ pub trait ImageStore: Debug + Send + Sync {
     /// something whose first 4096 bytes are missing or zeros.
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
 
+    /// Makes sure that the manifest of an image is durable, whose making failed, or of which it is
+    /// not known how it ended: others are removed because it is there. Stores whose objects are
+    /// durable when they can be seen have nothing to do.
+    fn confirm_image(&self, _number: u32) -> Result<(), ImageError> {
+        Ok(())
+    }
+
     /// Fills `into` from `offset` of an object. A range that ends past its end is an error.
     /// Fast when address, offset and length are multiples of 4096.
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;

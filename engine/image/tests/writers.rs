@@ -475,6 +475,28 @@ fn a_save_goes_on_behind_a_manifest_whose_making_failed() {
     made.check(&newest(&store).expect("it was saved"));
 }
 
+/// Goal: an image whose making failed takes no other one's place before it is durable.
+/// Method: a write of its save fails, and so does the removal of what it left, which can be read
+/// still; then the power goes.
+#[test]
+fn images_are_removed_for_those_only_that_are_durable() {
+    let mut failed = 0;
+    for skipped in 0..40 {
+        let disk = disk();
+        let store = store_on(&disk);
+        let mut claimed = claim(&store);
+        generation(1).save(&mut claimed);
+        let writes = [StorageAction::WriteDurably, StorageAction::Sync];
+        disk.inject(Fault::once(&writes, skipped, Effect::Io));
+        disk.inject(Fault::always(&[StorageAction::Remove], Effect::Io));
+        failed += u64::from(claimed.save(&generation(2), &options(), &Unwatched).is_err());
+        disk.heal();
+        claimed.retain(1, &[]).expect("the disk works");
+        check_cuts_now(&disk);
+    }
+    assert!(failed > 0, "a save failed");
+}
+
 /// A store that does not say once that it has made a manifest.
 #[derive(Debug)]
 struct Mute {
