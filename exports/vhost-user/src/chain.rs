@@ -6,7 +6,7 @@
 use virtio_bindings::bindings::virtio_ring::{
     VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
 };
-use vm_memory::{Address, Bytes, GuestAddress};
+use vm_memory::{Address, GuestAddress};
 
 use crate::memory::Ram;
 
@@ -113,7 +113,7 @@ impl Table {
         let offset = u64::from(index * DESCRIPTOR_BYTES);
         let address = self.address.checked_add(offset).ok_or(Malformed::Unreadable)?;
         let mut bytes = [0; 16];
-        ram.read_slice(&mut bytes, address).map_err(|_| Malformed::Unreadable)?;
+        ram.copy_in(&mut bytes, address).map_err(|_| Malformed::Unreadable)?;
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
         Ok(Descriptor {
             address: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
@@ -138,6 +138,8 @@ impl Descriptor {
 
 #[cfg(test)]
 mod tests {
+    use vm_memory::Bytes;
+
     use super::*;
 
     const NEXT: u16 = 1;

@@ -16,8 +16,8 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::MmapRegionError;
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap,
-    MmapRegion,
+    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryError, GuestMemoryMmap,
+    GuestRegionCollectionError, GuestRegionMmap, MmapRegion,
 };
 
 /// Regions of one front end, at most.
@@ -44,6 +44,33 @@ impl Ram {
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.loss.is_raised()
+    }
+
+    /// Reads from the guest's memory. Nearly every piece lies in one region, which is looked up
+    /// once and without a walk over regions.
+    #[inline]
+    pub(crate) fn copy_in(
+        &self,
+        into: &mut [u8],
+        from: GuestAddress,
+    ) -> Result<(), GuestMemoryError> {
+        if let Some((region, inside)) = self.mapped.to_region_addr(from)
+            && region.read_slice(into, inside).is_ok()
+        {
+            return Ok(());
+        }
+        self.mapped.read_slice(into, from)
+    }
+
+    /// Writes to the guest's memory, in the same way.
+    #[inline]
+    pub(crate) fn copy_out(&self, from: &[u8], to: GuestAddress) -> Result<(), GuestMemoryError> {
+        if let Some((region, inside)) = self.mapped.to_region_addr(to)
+            && region.write_slice(from, inside).is_ok()
+        {
+            return Ok(());
+        }
+        self.mapped.write_slice(from, to)
     }
 
     #[cfg(test)]

@@ -5,7 +5,7 @@ use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID,
     VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
 };
-use vm_memory::{Address, Bytes, GuestAddress, GuestMemory, Permissions};
+use vm_memory::{Address, GuestAddress, GuestMemory, Permissions};
 
 use crate::chain::{Chain, Malformed, Segment};
 use crate::disk::{SECTOR_BYTES, SPAN_BYTES_MAX, SPAN_COUNT_MAX};
@@ -119,7 +119,7 @@ impl<'segments> Cursor<'segments> {
         let mut filled = 0;
         while let Some((address, count)) = self.piece(into.len() - filled) {
             let piece = &mut into[filled..filled + count];
-            ram.read_slice(piece, address).map_err(|_| Malformed::Unreadable)?;
+            ram.copy_in(piece, address).map_err(|_| Malformed::Unreadable)?;
             filled += count;
         }
         Ok(filled)
@@ -130,7 +130,7 @@ impl<'segments> Cursor<'segments> {
         let mut taken = 0;
         while let Some((address, count)) = self.piece(from.len() - taken) {
             let piece = &from[taken..taken + count];
-            ram.write_slice(piece, address).map_err(|_| Malformed::Unreadable)?;
+            ram.copy_out(piece, address).map_err(|_| Malformed::Unreadable)?;
             taken += count;
         }
         Ok(taken)
@@ -240,6 +240,8 @@ fn spans(
 
 #[cfg(test)]
 mod tests {
+    use vm_memory::Bytes;
+
     use super::*;
 
     const HEADER_AT: u64 = 0x100;
