@@ -108,12 +108,9 @@ impl DurableSet {
         // Before the checkpoint: the journal has nothing of these after its position.
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
-        let frozen = self.freeze(&request.extent);
+        let frozen = self.freeze(&request.extent, manners);
         drop(turn);
-        let saved = frozen.and_then(|mut frozen| {
-            if manners == Manners::HoldOn {
-                frozen.copies.hold_on();
-            }
+        let saved = frozen.and_then(|frozen| {
             let absent_image = self.engine.absent_image();
             let source = EngineSource::new(frozen.to_save(), absent_image, self.damaged_chunks());
             let options = SaveOptions {
@@ -187,7 +184,7 @@ impl DurableSet {
         self.engine.absent_image().and_then(ImageId::from_word).into_iter().collect()
     }
 
-    fn freeze(&self, extent: &Extent) -> Result<FrozenVolumes, DurableError> {
+    fn freeze(&self, extent: &Extent, manners: Manners) -> Result<FrozenVolumes, DurableError> {
         let is_wanted = |volume: &Volume| match extent {
             Extent::All => true,
             Extent::And(names) if names.contains(&volume.name()) => true,
@@ -206,7 +203,11 @@ impl DurableSet {
         }
         let mut live = self.all_volumes();
         live.retain(|one| is_wanted(one) || one.is_snapshot() && has_durable_volume(one));
-        let copies = self.engine.freeze(&live).map_err(DurableError::volume(ATTEMPT))?;
+        let copies = match manners {
+            Manners::GiveWay => self.engine.freeze(&live),
+            Manners::HoldOn => self.engine.freeze_and_hold_on(&live),
+        };
+        let copies = copies.map_err(DurableError::volume(ATTEMPT))?;
         Ok(FrozenVolumes { live, copies })
     }
 

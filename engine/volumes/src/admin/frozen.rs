@@ -28,6 +28,19 @@ impl Engine {
     /// Copies that stay as the volumes are at this instant until they are dropped, or given up for
     /// a writer that finds no memory. Volumes of class `guaranteed` claim nothing more for them.
     pub fn freeze(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
+        self.freeze_and(volumes, |_| {})
+    }
+
+    /// The same, held on to from the first moment: see [`Frozen::hold_on`].
+    pub fn freeze_and_hold_on(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
+        self.freeze_and(volumes, Frozen::hold_on)
+    }
+
+    fn freeze_and(
+        &self,
+        volumes: &[Arc<Volume>],
+        then: impl FnOnce(&mut Frozen),
+    ) -> Result<Frozen, VolumeError> {
         let _administration = self.administrate();
         let gone = volumes.iter().find(|volume| volume.map.is_gone());
         if let Some(gone) = gone {
@@ -43,7 +56,10 @@ impl Engine {
         }
         let volume = |copy| self.volume_of(copy, Arc::<SnapshotList>::default());
         let volumes = copies.into_iter().map(volume).collect();
-        Ok(Frozen { volumes, space: Arc::clone(&self.space), is_held_on: false })
+        let mut frozen = Frozen { volumes, space: Arc::clone(&self.space), is_held_on: false };
+        // A writer that looks for memory as soon as it may finds the copies as they are to be.
+        then(&mut frozen);
+        Ok(frozen)
     }
 }
 
