@@ -1,0 +1,81 @@
+//! Frames: a length of 4 bytes and a request, which begins with its header.
+
+use kafka_protocol::messages::ApiKey;
+
+use crate::wire::{Reader, Writer};
+use crate::{WireError, versions};
+
+/// The bytes of a frame's length.
+pub const LENGTH_BYTES: usize = 4;
+
+/// The shortest request: a header of version 1 without a client's id, and no body.
+const REQUEST_BYTES_MIN: usize = 10;
+
+/// How long the frame is that begins with `bytes`, its length included. `None` where fewer than 4
+/// bytes are there. A length that no request has, or above `bytes_max`, is refused.
+pub fn frame_bytes(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, WireError> {
+    let Some(length) = bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let length =
+        usize::try_from(i32::from_be_bytes(*length)).map_err(|_| WireError::FrameLength)?;
+    match (REQUEST_BYTES_MIN..=bytes_max).contains(&length) {
+        true => Ok(Some(LENGTH_BYTES + length)),
+        false => Err(WireError::FrameLength),
+    }
+}
+
+/// The header of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHeader<'a> {
+    /// As it came; it may be of no request that there is.
+    pub api_key: i16,
+    pub api_version: i16,
+    pub correlation_id: i32,
+    pub client_id: &'a str,
+    /// Where the body begins.
+    pub body_at: usize,
+}
+
+impl<'a> RequestHeader<'a> {
+    /// Reads the header of a request without its length. Where key or version are not served, only
+    /// the first three fields are read.
+    pub fn read(request: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(request, false);
+        let (api_key, api_version) = (reader.i16()?, reader.i16()?);
+        let correlation_id = reader.i32()?;
+        let mut header =
+            Self { api_key, api_version, correlation_id, client_id: "", body_at: request.len() };
+        let Some(key) = header.key().filter(|key| versions::is_served(*key, api_version)) else {
+            return Ok(header);
+        };
+        // The client's id has its old form in all versions of the header.
+        header.client_id = reader.string()?.unwrap_or_default();
+        header.body_at = reader.position();
+        if key.request_header_version(api_version) >= 2 {
+            let mut tags = Reader::new(&request[header.body_at..], true);
+            tags.skip_tags()?;
+            header.body_at += tags.position();
+        }
+        Ok(header)
+    }
+
+    pub fn key(&self) -> Option<ApiKey> {
+        ApiKey::try_from(self.api_key).ok()
+    }
+}
+
+/// Begins the frame of a response: room for its length, and its header.
+pub fn begin_response(key: ApiKey, version: i16, correlation_id: i32, into: &mut Vec<u8>) {
+    into.extend([0; LENGTH_BYTES]);
+    let is_flexible = key.response_header_version(version) >= 1;
+    let mut writer = Writer::new(into, is_flexible);
+    writer.i32(correlation_id);
+    writer.no_tags();
+}
+
+/// Fills in the length of a frame that begins at `start` and goes on for `more_bytes` after what
+/// the buffer holds.
+pub fn end_response(frame: &mut [u8], more_bytes: usize) {
+    let length = frame.len() - LENGTH_BYTES + more_bytes;
+    let length = i32::try_from(length).expect("responses have limits");
+    frame[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+}

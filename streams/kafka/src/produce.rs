@@ -1,0 +1,157 @@
+//! Produce, versions 3 to 11: read where it lies, answered while it is read. The records of each
+//! partition are handed to the caller in place, and nothing is allocated.
+
+use crate::WireError;
+use crate::wire::{Reader, Writer};
+
+/// The first version with lengths of variable size.
+const FLEXIBLE_FROM: i16 = 9;
+
+/// What a request says before its topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProduceStart<'a> {
+    pub transactional_id: Option<&'a str>,
+    /// 0: no answer; 1 and -1: once the batch is stable.
+    pub acks: i16,
+    pub timeout_ms: i32,
+    topics_at: usize,
+}
+
+impl<'a> ProduceStart<'a> {
+    pub fn read(body: &'a [u8], version: i16) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body, version >= FLEXIBLE_FROM);
+        let transactional_id = reader.string()?;
+        let (acks, timeout_ms) = (reader.i16()?, reader.i32()?);
+        Ok(Self { transactional_id, acks, timeout_ms, topics_at: reader.position() })
+    }
+}
+
+/// What became of the records for one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Produced<'a> {
+    /// 0, or an error's code.
+    pub error_code: i16,
+    /// -1 after an error.
+    pub base_offset: i64,
+    /// -1 unless the topic has the time of the append.
+    pub log_append_time_ms: i64,
+    /// -1 after an error.
+    pub log_start_offset: i64,
+    pub message: Option<&'a str>,
+}
+
+impl Produced<'_> {
+    pub fn error(code: i16) -> Self {
+        Self {
+            error_code: code,
+            base_offset: -1,
+            log_append_time_ms: -1,
+            log_start_offset: -1,
+            message: None,
+        }
+    }
+}
+
+/// Takes the records of the partitions of a request.
+pub trait Appender {
+    /// Appends the batches for a partition of a topic. `records` is `None` where the client sent
+    /// null. `error_at` is where the answer's error code will be in the response's buffer, for
+    /// errors that show later.
+    fn append(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        records: Option<&mut [u8]>,
+        error_at: usize,
+    ) -> Produced<'static>;
+}
+
+/// Checks the whole body before anything is appended, then hands each partition's records to
+/// `appender` and writes the answer's body to `into`. `body` is that of `start`.
+pub fn serve(
+    body: &mut [u8],
+    version: i16,
+    into: &mut Vec<u8>,
+    appender: &mut dyn Appender,
+) -> Result<(), WireError> {
+    let is_flexible = version >= FLEXIBLE_FROM;
+    let topics_at = ProduceStart::read(body, version)?.topics_at;
+    walk_to_the_end(&body[topics_at..], is_flexible)?;
+    let mut at = topics_at;
+    let mut writer = Writer::new(into, is_flexible);
+    // Positions are kept instead of a reader, since the records are changed in place.
+    let (topic_count, next) = step(body, at, is_flexible, Reader::count)?;
+    at = next;
+    writer.count(topic_count);
+    for _ in 0..topic_count {
+        let name_at = at;
+        let (_, next) = step(body, at, is_flexible, |it| it.string().map(|_| ()))?;
+        let (partition_count, next) = step(body, next, is_flexible, Reader::count)?;
+        at = next;
+        let (name, _) = step(body, name_at, is_flexible, Reader::string)?;
+        writer.string(Some(name.unwrap_or_default()));
+        writer.count(partition_count);
+        for _ in 0..partition_count {
+            let (index, next) = step(body, at, is_flexible, Reader::i32)?;
+            let (records, after) = step(body, next, is_flexible, Reader::bytes)?;
+            let (_, after) = step(body, after, is_flexible, Reader::skip_tags)?;
+            at = after;
+            writer.i32(index);
+            let error_at = writer.into.len();
+            // The name lies before the records, which alone are lent for changes.
+            let (before, rest) = body.split_at_mut(next);
+            let (name, _) = step(before, name_at, is_flexible, Reader::string)?;
+            let records = records.map(|range| &mut rest[range]);
+            let produced = appender.append(name.unwrap_or_default(), index, records, error_at);
+            write_partition(&mut writer, version, &produced);
+        }
+        let (_, next) = step(body, at, is_flexible, Reader::skip_tags)?;
+        at = next;
+        writer.no_tags();
+    }
+    writer.i32(0); // throttled for 0 ms
+    writer.no_tags();
+    Ok(())
+}
+
+fn write_partition(writer: &mut Writer<'_>, version: i16, produced: &Produced<'_>) {
+    writer.i16(produced.error_code);
+    writer.i64(produced.base_offset);
+    writer.i64(produced.log_append_time_ms);
+    if version >= 5 {
+        writer.i64(produced.log_start_offset);
+    }
+    if version >= 8 {
+        writer.count(0); // errors of single records
+        writer.string(produced.message);
+    }
+    writer.no_tags();
+}
+
+/// Reads one thing at a position of the body; returns it and the position after it. Ranges count
+/// from the position given.
+fn step<'a, T>(
+    body: &'a [u8],
+    at: usize,
+    is_flexible: bool,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, WireError>,
+) -> Result<(T, usize), WireError> {
+    let mut reader = Reader::new(&body[at..], is_flexible);
+    let value = read(&mut reader)?;
+    Ok((value, at + reader.position()))
+}
+
+fn walk_to_the_end(topics: &[u8], is_flexible: bool) -> Result<(), WireError> {
+    let mut reader = Reader::new(topics, is_flexible);
+    for _ in 0..reader.count()? {
+        reader.string()?;
+        for _ in 0..reader.count()? {
+            reader.i32()?;
+            reader.bytes()?;
+            reader.skip_tags()?;
+        }
+        reader.skip_tags()?;
+    }
+    reader.skip_tags()?;
+    reader.end()
+}
