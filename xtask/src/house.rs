@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// One text file; `path` is relative to the root and uses `/`.
+/// One file; `path` is relative to the root and uses `/`. What is no text counts as empty.
 #[derive(Debug, Clone)]
 pub(crate) struct TextFile {
     pub path: String,
@@ -90,9 +90,9 @@ fn read_files(root: &Path) -> Result<Vec<TextFile>> {
         output(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     let mut files = Vec::new();
     for path in listing.split('\0').filter(|path| !path.is_empty()) {
-        // Listed but deleted, or not text: no rule concerns it.
+        // Listed but deleted: no rule concerns it.
         let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
-        let Ok(text) = String::from_utf8(bytes) else { continue };
+        let text = String::from_utf8(bytes).unwrap_or_default();
         files.push(TextFile { path: path.to_owned(), text });
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));

@@ -7,6 +7,7 @@ mod architecture;
 mod circles;
 mod layers;
 mod pairs;
+mod paths;
 mod promises;
 mod shape;
 mod supply;
@@ -68,6 +69,7 @@ const RULES: &[Rule] = &[
     unsafety::the_report_is_fresh,
     unsafety::safety_comments_name_obligations,
     pairs::orderings_name_their_partners,
+    paths::documents_name_what_is_there,
     promises::promises_have_their_tests,
     supply::packages_come_from_the_registry,
     supply::no_package_is_there_twice,
