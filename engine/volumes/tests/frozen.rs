@@ -29,6 +29,10 @@ fn freeze(engine: &Engine, volume: &Arc<Volume>) -> Frozen {
     engine.freeze(&[Arc::clone(volume)]).expect("it claims nothing")
 }
 
+fn freeze_and_hold_on(engine: &Engine, volume: &Arc<Volume>) -> Frozen {
+    engine.freeze_and_hold_on(&[Arc::clone(volume)]).expect("it claims nothing")
+}
+
 /// A block of noise that a number decides.
 fn noise(number: u64) -> [u8; 4096] {
     model::Contents::new(model::Texture::Noise, number).block(0)
@@ -270,8 +274,7 @@ fn writers_wait_for_a_reader_of_copies_that_are_held_on_to() {
     let volume = create(&engine, "v", 64 * MIB);
     let filled = fill_up(&volume);
     let held: Vec<u64> = (0..filled).collect();
-    let mut frozen = freeze(&engine, &volume);
-    frozen.hold_on();
+    let frozen = freeze_and_hold_on(&engine, &volume);
     let is_read = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -286,9 +289,8 @@ fn writers_wait_for_a_reader_of_copies_that_are_held_on_to() {
         drop(frozen);
         writer.join().expect("all is overwritten");
     });
-    // Nobody reads this one.
-    let mut frozen = freeze(&engine, &volume);
-    frozen.hold_on();
+    // No thread reads this one.
+    let frozen = freeze_and_hold_on(&engine, &volume);
     for at in 0..filled {
         volume.write(at * BLOCK, &noise(2_000_000 + at)).expect("it is given up in the end");
     }

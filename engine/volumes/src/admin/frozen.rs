@@ -20,27 +20,32 @@ use crate::space::find::Space;
 pub struct Frozen {
     volumes: Vec<Arc<Volume>>,
     space: Arc<Space>,
-    /// Writers that find no memory wait for the reader.
-    is_held_on: bool,
+    manners: Manners,
+}
+
+/// What copies do when a writer finds no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manners {
+    /// They are given up at once.
+    GiveWay,
+    /// They stay while they are being read, up to a limit, and the writer waits.
+    HoldOn,
 }
 
 impl Engine {
     /// Copies that stay as the volumes are at this instant until they are dropped, or given up for
     /// a writer that finds no memory. Volumes of class `guaranteed` claim nothing more for them.
     pub fn freeze(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
-        self.freeze_and(volumes, |_| {})
+        self.freeze_with(volumes, Manners::GiveWay)
     }
 
-    /// The same, held on to from the first moment: see [`Frozen::hold_on`].
+    /// The same, but a writer that finds no memory waits as long as the copies are being read, up
+    /// to a limit, before they are given up.
     pub fn freeze_and_hold_on(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
-        self.freeze_and(volumes, Frozen::hold_on)
+        self.freeze_with(volumes, Manners::HoldOn)
     }
 
-    fn freeze_and(
-        &self,
-        volumes: &[Arc<Volume>],
-        then: impl FnOnce(&mut Frozen),
-    ) -> Result<Frozen, VolumeError> {
+    fn freeze_with(&self, volumes: &[Arc<Volume>], manners: Manners) -> Result<Frozen, VolumeError> {
         let _administration = self.administrate();
         let gone = volumes.iter().find(|volume| volume.map.is_gone());
         if let Some(gone) = gone {
@@ -56,10 +61,11 @@ impl Engine {
         }
         let volume = |copy| self.volume_of(copy, Arc::<SnapshotList>::default());
         let volumes = copies.into_iter().map(volume).collect();
-        let mut frozen = Frozen { volumes, space: Arc::clone(&self.space), is_held_on: false };
         // A writer that looks for memory as soon as it may finds the copies as they are to be.
-        then(&mut frozen);
-        Ok(frozen)
+        if manners == Manners::HoldOn {
+            self.pool.frozen.hold_on();
+        }
+        Ok(Frozen { volumes, space: Arc::clone(&self.space), manners })
     }
 }
 
@@ -67,15 +73,6 @@ impl Frozen {
     /// The copies, in the order that was asked for. [`Volume::origin_id`] says what each is of.
     pub fn volumes(&self) -> &[Arc<Volume>] {
         &self.volumes
-    }
-
-    /// From now on a writer that finds no memory waits as long as the copies are being read, up to
-    /// a limit, before they are given up.
-    pub fn hold_on(&mut self) {
-        if !self.is_held_on {
-            self.is_held_on = true;
-            self.space.pool.frozen.hold_on();
-        }
     }
 
     /// Whether none of the copies was given up so far: what was read of them is of their instant.
@@ -90,7 +87,7 @@ impl Drop for Frozen {
             // The process ends, and the next opening drops them.
             return;
         }
-        if self.is_held_on {
+        if self.manners == Manners::HoldOn {
             self.space.pool.frozen.end_holding_on();
         }
         self.space.let_go(&maps_of(&self.volumes));
