@@ -153,25 +153,24 @@ impl ClaimedStore {
     /// Deletes an image. Its packs go with the next collection.
     pub fn delete(&mut self, number: u32, in_use: &[ImageId]) -> Result<(), ImageError> {
         let attempt = || format!("delete image {number}");
-        check_in_use(&self.find()?, in_use)?;
-        let images = self.store.images()?;
-        if !images.iter().any(|(known, _)| *known == number) {
+        let mut found = self.find()?;
+        check_in_use(&found, in_use)?;
+        let Some(at) = found.iter().position(|known| known.number == number) else {
             return Err(ImageError::new(ImageErrorKind::NotFound, attempt()));
-        }
+        };
         if in_use.contains(&ImageId::new(self.salt, number)) {
             return Err(ImageError::new(ImageErrorKind::InUse, attempt()));
         }
-        if images.last().is_some_and(|(newest, _)| *newest == number) {
-            // So that the number is not given again.
+        found.remove(at);
+        if at == found.len() {
+            // It was the newest: its number is not to be given again.
             self.put_fence()?;
         }
-        let rest = self.find()?.into_iter().rev().find(|found| {
-            found.number != number && whole(found).is_some_and(|it| it.kind == ManifestKind::Image)
-        });
-        self.confirm(&rest.map(|found| found.number).into_iter().collect::<Vec<_>>())?;
+        let rest = newest_image(&found).map(|manifest| manifest.id);
+        self.confirm(rest.map(|id| id.number()).as_slice())?;
         self.store.remove(ObjectName::Image(number))?;
         if self.head.is_some_and(|head| head.number() == number) {
-            self.head = newest_image(&self.find()?).map(|manifest| manifest.id);
+            self.head = rest;
         }
         Ok(())
     }
@@ -189,7 +188,7 @@ impl ClaimedStore {
         check_in_use(&found, in_use)?;
         let stored = self.store.packs()?.into_iter().collect();
         let (mut newer, mut newer_whole) = (0, 0);
-        let (mut images, mut kept) = (Vec::new(), Vec::new());
+        let (mut images, mut replacing) = (Vec::new(), Vec::new());
         for found in found.iter().rev() {
             let ManifestState::Whole(manifest) = &found.state else { continue };
             if manifest.kind != ManifestKind::Image {
@@ -200,14 +199,14 @@ impl ClaimedStore {
                 && manifest.packs.iter().all(|pack| is_stored(&stored, pack));
             newer += 1;
             newer_whole += usize::from(is_whole);
-            let is_kept = newer <= newest_count
-                || is_whole && newer_whole <= newest_count
-                || !manifest.label.is_empty()
-                || in_use.contains(&manifest.id);
-            if is_kept { &mut kept } else { &mut images }.push(found.number);
+            if newer <= newest_count || is_whole && newer_whole <= newest_count {
+                replacing.push(found.number);
+            } else if manifest.label.is_empty() && !in_use.contains(&manifest.id) {
+                images.push(found.number);
+            }
         }
         if !images.is_empty() {
-            self.confirm(&kept)?;
+            self.confirm(&replacing)?;
         }
         for number in &images {
             self.store.remove(ObjectName::Image(*number))?;

@@ -3,7 +3,7 @@
 mod made;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use image::{
     ClaimedStore, FolderStore, ImageError, ImageErrorKind, ImageStore, ListedImage, ObjectName,
@@ -459,7 +459,7 @@ fn a_number_that_an_unfinished_manifest_took_is_left_out() {
 }
 
 #[test]
-fn a_save_goes_on_behind_a_manifest_whose_making_failed() {
+fn a_save_goes_on_past_a_manifest_whose_making_failed() {
     let disk = disk();
     let store = store_on(&disk);
     let mut claimed = claim(&store);
@@ -497,11 +497,24 @@ fn images_are_removed_for_those_only_that_are_durable() {
     assert!(failed > 0, "a save failed");
 }
 
-/// A store that does not say once that it has made a manifest.
+/// A store that may not say once that it has made a manifest, and notes which ones it is to make
+/// sure of.
 #[derive(Debug)]
 struct Mute {
     store: Arc<dyn ImageStore>,
     is_mute: AtomicBool,
+    confirmed: Mutex<Vec<u32>>,
+}
+
+impl Mute {
+    fn new(store: Arc<dyn ImageStore>) -> Arc<Self> {
+        Arc::new(Self { store, is_mute: AtomicBool::new(false), confirmed: Mutex::default() })
+    }
+
+    /// The images that were to be made sure of since this was last asked.
+    fn confirmed(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.confirmed.lock().expect("no test panics with it locked"))
+    }
 }
 
 impl ImageStore for Mute {
@@ -515,6 +528,11 @@ impl ImageStore for Mute {
             true => Err(ImageError::new(ImageErrorKind::Unavailable, "hear an answer")),
             false => Ok(()),
         }
+    }
+
+    fn confirm_image(&self, number: u32) -> Result<(), ImageError> {
+        self.confirmed.lock().expect("no test panics with it locked").push(number);
+        self.store.confirm_image(number)
     }
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
@@ -539,9 +557,36 @@ impl ImageStore for Mute {
 }
 
 #[test]
-fn a_save_goes_on_behind_a_manifest_that_was_made_without_an_answer() {
+fn only_images_that_take_the_place_of_others_are_made_sure_of() {
+    let store = Mute::new(store_on(&disk()));
+    let dyn_store = Arc::clone(&store) as Arc<dyn ImageStore>;
+    let mut claimed = claim(&dyn_store);
+    let mut numbers = Vec::new();
+    for number in 0..6 {
+        let label = if number == 1 { "kept".into() } else { String::new() };
+        let saved =
+            claimed.save(&generation(number), &SaveOptions { label, ..options() }, &Unwatched);
+        numbers.push(saved.expect("the store is sound").id.number());
+    }
+    claimed.retain(5, &[]).expect("the store is sound");
+    assert_eq!(store.confirmed(), [], "this claim saved them");
+    drop(claimed);
+    // The next claim does not know how the saves ended.
+    let mut claimed = claim(&dyn_store);
+    let removed = claimed.retain(2, &[]).expect("the store is sound");
+    assert_eq!(removed.images, [numbers[3], numbers[2]]);
+    assert_eq!(store.confirmed(), [numbers[5], numbers[4]]);
+    claimed.delete(numbers[4], &[]).expect("it is there");
+    assert_eq!(store.confirmed(), [], "the newest is known to be durable");
+    claimed.delete(numbers[5], &[]).expect("it is there");
+    assert_eq!(store.confirmed(), [numbers[1]], "the only one that is left");
+    assert_eq!(claimed.head().map(|head| head.number()), Some(numbers[1]));
+}
+
+#[test]
+fn a_save_goes_on_past_a_manifest_that_was_made_without_an_answer() {
     let store = store_on(&disk());
-    let mute = Arc::new(Mute { store: Arc::clone(&store), is_mute: AtomicBool::new(false) });
+    let mute = Mute::new(Arc::clone(&store));
     let mut claimed = claim(&(Arc::clone(&mute) as Arc<dyn ImageStore>));
     generation(1).save(&mut claimed);
     mute.is_mute.store(true, Ordering::Relaxed);

@@ -45,7 +45,11 @@ impl Engine {
         self.freeze_with(volumes, Manners::HoldOn)
     }
 
-    fn freeze_with(&self, volumes: &[Arc<Volume>], manners: Manners) -> Result<Frozen, VolumeError> {
+    fn freeze_with(
+        &self,
+        volumes: &[Arc<Volume>],
+        manners: Manners,
+    ) -> Result<Frozen, VolumeError> {
         let _administration = self.administrate();
         let gone = volumes.iter().find(|volume| volume.map.is_gone());
         if let Some(gone) = gone {
