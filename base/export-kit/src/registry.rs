@@ -60,6 +60,13 @@ pub struct Status<K: Ord> {
     pub traffic: Traffic,
 }
 
+impl<K: Ord> Status<K> {
+    /// Clients that are there, whether or not they have opened a volume.
+    pub fn client_count(&self) -> usize {
+        self.handshakes + self.clients.values().sum::<usize>()
+    }
+}
+
 /// A connection's entry, which goes with it.
 pub struct Registration<K: Ord + Clone, U = ()> {
     registry: Arc<Registry<K, U>>,

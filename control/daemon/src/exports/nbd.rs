@@ -43,15 +43,6 @@ pub(crate) struct NbdParts {
     pub(crate) spin_permits: Arc<SpinPermits>,
 }
 
-/// What clients did since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NbdCounts {
-    pub(crate) connections: u64,
-    pub(crate) accepted: u64,
-    pub(crate) refused: u64,
-    pub(crate) traffic: nbd::Traffic,
-}
-
 impl NbdExport {
     pub(crate) fn start(config: &NbdConfig, parts: NbdParts) -> anyhow::Result<Self> {
         let NbdParts { catalog, rule, users, spin_permits } = parts;
@@ -108,18 +99,7 @@ impl NbdExport {
         NbdStatus {
             socket: self.socket.clone(),
             tcp: self.tcp.clone(),
-            connections: self.counts().connections,
-        }
-    }
-
-    pub(crate) fn counts(&self) -> NbdCounts {
-        let status = self.server_status();
-        let connections = status.handshakes + status.clients.values().sum::<usize>();
-        NbdCounts {
-            connections: connections as u64,
-            accepted: status.accepted,
-            refused: status.refused,
-            traffic: status.traffic,
+            connections: self.server_status().client_count() as u64,
         }
     }
 
@@ -139,7 +119,8 @@ impl NbdExport {
         }
     }
 
-    fn server_status(&self) -> nbd::Status {
+    /// What clients did since the start.
+    pub(crate) fn server_status(&self) -> nbd::Status {
         self.server.lock().expect(NO_PANIC).as_ref().map(Server::status).unwrap_or_default()
     }
 }

@@ -30,15 +30,6 @@ pub(crate) struct RingExport {
     socket: String,
 }
 
-/// What clients did since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RingCounts {
-    pub(crate) clients: u64,
-    pub(crate) accepted: u64,
-    pub(crate) refused: u64,
-    pub(crate) traffic: ring_server::Traffic,
-}
-
 /// What the ring needs of the rest of the daemon.
 pub(crate) struct RingParts {
     pub(crate) catalog: Arc<Catalog>,
@@ -86,17 +77,8 @@ impl RingExport {
     }
 
     pub(crate) fn status(&self) -> RingStatus {
-        RingStatus { socket: self.socket.clone(), clients: self.counts().clients }
-    }
-
-    pub(crate) fn counts(&self) -> RingCounts {
-        let status = self.server_status();
-        RingCounts {
-            clients: (status.handshakes + status.clients.values().sum::<usize>()) as u64,
-            accepted: status.accepted,
-            refused: status.refused,
-            traffic: status.traffic,
-        }
+        let clients = self.server_status().client_count() as u64;
+        RingStatus { socket: self.socket.clone(), clients }
     }
 
     /// Ends all clients, which come back to the next daemon with what was not answered.
@@ -108,7 +90,8 @@ impl RingExport {
         }
     }
 
-    fn server_status(&self) -> ring_server::Status {
+    /// What clients did since the start.
+    pub(crate) fn server_status(&self) -> ring_server::Status {
         self.server.lock().expect(NO_PANIC).as_ref().map(Server::status).unwrap_or_default()
     }
 }

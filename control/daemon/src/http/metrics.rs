@@ -4,7 +4,8 @@ use std::fmt::{Display, Write};
 
 use api::{CpuLatencyState, DurabilityStatus, JournalState, JournalStatus, RecoveryState};
 
-use crate::exports::RingCounts;
+use export_kit::{Status, Traffic};
+
 use crate::service::Metrics;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -204,49 +205,30 @@ fn write_volumes(page: &mut Page, volumes: &[api::Volume]) {
 }
 
 fn write_nbd(page: &mut Page, metrics: &Metrics) {
-    let Some(nbd) = metrics.nbd else { return };
-    page.gauge("memlane_nbd_connections", "Open connections.", nbd.connections);
+    let Some(nbd) = &metrics.nbd else { return };
+    page.gauge("memlane_nbd_connections", "Open connections.", nbd.client_count());
     page.counter("memlane_nbd_accepted_total", "Connections accepted.", nbd.accepted);
     page.counter("memlane_nbd_refused_total", "Connections refused: too many.", nbd.refused);
-    let traffic = nbd.traffic;
+    let kinds = [
+        ("trim", nbd.traffic.discards),
+        ("write_zeroes", nbd.traffic.zeroes),
+        ("block_status", nbd.traffic.block_statuses),
+    ];
     page.family("memlane_nbd_requests_total", Kind::Counter, "Requests, by kind.");
-    for (kind, count) in [
-        ("read", traffic.reads),
-        ("write", traffic.writes),
-        ("flush", traffic.flushes),
-        ("trim", traffic.discards),
-        ("write_zeroes", traffic.zeroes),
-        ("block_status", traffic.block_statuses),
-    ] {
-        page.sample(&[("kind", kind)], count);
-    }
-    page.counter("memlane_nbd_errors_total", "Requests that failed.", traffic.errors);
-    page.counter("memlane_nbd_read_bytes_total", "Bytes read.", traffic.read_bytes);
-    page.counter("memlane_nbd_written_bytes_total", "Bytes written.", traffic.written_bytes);
+    write_traffic(page, "nbd", &nbd.traffic, &kinds);
 }
 
-fn write_ring(page: &mut Page, ring: &RingCounts) {
-    page.gauge("memlane_ring_clients", "Clients of the ring.", ring.clients);
+fn write_ring(page: &mut Page, ring: &Status<u64>) {
+    page.gauge("memlane_ring_clients", "Clients of the ring.", ring.client_count());
     page.counter("memlane_ring_accepted_total", "Clients accepted.", ring.accepted);
     page.counter("memlane_ring_refused_total", "Clients turned away: too many.", ring.refused);
-    let traffic = ring.traffic;
+    let kinds = [("discard", ring.traffic.discards), ("write_zeroes", ring.traffic.zeroes)];
     page.family("memlane_ring_requests_total", Kind::Counter, "Requests, by kind.");
-    for (kind, count) in [
-        ("read", traffic.reads),
-        ("write", traffic.writes),
-        ("flush", traffic.flushes),
-        ("discard", traffic.discards),
-        ("write_zeroes", traffic.zeroes),
-    ] {
-        page.sample(&[("kind", kind)], count);
-    }
-    page.counter("memlane_ring_errors_total", "Requests that failed.", traffic.errors);
-    page.counter("memlane_ring_read_bytes_total", "Bytes read.", traffic.read_bytes);
-    page.counter("memlane_ring_written_bytes_total", "Bytes written.", traffic.written_bytes);
+    write_traffic(page, "ring", &ring.traffic, &kinds);
     page.counter(
         "memlane_ring_doorbells_total",
         "Requests that woke a sleeping thread of the daemon.",
-        traffic.doorbells,
+        ring.traffic.doorbells,
     );
 }
 
@@ -257,44 +239,37 @@ fn write_vhost_user(page: &mut Page, metrics: &Metrics) {
     let traffic = disks.traffic;
     let name = "memlane_vhost_user_requests_total";
     page.family(name, Kind::Counter, "Requests of virtual machines, by kind.");
-    for (kind, count) in [
-        ("read", traffic.reads),
-        ("write", traffic.writes),
-        ("flush", traffic.flushes),
-        ("discard", traffic.discards),
-        ("write_zeroes", traffic.zeroes),
-    ] {
-        page.sample(&[("kind", kind)], count);
-    }
-    page.counter("memlane_vhost_user_errors_total", "Requests that failed.", traffic.errors);
+    let kinds = [("discard", traffic.discards), ("write_zeroes", traffic.zeroes)];
+    write_traffic(page, "vhost_user", &traffic, &kinds);
     page.counter(
         "memlane_vhost_user_repeated_total",
         "Requests of a daemon before this one that were done again.",
         traffic.repeated,
     );
-    page.counter("memlane_vhost_user_read_bytes_total", "Bytes read.", traffic.read_bytes);
-    page.counter("memlane_vhost_user_written_bytes_total", "Bytes written.", traffic.written_bytes);
 }
 
 fn write_devices(page: &mut Page, metrics: &Metrics) {
     let Some(traffic) = metrics.devices else { return };
-    page.family(
-        "memlane_device_requests_total",
-        Kind::Counter,
-        "Requests of kernel block devices, by kind.",
-    );
-    for (kind, count) in [
-        ("read", traffic.reads),
-        ("write", traffic.writes),
-        ("flush", traffic.flushes),
-        ("zero", traffic.discards + traffic.zeroes),
-        ("other", traffic.others),
-    ] {
+    let kinds = [("zero", traffic.discards + traffic.zeroes), ("other", traffic.others)];
+    let help = "Requests of kernel block devices, by kind.";
+    page.family("memlane_device_requests_total", Kind::Counter, help);
+    write_traffic(page, "device", &traffic, &kinds);
+}
+
+/// What all exports have: the samples of their requests, of which `kinds` are those that not all of
+/// them have, then errors and bytes.
+fn write_traffic(page: &mut Page, export: &str, traffic: &Traffic, kinds: &[(&str, u64)]) {
+    let of_all = [("read", traffic.reads), ("write", traffic.writes), ("flush", traffic.flushes)];
+    for (kind, count) in of_all.iter().chain(kinds) {
         page.sample(&[("kind", kind)], count);
     }
-    page.counter("memlane_device_errors_total", "Requests that failed.", traffic.errors);
-    page.counter("memlane_device_read_bytes_total", "Bytes read.", traffic.read_bytes);
-    page.counter("memlane_device_written_bytes_total", "Bytes written.", traffic.written_bytes);
+    for (what, help, count) in [
+        ("errors", "Requests that failed.", traffic.errors),
+        ("read_bytes", "Bytes read.", traffic.read_bytes),
+        ("written_bytes", "Bytes written.", traffic.written_bytes),
+    ] {
+        page.counter(&format!("memlane_{export}_{what}_total"), help, count);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -308,34 +283,34 @@ enum Kind {
 struct Page {
     text: String,
     /// The family that samples belong to.
-    name: &'static str,
+    name: String,
 }
 
 const CANNOT_FAIL: &str = "text can always grow";
 
 impl Page {
     /// A family of one sample without labels.
-    fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, Kind::Gauge, help);
         self.sample(&[], value);
     }
 
-    fn counter(&mut self, name: &'static str, help: &str, value: impl Display) {
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, Kind::Counter, help);
         self.sample(&[], value);
     }
 
-    fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+    fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Gauge => "gauge",
             Kind::Counter => "counter",
         };
-        self.name = name;
+        name.clone_into(&mut self.name);
         writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(CANNOT_FAIL);
     }
 
     fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(self.name);
+        self.text.push_str(&self.name);
         for (index, (label, text)) in labels.iter().enumerate() {
             let before = if index == 0 { '{' } else { ',' };
             write!(self.text, "{before}{label}=\"{}\"", escaped(text)).expect(CANNOT_FAIL);

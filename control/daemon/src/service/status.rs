@@ -7,7 +7,7 @@ use api::{
 use block_device::{BLOCK_BYTES, BlockDevice};
 use export_kit::Traffic;
 
-use crate::exports::{NbdCounts, RingCounts, VhostUserCounts};
+use crate::exports::VhostUserCounts;
 use crate::service::volumes::ratio;
 use crate::service::words::EngineWord;
 use crate::service::{CpuLatency, Devices, Service};
@@ -17,8 +17,8 @@ pub(crate) struct Metrics {
     pub(crate) status: Status,
     pub(crate) volumes: Vec<api::Volume>,
     /// `None`: NBD is off.
-    pub(crate) nbd: Option<NbdCounts>,
-    pub(crate) ring: RingCounts,
+    pub(crate) nbd: Option<nbd::Status>,
+    pub(crate) ring: ring_server::Status,
     pub(crate) vhost_user: VhostUserCounts,
     /// `None`: kernel block devices are off.
     pub(crate) devices: Option<Traffic>,
@@ -55,8 +55,8 @@ impl Service {
         Metrics {
             status: self.status(),
             volumes: self.list_volumes(),
-            nbd: self.nbd.as_ref().map(|nbd| nbd.counts()),
-            ring: self.ring.counts(),
+            nbd: self.nbd.as_ref().map(|nbd| nbd.server_status()),
+            ring: self.ring.server_status(),
             vhost_user: self.vhost_user.counts(),
             devices: self.device_traffic(),
             damaged_entries: self.engine.damaged_entries(),
