@@ -63,4 +63,9 @@ impl LogError {
         };
         Self { kind, what: what.into(), source: Some(Box::new(error)) }
     }
+
+    /// For requests that are worth nothing where memory is scarce.
+    pub(crate) fn ignore_no_space(self) -> Result<(), Self> {
+        if self.kind == LogErrorKind::NoSpace { Ok(()) } else { Err(self) }
+    }
 }

@@ -83,23 +83,27 @@ impl Index {
 mod tests {
     use super::*;
 
+    fn header(base_offset: i64, max_timestamp: i64) -> BatchHeader {
+        BatchHeader {
+            base_offset,
+            size_bytes: 10_000,
+            epoch: 0,
+            attributes: 0,
+            last_offset_delta: 99,
+            base_timestamp: 0,
+            max_timestamp,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            record_count: 100,
+        }
+    }
+
     fn index() -> Index {
         let mut index = Index::default();
         for number in 0..10 {
-            let batch = BatchHeader {
-                base_offset: 100 * number,
-                size_bytes: 10_000,
-                epoch: 0,
-                attributes: 0,
-                last_offset_delta: 99,
-                base_timestamp: 0,
-                // Not in order: the third is the newest.
-                max_timestamp: if number == 2 { 1_000 } else { number },
-                producer_id: -1,
-                producer_epoch: -1,
-                base_sequence: -1,
-                record_count: 100,
-            };
+            // Not in order: the third is the newest.
+            let batch = header(100 * number, if number == 2 { 1_000 } else { number });
             index.note(&batch, 10_000 * u64::try_from(number).expect("positive"));
         }
         index
@@ -131,5 +135,16 @@ mod tests {
         let mut fields = Fields(&bytes);
         assert_eq!(Index::take(&mut fields), Some(index()));
         assert!(fields.0.is_empty());
+    }
+
+    #[test]
+    fn the_index_of_four_gib_is_small() {
+        let mut index = Index::default();
+        let batch = BatchHeader { size_bytes: 64 << 10, ..header(0, 0) };
+        // Of each of the four segments; batches are as long as a producer makes them.
+        (0..1 << 14).for_each(|number| index.note(&batch, number << 16));
+        let bytes = 4 * index.entries.capacity() * size_of::<Entry>();
+        eprintln!("an index of 4 GiB in batches of 64 KiB takes {} KiB", bytes >> 10);
+        assert!(bytes < 8 << 20, "{bytes} bytes");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! slot 0      0            topic record
+//!             64 KiB       properties, even ones
+//!             256 KiB      properties, odd ones
 //!             1 MiB + 4 KiB * P   record of partition P
 //! slot 1..    0            segment header
 //!             1 MiB        checkpoint, even ones
@@ -35,6 +37,12 @@ pub(crate) const CHECKPOINT_BYTES_MAX: usize = 31 << 20;
 /// Where a segment's batches begin in its slot.
 const BATCHES: u64 = 64 << 20;
 
+/// Where the two versions of a topic's properties lie.
+const PROPERTIES: [u64; 2] = [64 << 10, 256 << 10];
+
+/// The most that the contents of their frame may take.
+pub(crate) const PROPERTIES_CONTENTS_BYTES_MAX: usize = 128 << 10;
+
 const PARTITION_RECORDS: u64 = 1 << 20;
 
 /// One block of bytes.
@@ -62,6 +70,11 @@ impl Slot {
 
 pub(crate) const TOPIC_RECORD: u64 = 0;
 
+/// Where the topic's properties of this sequence number lie: two take turns.
+pub(crate) fn properties_record(sequence: u64) -> u64 {
+    PROPERTIES[usize::from(sequence % 2 == 1)]
+}
+
 pub(crate) fn partition_record(partition: u32) -> u64 {
     PARTITION_RECORDS + BLOCK * u64::from(partition)
 }
@@ -70,6 +83,7 @@ pub(crate) fn partition_record(partition: u32) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Topic,
+    Properties,
     Partition,
     Segment,
     Checkpoint,
@@ -80,6 +94,7 @@ impl FrameKind {
     const fn magic(self) -> [u8; 8] {
         match self {
             Self::Topic => *b"MLNtopi1",
+            Self::Properties => *b"MLNprop1",
             Self::Partition => *b"MLNpart1",
             Self::Segment => *b"MLNsegm1",
             Self::Checkpoint => *b"MLNchkp1",
@@ -207,6 +222,11 @@ mod tests {
         let most = u64::try_from(CHECKPOINT_BYTES_MAX).expect("small");
         assert!(CHECKPOINTS[0] + most <= CHECKPOINTS[1]);
         assert!(CHECKPOINTS[1] + most <= BATCHES);
+        let frame_bytes =
+            u64::try_from(FRAME_BYTES + PROPERTIES_CONTENTS_BYTES_MAX).expect("small");
+        assert!(PROPERTIES[0] >= TOPIC_RECORD + BLOCK);
+        assert!(PROPERTIES[0] + frame_bytes <= PROPERTIES[1]);
+        assert!(PROPERTIES[1] + frame_bytes <= PARTITION_RECORDS);
         const { assert!(BATCHES + SEGMENT_BYTES_MAX <= SLOT_BYTES) };
         assert!(partition_record(PARTITION_COUNT_MAX) <= SLOT_BYTES);
     }

@@ -3,25 +3,18 @@
 //! One thread at a time appends; readers take no part in that and see what is stable, which means
 //! what survives all that the volume's durability class promises to survive.
 //!
-//! Lock order: writer, slots, view, extent of a segment.
+//! Lock order: restructuring, writer, slots, view, extent of a segment.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::batch::{Batch, BatchHeader};
 use crate::error::{LogError, LogErrorKind};
-use crate::layout::{BLOCK, SEGMENT_BYTES_MAX};
-use crate::producers::{Aborted, Producers};
-use crate::records::{Checkpoint, EpochStart, PartitionRecord, SegmentHeader};
+use crate::producers::Aborted;
+use crate::records::{EpochStart, PartitionRecord};
 use crate::segment::{BATCH_BYTES_MAX, Segment, Walk, Wanted};
-use crate::slots;
 use crate::volume::TopicVolume;
-
-/// A checkpoint is written after so many bytes of batches: an opening looks at no more of them.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
-
-/// A segment with so many aborted transactions is full: a checkpoint lists them all.
-const ABORTED_COUNT_MAX: usize = 100_000;
+use crate::writer::{FlushedPart, Found, Writer};
 
 /// Where a batch came to lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +45,8 @@ pub struct TimePlace {
 pub struct Partition {
     number: u32,
     volume: Arc<TopicVolume>,
+    /// Held by the thread that takes segments out of the log.
+    restructuring: Mutex<()>,
     writer: Mutex<Writer>,
     view: RwLock<View>,
 }
@@ -67,95 +62,24 @@ struct View {
     epochs: Vec<EpochStart>,
 }
 
-#[derive(Debug)]
-struct Writer {
-    record: PartitionRecord,
-    producers: Producers,
-    next_offset: i64,
-    active: Option<Active>,
-    /// Checkpoints of segments that were filled since the last flush.
-    sealed: Vec<(Arc<Segment>, Checkpoint)>,
-    /// The block where the next batch begins, and the batch.
-    staging: Vec<u8>,
-    is_dirty: bool,
-}
-
-/// The segment that is appended to.
-#[derive(Debug)]
-struct Active {
-    segment: Arc<Segment>,
-    /// The last batch's part of its block.
-    tail: Vec<u8>,
-    /// Whether a write failed, so that there may be bytes past the end.
-    is_torn: bool,
-    /// Of the newest checkpoint.
-    sequence: Option<u64>,
-    checkpoint_position: u64,
-}
-
-/// What a flush that has begun will make stable.
-#[derive(Debug)]
-pub(crate) struct FlushedPart {
-    offset: i64,
-    checkpoints: Vec<(Arc<Segment>, Checkpoint)>,
-}
-
 impl Partition {
-    fn with(
-        volume: Arc<TopicVolume>,
-        number: u32,
-        record: PartitionRecord,
-        segments: Vec<Arc<Segment>>,
-    ) -> Self {
-        let next_offset =
-            segments.last().map_or(record.start_offset, |last| last.extent().next_offset);
-        let view = View {
-            start_offset: record.start_offset,
-            stable_offset: next_offset,
-            segments,
-            epochs: record.epochs.clone(),
-        };
-        let writer = Writer {
-            record,
-            producers: Producers::default(),
-            next_offset,
-            active: None,
-            sealed: Vec::new(),
-            staging: Vec::new(),
-            is_dirty: false,
-        };
-        Self { number, volume, writer: Mutex::new(writer), view: RwLock::new(view) }
-    }
-
     /// The partition whose segments were recovered, the last one to be appended to. What it needs
     /// on the volume is written, and not yet flushed.
     pub(crate) fn open(
         volume: Arc<TopicVolume>,
         number: u32,
-        found: Found,
+        mut found: Found,
     ) -> Result<Self, LogError> {
-        let Found { mut record, segments, producers, sequence } = found;
-        let active = match segments.last() {
-            None => None,
-            Some(segment) => Some(Active {
-                segment: Arc::clone(segment),
-                tail: segment.cut_tail(&*volume.device)?,
-                is_torn: false,
-                sequence,
-                checkpoint_position: segment.extent().position,
-            }),
+        let writer = Writer::open(&volume, number, &mut found)?;
+        let view = View {
+            start_offset: writer.record.start_offset,
+            stable_offset: writer.next_offset,
+            segments: found.segments,
+            epochs: writer.record.epochs.clone(),
         };
-        let next_offset =
-            segments.last().map_or(record.start_offset, |last| last.extent().next_offset);
-        record.begin_epoch(next_offset);
-        record.save(&*volume.device, number)?;
-        let partition = Self::with(volume, number, record, segments);
-        {
-            let mut writer = partition.lock_writer();
-            writer.producers = producers;
-            writer.active = active;
-        }
-        Ok(partition)
+        let (restructuring, writer, view) =
+            (Mutex::default(), Mutex::new(writer), RwLock::new(view));
+        Ok(Self { number, volume, restructuring, writer, view })
     }
 
     pub fn number(&self) -> u32 {
@@ -219,22 +143,19 @@ impl Partition {
         if let Some(base_offset) = writer.producers.check(batch.header())? {
             return Ok(Appended { base_offset, was_there: true });
         }
-        self.make_room(&mut writer, size_bytes as u64)?;
+        if let Some(begun) = writer.make_room(&self.volume, size_bytes as u64)? {
+            self.view_to_change().segments.push(begun);
+        }
         let base_offset = writer.next_offset;
         batch.place(base_offset, writer.record.epoch());
-        self.write(&mut writer, batch, unix_ms)?;
-        if !std::mem::replace(&mut writer.is_dirty, true) {
-            self.volume.note_dirty(self.number);
-        }
+        writer.write(&self.volume, batch, unix_ms)?;
+        self.note_dirty(&mut writer);
         Ok(Appended { base_offset, was_there: false })
     }
 
     /// Has the next batch begin a new segment, so that retention may delete what is there.
     pub fn roll(&self) {
-        let mut writer = self.lock_writer();
-        if writer.active.as_ref().is_some_and(|it| it.segment.extent().position > 0) {
-            writer.seal();
-        }
+        self.lock_writer().roll();
     }
 
     /// Reads whole batches from the one that holds `offset` on, those of one segment at most, as
@@ -323,10 +244,10 @@ impl Partition {
     }
 
     /// Deletes the records before an offset, as far as they are stable, for good. Returns the first
-    /// offset that is left. Memory is given back in whole segments, when the topic is flushed and
-    /// nobody reads them any more.
+    /// offset that is left. Memory is given back in whole segments: now, or with the first flush
+    /// after their last reader has left.
     pub fn delete_before(&self, offset: i64) -> Result<i64, LogError> {
-        let mut writer = self.lock_writer();
+        let _one = self.restructuring.lock().expect("nothing panics while segments are taken out");
         let (start_offset, stable_offset) = {
             let view = self.view();
             (view.start_offset, view.stable_offset)
@@ -337,21 +258,21 @@ impl Partition {
         if offset <= start_offset {
             return Ok(start_offset);
         }
-        let record = PartitionRecord { start_offset: offset, ..writer.record.clone() };
+        let record = PartitionRecord { start_offset: offset, ..self.lock_writer().record.clone() };
         record.save(&*self.volume.device, self.number)?;
         // What is given back must not be missed by an opening that still has the old record.
         self.volume.flush_device()?;
+        let mut writer = self.lock_writer();
         writer.record = record;
         let mut view = self.view_to_change();
         view.start_offset = offset;
-        let mut kept = std::mem::take(&mut view.segments);
-        let ends: Vec<i64> = kept.iter().skip(1).map(|it| it.header.base_offset).collect();
-        let gone = ends.partition_point(|end| *end <= offset);
-        view.segments = kept.split_off(gone);
+        let mut gone = std::mem::take(&mut view.segments);
+        let ends: Vec<i64> = gone.iter().skip(1).map(|it| it.header.base_offset).collect();
+        view.segments = gone.split_off(ends.partition_point(|end| *end <= offset));
         drop(view);
-        writer.sealed.retain(|(segment, _)| !kept.iter().any(|it| Arc::ptr_eq(it, segment)));
-        let mut slots = self.volume.lock_slots();
-        kept.into_iter().for_each(|segment| slots.retire(segment));
+        writer.drop_checkpoints_of(&gone);
+        drop(writer);
+        self.volume.retire(gone);
         Ok(offset)
     }
 
@@ -389,110 +310,26 @@ impl Partition {
 
     /// What the flush that begins now makes stable.
     pub(crate) fn begin_flush(&self) -> FlushedPart {
-        let mut writer = self.lock_writer();
-        writer.is_dirty = false;
-        let mut checkpoints = std::mem::take(&mut writer.sealed);
-        let offset = writer.next_offset;
-        checkpoints.extend(writer.checkpoint_if_due());
-        FlushedPart { offset, checkpoints }
+        self.lock_writer().begin_flush()
     }
 
-    /// The flush has ended well. Checkpoints only make openings shorter: one that finds no room is
-    /// left out, and the next one speaks for it.
-    pub(crate) fn end_flush(&self, part: FlushedPart) -> Result<(), LogError> {
-        {
-            let mut view = self.view_to_change();
-            view.stable_offset = view.stable_offset.max(part.offset);
-        }
-        for (segment, checkpoint) in part.checkpoints {
-            match checkpoint.save(&*self.volume.device, segment.slot) {
-                Err(error) if error.kind != LogErrorKind::NoSpace => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+    /// A flush has made it stable.
+    pub(crate) fn end_flush(&self, part: &FlushedPart) {
+        let mut view = self.view_to_change();
+        view.stable_offset = view.stable_offset.max(part.offset);
     }
 
     /// The flush has failed: all of it is to be flushed again.
     pub(crate) fn fail_flush(&self, part: FlushedPart) {
         let mut writer = self.lock_writer();
+        writer.fail_flush(part);
+        self.note_dirty(&mut writer);
+    }
+
+    fn note_dirty(&self, writer: &mut Writer) {
         if !std::mem::replace(&mut writer.is_dirty, true) {
             self.volume.note_dirty(self.number);
         }
-        writer.sealed.extend(part.checkpoints);
-    }
-
-    /// Makes sure of a segment that has room for so many bytes, and of nothing past its end.
-    fn make_room(&self, writer: &mut Writer, size_bytes: u64) -> Result<(), LogError> {
-        let segment_bytes = self.volume.options.segment_bytes.min(SEGMENT_BYTES_MAX);
-        let is_full = writer.active.as_ref().is_some_and(|active| {
-            let extent = active.segment.extent();
-            let is_too_long = extent.position + size_bytes > segment_bytes;
-            extent.position > 0 && is_too_long || extent.aborted.len() >= ABORTED_COUNT_MAX
-        });
-        if is_full {
-            writer.seal();
-        }
-        if writer.active.is_none() {
-            self.begin_segment(writer)?;
-        }
-        let active = writer.active.as_mut().expect("there is one now");
-        if active.is_torn {
-            active.tail = active.segment.cut_tail(&*self.volume.device)?;
-            active.is_torn = false;
-        }
-        Ok(())
-    }
-
-    fn begin_segment(&self, writer: &mut Writer) -> Result<(), LogError> {
-        let device = &*self.volume.device;
-        let slot = self.volume.lock_slots().take(device)?;
-        let header = SegmentHeader {
-            topic: self.volume.id,
-            partition: self.number,
-            base_offset: writer.next_offset,
-            epoch: writer.record.epoch(),
-        };
-        let segment = Arc::new(Segment::new(slot, header));
-        let (tail, is_torn, sequence, checkpoint_position) = (Vec::new(), false, None, 0);
-        let mut active =
-            Active { segment: Arc::clone(&segment), tail, is_torn, sequence, checkpoint_position };
-        // What is known of producers must not go with the segments before this one.
-        let first = writer.checkpoint(&mut active);
-        let made = header.save(device, slot).and_then(|()| first.save(device, slot));
-        if let Err(error) = made {
-            // A header that is there would make an empty segment of it.
-            slots::discard(device, slot)?;
-            self.volume.lock_slots().give_back(slot);
-            return Err(error);
-        }
-        self.view_to_change().segments.push(segment);
-        writer.active = Some(active);
-        Ok(())
-    }
-
-    fn write(&self, writer: &mut Writer, batch: &Batch<'_>, unix_ms: i64) -> Result<(), LogError> {
-        let Writer { active, staging, producers, next_offset, .. } = writer;
-        let active = active.as_mut().expect("room was made");
-        let position = active.segment.extent().position;
-        staging.clear();
-        staging.extend_from_slice(&active.tail);
-        staging.extend_from_slice(batch.bytes());
-        let length = staging.len();
-        let block = usize::try_from(BLOCK).expect("it fits memory");
-        staging.resize(length.next_multiple_of(block), 0);
-        let at = active.segment.slot.batches(position / BLOCK * BLOCK);
-        if let Err(error) = self.volume.device.write(at, staging) {
-            active.is_torn = true;
-            let what = format!("cannot append to {}", active.segment.place());
-            return Err(LogError::device(what, error));
-        }
-        active.tail.clear();
-        active.tail.extend_from_slice(&staging[length / block * block..length]);
-        let mut extent = active.segment.extent_to_change();
-        extent.note(batch.header(), batch.bytes(), producers, unix_ms);
-        *next_offset = extent.next_offset;
-        Ok(())
     }
 
     fn out_of_range(&self, offset: i64, view: &View) -> LogError {
@@ -504,68 +341,16 @@ impl Partition {
     }
 
     fn lock_writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().expect("nothing panics with the writer locked")
     }
 
     fn view(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+        self.view.read().expect("nothing panics with the view locked")
     }
 
     fn view_to_change(&self) -> RwLockWriteGuard<'_, View> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
+        self.view.write().expect("nothing panics with the view locked")
     }
-}
-
-impl Writer {
-    /// Ends the segment that is appended to.
-    fn seal(&mut self) {
-        if let Some(mut active) = self.active.take() {
-            let checkpoint = self.checkpoint(&mut active);
-            self.sealed.push((active.segment, checkpoint));
-        }
-    }
-
-    /// The first flush of a segment writes one too: a segment with a checkpoint of some batches is
-    /// known to follow a complete one.
-    fn checkpoint_if_due(&mut self) -> Option<(Arc<Segment>, Checkpoint)> {
-        let mut active = self.active.take()?;
-        let position = active.segment.extent().position;
-        let is_due = position > 0 && active.checkpoint_position == 0
-            || position >= active.checkpoint_position + CHECKPOINT_BYTES;
-        let due = is_due.then(|| {
-            let checkpoint = self.checkpoint(&mut active);
-            (Arc::clone(&active.segment), checkpoint)
-        });
-        self.active = Some(active);
-        due
-    }
-
-    fn checkpoint(&self, active: &mut Active) -> Checkpoint {
-        let sequence = active.sequence.map_or(0, |sequence| sequence + 1);
-        let extent = active.segment.extent();
-        active.sequence = Some(sequence);
-        active.checkpoint_position = extent.position;
-        Checkpoint {
-            sequence,
-            base_offset: active.segment.header.base_offset,
-            epoch: active.segment.header.epoch,
-            position: extent.position,
-            next_offset: extent.next_offset,
-            index: extent.index.clone(),
-            aborted: extent.aborted.clone(),
-            producers: self.producers.clone(),
-        }
-    }
-}
-
-/// What an opening found of a partition.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) record: PartitionRecord,
-    pub(crate) segments: Vec<Arc<Segment>>,
-    pub(crate) producers: Producers,
-    /// Of the last segment's newest checkpoint.
-    pub(crate) sequence: Option<u64>,
 }
 
 /// The headers of all batches in bytes that [`Partition::read`] returned.

@@ -7,7 +7,7 @@ use crate::error::{LogError, LogErrorKind};
 use crate::index::Index;
 use crate::layout::{
     self, CHECKPOINT_BYTES_MAX, FRAME_BYTES, Fields, FrameKind, FrameStart, PARTITION_COUNT_MAX,
-    Slot, TOPIC_RECORD, put_list,
+    PROPERTIES_CONTENTS_BYTES_MAX, Slot, TOPIC_RECORD, put_list,
 };
 use crate::producers::{Aborted, Producers};
 
@@ -45,6 +45,34 @@ impl TopicRecord {
                 unused_from,
             })
         })
+    }
+}
+
+/// What the owner keeps with the topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PropertiesRecord {
+    /// Grows by one with each change.
+    pub(crate) sequence: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl PropertiesRecord {
+    pub(crate) fn save(&self, device: &dyn BlockDevice) -> Result<(), LogError> {
+        let mut contents = self.sequence.to_le_bytes().to_vec();
+        contents.extend(&self.bytes);
+        assert!(contents.len() <= PROPERTIES_CONTENTS_BYTES_MAX, "the owner's bytes have a limit");
+        let at = layout::properties_record(self.sequence);
+        save(device, (FrameKind::Properties, at), &contents)
+    }
+
+    /// The newer one; one that a crash left in pieces does not count.
+    pub(crate) fn load_newest(device: &dyn BlockDevice) -> Result<Option<Self>, LogError> {
+        let found =
+            load_both(device, FrameKind::Properties, layout::properties_record, |fields| {
+                let sequence = fields.u64()?;
+                Some(Self { sequence, bytes: std::mem::take(&mut fields.0).to_vec() })
+            })?;
+        Ok(found.into_iter().flatten().max_by_key(|it| it.sequence))
     }
 }
 
@@ -164,20 +192,10 @@ impl Checkpoint {
         slot: Slot,
         header: &SegmentHeader,
     ) -> Result<Option<Self>, LogError> {
-        let mut newest: Option<Self> = None;
-        for place in [0, 1] {
-            let at = (FrameKind::Checkpoint, slot.checkpoint(place));
-            let found = match load(device, at, Self::take) {
-                Err(error) if error.kind == LogErrorKind::NotALog => None,
-                other => other?,
-            };
-            let fits = |it: &Self| {
-                (it.base_offset, it.epoch) == (header.base_offset, header.epoch)
-                    && newest.as_ref().is_none_or(|newest| newest.sequence < it.sequence)
-            };
-            newest = found.filter(fits).or(newest);
-        }
-        Ok(newest)
+        let found =
+            load_both(device, FrameKind::Checkpoint, |place| slot.checkpoint(place), Self::take)?;
+        let fits = |it: &Self| (it.base_offset, it.epoch) == (header.base_offset, header.epoch);
+        Ok(found.into_iter().flatten().filter(fits).max_by_key(|it| it.sequence))
     }
 
     fn take(fields: &mut Fields<'_>) -> Option<Self> {
@@ -203,6 +221,21 @@ fn save(
     device
         .write(at, &frame)
         .map_err(|error| LogError::device(format!("cannot write the {kind:?} record"), error))
+}
+
+/// What lies in the two places that take turns; `None` where there is nothing, or what a crash left
+/// in pieces.
+fn load_both<T>(
+    device: &dyn BlockDevice,
+    kind: FrameKind,
+    place_of: impl Fn(u64) -> u64,
+    take: impl Fn(&mut Fields<'_>) -> Option<T>,
+) -> Result<[Option<T>; 2], LogError> {
+    let load_one = |sequence| match load(device, (kind, place_of(sequence)), &take) {
+        Err(error) if error.kind == LogErrorKind::NotALog => Ok(None),
+        other => other,
+    };
+    Ok([load_one(0)?, load_one(1)?])
 }
 
 /// What a frame says; `None` where there is nothing but zeros. What is there and is no frame of the

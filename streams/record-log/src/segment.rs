@@ -4,7 +4,7 @@
 //! that what is read goes to clients as it is.
 
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use block_device::{BLOCK_BYTES, BlockDevice, ByteRange};
 
@@ -71,12 +71,12 @@ impl Segment {
     }
 
     pub(crate) fn extent(&self) -> RwLockReadGuard<'_, Extent> {
-        self.extent.read().unwrap_or_else(PoisonError::into_inner)
+        self.extent.read().expect("nothing panics with an extent locked")
     }
 
     /// For the segment's writer alone.
     pub(crate) fn extent_to_change(&self) -> RwLockWriteGuard<'_, Extent> {
-        self.extent.write().unwrap_or_else(PoisonError::into_inner)
+        self.extent.write().expect("nothing panics with an extent locked")
     }
 
     /// Reads whole batches from the one that holds `wanted.offset` on. They lie in the returned

@@ -1,7 +1,7 @@
 //! Which slots of a topic's volume are free.
 //!
 //! ```text
-//! free ──take──▶ in use ──retire──▶ retired ──nobody reads it──▶ discarded ──flush──▶ free
+//! free ──take──▶ in use ──retire──▶ retired ──last reader leaves──▶ discarded ──flush──▶ free
 //! ```
 //!
 //! A slot is used again only after its discard is as durable as the volume makes it: nothing of its
@@ -52,9 +52,7 @@ impl Slots {
             for slot in (first.0..end.0).map(Slot) {
                 discard(device, slot)?;
             }
-            device
-                .flush()
-                .map_err(|error| LogError::device("cannot flush the volume of the topic", error))?;
+            flush(device)?;
             let record = TopicRecord { unused_from: end, ..self.record };
             record.save(device)?;
             self.record = record;
@@ -73,25 +71,14 @@ impl Slots {
         self.retired.push(segment);
     }
 
-    /// Gives back the memory of segments that nobody reads any more. One whose discard fails waits
-    /// for the next time.
-    pub(crate) fn reclaim(&mut self, device: &dyn BlockDevice) -> Result<(), LogError> {
-        let mut result = Ok(());
-        let retired = std::mem::take(&mut self.retired);
-        for segment in retired {
-            if Arc::strong_count(&segment) > 1 {
-                self.retired.push(segment);
-                continue;
-            }
-            match discard(device, segment.slot) {
-                Ok(()) => self.discarded.push(segment.slot),
-                Err(error) => {
-                    self.retired.push(segment);
-                    result = Err(error);
-                }
-            }
-        }
-        result
+    /// Takes those retired segments out that no reader has any more, to be discarded.
+    pub(crate) fn take_unread(&mut self) -> Vec<Arc<Segment>> {
+        self.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1).collect()
+    }
+
+    /// A slot of which nothing is left, which the next flush makes free.
+    pub(crate) fn note_discarded(&mut self, slot: Slot) {
+        self.discarded.push(slot);
     }
 
     /// The slots that a flush that begins now makes free.
@@ -118,4 +105,9 @@ pub(crate) fn discard(device: &dyn BlockDevice, slot: Slot) -> Result<(), LogErr
         })?;
     }
     Ok(())
+}
+
+/// Makes durable what the volume holds.
+pub(crate) fn flush(device: &dyn BlockDevice) -> Result<(), LogError> {
+    device.flush().map_err(|error| LogError::device("cannot flush the volume of the topic", error))
 }

@@ -1,41 +1,52 @@
 //! A topic: the partitions on one volume.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use block_device::BlockDevice;
 
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::{PARTITION_COUNT_MAX, Slot};
-use crate::partition::{Found, Partition};
-use crate::producers::Producers;
+use crate::partition::Partition;
+use crate::properties::Properties;
 use crate::records::{Checkpoint, PartitionRecord, SegmentHeader, TopicId, TopicRecord};
 use crate::segment::{Segment, Until};
 use crate::slots::{self, Slots};
 use crate::volume::{TopicOptions, TopicVolume};
+use crate::writer::Found;
+
+/// What a topic is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct NewTopic<'a> {
+    /// Never given to another topic.
+    pub id: TopicId,
+    /// 1 to [`PARTITION_COUNT_MAX`].
+    pub partition_count: u32,
+    pub options: TopicOptions,
+    /// The owner's, at most [`crate::PROPERTIES_BYTES_MAX`]; see [`Topic::properties`].
+    pub properties: &'a [u8],
+}
 
 /// An open topic. One process at a time may have it open.
 #[derive(Debug)]
 pub struct Topic {
     volume: Arc<TopicVolume>,
+    properties: Properties,
     partitions: RwLock<Vec<Arc<Partition>>>,
     /// One flush at a time.
     flushing: Mutex<()>,
 }
 
 impl Topic {
-    /// Makes a topic on a volume that was never written to.
-    pub fn create(
-        device: Arc<dyn BlockDevice>,
-        id: TopicId,
-        partition_count: u32,
-        options: TopicOptions,
-    ) -> Result<Self, LogError> {
+    /// Makes a topic on a volume that was never written to. It is durable when this returns.
+    pub fn create(device: Arc<dyn BlockDevice>, new: &NewTopic<'_>) -> Result<Self, LogError> {
+        let NewTopic { id, partition_count, options, properties } = *new;
         check_count(partition_count)?;
         if TopicRecord::load(&*device)?.is_some() {
             let what = "cannot make a topic on the volume: it holds one";
             return Err(LogError::new(LogErrorKind::NotALog, what));
         }
+        let properties = Properties::create(&*device, properties)?;
         let record = TopicRecord { id, partition_count, unused_from: Slot(1) };
         let slots = Slots::new(&*device, record);
         let volume = Arc::new(TopicVolume::new(device, slots, options));
@@ -44,10 +55,12 @@ impl Topic {
             let found = Found::nothing(PartitionRecord::default());
             partitions.push(Arc::new(Partition::open(Arc::clone(&volume), number, found)?));
         }
-        // Last, so that a topic that is there has all its partitions.
+        // Durable before the record that tells of them: a topic that is there is there whole.
+        volume.flush_device()?;
         record.save(&*volume.device)?;
         volume.flush_device()?;
-        Ok(Self { volume, partitions: RwLock::new(partitions), flushing: Mutex::default() })
+        let partitions = RwLock::new(partitions);
+        Ok(Self { volume, properties, partitions, flushing: Mutex::default() })
     }
 
     /// Opens the topic that the volume holds: finds the end of each partition, and gives back what
@@ -58,9 +71,8 @@ impl Topic {
     ) -> Result<Option<Self>, LogError> {
         let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
         // What the last process left is durable before anything is given back because of it.
-        device
-            .flush()
-            .map_err(|error| LogError::device("cannot flush the volume of the topic", error))?;
+        slots::flush(&*device)?;
+        let properties = Properties::open(&*device)?;
         let mut slots = Slots::new(&*device, record);
         let mut by_partition: BTreeMap<u32, Vec<Segment>> = BTreeMap::new();
         for slot in (1..record.unused_from.0).map(Slot) {
@@ -91,11 +103,28 @@ impl Topic {
         }
         volume.flush_device()?;
         let partitions = RwLock::new(partitions);
-        Ok(Some(Self { volume, partitions, flushing: Mutex::default() }))
+        Ok(Some(Self { volume, properties, partitions, flushing: Mutex::default() }))
     }
 
     pub fn id(&self) -> TopicId {
         self.volume.id
+    }
+
+    /// What the owner keeps with the topic, as it was last set.
+    pub fn properties(&self) -> Vec<u8> {
+        self.properties.get()
+    }
+
+    /// Replaces the properties as a whole: at most [`crate::PROPERTIES_BYTES_MAX`]. They are
+    /// durable when this returns. After an error the old ones count, and the next opening may find
+    /// the new ones.
+    pub fn set_properties(&self, bytes: &[u8]) -> Result<(), LogError> {
+        self.properties.set(&*self.volume.device, bytes)
+    }
+
+    /// Changes how the topic is kept, from the next append on.
+    pub fn set_options(&self, options: TopicOptions) {
+        self.volume.set_options(options);
     }
 
     pub fn partition_count(&self) -> u32 {
@@ -113,7 +142,7 @@ impl Topic {
     /// Makes more partitions. They are durable when this returns.
     pub fn add_partitions(&self, partition_count: u32) -> Result<(), LogError> {
         check_count(partition_count)?;
-        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut partitions = self.partitions.write().expect("nothing panics with the list locked");
         let before = u32::try_from(partitions.len()).expect("partitions have a limit");
         if partition_count < before {
             let what = format!("cannot take partitions away: the topic has {before}");
@@ -136,12 +165,11 @@ impl Topic {
     }
 
     /// Makes everything stable that was appended before, to any partition, and gives back the
-    /// memory of what was deleted.
+    /// memory of what was deleted. Where the volume was flushed, all of it is stable, also if this
+    /// returns an error of what follows: a checkpoint, or memory that cannot be given back yet.
     pub fn flush(&self) -> Result<(), LogError> {
-        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = &*self.volume.device;
-        // What can't be given back now is given back later.
-        let reclaimed = self.volume.lock_slots().reclaim(device);
+        let _one = self.flushing.lock().expect("nothing panics in a flush");
+        let reclaimed = self.volume.reclaim();
         let discarded = self.volume.lock_slots().begin_flush();
         let parts: Vec<_> = {
             let partitions = self.list();
@@ -157,22 +185,17 @@ impl Topic {
                 Err(error)
             }
             Ok(()) => {
-                for (partition, part) in parts {
-                    partition.end_flush(part)?;
-                }
-                reclaimed
+                // All of them first: what is stable is shown, whatever fails behind it.
+                parts.iter().for_each(|(partition, part)| partition.end_flush(part));
+                let written =
+                    parts.into_iter().map(|(_, part)| part.write_checkpoints(&self.volume));
+                written.fold(reclaimed, Result::and)
             }
         }
     }
 
-    fn list(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Partition>>> {
-        self.partitions.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Found {
-    fn nothing(record: PartitionRecord) -> Self {
-        Self { record, segments: Vec::new(), producers: Producers::default(), sequence: None }
+    fn list(&self) -> RwLockReadGuard<'_, Vec<Arc<Partition>>> {
+        self.partitions.read().expect("nothing panics with the list locked")
     }
 }
 

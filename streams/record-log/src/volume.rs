@@ -1,14 +1,16 @@
-//! What all partitions of a topic share: the volume, its slots, and who has something to flush.
+//! What all partitions of a topic share: the volume, its slots, and which of them have something to
+//! flush.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use block_device::BlockDevice;
 
 use crate::error::LogError;
 use crate::records::TopicId;
-use crate::slots::Slots;
+use crate::segment::Segment;
+use crate::slots::{self, Slots};
 
-/// How a topic is kept.
+/// How a topic is kept. May change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicOptions {
     /// A segment that would grow beyond this is followed by a new one; at most
@@ -19,7 +21,7 @@ pub struct TopicOptions {
 pub(crate) struct TopicVolume {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) id: TopicId,
-    pub(crate) options: TopicOptions,
+    options: RwLock<TopicOptions>,
     slots: Mutex<Slots>,
     /// Partitions with batches that were not flushed.
     dirty: Mutex<Vec<u32>>,
@@ -27,26 +29,65 @@ pub(crate) struct TopicVolume {
 
 impl TopicVolume {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, slots: Slots, options: TopicOptions) -> Self {
-        let id = slots.record.id;
+        let (id, options) = (slots.record.id, RwLock::new(options));
         Self { device, id, options, slots: Mutex::new(slots), dirty: Mutex::default() }
     }
 
+    pub(crate) fn options(&self) -> TopicOptions {
+        *self.options.read().expect("nothing panics with the options locked")
+    }
+
+    pub(crate) fn set_options(&self, options: TopicOptions) {
+        *self.options.write().expect("nothing panics with the options locked") = options;
+    }
+
     pub(crate) fn lock_slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().expect("nothing panics with the slots locked")
     }
 
     pub(crate) fn note_dirty(&self, partition: u32) {
-        self.dirty.lock().unwrap_or_else(PoisonError::into_inner).push(partition);
+        self.lock_dirty().push(partition);
     }
 
     pub(crate) fn take_dirty(&self) -> Vec<u32> {
-        std::mem::take(&mut self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.lock_dirty())
+    }
+
+    fn lock_dirty(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.dirty.lock().expect("nothing panics with the list locked")
     }
 
     pub(crate) fn flush_device(&self) -> Result<(), LogError> {
-        self.device
-            .flush()
-            .map_err(|error| LogError::device("cannot flush the volume of the topic", error))
+        slots::flush(&*self.device)
+    }
+
+    /// Gives back the memory of segments that are no longer part of the log, as far as they have
+    /// no reader. A discard that fails is tried again, and told of, by the next flush.
+    pub(crate) fn retire(&self, segments: Vec<Arc<Segment>>) {
+        {
+            let mut slots = self.lock_slots();
+            segments.into_iter().for_each(|segment| slots.retire(segment));
+        }
+        self.reclaim().ok();
+    }
+
+    /// Gives back the memory of retired segments that no reader has any more. One whose discard
+    /// fails waits for the next time.
+    pub(crate) fn reclaim(&self) -> Result<(), LogError> {
+        let mut result = Ok(());
+        let unread = self.lock_slots().take_unread();
+        for segment in unread {
+            let discarded = slots::discard(&*self.device, segment.slot);
+            let mut slots = self.lock_slots();
+            match discarded {
+                Ok(()) => slots.note_discarded(segment.slot),
+                Err(error) => {
+                    slots.retire(segment);
+                    result = result.and(Err(error));
+                }
+            }
+        }
+        result
     }
 }
 

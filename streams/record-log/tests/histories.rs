@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block_device::BlockDevice;
 use model::{Random, for_each_seed_at_once};
-use record_log::{LogError, LogErrorKind, Partition, Retention, Topic};
-use support::{Disk, From, OPTIONS, TOPIC, append, batch, contents, open, read_all};
+use record_log::{LogError, LogErrorKind, PROPERTIES_BYTES_MAX, Partition, Retention, Topic};
+use support::{
+    Disk, From, OPTIONS, PROPERTIES, append, batch, contents, new_topic, open, read_all,
+};
 
 const PARTITION_COUNT: u32 = 3;
 const STEP_COUNT: usize = 60;
@@ -229,7 +231,7 @@ fn check_producer(partition: &Partition, batches: &[(i64, Vec<u8>)]) {
 
 fn topic(disk: &Arc<Disk>) -> Result<Topic, LogError> {
     let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
-    Topic::create(device, TOPIC, PARTITION_COUNT, OPTIONS)
+    Topic::create(device, &new_topic(PARTITION_COUNT))
 }
 
 /// One history, cut at a store; all states that it may leave, and a second life of each.
@@ -290,14 +292,51 @@ fn a_topic_whose_making_is_cut_is_there_or_not() {
         let is_acknowledged = topic(&disk).is_ok();
         for left in [disk.after_kill(), disk.after_power_loss(&mut random)] {
             let device: Arc<dyn BlockDevice> = Arc::clone(&left) as _;
-            match Topic::open(device, OPTIONS) {
-                Ok(found) => {
-                    assert!(found.is_some() || !is_acknowledged);
-                    made += u64::from(found.is_some());
-                }
-                Err(error) => assert!(!is_acknowledged, "{error}"),
+            let found = Topic::open(device, OPTIONS).expect("a topic is there whole or not");
+            assert!(found.is_some() || !is_acknowledged);
+            if let Some(found) = found {
+                assert_eq!(found.partition_count(), PARTITION_COUNT);
+                assert_eq!(found.properties(), PROPERTIES);
+                made += 1;
             }
         }
     }
     assert!(made >= 1, "it was made at last");
+}
+
+#[test]
+fn properties_whose_change_is_cut_at_any_store_are_the_old_or_the_new() {
+    let command = "cargo test -p record-log --test histories";
+    for_each_seed_at_once(command, 16, |seed| {
+        let mut random = Random::new(seed);
+        let before = Disk::new();
+        let topic = topic(&before).expect("the disk lives");
+        let mut versions = vec![PROPERTIES.to_vec()];
+        for _ in 0..random.index(3) {
+            let length = random.index(10_000);
+            versions.push(contents(&mut random, length));
+            topic.set_properties(versions.last().expect("one was pushed")).expect("it lives");
+        }
+        drop(topic);
+        let old = versions.pop().expect("there is one");
+        let length = random.index(PROPERTIES_BYTES_MAX + 1);
+        let new = contents(&mut random, length);
+        let mut is_new = [false; 2];
+        for dies_after in 0.. {
+            let disk = before.after_kill();
+            let topic = open(&disk);
+            disk.die_after(disk.stores() + dies_after);
+            let is_acknowledged = topic.set_properties(&new).is_ok();
+            drop(topic);
+            for left in [disk.after_kill(), disk.after_power_loss(&mut random)] {
+                let found = open(&left).properties();
+                assert!(found == new || found == old && !is_acknowledged, "cut at {dies_after}");
+                is_new[usize::from(found == new)] = true;
+            }
+            if is_acknowledged {
+                break;
+            }
+        }
+        assert_eq!(is_new, [true, true], "both were seen");
+    });
 }

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use block_device::BlockDevice;
 use model::Random;
 use record_log::{
-    Batch, LogErrorKind, Marker, Retention, SEGMENT_BYTES_MAX, Topic, TopicOptions, TransactionEnd,
-    headers,
+    Batch, LogErrorKind, Marker, NewTopic, PROPERTIES_BYTES_MAX, Retention, SEGMENT_BYTES_MAX,
+    Topic, TopicOptions, TransactionEnd, headers,
 };
-use support::{Disk, From, NOBODY, OPTIONS, TOPIC, append, batch, contents, open, read_all};
+use support::{
+    Disk, From, NO_PRODUCER, OPTIONS, PROPERTIES, append, batch, contents, new_topic, open,
+    read_all,
+};
 
 fn topic(disk: &Arc<Disk>, partition_count: u32) -> Topic {
     let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
-    Topic::create(device, TOPIC, partition_count, OPTIONS).expect("it is made")
+    Topic::create(device, &new_topic(partition_count)).expect("it is made")
 }
 
 /// Batches of ten records of 1,000 bytes in all, with times 0, 1, 2, ….
@@ -24,7 +27,7 @@ fn filled(disk: &Arc<Disk>, count: i64) -> (Topic, Vec<Vec<u8>>) {
     let mut random = Random::new(1);
     let batches: Vec<Vec<u8>> = (0..count)
         .map(|time| {
-            let mut bytes = batch(NOBODY, 10, time, &contents(&mut random, 1_000));
+            let mut bytes = batch(NO_PRODUCER, 10, time, &contents(&mut random, 1_000));
             assert_eq!(append(&partition, &mut bytes).expect("there is room"), 10 * time);
             bytes
         })
@@ -52,7 +55,7 @@ fn readers_see_what_was_flushed() {
     let disk = Disk::new();
     let topic = topic(&disk, 1);
     let partition = topic.partition(0).expect("it is there");
-    append(&partition, &mut batch(NOBODY, 3, 0, b"abc")).expect("there is room");
+    append(&partition, &mut batch(NO_PRODUCER, 3, 0, b"abc")).expect("there is room");
     assert_eq!((partition.stable_offset(), partition.next_offset()), (0, 3));
     assert_eq!(partition.read(0, 100, &mut Vec::new()).expect("it reads"), 0..0);
     topic.flush().expect("it flushes");
@@ -70,7 +73,7 @@ fn an_opening_finds_all_after_a_kill_and_begins_an_epoch() {
     let partition = topic.partition(0).expect("it is there");
     assert_eq!(read_all(&partition, 0, &mut Random::new(3)), batches);
     assert_eq!(partition.epoch(), first_epoch + 1);
-    append(&partition, &mut batch(NOBODY, 1, 0, b"new")).expect("there is room");
+    append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"new")).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!(partition.end_of_epoch(first_epoch), Some((first_epoch, 300)));
     assert_eq!(partition.end_of_epoch(first_epoch + 7), Some((first_epoch + 1, 301)));
@@ -84,7 +87,7 @@ fn a_volume_without_a_topic_is_told_from_one_with_something_else() {
     disk.write(0, &[7; 4096]).expect("it writes");
     let error = Topic::open(Arc::clone(&device), OPTIONS).expect_err("no topic");
     assert_eq!(error.kind, LogErrorKind::NotALog);
-    let error = Topic::create(device, TOPIC, 1, OPTIONS).expect_err("it is not empty");
+    let error = Topic::create(device, &new_topic(1)).expect_err("it is not empty");
     assert_eq!(error.kind, LogErrorKind::NotALog);
 }
 
@@ -117,7 +120,7 @@ fn memory_is_used_again_after_the_flush_that_made_its_discard_stable() {
         let end = partition.stable_offset();
         partition.delete_before(end).expect("it deletes");
         for _ in 0..50 {
-            let mut bytes = batch(NOBODY, 10, round, &[5; 1_000]);
+            let mut bytes = batch(NO_PRODUCER, 10, round, &[5; 1_000]);
             append(&partition, &mut bytes).expect("there is room");
         }
         topic.flush().expect("it flushes");
@@ -140,7 +143,7 @@ fn retention_by_size_and_time_deletes_whole_segments() {
     let policy = Retention { bytes_max: Some(0), oldest_unix_ms: None };
     let start = partition.retain(policy).expect("it deletes");
     assert!(start < 1_000, "the last segment stays");
-    append(&partition, &mut batch(NOBODY, 1, 0, b"x")).expect("there is room");
+    append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"x")).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!(partition.retain(policy).expect("it deletes"), 1_000);
 }
@@ -188,7 +191,7 @@ fn aborted_transactions_are_told_and_open_ones_hold_the_last_stable_offset() {
     let partition = topic.partition(0).expect("it is there");
     let from = From { producer_id: 8, epoch: 0, sequence: 0, is_transactional: true };
     append(&partition, &mut batch(from, 5, 0, b"first")).expect("there is room");
-    append(&partition, &mut batch(NOBODY, 5, 0, b"other")).expect("there is room");
+    append(&partition, &mut batch(NO_PRODUCER, 5, 0, b"other")).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!((partition.last_stable_offset(), partition.stable_offset()), (0, 10));
     let end =
@@ -211,7 +214,8 @@ fn a_full_pool_refuses_the_batch_and_nothing_else() {
     let partition = topic.partition(0).expect("it is there");
     for blocks in 0..3 {
         disk.set_full_after(Some(blocks));
-        let error = append(&partition, &mut batch(NOBODY, 9, 0, &[1; 12_000])).expect_err("full");
+        let error =
+            append(&partition, &mut batch(NO_PRODUCER, 9, 0, &[1; 12_000])).expect_err("full");
         assert_eq!(error.kind, LogErrorKind::NoSpace);
         topic.flush().expect("flushing needs no memory");
         assert_eq!(read_all(&partition, 0, &mut Random::new(6)), batches);
@@ -219,7 +223,7 @@ fn a_full_pool_refuses_the_batch_and_nothing_else() {
         // What the failed write left is never taken for a batch.
         drop(open(&disk.after_kill()));
     }
-    assert_eq!(append(&partition, &mut batch(NOBODY, 1, 0, b"x")).expect("there is room"), 30);
+    assert_eq!(append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"x")).expect("there is room"), 30);
 }
 
 #[test]
@@ -245,7 +249,7 @@ fn partitions_are_added_and_are_apart() {
     made.add_partitions(5).expect("they are made");
     for number in 0..5 {
         let partition = made.partition(number).expect("it is there");
-        let bytes = &mut batch(NOBODY, 1, 0, &number.to_le_bytes());
+        let bytes = &mut batch(NO_PRODUCER, 1, 0, &number.to_le_bytes());
         assert_eq!(append(&partition, bytes).expect("there is room"), 0);
     }
     made.flush().expect("it flushes");
@@ -270,11 +274,12 @@ fn a_batch_that_is_too_long_is_refused_and_a_long_one_is_read_whole() {
     let disk = Disk::new();
     let device: Arc<dyn BlockDevice> = Arc::clone(&disk) as _;
     let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
-    let topic = Topic::create(device, TOPIC, 1, options).expect("it is made");
+    let topic = Topic::create(device, &NewTopic { options, ..new_topic(1) }).expect("it is made");
     let partition = topic.partition(0).expect("it is there");
-    let error = append(&partition, &mut batch(NOBODY, 1, 0, &vec![1; 16 << 20])).expect_err("long");
+    let error =
+        append(&partition, &mut batch(NO_PRODUCER, 1, 0, &vec![1; 16 << 20])).expect_err("long");
     assert_eq!(error.kind, LogErrorKind::TooLarge);
-    let mut long = batch(NOBODY, 1, 0, &vec![1; (16 << 20) - 100]);
+    let mut long = batch(NO_PRODUCER, 1, 0, &vec![1; (16 << 20) - 100]);
     append(&partition, &mut long).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!(read_all(&partition, 0, &mut Random::new(8)), [long.clone()]);
@@ -314,4 +319,73 @@ fn a_segment_that_is_being_read_is_not_taken_away() {
             topic.flush().expect("it flushes");
         }
     });
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_hides_nothing_that_is_stable() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 3);
+    for number in 0..3 {
+        let partition = topic.partition(number).expect("it is there");
+        append(&partition, &mut batch(NO_PRODUCER, 5, 0, b"abc")).expect("there is room");
+    }
+    // The slots of 2 GiB are taken in order; the second checkpoint lies 32 MiB behind their start.
+    let second_checkpoint = |slot: u64| (slot << 31) + (32 << 20);
+    disk.set_broken(Some(second_checkpoint(1)..second_checkpoint(1) + 1));
+    let error = topic.flush().expect_err("the first partition's checkpoint fails");
+    assert_eq!(error.kind, LogErrorKind::Damaged);
+    for number in 0..3 {
+        let partition = topic.partition(number).expect("it is there");
+        assert_eq!(partition.stable_offset(), 5, "partition {number}");
+    }
+    let written = [1, 2, 3].map(|slot| disk.holds(second_checkpoint(slot)));
+    assert_eq!(written, [false, true, true]);
+    disk.set_broken(None);
+    topic.flush().expect("it flushes");
+}
+
+#[test]
+fn properties_are_replaced_as_a_whole_and_outlive_the_process() {
+    let disk = Disk::new();
+    let made = topic(&disk, 1);
+    assert_eq!(made.properties(), PROPERTIES);
+    drop(made);
+    for length in [0, 1, 5_000, PROPERTIES_BYTES_MAX, 7] {
+        let bytes = contents(&mut Random::new(length as u64), length);
+        let opened = open(&disk);
+        opened.set_properties(&bytes).expect("there is room");
+        assert_eq!(opened.properties(), bytes);
+        drop(opened);
+        // Durable when they were acknowledged: a loss of power takes nothing.
+        assert_eq!(open(&disk.after_power_loss(&mut Random::new(3))).properties(), bytes);
+    }
+    let opened = open(&disk);
+    let before = opened.properties();
+    let error = opened.set_properties(&vec![0; PROPERTIES_BYTES_MAX + 1]).expect_err("too long");
+    assert_eq!((error.kind, opened.properties()), (LogErrorKind::TooLarge, before));
+}
+
+#[test]
+fn the_size_of_segments_may_change_while_the_topic_is_open() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 100);
+    let before = disk.segment_count();
+    assert!(before > 5, "{before} segments of {OPTIONS:?}");
+    topic.set_options(TopicOptions { segment_bytes: SEGMENT_BYTES_MAX });
+    let partition = topic.partition(0).expect("it is there");
+    for _ in 0..100 {
+        append(&partition, &mut batch(NO_PRODUCER, 1, 0, &[7; 1_000])).expect("there is room");
+    }
+    topic.flush().expect("it flushes");
+    assert_eq!(disk.segment_count(), before, "the last one takes all of it");
+}
+
+#[test]
+fn deleting_gives_memory_back_without_a_flush_where_no_reader_is() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    let before = disk.block_count();
+    partition.delete_before(905).expect("it deletes");
+    assert!(disk.block_count() < before / 4, "{} of {before}", disk.block_count());
 }

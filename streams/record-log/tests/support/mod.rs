@@ -10,13 +10,19 @@ use block_device::{
     SectorSize, Zeroes,
 };
 use model::Random;
-use record_log::{Batch, HEADER_BYTES, Partition, Topic, TopicOptions};
+use record_log::{Batch, HEADER_BYTES, NewTopic, Partition, Topic, TopicOptions};
 
 pub(crate) const TOPIC: [u8; 16] = *b"a topic for test";
 pub(crate) const SIZE_BYTES: u64 = 64 << 40;
 
 /// Small segments, so that short histories have many.
 pub(crate) const OPTIONS: TopicOptions = TopicOptions { segment_bytes: 8 << 10 };
+
+pub(crate) const PROPERTIES: &[u8] = b"name=first";
+
+pub(crate) fn new_topic(partition_count: u32) -> NewTopic<'static> {
+    NewTopic { id: TOPIC, partition_count, options: OPTIONS, properties: PROPERTIES }
+}
 
 type Block = Box<[u8; BLOCK_BYTES]>;
 
@@ -38,6 +44,8 @@ struct State {
     dies_after: Option<u64>,
     /// Every write fails for lack of memory after so many blocks of it.
     full_after: Option<u64>,
+    /// Writes that begin here fail.
+    broken: Option<Range<u64>>,
 }
 
 impl Disk {
@@ -60,6 +68,22 @@ impl Disk {
     /// Writes fail after so many blocks; `None` has them succeed again.
     pub(crate) fn set_full_after(&self, blocks: Option<u64>) {
         self.lock().full_after = blocks;
+    }
+
+    /// Writes that begin in this range of bytes fail; `None` has them succeed again.
+    pub(crate) fn set_broken(&self, bytes: Option<Range<u64>>) {
+        self.lock().broken = bytes;
+    }
+
+    /// Slots of 2 GiB with something at their start.
+    pub(crate) fn segment_count(&self) -> usize {
+        let slot_blocks = (2 << 30) / BLOCK_BYTES as u64;
+        self.lock().now.keys().filter(|block| **block > 0 && **block % slot_blocks == 0).count()
+    }
+
+    /// Whether something is stored in the block at this byte.
+    pub(crate) fn holds(&self, at: u64) -> bool {
+        self.lock().now.contains_key(&(at / BLOCK_BYTES as u64))
     }
 
     /// The disk as it is after the death of the process.
@@ -157,6 +181,9 @@ impl BlockDevice for Disk {
         let (blocks, rest) = from.as_chunks::<BLOCK_BYTES>();
         assert!(rest.is_empty(), "logs write whole blocks");
         let mut state = self.lock();
+        if state.broken.as_ref().is_some_and(|broken| broken.contains(&offset_bytes)) {
+            return failed(DeviceErrorKind::Corrupt);
+        }
         for (index, contents) in blocks.iter().enumerate() {
             let index = index as u64;
             if state.full_after.is_some_and(|limit| index >= limit) {
@@ -208,7 +235,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Who writes a batch, and what of it.
+/// The producer of a batch, and what of its count the batch holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct From {
     pub(crate) producer_id: i64,
@@ -217,7 +244,7 @@ pub(crate) struct From {
     pub(crate) is_transactional: bool,
 }
 
-pub(crate) const NOBODY: From =
+pub(crate) const NO_PRODUCER: From =
     From { producer_id: -1, epoch: -1, sequence: -1, is_transactional: false };
 
 /// A valid batch with records of no meaning: the log looks at the header alone.

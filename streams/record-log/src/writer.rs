@@ -1,0 +1,297 @@
+//! The end of a partition, where one thread at a time appends: the segment that grows, what is
+//! known of producers there, and the checkpoints that are due.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::error::LogError;
+use crate::layout::{BLOCK, SEGMENT_BYTES_MAX};
+use crate::producers::Producers;
+use crate::records::{Checkpoint, PartitionRecord, SegmentHeader};
+use crate::segment::Segment;
+use crate::slots;
+use crate::volume::TopicVolume;
+
+/// A checkpoint is written after so many bytes of batches: an opening looks at no more of them.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+/// A segment with so many aborted transactions is full: a checkpoint lists them all.
+pub(crate) const ABORTED_COUNT_MAX: usize = 100_000;
+
+/// A thread keeps so much memory for staging from one append to the next.
+const STAGING_BYTES_KEPT: usize = 1 << 20;
+
+thread_local! {
+    /// The block where a batch begins, and the batch. A thread's own, so that a thousand partitions
+    /// take no more of them than threads append.
+    static STAGING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    /// Of the partition.
+    number: u32,
+    pub(crate) record: PartitionRecord,
+    pub(crate) producers: Producers,
+    pub(crate) next_offset: i64,
+    active: Option<Active>,
+    /// Checkpoints of segments that were filled since the last flush.
+    sealed: Vec<SealedCheckpoint>,
+    /// Whether batches were appended since the last flush began.
+    pub(crate) is_dirty: bool,
+}
+
+/// The segment that is appended to.
+#[derive(Debug)]
+struct Active {
+    segment: Arc<Segment>,
+    /// The last batch's part of its block.
+    tail: Vec<u8>,
+    /// Whether a write failed, so that there may be bytes past the end.
+    is_torn: bool,
+    /// Of the newest checkpoint.
+    sequence: Option<u64>,
+    checkpoint_position: u64,
+}
+
+/// A checkpoint that is written when what it speaks of is durable.
+#[derive(Debug)]
+struct SealedCheckpoint {
+    segment: Arc<Segment>,
+    checkpoint: Checkpoint,
+}
+
+/// What a flush that has begun will make stable.
+#[derive(Debug)]
+pub(crate) struct FlushedPart {
+    /// After the last record.
+    pub(crate) offset: i64,
+    checkpoints: Vec<SealedCheckpoint>,
+}
+
+impl FlushedPart {
+    /// Writes the checkpoints of what is durable now: all that can be written, and the first error.
+    /// They only make openings shorter: one that finds no room is left out, and the next one speaks
+    /// for it.
+    pub(crate) fn write_checkpoints(self, volume: &TopicVolume) -> Result<(), LogError> {
+        let mut result = Ok(());
+        for SealedCheckpoint { segment, checkpoint } in self.checkpoints {
+            let saved = checkpoint.save(&*volume.device, segment.slot);
+            result = result.and(saved.or_else(LogError::ignore_no_space));
+        }
+        result
+    }
+}
+
+/// What an opening found of a partition.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) record: PartitionRecord,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) producers: Producers,
+    /// Of the last segment's newest checkpoint.
+    pub(crate) sequence: Option<u64>,
+}
+
+impl Found {
+    pub(crate) fn nothing(record: PartitionRecord) -> Self {
+        Self { record, segments: Vec::new(), producers: Producers::default(), sequence: None }
+    }
+}
+
+impl Writer {
+    /// Goes on after the last segment that was found, in an epoch of its own. What that needs on
+    /// the volume is written, and not yet flushed.
+    pub(crate) fn open(
+        volume: &TopicVolume,
+        number: u32,
+        found: &mut Found,
+    ) -> Result<Self, LogError> {
+        let mut record = std::mem::take(&mut found.record);
+        let active = match found.segments.last() {
+            None => None,
+            Some(segment) => Some(Active {
+                segment: Arc::clone(segment),
+                tail: segment.cut_tail(&*volume.device)?,
+                is_torn: false,
+                sequence: found.sequence,
+                checkpoint_position: segment.extent().position,
+            }),
+        };
+        let next_offset =
+            found.segments.last().map_or(record.start_offset, |last| last.extent().next_offset);
+        record.begin_epoch(next_offset);
+        record.save(&*volume.device, number)?;
+        Ok(Self {
+            number,
+            record,
+            producers: std::mem::take(&mut found.producers),
+            next_offset,
+            active,
+            sealed: Vec::new(),
+            is_dirty: false,
+        })
+    }
+
+    /// Makes sure of a segment that has room for so many bytes, and of nothing past its end.
+    /// Returns the segment if it is new.
+    pub(crate) fn make_room(
+        &mut self,
+        volume: &TopicVolume,
+        size_bytes: u64,
+    ) -> Result<Option<Arc<Segment>>, LogError> {
+        let segment_bytes = volume.options().segment_bytes.min(SEGMENT_BYTES_MAX);
+        let is_full = self.active.as_ref().is_some_and(|active| {
+            let extent = active.segment.extent();
+            let is_too_long = extent.position + size_bytes > segment_bytes;
+            extent.position > 0 && is_too_long || extent.aborted.len() >= ABORTED_COUNT_MAX
+        });
+        if is_full {
+            self.seal();
+        }
+        let Some(active) = &mut self.active else { return self.begin_segment(volume).map(Some) };
+        if active.is_torn {
+            active.tail = active.segment.cut_tail(&*volume.device)?;
+            active.is_torn = false;
+        }
+        Ok(None)
+    }
+
+    fn begin_segment(&mut self, volume: &TopicVolume) -> Result<Arc<Segment>, LogError> {
+        let device = &*volume.device;
+        let slot = volume.lock_slots().take(device)?;
+        let header = SegmentHeader {
+            topic: volume.id,
+            partition: self.number,
+            base_offset: self.next_offset,
+            epoch: self.record.epoch(),
+        };
+        let segment = Arc::new(Segment::new(slot, header));
+        let (tail, is_torn, sequence, checkpoint_position) = (Vec::new(), false, None, 0);
+        let mut active =
+            Active { segment: Arc::clone(&segment), tail, is_torn, sequence, checkpoint_position };
+        // What is known of producers must not go with the segments before this one.
+        let first = self.checkpoint(&mut active);
+        let made = header.save(device, slot).and_then(|()| first.save(device, slot));
+        if let Err(error) = made {
+            // A header that is there would make an empty segment of it.
+            slots::discard(device, slot)?;
+            volume.lock_slots().give_back(slot);
+            return Err(error);
+        }
+        self.active = Some(active);
+        Ok(segment)
+    }
+
+    /// Writes a batch to the place that was made for it.
+    pub(crate) fn write(
+        &mut self,
+        volume: &TopicVolume,
+        batch: &Batch<'_>,
+        unix_ms: i64,
+    ) -> Result<(), LogError> {
+        let active = self.active.as_mut().expect("room was made");
+        STAGING.with_borrow_mut(|staging| {
+            let written = active.write(volume, batch, staging);
+            staging.shrink_to(STAGING_BYTES_KEPT);
+            written
+        })?;
+        let mut extent = active.segment.extent_to_change();
+        extent.note(batch.header(), batch.bytes(), &mut self.producers, unix_ms);
+        self.next_offset = extent.next_offset;
+        Ok(())
+    }
+
+    /// Has the next batch begin a new segment, unless the last one is empty.
+    pub(crate) fn roll(&mut self) {
+        if self.active.as_ref().is_some_and(|it| it.segment.extent().position > 0) {
+            self.seal();
+        }
+    }
+
+    /// Ends the segment that is appended to.
+    fn seal(&mut self) {
+        if let Some(mut active) = self.active.take() {
+            let checkpoint = self.checkpoint(&mut active);
+            self.sealed.push(SealedCheckpoint { segment: active.segment, checkpoint });
+        }
+    }
+
+    /// What the flush that begins now makes stable.
+    pub(crate) fn begin_flush(&mut self) -> FlushedPart {
+        self.is_dirty = false;
+        let mut checkpoints = std::mem::take(&mut self.sealed);
+        checkpoints.extend(self.checkpoint_if_due());
+        FlushedPart { offset: self.next_offset, checkpoints }
+    }
+
+    /// The flush has failed: all of it is to be flushed again.
+    pub(crate) fn fail_flush(&mut self, part: FlushedPart) {
+        self.sealed.extend(part.checkpoints);
+    }
+
+    /// Segments that are no longer part of the log need no checkpoint.
+    pub(crate) fn drop_checkpoints_of(&mut self, segments: &[Arc<Segment>]) {
+        self.sealed.retain(|it| !segments.iter().any(|gone| Arc::ptr_eq(gone, &it.segment)));
+    }
+
+    /// The first flush of a segment writes one too: a segment with a checkpoint of some batches is
+    /// known to follow a complete one.
+    fn checkpoint_if_due(&mut self) -> Option<SealedCheckpoint> {
+        let mut active = self.active.take()?;
+        let position = active.segment.extent().position;
+        let is_due = position > 0 && active.checkpoint_position == 0
+            || position >= active.checkpoint_position + CHECKPOINT_BYTES;
+        let due = is_due.then(|| {
+            let checkpoint = self.checkpoint(&mut active);
+            SealedCheckpoint { segment: Arc::clone(&active.segment), checkpoint }
+        });
+        self.active = Some(active);
+        due
+    }
+
+    fn checkpoint(&self, active: &mut Active) -> Checkpoint {
+        let sequence = active.sequence.map_or(0, |sequence| sequence + 1);
+        let extent = active.segment.extent();
+        active.sequence = Some(sequence);
+        active.checkpoint_position = extent.position;
+        Checkpoint {
+            sequence,
+            base_offset: active.segment.header.base_offset,
+            epoch: active.segment.header.epoch,
+            position: extent.position,
+            next_offset: extent.next_offset,
+            index: extent.index.clone(),
+            aborted: extent.aborted.clone(),
+            producers: self.producers.clone(),
+        }
+    }
+}
+
+impl Active {
+    /// Writes the batch after the last one, with the part of the last block that is there.
+    fn write(
+        &mut self,
+        volume: &TopicVolume,
+        batch: &Batch<'_>,
+        staging: &mut Vec<u8>,
+    ) -> Result<(), LogError> {
+        let position = self.segment.extent().position;
+        staging.clear();
+        staging.extend_from_slice(&self.tail);
+        staging.extend_from_slice(batch.bytes());
+        let length = staging.len();
+        let block = usize::try_from(BLOCK).expect("it fits memory");
+        staging.resize(length.next_multiple_of(block), 0);
+        let at = self.segment.slot.batches(position / BLOCK * BLOCK);
+        if let Err(error) = volume.device.write(at, staging) {
+            self.is_torn = true;
+            let what = format!("cannot append to {}", self.segment.place());
+            return Err(LogError::device(what, error));
+        }
+        self.tail.clear();
+        self.tail.extend_from_slice(&staging[length / block * block..length]);
+        Ok(())
+    }
+}
