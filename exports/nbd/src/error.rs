@@ -1,11 +1,10 @@
 //! Why a server could not be started.
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use export_kit::StartError;
+use tls::TlsError;
 
 /// A server that was not started. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +27,6 @@ pub enum ServerError {
     #[error("cannot listen on {address}")]
     ListenTcp { address: SocketAddr, source: io::Error },
 
-    #[error("cannot use {} for TLS", path.display())]
-    TlsFile { path: PathBuf, source: Box<dyn Error + Send + Sync> },
-
-    #[error("cannot use the certificate in {} with its key", path.display())]
-    TlsPair { path: PathBuf, source: Box<dyn Error + Send + Sync> },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }

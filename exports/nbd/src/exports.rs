@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 use export_kit::Peer;
-
-use crate::tls::ClientCertificate;
+use tls::ClientCertificate;
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug)]

@@ -33,7 +33,6 @@ mod reading;
 mod replies;
 mod server;
 mod session;
-mod tls;
 mod transport;
 mod wire;
 
@@ -44,6 +43,6 @@ pub use export_kit::{Peer, Quota, StartError, Traffic};
 pub use exports::{Client, Export, ExportInfo, Exports};
 pub use server::{Config, Server, TcpAccess};
 pub use session::Session;
-pub use tls::{ClientCertificate, TlsFiles, TlsSettings};
+pub use tls::{ClientCertificate, TlsError, TlsFiles, TlsSettings};
 /// What a server is doing; clients by the canonical name of their export.
 pub type Status = export_kit::Status<String>;

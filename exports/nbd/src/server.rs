@@ -11,12 +11,12 @@ use adaptive_polling::{SpinPermits, Waiter};
 use export_kit::{Peer, Quota, Registry, StartError, Status, StopSignal, accept_until};
 use rustix::net::Shutdown;
 use rustls::ServerConfig;
+use tls::{TlsFiles, TlsSettings};
 
 use crate::connection::Connection;
 use crate::error::ServerError;
 use crate::exports::{Client, Exports};
 use crate::listener::Listener;
-use crate::tls::{TlsFiles, TlsSettings};
 use crate::transport::Socket;
 
 /// Where and how to serve.
@@ -170,7 +170,7 @@ impl Control {
 
     fn tls(&self) -> Option<Arc<ServerConfig>> {
         let settings = self.tls.lock().expect(NOT_POISONED);
-        settings.as_ref().map(|TlsSettings(config)| Arc::clone(config))
+        settings.as_ref().map(TlsSettings::server_config)
     }
 }
 

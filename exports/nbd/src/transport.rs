@@ -17,8 +17,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::{ServerConfig, ServerConnection};
-
-use crate::tls::ClientCertificate;
+use tls::ClientCertificate;
 
 /// Probes of a TCP peer begin after so much silence, so that dead peers do not stay for ever.
 const TCP_KEEPALIVE_AFTER: Duration = Duration::from_secs(60);

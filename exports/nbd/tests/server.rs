@@ -24,7 +24,7 @@ use std::time::Duration;
 use certificates::Authority;
 use nbd::{
     Config, Export, ExportInfo, Exports, Peer, Quota, Server, ServerError, StartError, TcpAccess,
-    TlsFiles,
+    TlsError, TlsFiles,
 };
 use running::{Client, PATIENCE, Running, config, wait_until};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -162,7 +162,7 @@ fn tls_needs_files_with_certificates() {
         TlsFiles { client_authorities: Some(empty), ..good },
     ] {
         let error = refusal(&directory, |config| config.tls = Some(files));
-        assert!(matches!(error, ServerError::TlsFile { .. }), "{error}");
+        assert!(matches!(error, ServerError::Tls(TlsError::File { .. })), "{error}");
     }
 }
 
@@ -172,7 +172,7 @@ fn a_certificate_needs_its_own_key() {
     let other = certificate(directory.path(), "other");
     let files = TlsFiles { key: other.key, ..certificate(directory.path(), "good") };
     let error = refusal(&directory, |config| config.tls = Some(files));
-    assert!(matches!(error, ServerError::TlsPair { .. }), "{error}");
+    assert!(matches!(error, ServerError::Tls(TlsError::Pair { .. })), "{error}");
 }
 
 /// A client over TCP of a server with a changed configuration.

@@ -1,0 +1,100 @@
+//! TLS settings from PEM files.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use crate::error::TlsError;
+
+/// Where the server's certificate comes from. All files are PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, then those that lead from it to its authority.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities that certificates of clients are verified with. Without, none is asked for.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// Certificates that were read and fit together, for TLS 1.2 and 1.3.
+#[derive(Clone, Debug)]
+pub struct TlsSettings(Arc<ServerConfig>);
+
+impl TlsSettings {
+    /// Reads the files. With client authorities a client without a certificate is refused.
+    pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        load(files, Certificates::Required).map(Self)
+    }
+
+    /// Reads the files. A client may come without a certificate; one that it shows is verified.
+    pub fn load_with_optional_certificates(files: &TlsFiles) -> Result<Self, TlsError> {
+        load(files, Certificates::Optional).map(Self)
+    }
+
+    /// What a connection is served with.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// What is asked of a client where authorities are configured.
+#[derive(Clone, Copy)]
+enum Certificates {
+    Required,
+    Optional,
+}
+
+fn load(files: &TlsFiles, asked: Certificates) -> Result<Arc<ServerConfig>, TlsError> {
+    let certificates = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| unusable(&files.key, e))?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions");
+    let builder = match &files.client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(path) => builder.with_client_cert_verifier(client_verifier(path, asked)?),
+    };
+    let config = builder.with_single_cert(certificates, key).map_err(|error| TlsError::Pair {
+        path: files.certificate.clone(),
+        source: Box::new(error),
+    })?;
+    Ok(Arc::new(config))
+}
+
+fn client_verifier(
+    path: &Path,
+    asked: Certificates,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        authorities.add(certificate).map_err(|e| unusable(path, e))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+    let builder = match asked {
+        Certificates::Required => builder,
+        Certificates::Optional => builder.allow_unauthenticated(),
+    };
+    builder.build().map_err(|e| unusable(path, e))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|e| unusable(path, e))?;
+    if certificates.is_empty() {
+        return Err(unusable(path, "the file holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+fn unusable(path: &Path, source: impl Into<Box<dyn Error + Send + Sync>>) -> TlsError {
+    TlsError::File { path: path.to_owned(), source: source.into() }
+}
