@@ -5,6 +5,7 @@
 pub mod fetch;
 mod frame;
 pub mod produce;
+pub mod shapes;
 mod versions;
 mod wire;
 

@@ -1,0 +1,259 @@
+//! Walks a body by its description. Every byte is visited once, and nothing is reserved.
+
+use kafka_protocol::messages::ApiKey;
+
+use super::requests::describe;
+use super::schema::{Count, Field, Kind};
+
+/// A body that is not a request of its kind and version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{api_key:?} request of version {version} is malformed at byte {offset}, in {field}")]
+pub struct ShapeError {
+    pub api_key: ApiKey,
+    pub version: i16,
+    /// The name of the field that was read, as Kafka's schemas have it.
+    pub field: &'static str,
+    /// How many bytes of the body were read.
+    pub offset: usize,
+    #[source]
+    pub fault: ShapeFault,
+}
+
+/// What is wrong with a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeFault {
+    #[error("this version of the request is not described")]
+    Undescribed,
+    #[error("{needed} bytes are claimed, {left} are left")]
+    Cut { needed: usize, left: usize },
+    #[error("the length is {0}")]
+    NegativeLength(i32),
+    #[error("null is not allowed here")]
+    Null,
+    #[error("a structure that may be null begins with 1 or -1, not {0}")]
+    Presence(i8),
+    #[error("a request has at most {elements_max} elements of arrays and tagged fields")]
+    TooManyElements { elements_max: usize },
+    #[error("a compact number has more than 32 bits")]
+    LongNumber,
+    #[error("tag {0} does not follow the tags before it")]
+    TagOrder(u32),
+    #[error("tag {0} is of another version")]
+    TagVersion(u32),
+    #[error("the field of tag {0} does not end where its size says")]
+    TagSize(u32),
+    #[error("{0} bytes follow the request")]
+    Trailing(usize),
+}
+
+/// Checks the lengths and counts in the body of a request, which follows the request's header.
+///
+/// - `elements_max` bounds the elements of all arrays together, tagged fields counted as elements:
+///   it bounds what the decoder reserves beside the body.
+/// - A body that passes is decoded to its end, or refused for a string that is no UTF-8.
+/// - Takes time proportional to the body. Fails at the first fault.
+pub fn check(
+    api_key: ApiKey,
+    version: i16,
+    body: &[u8],
+    elements_max: usize,
+) -> Result<(), ShapeError> {
+    let Some(shape) = describe(api_key, version) else {
+        let fault = ShapeFault::Undescribed;
+        return Err(ShapeError { api_key, version, field: "the header", offset: 0, fault });
+    };
+    let is_flexible = shape.is_flexible(version);
+    let mut walk = Walk {
+        version,
+        is_flexible,
+        left: body,
+        elements_max,
+        elements_left: elements_max,
+        field: "the body",
+    };
+    walk.body(shape.fields()).map_err(|fault| {
+        let offset = body.len() - walk.left.len();
+        ShapeError { api_key, version, field: walk.field, offset, fault }
+    })
+}
+
+struct Walk<'body> {
+    version: i16,
+    is_flexible: bool,
+    left: &'body [u8],
+    elements_max: usize,
+    elements_left: usize,
+    /// Where it is, for errors.
+    field: &'static str,
+}
+
+impl Walk<'_> {
+    fn body(&mut self, fields: &[Field]) -> Result<(), ShapeFault> {
+        self.structure(fields)?;
+        self.field = "the end";
+        if self.left.is_empty() { Ok(()) } else { Err(ShapeFault::Trailing(self.left.len())) }
+    }
+
+    fn structure(&mut self, fields: &[Field]) -> Result<(), ShapeFault> {
+        for field in fields {
+            if field.tag.is_none() && field.is_in(self.version) {
+                self.field(field)?;
+            }
+        }
+        if self.is_flexible { self.tagged_section(fields) } else { Ok(()) }
+    }
+
+    fn field(&mut self, field: &Field) -> Result<(), ShapeFault> {
+        self.field = field.name;
+        let may_be_null = field.may_be_null(self.version);
+        if field.count == Count::One {
+            return self.value(field.kind, may_be_null);
+        }
+        let Some(count) = self.length(may_be_null)? else { return Ok(()) };
+        self.claim_elements(count)?;
+        for _ in 0..count {
+            self.value(field.kind, false)?;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, kind: Kind, may_be_null: bool) -> Result<(), ShapeFault> {
+        let byte_count = match kind {
+            Kind::Bool | Kind::Int8 => 1,
+            Kind::Int16 => 2,
+            Kind::Int32 => 4,
+            Kind::Int64 | Kind::Float64 => 8,
+            Kind::Uuid => 16,
+            Kind::String => self.string_length(may_be_null)?.unwrap_or(0),
+            Kind::Bytes => self.length(may_be_null)?.unwrap_or(0),
+            Kind::Structure(fields) if may_be_null => return self.nullable_structure(fields),
+            Kind::Structure(fields) => return self.structure(fields),
+        };
+        self.skip(byte_count)
+    }
+
+    fn nullable_structure(&mut self, fields: &[Field]) -> Result<(), ShapeFault> {
+        match i8::from_be_bytes(self.take()?) {
+            1 => self.structure(fields),
+            -1 => Ok(()),
+            other => Err(ShapeFault::Presence(other)),
+        }
+    }
+
+    /// Tags stand in ascending order, each once, with the size of what follows (KIP-482). Decoders
+    /// do not look at the size of a field that they know, so it has to be right.
+    fn tagged_section(&mut self, fields: &[Field]) -> Result<(), ShapeFault> {
+        self.field = "a tagged section";
+        let count = self.compact_number()?;
+        self.claim_elements(to_usize(count))?;
+        let mut tag_last = None;
+        for _ in 0..count {
+            self.field = "a tagged section";
+            let tag = self.compact_number()?;
+            if tag_last.is_some_and(|last| tag <= last) {
+                return Err(ShapeFault::TagOrder(tag));
+            }
+            tag_last = Some(tag);
+            let size = to_usize(self.compact_number()?);
+            let known = fields.iter().find(|field| field.tag == Some(tag));
+            match known {
+                Some(field) if field.is_in(self.version) => self.tagged_field(field, size)?,
+                Some(_) => return Err(ShapeFault::TagVersion(tag)),
+                None => self.skip(size)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tagged_field(&mut self, field: &Field, size: usize) -> Result<(), ShapeFault> {
+        let left_before = self.left.len();
+        self.field(field)?;
+        match field.tag {
+            Some(tag) if left_before - self.left.len() != size => Err(ShapeFault::TagSize(tag)),
+            _ => Ok(()),
+        }
+    }
+
+    /// An element has a byte at least.
+    fn claim_elements(&mut self, count: usize) -> Result<(), ShapeFault> {
+        self.has(count)?;
+        let elements_max = self.elements_max;
+        self.elements_left = self
+            .elements_left
+            .checked_sub(count)
+            .ok_or(ShapeFault::TooManyElements { elements_max })?;
+        Ok(())
+    }
+
+    /// The length of bytes or of an array, or null.
+    fn length(&mut self, may_be_null: bool) -> Result<Option<usize>, ShapeFault> {
+        if self.is_flexible {
+            return self.compact_length(may_be_null);
+        }
+        let length = i32::from_be_bytes(self.take()?);
+        classic_length(length, may_be_null)
+    }
+
+    fn string_length(&mut self, may_be_null: bool) -> Result<Option<usize>, ShapeFault> {
+        if self.is_flexible {
+            return self.compact_length(may_be_null);
+        }
+        let length = i16::from_be_bytes(self.take()?);
+        classic_length(i32::from(length), may_be_null)
+    }
+
+    /// One more than the length, or zero for null.
+    fn compact_length(&mut self, may_be_null: bool) -> Result<Option<usize>, ShapeFault> {
+        match self.compact_number()?.checked_sub(1) {
+            Some(length) => Ok(Some(to_usize(length))),
+            None if may_be_null => Ok(None),
+            None => Err(ShapeFault::Null),
+        }
+    }
+
+    /// Seven bits in each byte, the lowest first; the highest bit says that more follow.
+    fn compact_number(&mut self) -> Result<u32, ShapeFault> {
+        let mut number = 0;
+        for shift in [0, 7, 14, 21] {
+            let [byte] = self.take()?;
+            number |= u32::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        let [byte] = self.take()?;
+        if byte > 0x0F { Err(ShapeFault::LongNumber) } else { Ok(number | u32::from(byte) << 28) }
+    }
+
+    fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], ShapeFault> {
+        let Some((taken, left)) = self.left.split_first_chunk() else {
+            return Err(ShapeFault::Cut { needed: BYTES, left: self.left.len() });
+        };
+        self.left = left;
+        Ok(*taken)
+    }
+
+    fn skip(&mut self, count: usize) -> Result<(), ShapeFault> {
+        self.has(count)?;
+        self.left = &self.left[count..];
+        Ok(())
+    }
+
+    fn has(&self, count: usize) -> Result<(), ShapeFault> {
+        let left = self.left.len();
+        if count <= left { Ok(()) } else { Err(ShapeFault::Cut { needed: count, left }) }
+    }
+}
+
+fn classic_length(length: i32, may_be_null: bool) -> Result<Option<usize>, ShapeFault> {
+    match usize::try_from(length) {
+        Ok(length) => Ok(Some(length)),
+        Err(_) if length != -1 => Err(ShapeFault::NegativeLength(length)),
+        Err(_) if may_be_null => Ok(None),
+        Err(_) => Err(ShapeFault::Null),
+    }
+}
+
+fn to_usize(number: u32) -> usize {
+    usize::try_from(number).expect("an index has 32 bits at least")
+}

@@ -1,0 +1,88 @@
+//! The decoders of `kafka-protocol`, chosen by a request's key.
+
+use kafka_protocol::messages::{self, ApiKey};
+use kafka_protocol::protocol::{Decodable, Encodable};
+
+/// What a decoder made of a body.
+pub(crate) struct Decoded {
+    /// The bytes that it left.
+    pub(crate) left_count: usize,
+    /// What the request is encoded to.
+    pub(crate) encoded: Vec<u8>,
+}
+
+macro_rules! decode_by_key {
+    ($key:expr, $version:expr, $body:expr, [$($request:ident: $message:ident,)*]) => {
+        match $key {
+            $(ApiKey::$request => decode_as::<messages::$message>($version, $body),)*
+            other => panic!("{other:?} has no decoder here"),
+        }
+    };
+}
+
+/// Decodes a body and encodes what came out.
+pub(crate) fn decode(api_key: ApiKey, version: i16, body: &[u8]) -> anyhow::Result<Decoded> {
+    decode_by_key!(
+        api_key,
+        version,
+        body,
+        [
+            AddOffsetsToTxn: AddOffsetsToTxnRequest,
+            AddPartitionsToTxn: AddPartitionsToTxnRequest,
+            AlterClientQuotas: AlterClientQuotasRequest,
+            AlterConfigs: AlterConfigsRequest,
+            AlterUserScramCredentials: AlterUserScramCredentialsRequest,
+            ApiVersions: ApiVersionsRequest,
+            ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
+            ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
+            CreateAcls: CreateAclsRequest,
+            CreatePartitions: CreatePartitionsRequest,
+            CreateTopics: CreateTopicsRequest,
+            DeleteAcls: DeleteAclsRequest,
+            DeleteGroups: DeleteGroupsRequest,
+            DeleteRecords: DeleteRecordsRequest,
+            DeleteTopics: DeleteTopicsRequest,
+            DescribeAcls: DescribeAclsRequest,
+            DescribeClientQuotas: DescribeClientQuotasRequest,
+            DescribeCluster: DescribeClusterRequest,
+            DescribeConfigs: DescribeConfigsRequest,
+            DescribeGroups: DescribeGroupsRequest,
+            DescribeLogDirs: DescribeLogDirsRequest,
+            DescribeProducers: DescribeProducersRequest,
+            DescribeTopicPartitions: DescribeTopicPartitionsRequest,
+            DescribeTransactions: DescribeTransactionsRequest,
+            DescribeUserScramCredentials: DescribeUserScramCredentialsRequest,
+            ElectLeaders: ElectLeadersRequest,
+            EndTxn: EndTxnRequest,
+            Fetch: FetchRequest,
+            FindCoordinator: FindCoordinatorRequest,
+            Heartbeat: HeartbeatRequest,
+            IncrementalAlterConfigs: IncrementalAlterConfigsRequest,
+            InitProducerId: InitProducerIdRequest,
+            JoinGroup: JoinGroupRequest,
+            LeaveGroup: LeaveGroupRequest,
+            ListGroups: ListGroupsRequest,
+            ListOffsets: ListOffsetsRequest,
+            ListPartitionReassignments: ListPartitionReassignmentsRequest,
+            ListTransactions: ListTransactionsRequest,
+            Metadata: MetadataRequest,
+            OffsetCommit: OffsetCommitRequest,
+            OffsetDelete: OffsetDeleteRequest,
+            OffsetFetch: OffsetFetchRequest,
+            OffsetForLeaderEpoch: OffsetForLeaderEpochRequest,
+            Produce: ProduceRequest,
+            SaslAuthenticate: SaslAuthenticateRequest,
+            SaslHandshake: SaslHandshakeRequest,
+            SyncGroup: SyncGroupRequest,
+            TxnOffsetCommit: TxnOffsetCommitRequest,
+        ]
+    )
+}
+
+fn decode_as<M: Decodable + Encodable>(version: i16, body: &[u8]) -> anyhow::Result<Decoded> {
+    let mut left = body;
+    let message = M::decode(&mut left, version)?;
+    let mut encoded = Vec::new();
+    message.encode(&mut encoded, version)?;
+    Ok(Decoded { left_count: left.len(), encoded })
+}
