@@ -1,0 +1,76 @@
+//! Answers to administrators: which transactions there are, and what they do.
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::describe_transactions_response::{
+    TopicData, TransactionState as Description,
+};
+use kafka_protocol::messages::list_transactions_response::TransactionState as Listed;
+use kafka_protocol::messages::{
+    ListTransactionsRequest, ListTransactionsResponse, TransactionalId,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::transaction::Transaction;
+
+/// What filters may name. No transactional id is ever listed in the last two.
+const STATE_NAMES: [&str; 8] = [
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+];
+
+pub(crate) fn list<'all>(
+    request: &ListTransactionsRequest,
+    all: impl Iterator<Item = (&'all TransactionalId, &'all Transaction)>,
+    now_ms: i64,
+) -> ListTransactionsResponse {
+    let is_wanted = |transaction: &Transaction| {
+        let states = &request.state_filters;
+        let producers = &request.producer_id_filters;
+        let running_ms = transaction.started_ms().map(|started| now_ms.saturating_sub(started));
+        (states.is_empty() || states.iter().any(|name| **name == *transaction.state_name()))
+            && (producers.is_empty() || producers.contains(&transaction.producer.id))
+            && (request.duration_filter < 0
+                || running_ms.is_some_and(|it| it > request.duration_filter))
+    };
+    let listed = all.filter(|(_, transaction)| is_wanted(transaction)).map(|(id, transaction)| {
+        Listed::default()
+            .with_transactional_id(id.clone())
+            .with_producer_id(transaction.producer.id)
+            .with_transaction_state(StrBytes::from_static_str(transaction.state_name()))
+    });
+    let names = request.state_filters.iter();
+    let unknown = names.filter(|name| !STATE_NAMES.contains(&name.as_str())).cloned().collect();
+    ListTransactionsResponse::default()
+        .with_unknown_state_filters(unknown)
+        .with_transaction_states(listed.collect())
+}
+
+pub(crate) fn describe(id: &TransactionalId, transaction: Option<&Transaction>) -> Description {
+    let description = Description::default().with_transactional_id(id.clone());
+    let Some(transaction) = transaction else {
+        let error = match id.is_empty() {
+            true => ResponseError::InvalidRequest,
+            false => ResponseError::TransactionalIdNotFound,
+        };
+        return description.with_error_code(error.code());
+    };
+    let topics = transaction.participants().into_iter().flat_map(|it| &it.topics);
+    let topics = topics.map(|(topic, partitions)| {
+        TopicData::default()
+            .with_topic(topic.clone())
+            .with_partitions(partitions.iter().copied().collect())
+    });
+    description
+        .with_transaction_state(StrBytes::from_static_str(transaction.state_name()))
+        .with_transaction_timeout_ms(transaction.timeout_ms)
+        .with_transaction_start_time_ms(transaction.started_ms().unwrap_or(-1))
+        .with_producer_id(transaction.producer.id)
+        .with_producer_epoch(transaction.producer.epoch)
+        .with_topics(topics.collect())
+}

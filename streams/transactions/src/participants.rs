@@ -1,0 +1,79 @@
+//! What a transaction has written to, and so where its markers go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kafka_protocol::messages::{GroupId, TopicName};
+use kafka_protocol::protocol::StrBytes;
+
+/// Partitions with records of a transaction, and groups with offsets that it commits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Participants {
+    pub topics: BTreeMap<TopicName, BTreeSet<i32>>,
+    pub groups: BTreeSet<GroupId>,
+}
+
+impl Participants {
+    pub fn of_partitions(topic: &TopicName, partitions: impl IntoIterator<Item = i32>) -> Self {
+        let mut all = Self::default();
+        all.add_partitions(topic, partitions);
+        all
+    }
+
+    pub fn of_group(group: &GroupId) -> Self {
+        let groups = BTreeSet::from([GroupId(copy(group))]);
+        Self { groups, ..Self::default() }
+    }
+
+    pub fn add_partitions(&mut self, topic: &TopicName, partitions: impl IntoIterator<Item = i32>) {
+        match self.topics.get_mut(topic) {
+            Some(known) => known.extend(partitions),
+            None => {
+                self.topics.insert(TopicName(copy(topic)), partitions.into_iter().collect());
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.topics.is_empty() && self.groups.is_empty()
+    }
+
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        let has = |(topic, partitions): (&TopicName, &BTreeSet<i32>)| {
+            self.topics.get(topic).is_some_and(|known| known.is_superset(partitions))
+        };
+        other.topics.iter().all(has) && self.groups.is_superset(&other.groups)
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (topic, partitions) in &other.topics {
+            self.add_partitions(topic, partitions.iter().copied());
+        }
+        self.groups.extend(other.groups.iter().cloned());
+    }
+}
+
+/// Names in requests are parts of the buffers that these came in, and would keep them in memory.
+fn copy(name: &StrBytes) -> StrBytes {
+    StrBytes::from_string(name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(name: &'static str) -> TopicName {
+        TopicName(StrBytes::from_static_str(name))
+    }
+
+    #[test]
+    fn participants_contain_what_was_added_and_nothing_else() {
+        let mut all = Participants::of_partitions(&topic("a"), [1, 2]);
+        all.add(&Participants::of_group(&GroupId(StrBytes::from_static_str("g"))));
+        all.add(&Participants::of_partitions(&topic("a"), [7]));
+        assert!(all.contains(&Participants::of_partitions(&topic("a"), [2, 7])));
+        assert!(all.contains(&Participants::of_group(&GroupId(StrBytes::from_static_str("g")))));
+        assert!(!all.contains(&Participants::of_partitions(&topic("a"), [2, 3])));
+        assert!(!all.contains(&Participants::of_partitions(&topic("b"), [2])));
+        assert!(!all.contains(&Participants::of_group(&GroupId(StrBytes::from_static_str("h")))));
+    }
+}

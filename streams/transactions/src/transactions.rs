@@ -1,0 +1,532 @@
+//! The coordinator: which request is heard, what it changes, and what is to be done for that.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest, DescribeTransactionsResponse, EndTxnRequest, EndTxnResponse,
+    InitProducerIdRequest, InitProducerIdResponse, ListTransactionsRequest, ProducerId,
+    TransactionalId,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::adding::{Adding, Api};
+use crate::effect::{Caller, Effect, Markers, MarkersTicket, Response};
+use crate::listing;
+use crate::participants::Participants;
+use crate::producer_ids::ProducerIds;
+use crate::state_log::{self, Entry, Record, StateError, value_bytes};
+use crate::table::Table;
+use crate::transaction::{EndRule, Ending, Initialization, Outcome, Producer, State, Transaction};
+
+/// Longer transactional ids are refused.
+pub const TRANSACTIONAL_ID_BYTES_MAX: usize = 1_024;
+
+/// No value in the state log is longer: participants that would make it so are refused.
+pub const STATE_VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Requests that wait for the end of a transaction. Beyond it clients are told to come again.
+pub const WAITING_COUNT_MAX: usize = 256;
+
+/// So long a request waits for markers, before the client is told to come again.
+const WAIT_MS_MAX: i64 = 100;
+
+/// Transactional ids whose deadline has come, in one tick.
+const TICK_COUNT_MAX: usize = 1_000;
+
+const TOPIC_BYTES_MAX: usize = 249;
+
+/// What the protocol's strings may have.
+const GROUP_ID_BYTES_MAX: usize = 32_767;
+
+/// The first versions whose clients know `PRODUCER_FENCED`.
+const INIT_KNOWS_FENCED: i16 = 4;
+const END_KNOWS_FENCED: i16 = 2;
+
+/// The first version of EndTxn that gives each transaction its own epoch (KIP-890).
+const END_BUMPS_EPOCH: i16 = 5;
+
+/// The first version of AddPartitionsToTxn that brokers send to each other.
+const ADD_PARTITIONS_OF_BROKERS: i16 = 4;
+
+/// Limits, by the names of Kafka's settings where it has them.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `transaction.max.timeout.ms`
+    pub transaction_timeout_ms_max: i32,
+    /// `transactional.id.expiration.ms`
+    pub transactional_id_expiration_ms: i64,
+    /// Transactional ids that are known at a time; further ones are refused.
+    pub transactional_id_count_max: usize,
+    /// Names and numbers of participants of all open transactions. Beyond it clients that add some
+    /// are told to come again.
+    pub participants_bytes_max: usize,
+}
+
+impl Settings {
+    /// Kafka's defaults, and limits that it has not.
+    pub const DEFAULTS: Self = Self {
+        transaction_timeout_ms_max: 15 * 60 * 1_000,
+        transactional_id_expiration_ms: 7 * 24 * 60 * 60 * 1_000,
+        transactional_id_count_max: 100_000,
+        participants_bytes_max: 64 << 20,
+    };
+}
+
+/// Records of a producer, or offsets that it commits, that are about to be written.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub transactional_id: TransactionalId,
+    pub producer: Producer,
+    pub participants: Participants,
+}
+
+#[derive(Debug)]
+pub struct Transactions {
+    settings: Settings,
+    producer_ids: ProducerIds,
+    table: Table,
+    /// Transactions whose markers are being written.
+    unfinished: BTreeMap<MarkersTicket, TransactionalId>,
+    markers_count: u64,
+    /// Oldest first: of all transactional ids.
+    waiting: VecDeque<Adding>,
+}
+
+impl Transactions {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            producer_ids: ProducerIds::default(),
+            table: Table::new(settings.transactional_id_expiration_ms),
+            unfinished: BTreeMap::new(),
+            markers_count: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Takes a record of the state log, in the order in which they were appended. One that was
+    /// replaced later may be left out.
+    pub fn load(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StateError> {
+        match state_log::parse(key, value)? {
+            Entry::ProducerIds(end) => self.producer_ids.note_taken(end),
+            Entry::Transaction(id, Some(transaction)) => self.table.put(&id, *transaction),
+            Entry::Transaction(id, None) => self.table.remove(&id),
+        }
+        Ok(())
+    }
+
+    /// Goes on after the last record was loaded: what was about to end is ended. To be called once,
+    /// before any request.
+    pub fn resume(&mut self, out: &mut Vec<Effect>) {
+        let is_ending =
+            |transaction: &Transaction| matches!(transaction.state, State::Prepare { .. });
+        let ending = self.table.iter().filter(|(_, transaction)| is_ending(transaction));
+        let ending: Vec<TransactionalId> = ending.map(|(id, _)| id.clone()).collect();
+        for id in ending {
+            self.write_markers(&id, out);
+        }
+    }
+
+    /// Records that have the meaning of all records so far.
+    pub fn state(&self) -> impl Iterator<Item = Record> {
+        let ids = state_log::producer_ids_record(self.producer_ids.reserved_end());
+        let transactions = self.table.iter();
+        let transactions = transactions
+            .map(|(id, transaction)| state_log::transaction_record(id, Some(transaction)));
+        std::iter::once(ids).chain(transactions)
+    }
+
+    /// InitProducerId 0 to 5.
+    pub fn init_producer_id(
+        &mut self,
+        caller: Caller,
+        request: &InitProducerIdRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let response = match self.try_init(caller, request, out) {
+            Ok(producer) => InitProducerIdResponse::default()
+                .with_producer_id(producer.id)
+                .with_producer_epoch(producer.epoch),
+            Err(error) => InitProducerIdResponse::default()
+                .with_error_code(wording(error, caller, INIT_KNOWS_FENCED))
+                .with_producer_epoch(-1),
+        };
+        out.push(Effect::Reply(caller.ticket, Response::InitProducerId(response)));
+    }
+
+    /// AddPartitionsToTxn 0 to 3. The owner has made sure that the partitions are there and may be
+    /// written to; it answers for those where this is not so.
+    pub fn add_partitions(
+        &mut self,
+        caller: Caller,
+        request: &AddPartitionsToTxnRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        if caller.api_version >= ADD_PARTITIONS_OF_BROKERS {
+            let response = AddPartitionsToTxnResponse::default()
+                .with_error_code(ResponseError::UnsupportedVersion.code());
+            out.push(Effect::Reply(caller.ticket, Response::AddPartitionsToTxn(response)));
+            return;
+        }
+        let mut participants = Participants::default();
+        for topic in &request.v3_and_below_topics {
+            participants.add_partitions(&topic.name, topic.partitions.iter().copied());
+        }
+        let producer = Producer {
+            id: request.v3_and_below_producer_id,
+            epoch: request.v3_and_below_producer_epoch,
+        };
+        let transactional_id = request.v3_and_below_transactional_id.clone();
+        let write = Write { transactional_id, producer, participants };
+        self.add(Adding::new(Api::AddPartitions, caller, write), caller.now_ms, out);
+    }
+
+    /// AddOffsetsToTxn 0 to 4.
+    pub fn add_offsets(
+        &mut self,
+        caller: Caller,
+        request: &AddOffsetsToTxnRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let write = Write {
+            transactional_id: request.transactional_id.clone(),
+            producer: Producer { id: request.producer_id, epoch: request.producer_epoch },
+            participants: Participants::of_group(&request.group_id),
+        };
+        self.add(Adding::new(Api::AddOffsets, caller, write), caller.now_ms, out);
+    }
+
+    /// Whether records of a Produce request may be appended: all of them, or none. From version 12
+    /// on their partitions become part of the transaction; before, they have to be.
+    ///
+    /// An admission ends with the transaction. The owner appends what was admitted before a marker
+    /// of the producer, or asks again: the partition alone knows too late records only by their
+    /// epoch, and clients of EndTxn 4 and before keep theirs.
+    pub fn admit_produce(&mut self, caller: Caller, write: Write, out: &mut Vec<Effect>) {
+        self.add(Adding::new(Api::Produce, caller, write), caller.now_ms, out);
+    }
+
+    /// The same for the group of a TxnOffsetCommit request, which adds itself from version 5 on.
+    pub fn admit_offset_commit(&mut self, caller: Caller, write: Write, out: &mut Vec<Effect>) {
+        self.add(Adding::new(Api::OffsetCommit, caller, write), caller.now_ms, out);
+    }
+
+    /// EndTxn 0 to 5. It is answered when the outcome is durable, before the markers are written.
+    pub fn end(&mut self, caller: Caller, request: &EndTxnRequest, out: &mut Vec<Effect>) {
+        let mut markers = Vec::new();
+        let result = self.try_end(caller, request, out, &mut markers);
+        let response = match result {
+            Ok(producer) if caller.api_version >= END_BUMPS_EPOCH => EndTxnResponse::default()
+                .with_producer_id(producer.id)
+                .with_producer_epoch(producer.epoch),
+            Ok(_) => EndTxnResponse::default(),
+            Err(error) => {
+                EndTxnResponse::default().with_error_code(wording(error, caller, END_KNOWS_FENCED))
+            }
+        };
+        out.push(Effect::Reply(caller.ticket, Response::EndTxn(response)));
+        out.append(&mut markers);
+    }
+
+    /// Every marker of an [`Effect::WriteMarkers`] is durable. Said twice, it changes nothing.
+    pub fn markers_written(&mut self, ticket: MarkersTicket, now_ms: i64, out: &mut Vec<Effect>) {
+        let Some(id) = self.unfinished.remove(&ticket) else { return };
+        self.change(&id, out, |transaction, _| {
+            transaction.complete();
+            transaction.updated_ms = now_ms;
+        });
+        let all = std::mem::take(&mut self.waiting);
+        let (due, others): (VecDeque<Adding>, _) =
+            all.into_iter().partition(|it| it.transactional_id == id);
+        self.waiting = others;
+        for adding in due {
+            self.add(adding, now_ms, out);
+        }
+    }
+
+    /// ListTransactions 0 and 1.
+    pub fn list(&self, caller: Caller, request: &ListTransactionsRequest, out: &mut Vec<Effect>) {
+        let response = listing::list(request, self.table.iter(), caller.now_ms);
+        out.push(Effect::Reply(caller.ticket, Response::ListTransactions(response)));
+    }
+
+    /// DescribeTransactions 0.
+    pub fn describe(
+        &self,
+        caller: Caller,
+        request: &DescribeTransactionsRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let ids = request.transactional_ids.iter();
+        let described = ids.map(|id| listing::describe(id, self.table.get(id)));
+        let response =
+            DescribeTransactionsResponse::default().with_transaction_states(described.collect());
+        out.push(Effect::Reply(caller.ticket, Response::DescribeTransactions(response)));
+    }
+
+    /// Aborts transactions that take too long, forgets transactional ids that are not used, and
+    /// answers requests that waited long enough. Does a part of it where much is due; then
+    /// [`Self::next_deadline_ms`] is in the past.
+    pub fn tick(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
+        for _ in 0..TICK_COUNT_MAX {
+            let Some(id) = self.table.due(now_ms) else { break };
+            let transaction = self.table.get(&id).expect("what is due is there");
+            if matches!(transaction.state, State::Ongoing { .. }) {
+                self.fence(&id, None, now_ms, out);
+            } else {
+                self.table.remove(&id);
+                out.push(Effect::Persist(state_log::transaction_record(&id, None)));
+            }
+        }
+        let late = self.waiting.iter().take_while(|it| it.waits_until_ms() <= now_ms).count();
+        for adding in self.waiting.drain(..late) {
+            out.push(adding.reply(Err(ResponseError::ConcurrentTransactions)));
+        }
+    }
+
+    /// When [`Self::tick`] has something to do, at the earliest.
+    pub fn next_deadline_ms(&self) -> Option<i64> {
+        let waiting = self.waiting.front().map(Adding::waits_until_ms);
+        self.table.next_deadline_ms().into_iter().chain(waiting).min()
+    }
+
+    fn try_init(
+        &mut self,
+        caller: Caller,
+        request: &InitProducerIdRequest,
+        out: &mut Vec<Effect>,
+    ) -> Result<Producer, ResponseError> {
+        let Some(id) = &request.transactional_id else {
+            let id = take_id(&mut self.producer_ids, out);
+            return Ok(Producer { id, epoch: 0 });
+        };
+        let claim = claim(request)?;
+        let timeout_ms = request.transaction_timeout_ms;
+        if id.is_empty() || id.len() > TRANSACTIONAL_ID_BYTES_MAX {
+            return Err(ResponseError::InvalidRequest);
+        }
+        if !(1..=self.settings.transaction_timeout_ms_max).contains(&timeout_ms) {
+            return Err(ResponseError::InvalidTransactionTimeout);
+        }
+        let Some(known) = self.table.get(id) else {
+            return self.create(id, timeout_ms, caller.now_ms, out);
+        };
+        let initialization = known.check_initialization(claim)?;
+        if initialization == Initialization::AbortFirst {
+            self.fence(id, claim, caller.now_ms, out);
+            return Err(ResponseError::ConcurrentTransactions);
+        }
+        let changed = self.change(id, out, |transaction, fresh_id| {
+            if initialization == Initialization::Bump {
+                transaction.bump(claim, fresh_id);
+            }
+            transaction.state = State::Empty;
+            transaction.timeout_ms = timeout_ms;
+            transaction.updated_ms = caller.now_ms;
+        });
+        Ok(changed)
+    }
+
+    fn create(
+        &mut self,
+        id: &TransactionalId,
+        timeout_ms: i32,
+        now_ms: i64,
+        out: &mut Vec<Effect>,
+    ) -> Result<Producer, ResponseError> {
+        if self.table.len() >= self.settings.transactional_id_count_max {
+            return Err(ResponseError::PolicyViolation);
+        }
+        let producer = Producer { id: take_id(&mut self.producer_ids, out), epoch: 0 };
+        let transaction = Transaction {
+            producer,
+            previous: None,
+            timeout_ms,
+            updated_ms: now_ms,
+            state: State::Empty,
+        };
+        // Of its own, not a part of the buffer that the request came in.
+        let id = TransactionalId(StrBytes::from_string(id.to_string()));
+        out.push(Effect::Persist(state_log::transaction_record(&id, Some(&transaction))));
+        self.table.put(&id, transaction);
+        Ok(producer)
+    }
+
+    fn add(&mut self, adding: Adding, now_ms: i64, out: &mut Vec<Effect>) {
+        match self.try_add(&adding, now_ms, out) {
+            // It is soon over: shorter than the client's pause.
+            Err(ResponseError::ConcurrentTransactions)
+                if self.waiting.len() < WAITING_COUNT_MAX =>
+            {
+                self.waiting.push_back(adding);
+            }
+            result => out.push(adding.reply(result)),
+        }
+    }
+
+    fn try_add(
+        &mut self,
+        adding: &Adding,
+        now_ms: i64,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ResponseError> {
+        let (id, added) = (&adding.transactional_id, &adding.participants);
+        if id.is_empty() || !has_valid_names(added) {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let transaction = self.table.get(id).ok_or(ResponseError::InvalidProducerIdMapping)?;
+        transaction.check_producer(adding.producer)?;
+        if matches!(transaction.state, State::Prepare { .. }) {
+            return Err(ResponseError::ConcurrentTransactions);
+        }
+        let known = transaction.participants();
+        if added.is_empty() || known.is_some_and(|known| known.contains(added)) {
+            return Ok(());
+        }
+        if !adding.may_add() {
+            return Err(ResponseError::TransactionAbortable);
+        }
+        let added_bytes = value_bytes(added);
+        if known.map_or(0, value_bytes) + added_bytes > STATE_VALUE_BYTES_MAX {
+            return Err(ResponseError::PolicyViolation);
+        }
+        if self.table.participants_bytes() + added_bytes > self.settings.participants_bytes_max {
+            return Err(ResponseError::CoordinatorLoadInProgress);
+        }
+        self.change(id, out, |transaction, _| {
+            transaction.add(added, now_ms);
+            transaction.updated_ms = now_ms;
+        });
+        Ok(())
+    }
+
+    /// Returns what the client is from now on. Markers are begun after the reply.
+    fn try_end(
+        &mut self,
+        caller: Caller,
+        request: &EndTxnRequest,
+        out: &mut Vec<Effect>,
+        markers: &mut Vec<Effect>,
+    ) -> Result<Producer, ResponseError> {
+        let id = &request.transactional_id;
+        let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
+        let outcome = match request.committed {
+            true => Outcome::Commit,
+            false => Outcome::Abort,
+        };
+        let rule = match caller.api_version >= END_BUMPS_EPOCH {
+            true => EndRule::EpochGrows,
+            false => EndRule::EpochStays,
+        };
+        if id.is_empty() {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let transaction = self.table.get(id).ok_or(ResponseError::InvalidProducerIdMapping)?;
+        let ending = transaction.check_end(producer, outcome, rule)?;
+        if ending == Ending::Again {
+            return Ok(transaction.producer);
+        }
+        let producer = self.change(id, out, |transaction, fresh_id| {
+            transaction.updated_ms = caller.now_ms;
+            if ending == Ending::OfNothing {
+                transaction.end_nothing(fresh_id);
+                return;
+            }
+            transaction.prepare(outcome, rule, fresh_id);
+        });
+        self.write_markers(id, markers);
+        Ok(producer)
+    }
+
+    fn fence(
+        &mut self,
+        id: &TransactionalId,
+        claim: Option<Producer>,
+        now_ms: i64,
+        out: &mut Vec<Effect>,
+    ) {
+        self.change(id, out, |transaction, _| {
+            transaction.fence(claim);
+            transaction.updated_ms = now_ms;
+        });
+        self.write_markers(id, out);
+    }
+
+    fn write_markers(&mut self, id: &TransactionalId, out: &mut Vec<Effect>) {
+        let Some((id, transaction)) = self.table.entry(id) else { return };
+        let State::Prepare { outcome, marker, participants, .. } = &transaction.state else {
+            return;
+        };
+        let ticket = MarkersTicket(self.markers_count);
+        self.markers_count += 1;
+        self.unfinished.insert(ticket, id.clone());
+        out.push(Effect::WriteMarkers(Markers {
+            ticket,
+            transactional_id: id.clone(),
+            producer: *marker,
+            outcome: *outcome,
+            participants: participants.clone(),
+        }));
+    }
+
+    /// Changes a transactional id that is there, and has that persisted.
+    fn change(
+        &mut self,
+        id: &TransactionalId,
+        out: &mut Vec<Effect>,
+        change: impl FnOnce(&mut Transaction, &mut dyn FnMut() -> ProducerId),
+    ) -> Producer {
+        let producer_ids = &mut self.producer_ids;
+        let changed = self.table.change(id, |transaction| {
+            change(transaction, &mut || take_id(producer_ids, out));
+        });
+        out.push(Effect::Persist(state_log::transaction_record(id, Some(changed))));
+        changed.producer
+    }
+}
+
+impl Adding {
+    fn new(api: Api, caller: Caller, write: Write) -> Self {
+        let Write { transactional_id, producer, participants } = write;
+        Self { api, caller, transactional_id, producer, participants }
+    }
+
+    fn waits_until_ms(&self) -> i64 {
+        self.caller.now_ms.saturating_add(WAIT_MS_MAX)
+    }
+}
+
+fn take_id(producer_ids: &mut ProducerIds, out: &mut Vec<Effect>) -> ProducerId {
+    let reserve = |end| out.push(Effect::Persist(state_log::producer_ids_record(end)));
+    ProducerId(producer_ids.take(reserve))
+}
+
+/// What a client that recovers says it was.
+fn claim(request: &InitProducerIdRequest) -> Result<Option<Producer>, ResponseError> {
+    let claim = Producer { id: request.producer_id, epoch: request.producer_epoch };
+    match (claim.id.0, claim.epoch) {
+        (-1, -1) => Ok(None),
+        (0.., 0..) => Ok(Some(claim)),
+        _ => Err(ResponseError::InvalidRequest),
+    }
+}
+
+/// The error's code, as the client of this version handles it as it should.
+fn wording(error: ResponseError, caller: Caller, knows_fenced: i16) -> i16 {
+    match error {
+        ResponseError::ProducerFenced if caller.api_version < knows_fenced => {
+            ResponseError::InvalidProducerEpoch.code()
+        }
+        other => other.code(),
+    }
+}
+
+fn has_valid_names(participants: &Participants) -> bool {
+    let is_topic = |name: &StrBytes| (1..=TOPIC_BYTES_MAX).contains(&name.len());
+    let is_group = |name: &StrBytes| (1..=GROUP_ID_BYTES_MAX).contains(&name.len());
+    participants.topics.keys().all(|name| is_topic(name))
+        && participants.topics.values().flatten().all(|number| *number >= 0)
+        && participants.groups.iter().all(|name| is_group(name))
+}
