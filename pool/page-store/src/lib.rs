@@ -50,6 +50,7 @@ mod superblock;
 mod taking;
 mod usage;
 mod verify;
+mod writer;
 
 pub use crate::core::PageBytes;
 pub use claims::ClaimRefused;
@@ -69,3 +70,4 @@ pub use resize::Leaving;
 pub use store::{PageStore, StoreOptions};
 pub use usage::{StoreUsage, Victims};
 pub use verify::Verified;
+pub use writer::Writer;

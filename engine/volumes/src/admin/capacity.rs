@@ -159,17 +159,18 @@ fn record_class(map: &VolumeMap, capacity: CapacityClass) {
 
 fn store_alone(map: &VolumeMap, block: u64) -> Result<(), DeviceError> {
     let store = &map.pool.store;
-    let (mut lane, pinned) = (store.lane(), store.pin());
-    let stored = map.update_own(&mut lane, &pinned, block, |lane, now| {
+    let mut writer = store.writer();
+    let stored = map.update_own(&mut writer, block, |writer, now| {
         let mut contents: Block = [0; BLOCK_BYTES];
         // A page that cannot be read stays: reads of it fail, and an overwrite mends it.
         if !is_page(now)
             || store.is_unshared_raw(now)
-            || store.read_verified(&pinned, now, &mut contents).is_err()
+            || store.read_verified(&writer.pinned, now, &mut contents).is_err()
         {
             return Ok(None);
         }
-        let page = lane.store_page(&pinned, &contents, map.policy(), || Purpose::Claimed)?;
+        let page =
+            writer.lane.store_page(&writer.pinned, &contents, map.policy(), || Purpose::Claimed)?;
         Ok(Some(Update::Page(page)))
     });
     let fail = |error| DeviceError::new(refusal(error), Action::Write, block_range(block));

@@ -221,17 +221,17 @@ fn keep_page(
     contents: &Block,
 ) -> Result<(), DeviceErrorKind> {
     let store = &map.pool.store;
-    let (mut lane, pinned) = (store.lane(), store.pin());
-    let kept = map.update_if(&mut lane, &pinned, block, |lane, now| {
+    let mut writer = store.writer();
+    let kept = map.update_if(&mut writer, block, |writer, now| {
         if now.kind() != PageRefKind::Absent(number) {
             return Ok(None);
         }
         // What copies of the map get too is nothing that the volume has claimed.
-        let purpose = match map.has_leaf_alone(&pinned, leaf_of(block)) {
+        let purpose = match map.has_leaf_alone(&writer.pinned, leaf_of(block)) {
             true => map.purpose(Purpose::NewData),
             false => Purpose::NewData,
         };
-        let page = lane.store_page(&pinned, contents, map.policy(), || purpose)?;
+        let page = writer.lane.store_page(&writer.pinned, contents, map.policy(), || purpose)?;
         Ok(Some(Update::Page(page)))
     });
     kept.map(drop).map_err(|_| DeviceErrorKind::NoSpace)

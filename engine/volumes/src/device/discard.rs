@@ -53,18 +53,18 @@ fn zero_piece(volume: &Volume, piece: Piece, zeroes: Zeroes) -> Result<(), Devic
 
 fn zero_present_piece(volume: &Volume, piece: Piece, zeroes: Zeroes) -> Result<(), PartError> {
     let map = &*volume.map;
-    let (mut lane, pinned) = (map.pool.store.lane(), map.pool.store.pin());
-    let admitted = volume.admit(&pinned, Action::WriteZeroes, piece.range());
+    let mut writer = map.pool.store.writer();
+    let admitted = volume.admit(&writer.pinned, Action::WriteZeroes, piece.range());
     admitted.map_err(|error| PartError::Device(error.kind))?;
     if !piece.is_whole() {
-        let is_hole = map.entry(&pinned, piece.block).is_hole();
+        let is_hole = map.entry(&writer.pinned, piece.block).is_hole();
         if is_hole && zeroes == Zeroes::Unmap {
             return Ok(());
         }
-        return change_part(map, &mut lane, &pinned, piece, |part| part.fill(0));
+        return change_part(map, &mut writer, piece, |part| part.fill(0));
     }
-    let _held = map.hold_own_block(&mut lane, &pinned, piece.block)?;
-    Ok(map.publish(&mut lane, &pinned, piece.block, OwnedPageRef::fill(0))?)
+    let _held = map.hold_own_block(&mut writer, piece.block)?;
+    Ok(map.publish(&mut writer, piece.block, OwnedPageRef::fill(0))?)
 }
 
 /// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their
@@ -115,13 +115,10 @@ fn discard_leaves(
                 map,
                 || false,
                 || {
-                    let mut lane = store.lane();
-                    {
-                        let pinned = store.pin();
-                        let hole = hole(&pinned)?;
-                        map.clear(&mut lane, &pinned, in_leaf.clone(), hole).map_err(fail)?;
-                    }
-                    lane.drain();
+                    let mut writer = store.writer();
+                    let hole = hole(&writer.pinned)?;
+                    map.clear(&mut writer, in_leaf.clone(), hole).map_err(fail)?;
+                    writer.unpin().drain();
                     Ok(())
                 },
             )?;

@@ -4,8 +4,7 @@ use std::cell::Cell;
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{Lane, LinkError, PageRef, PageRefKind, Purpose};
-use sync::Pinned;
+use page_store::{LinkError, PageRef, PageRefKind, Purpose, Writer};
 
 use crate::blocks::{Piece, data_range, pieces};
 use crate::device::absent::{bring_in_block, mend_before_change};
@@ -49,11 +48,10 @@ fn holds(map: &VolumeMap, block: u64) -> bool {
 /// One whole block: what most requests are, without what only longer ones need.
 fn write_whole(volume: &Volume, range: ByteRange, contents: &Block) -> Result<(), DeviceError> {
     let store = &volume.map.pool.store;
-    let mut lane = store.lane();
-    let pinned = store.pin();
-    volume.admit(&pinned, Action::Write, range)?;
+    let mut writer = store.writer();
+    volume.admit(&writer.pinned, Action::Write, range)?;
     let block = range.start / BLOCK_BYTES as u64;
-    write_block(&volume.map, &mut lane, &pinned, (block, contents))
+    write_block(&volume.map, &mut writer, block, contents)
         .map_err(|error| DeviceError::new(refusal(error), Action::Write, range))
 }
 
@@ -65,25 +63,21 @@ fn write_batch(
     from: &mut &[u8],
 ) -> Result<(), DeviceError> {
     let map = &*volume.map;
-    let mut lane = map.pool.store.lane();
-    let pinned = map.pool.store.pin();
-    volume.admit(&pinned, Action::Write, range)?;
+    let mut writer = map.pool.store.writer();
+    volume.admit(&writer.pinned, Action::Write, range)?;
     for _ in 0..BATCH_BLOCKS_MAX {
         let Some(&piece) = todo.peek() else { break };
         at.set(piece.block);
         let bytes = &from[..piece.length];
         let result = match <&Block>::try_from(bytes) {
             Ok(block) => {
-                let written = write_block(map, &mut lane, &pinned, (piece.block, block));
+                let written = write_block(map, &mut writer, piece.block, block);
                 written.map_err(PartError::from)
             }
-            Err(_) => {
-                change_part(map, &mut lane, &pinned, piece, |part| part.copy_from_slice(bytes))
-            }
+            Err(_) => change_part(map, &mut writer, piece, |part| part.copy_from_slice(bytes)),
         };
         if let Err(error) = result {
-            drop(pinned);
-            drop(lane);
+            drop(writer);
             return error.prepare(volume, Action::Write, (range, piece.block));
         }
         *from = &from[piece.length..];
@@ -95,42 +89,40 @@ fn write_batch(
 /// Stores a whole block's contents and publishes them.
 fn write_block(
     map: &VolumeMap,
-    lane: &mut Lane<'_>,
-    pinned: &Pinned<'_>,
-    (block, contents): (u64, &Block),
+    writer: &mut Writer<'_>,
+    block: u64,
+    contents: &Block,
 ) -> Result<(), LinkError> {
     let mut cursor = EntryCursor::new(map);
-    cursor.prefetch_entry(pinned, block);
+    cursor.prefetch_entry(&writer.pinned, block);
     // Held before the contents are streamed: a locked instruction after them would wait until
     // they have reached memory.
-    let _held = map.hold_own_block(lane, pinned, block)?;
-    let purpose = || purpose_of(map, cursor.entry(pinned, block));
-    let page = lane.store_page(pinned, contents, map.policy(), purpose)?;
-    map.publish(lane, pinned, block, page)
+    let _held = map.hold_own_block(writer, block)?;
+    let purpose = || purpose_of(map, cursor.entry(&writer.pinned, block));
+    let page = writer.lane.store_page(&writer.pinned, contents, map.policy(), purpose)?;
+    map.publish(writer, block, page)
 }
 
 /// Changes a part of a block: no other thread writes the block between the read and the write. The
 /// rest is verified, as it gets a fingerprint of its own.
 pub(super) fn change_part(
     map: &VolumeMap,
-    lane: &mut Lane<'_>,
-    pinned: &Pinned<'_>,
+    writer: &mut Writer<'_>,
     piece: Piece,
     change: impl FnOnce(&mut [u8]),
 ) -> Result<(), PartError> {
-    let _held = map.hold_own_block(lane, pinned, piece.block)?;
-    let old = map.entry(pinned, piece.block);
+    let _held = map.hold_own_block(writer, piece.block)?;
+    let old = map.entry(&writer.pinned, piece.block);
     if let PageRefKind::Absent(_) = old.kind() {
         return Err(PartError::Absent);
     }
     let mut contents = [0; BLOCK_BYTES];
-    let read = map.pool.store.read_verified(pinned, old, &mut contents);
+    let read = map.pool.store.read_verified(&writer.pinned, old, &mut contents);
     read.map_err(|_| PartError::Damaged)?;
     change(&mut contents[piece.start..piece.start + piece.length]);
     let purpose = || purpose_of(map, old);
-    let page =
-        lane.store_page(pinned, &contents, map.policy(), purpose).map_err(LinkError::from)?;
-    Ok(map.publish(lane, pinned, piece.block, page)?)
+    let stored = writer.lane.store_page(&writer.pinned, &contents, map.policy(), purpose);
+    Ok(map.publish(writer, piece.block, stored.map_err(LinkError::from)?)?)
 }
 
 /// What a write of a block that holds this wants memory for. Overwrites may use what new data

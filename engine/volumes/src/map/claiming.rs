@@ -12,9 +12,9 @@ impl VolumeMap {
     /// Makes a leaf, if it is not there.
     pub(crate) fn make_one_leaf(&self, leaf: u64) -> Result<(), LinkError> {
         let store = &self.pool.store;
-        let (mut lane, pinned) = (store.lane(), store.pin());
-        let _held = self.hold_own_block(&mut lane, &pinned, leaf * LEAF_BLOCKS)?;
-        self.make_leaf(&mut lane, &pinned, leaf).map(drop)
+        let mut writer = store.writer();
+        let _held = self.hold_own_block(&mut writer, leaf * LEAF_BLOCKS)?;
+        self.make_leaf(&mut writer, leaf).map(drop)
     }
 
     /// The volume is new, and was claimed for as a whole.

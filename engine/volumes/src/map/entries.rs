@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use page_store::{
     DirtyBits, Lane, LinkError, NODE_ENTRY_COUNT, NoSpace, NodeRef, OwnedPageRef, PageRef, Parent,
-    Purpose,
+    Purpose, Writer,
 };
 use sync::Pinned;
 
@@ -42,23 +42,22 @@ impl VolumeMap {
     /// [`VolumeMap::hold_own_block`] does.
     pub(crate) fn publish(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         block: u64,
         page: OwnedPageRef,
     ) -> Result<(), LinkError> {
         let leaf = leaf_of(block);
-        let node = match self.make_leaf(lane, pinned, leaf) {
+        let node = match self.make_leaf(writer, leaf) {
             Ok(node) => node,
             Err(error) => {
-                lane.give_back(page);
+                writer.lane.give_back(page);
                 return Err(error);
             }
         };
-        self.before_change(pinned, leaf, node);
+        self.before_change(&writer.pinned, leaf, node);
         let new = page.page_ref().with(DirtyBits::ALL);
-        let old = lane.replace(node, index_in_leaf(block), page, DirtyBits::ALL);
-        self.note_change(lane, old, new);
+        let old = writer.lane.replace(node, index_in_leaf(block), page, DirtyBits::ALL);
+        self.note_change(&writer.lane, old, new);
         if new.is_untried() {
             self.untried_leaves.mark(leaf);
         }
@@ -73,80 +72,77 @@ impl VolumeMap {
     /// decide otherwise. Returns whether the entry was changed.
     pub(crate) fn update_if(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         block: u64,
-        update: impl FnOnce(&mut Lane<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
+        update: impl FnOnce(&mut Writer<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
     ) -> Result<bool, NoSpace> {
         let _held = self.pool.locks.lock_block(self.id(), block);
         let _moves = self.hold_moves();
-        self.update_held(lane, pinned, block, update)
+        self.update_held(writer, block, update)
     }
 
     /// The same in a leaf of the volume's own, which is copied first where others share it.
     pub(crate) fn update_own(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         block: u64,
-        update: impl FnOnce(&mut Lane<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
+        update: impl FnOnce(&mut Writer<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
     ) -> Result<bool, LinkError> {
         if self.is_gone() {
             return Ok(false);
         }
-        let _held = self.hold_own_block(lane, pinned, block)?;
-        Ok(self.update_held(lane, pinned, block, update)?)
+        let _held = self.hold_own_block(writer, block)?;
+        Ok(self.update_held(writer, block, update)?)
     }
 
     /// Says that what a block holds is lost, if its entry still is what is expected. Returns
     /// whether it was.
     pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(PageRef) -> bool) -> bool {
         let store = &self.pool.store;
-        let (mut lane, pinned) = (store.lane(), store.pin());
-        let lose = |_: &mut Lane<'_>, now| Ok(is_expected(now).then_some(Update::Lost));
-        let lost = self.update_if(&mut lane, &pinned, block, lose);
+        let mut writer = store.writer();
+        let lose = |_: &mut Writer<'_>, now| Ok(is_expected(now).then_some(Update::Lost));
+        let lost = self.update_if(&mut writer, block, lose);
         lost.expect("that something is lost takes no memory")
     }
 
     fn update_held(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         block: u64,
-        update: impl FnOnce(&mut Lane<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
+        update: impl FnOnce(&mut Writer<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
     ) -> Result<bool, NoSpace> {
         let (leaf, index) = (leaf_of(block), index_in_leaf(block));
-        let Some(node) = self.find_leaf(pinned, leaf).filter(|_| !self.is_gone()) else {
+        let Some(node) = self.find_leaf(&writer.pinned, leaf).filter(|_| !self.is_gone()) else {
             return Ok(false);
         };
-        let now = self.pool.store.entry(pinned, node, index);
-        let Some(update) = update(lane, now)? else { return Ok(false) };
-        self.before_change(pinned, leaf, node);
-        self.apply(lane, pinned, Place { leaf, node, index }, update);
+        let now = self.pool.store.entry(&writer.pinned, node, index);
+        let Some(update) = update(writer, now)? else { return Ok(false) };
+        self.before_change(&writer.pinned, leaf, node);
+        self.apply(writer, Place { leaf, node, index }, update);
         Ok(true)
     }
 
-    fn apply(&self, lane: &mut Lane<'_>, pinned: &Pinned<'_>, at: Place, update: Update) {
+    fn apply(&self, writer: &mut Writer<'_>, at: Place, update: Update) {
         let Place { leaf, node, index } = at;
-        let bits = lane.dirty_bits(node, index);
+        let bits = writer.lane.dirty_bits(node, index);
         let (old, new) = match update {
             Update::Page(page) => {
                 let new = page.page_ref().with(bits);
-                (lane.replace(node, index, page, bits), new)
+                (writer.lane.replace(node, index, page, bits), new)
             }
-            Update::Tried => lane.settle_tried(node, index),
+            Update::Tried => writer.lane.settle_tried(node, index),
             Update::Lost => {
                 let lost = PageRef::DAMAGED.with(bits);
                 if lost.is_dirty(DirtyBits::JOURNAL) {
                     self.unjournaled_leaves.mark(leaf);
                 }
-                (lane.clear(node, index, lost), lost)
+                (writer.lane.clear(node, index, lost), lost)
             }
-            Update::Clean(bits) => lane.clear_dirty(node, index, bits),
+            Update::Clean(bits) => writer.lane.clear_dirty(node, index, bits),
         };
-        self.note_change(lane, old, new);
-        if is_page(new) && !is_page(old) && !self.has_leaf_alone(pinned, leaf) {
-            self.note_shared_page(lane);
+        self.note_change(&writer.lane, old, new);
+        if is_page(new) && !is_page(old) && !self.has_leaf_alone(&writer.pinned, leaf) {
+            self.note_shared_page(&writer.lane);
         }
         if new.is_untried() && old.name() != new.name() {
             self.untried_leaves.mark(leaf);
@@ -154,7 +150,7 @@ impl VolumeMap {
     }
 
     /// Says what a block of a leaf of the volume's own holds that names no page in memory.
-    fn set_entry(&self, lane: &mut Lane<'_>, (node, index): (NodeRef, usize), to: PageRef) {
+    fn set_entry(&self, lane: &mut Lane<'_>, node: NodeRef, index: usize, to: PageRef) {
         let old = lane.clear(node, index, to);
         self.note_change(lane, old, to);
     }
@@ -162,21 +158,20 @@ impl VolumeMap {
     /// Says what the first blocks of a leaf hold, none of them a page in memory.
     pub(super) fn fill(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         leaf: u64,
         entries: impl Iterator<Item = PageRef>,
     ) -> Result<(), LinkError> {
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
-        let owned = self.own_leaf(lane, pinned, leaf, self.purpose(Purpose::NewData))?;
+        let owned = self.own_leaf(writer, leaf, self.purpose(Purpose::NewData))?;
         let node = match owned {
             Some(node) => node,
-            None => self.make_leaf(lane, pinned, leaf)?,
+            None => self.make_leaf(writer, leaf)?,
         };
-        self.before_change(pinned, leaf, node);
+        self.before_change(&writer.pinned, leaf, node);
         for (index, entry) in entries.enumerate() {
-            if self.pool.store.entry(pinned, node, index) != entry {
-                self.set_entry(lane, (node, index), entry);
+            if self.pool.store.entry(&writer.pinned, node, index) != entry {
+                self.set_entry(&mut writer.lane, node, index, entry);
             }
         }
         Ok(())
@@ -185,8 +180,7 @@ impl VolumeMap {
     /// Makes holes of blocks of one leaf.
     pub(crate) fn clear(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         blocks: Range<u64>,
         hole: PageRef,
     ) -> Result<(), LinkError> {
@@ -194,87 +188,84 @@ impl VolumeMap {
         let leaf = leaf_of(blocks.start);
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
         // Looked up again: others may have taken the leaf out before it was ours.
-        let Some(node) = self.tree.find_leaf(store, pinned, leaf) else { return Ok(()) };
-        let is_cleared = |node, index| is_cleared_by(store.entry(pinned, node, index), hole);
-        if blocks.clone().any(|block| is_cleared(node, index_in_leaf(block))) {
-            self.before_change(pinned, leaf, node);
+        let Some(node) = self.tree.find_leaf(store, &writer.pinned, leaf) else { return Ok(()) };
+        let is_cleared = |pinned: &Pinned<'_>, node, index| {
+            is_cleared_by(store.entry(pinned, node, index), hole)
+        };
+        if blocks.clone().any(|block| is_cleared(&writer.pinned, node, index_in_leaf(block))) {
+            self.before_change(&writer.pinned, leaf, node);
             if blocks.end - blocks.start == LEAF_BLOCKS
                 && hole == PageRef::HOLE
                 && !self.keeps_leaf(leaf)
-                && self.leave_leaf(lane, pinned, (leaf, node))?
+                && self.leave_leaf(writer, leaf, node)?
             {
                 return Ok(());
             }
-            let owned = self.own_leaf(lane, pinned, leaf, self.purpose(Purpose::Removal))?;
+            let owned = self.own_leaf(writer, leaf, self.purpose(Purpose::Removal))?;
             let node = owned.expect("the leaf is held");
             for index in blocks.map(index_in_leaf) {
-                if is_cleared(node, index) {
-                    self.set_entry(lane, (node, index), hole);
+                if is_cleared(&writer.pinned, node, index) {
+                    self.set_entry(&mut writer.lane, node, index, hole);
                 }
             }
             if hole.is_dirty(DirtyBits::JOURNAL) {
                 self.unjournaled_leaves.mark(leaf);
             }
         }
-        self.unlink_if_empty(lane, pinned, leaf)
+        self.unlink_if_empty(writer, leaf)
     }
 
     /// Takes a leaf out of the map with all that it names, if others share it. The caller holds the
     /// whole leaf.
     fn leave_leaf(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        (leaf, node): (u64, NodeRef),
+        writer: &mut Writer<'_>,
+        leaf: u64,
+        node: NodeRef,
     ) -> Result<bool, LinkError> {
-        let parent = self.own_leaf_parent(lane, pinned, leaf)?;
-        let Some(parent) = parent.filter(|_| self.is_shared(pinned, node)) else {
+        let parent = self.own_leaf_parent(writer, leaf)?;
+        let Some(parent) = parent.filter(|_| self.is_shared(&writer.pinned, node)) else {
             return Ok(false);
         };
         for index in 0..NODE_ENTRY_COUNT {
-            let entry = self.pool.store.entry(pinned, node, index);
-            self.note_change(lane, entry, PageRef::HOLE);
+            let entry = self.pool.store.entry(&writer.pinned, node, index);
+            self.note_change(&writer.lane, entry, PageRef::HOLE);
         }
-        self.unlink_leaf(lane, pinned, leaf, parent);
+        self.unlink_leaf(writer, leaf, parent);
         Ok(true)
     }
 
     /// Takes a leaf out of the map in which nothing is left to say.
     pub(super) fn drop_leaf_if_empty(&self, leaf: u64) {
         let store = &self.pool.store;
-        let (mut lane, pinned) = (store.lane(), store.pin());
+        let mut writer = store.writer();
         if self.is_gone() {
             return;
         }
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
         // Without memory for copies of the nodes above it stays, and does no harm.
-        let _stays = self.unlink_if_empty(&mut lane, &pinned, leaf);
+        let _stays = self.unlink_if_empty(&mut writer, leaf);
     }
 
     /// The caller holds the whole leaf.
-    fn unlink_if_empty(
-        &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        leaf: u64,
-    ) -> Result<(), LinkError> {
+    fn unlink_if_empty(&self, writer: &mut Writer<'_>, leaf: u64) -> Result<(), LinkError> {
         let store = &self.pool.store;
-        let is_hole = |node, index| store.entry(pinned, node, index) == PageRef::HOLE;
-        let node = self.tree.find_leaf(store, pinned, leaf);
+        let is_hole = |node, index| store.entry(&writer.pinned, node, index) == PageRef::HOLE;
+        let node = self.tree.find_leaf(store, &writer.pinned, leaf);
         let empty = node.filter(|&node| (0..NODE_ENTRY_COUNT).all(|index| is_hole(node, index)));
         let Some(node) = empty.filter(|_| !self.keeps_leaf(leaf)) else { return Ok(()) };
-        self.before_change(pinned, leaf, node);
-        if let Some(parent) = self.own_leaf_parent(lane, pinned, leaf)? {
-            self.unlink_leaf(lane, pinned, leaf, parent);
+        self.before_change(&writer.pinned, leaf, node);
+        if let Some(parent) = self.own_leaf_parent(writer, leaf)? {
+            self.unlink_leaf(writer, leaf, parent);
         }
         Ok(())
     }
 
     /// The caller holds the whole leaf, below nodes of the volume's own.
-    fn unlink_leaf(&self, lane: &mut Lane<'_>, pinned: &Pinned<'_>, leaf: u64, parent: Parent) {
-        self.before_inner_change(pinned, parent);
+    fn unlink_leaf(&self, writer: &mut Writer<'_>, leaf: u64, parent: Parent) {
+        self.before_inner_change(&writer.pinned, parent);
         self.leaves.forget(leaf);
-        lane.unlink(parent);
+        writer.lane.unlink(parent);
     }
 }
 

@@ -19,7 +19,7 @@
 
 use std::sync::MutexGuard;
 
-use page_store::{Lane, LinkError, NodeRef, Parent, Purpose};
+use page_store::{LinkError, NodeRef, Parent, Purpose, Writer};
 use sync::Pinned;
 
 use crate::blocks::leaf_of;
@@ -47,28 +47,26 @@ impl VolumeMap {
     #[inline]
     pub(crate) fn hold_own_block(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         block: u64,
     ) -> Result<BlockGuard<'_>, LinkError> {
         let held = self.pool.locks.lock_block(self.id(), block);
         if !self.may_share() || self.leaves.find_own(leaf_of(block)).is_some() {
             return Ok(held);
         }
-        self.own_and_hold(lane, pinned, block, held)
+        self.own_and_hold(writer, block, held)
     }
 
     #[cold]
     fn own_and_hold<'held>(
         &'held self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         block: u64,
         mut held: BlockGuard<'held>,
     ) -> Result<BlockGuard<'held>, LinkError> {
         let leaf = leaf_of(block);
         loop {
-            match self.look_at_leaf(pinned, leaf) {
+            match self.look_at_leaf(&writer.pinned, leaf) {
                 Leaf::Missing => return Ok(held),
                 Leaf::Own(node) => {
                     self.leaves.remember_own(leaf, node);
@@ -80,7 +78,7 @@ impl VolumeMap {
             }
             {
                 let _held = self.pool.locks.lock_leaf(self.id(), leaf);
-                self.own_leaf(lane, pinned, leaf, self.purpose(Purpose::Overwrite))?;
+                self.own_leaf(writer, leaf, self.purpose(Purpose::Overwrite))?;
             }
             held = self.pool.locks.lock_block(self.id(), block);
         }
@@ -91,29 +89,27 @@ impl VolumeMap {
     #[inline]
     pub(crate) fn make_leaf(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         leaf: u64,
     ) -> Result<NodeRef, LinkError> {
         match self.leaves.find_own(leaf) {
             Some(node) => Ok(node),
-            None => self.make_forgotten_leaf(lane, pinned, leaf),
+            None => self.make_forgotten_leaf(writer, leaf),
         }
     }
 
     #[inline(never)]
     fn make_forgotten_leaf(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         leaf: u64,
     ) -> Result<NodeRef, LinkError> {
         let purpose = self.purpose(Purpose::Overwrite);
-        let parent = self.own_parent(lane, pinned, (leaf, Missing::Make), purpose)?;
+        let parent = self.own_parent(writer, leaf, Missing::Make, purpose)?;
         let parent = parent.expect("what was missing is made");
-        let node = match self.pool.store.child(pinned, parent) {
+        let node = match self.pool.store.child(&writer.pinned, parent) {
             Some(node) => node,
-            None => self.link(lane, pinned, parent)?,
+            None => self.link(writer, parent)?,
         };
         self.leaves.remember_own(leaf, node);
         Ok(node)
@@ -123,33 +119,31 @@ impl VolumeMap {
     /// volume's own. The caller holds the whole leaf.
     pub(crate) fn own_leaf_parent(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         leaf: u64,
     ) -> Result<Option<Parent>, LinkError> {
         let purpose = self.purpose(Purpose::Removal);
-        self.own_parent(lane, pinned, (leaf, Missing::Leave), purpose)
+        self.own_parent(writer, leaf, Missing::Leave, purpose)
     }
 
     /// Makes a leaf that is there the volume's own. The caller holds the whole leaf.
     pub(crate) fn own_leaf(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         leaf: u64,
         purpose: Purpose,
     ) -> Result<Option<NodeRef>, LinkError> {
         let (store, missing) = (&self.pool.store, Missing::Leave);
-        let parent = self.own_parent(lane, pinned, (leaf, missing), purpose)?;
-        let found = parent.and_then(|parent| Some((parent, store.child(pinned, parent)?)));
+        let parent = self.own_parent(writer, leaf, missing, purpose)?;
+        let found = parent.and_then(|parent| Some((parent, store.child(&writer.pinned, parent)?)));
         let Some((parent, node)) = found else { return Ok(None) };
-        let node = match self.is_shared(pinned, node) {
+        let node = match self.is_shared(&writer.pinned, node) {
             false => node,
             true => {
-                self.before_change(pinned, leaf, node);
-                self.before_inner_change(pinned, parent);
+                self.before_change(&writer.pinned, leaf, node);
+                self.before_inner_change(&writer.pinned, parent);
                 self.leaves.forget(leaf);
-                lane.copy_node(pinned, parent, node, purpose)?
+                writer.lane.copy_node(&writer.pinned, parent, node, purpose)?
             }
         };
         self.leaves.remember_own(leaf, node);
@@ -165,9 +159,9 @@ impl VolumeMap {
     /// caller holds a block of the leaf.
     fn own_parent(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        (leaf, missing): (u64, Missing),
+        writer: &mut Writer<'_>,
+        leaf: u64,
+        missing: Missing,
         purpose: Purpose,
     ) -> Result<Option<Parent>, LinkError> {
         let store = &self.pool.store;
@@ -175,13 +169,13 @@ impl VolumeMap {
         let _path = self.may_share().then(|| self.hold_path());
         let mut parent = Parent::Root(self.tree.root_word);
         for level in (1..=INNER_LEVELS).rev() {
-            let node = match store.child(pinned, parent) {
+            let node = match store.child(&writer.pinned, parent) {
                 None if missing == Missing::Leave => return Ok(None),
-                None => self.link(lane, pinned, parent)?,
-                Some(node) if self.is_shared(pinned, node) => {
-                    self.before_inner_change(pinned, parent);
-                    self.before_inner_change(pinned, Parent::Node(node, 0));
-                    lane.copy_node(pinned, parent, node, purpose)?
+                None => self.link(writer, parent)?,
+                Some(node) if self.is_shared(&writer.pinned, node) => {
+                    self.before_inner_change(&writer.pinned, parent);
+                    self.before_inner_change(&writer.pinned, Parent::Node(node, 0));
+                    writer.lane.copy_node(&writer.pinned, parent, node, purpose)?
                 }
                 Some(node) => node,
             };
@@ -190,14 +184,9 @@ impl VolumeMap {
         Ok(Some(parent))
     }
 
-    fn link(
-        &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        parent: Parent,
-    ) -> Result<NodeRef, LinkError> {
-        self.before_inner_change(pinned, parent);
-        lane.link(parent, self.purpose(Purpose::NewData))
+    fn link(&self, writer: &mut Writer<'_>, parent: Parent) -> Result<NodeRef, LinkError> {
+        self.before_inner_change(&writer.pinned, parent);
+        writer.lane.link(parent, self.purpose(Purpose::NewData))
     }
 
     /// The caller holds a block of the leaf.

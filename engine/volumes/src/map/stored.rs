@@ -1,8 +1,7 @@
 //! What stable storage has of a map: leaves that are filled from an image, and dirty bits that go
 //! once stable storage has what the entries name.
 
-use page_store::{DirtyBits, Lane, LinkError, NODE_ENTRY_COUNT, PageRef};
-use sync::Pinned;
+use page_store::{DirtyBits, LinkError, NODE_ENTRY_COUNT, PageRef, Writer};
 
 use crate::blocks::{LEAF_BLOCKS, leaf_of};
 use crate::error::{VolumeError, VolumeErrorKind};
@@ -51,9 +50,9 @@ impl VolumeMap {
         }
         let result = {
             let store = &self.pool.store;
-            let (mut lane, pinned) = (store.lane(), store.pin());
+            let mut writer = store.writer();
             let entries = blocks.iter().map(|block| block.entry());
-            self.fill(&mut lane, &pinned, leaf, entries)
+            self.fill(&mut writer, leaf, entries)
         };
         result.map_err(|error| {
             let kind = match error {
@@ -107,9 +106,9 @@ impl VolumeMap {
         let store = &self.pool.store;
         let mut has_empty = false;
         {
-            let (mut lane, pinned) = (store.lane(), store.pin());
+            let mut writer = store.writer();
             for (block, entry) in blocks {
-                has_empty |= self.clean_block(&mut lane, &pinned, (block, entry), known);
+                has_empty |= self.clean_block(&mut writer, block, entry, known);
             }
         }
         if has_empty {
@@ -120,13 +119,13 @@ impl VolumeMap {
     /// Returns whether the block holds nothing any more.
     fn clean_block(
         &self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        (block, entry): (u64, PageRef),
+        writer: &mut Writer<'_>,
+        block: u64,
+        entry: PageRef,
         Known { bits, generation }: Known,
     ) -> bool {
         let (mut is_empty, mut is_other) = (false, false);
-        let updated = self.update_own(lane, pinned, block, |_, now| {
+        let updated = self.update_own(writer, block, |_, now| {
             // To give the volume the map of a snapshot every block is held, and every leaf marked.
             if self.generation() != generation {
                 return Ok(None);

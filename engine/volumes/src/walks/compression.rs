@@ -10,9 +10,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use page_store::{
-    Attempt, Compressor, DirtyBits, Lane, NODE_ENTRY_COUNT, NoSpace, PageRef, Shrunk,
+    Attempt, Compressor, DirtyBits, NODE_ENTRY_COUNT, NoSpace, PageRef, Shrunk, Writer,
 };
-use sync::Pinned;
 
 use crate::blocks::LEAF_BLOCKS;
 use crate::map::entries::Update;
@@ -213,8 +212,8 @@ impl State {
         if self.attempts.is_empty() {
             return Ok(());
         }
-        let (mut lane, pinned) = (map.pool.store.lane(), map.pool.store.pin());
-        let mut exchange = Exchange { map, lane: &mut lane, pinned: &pinned, settled: 0 };
+        let mut writer = map.pool.store.writer();
+        let mut exchange = Exchange { map, writer: &mut writer, settled: 0 };
         let mut result = Ok(());
         for (index, entry, attempt) in self.attempts.drain(..) {
             let place = Place { leaf: self.next.leaf, index };
@@ -224,12 +223,12 @@ impl State {
                     exchange.if_unchanged(place, entry, || Some(Update::Tried));
                 }
                 Attempt::Shrink(shrunk) => {
-                    result = result.and(exchange.shrink(place, entry, (&self.compressor, shrunk)));
+                    result = result.and(exchange.shrink(place, entry, &self.compressor, shrunk));
                 }
             }
         }
         self.settled += exchange.settled;
-        lane.end_batch(&mut self.compressor);
+        writer.lane.end_batch(&mut self.compressor);
         result
     }
 }
@@ -237,8 +236,7 @@ impl State {
 /// Entries of one volume being changed.
 struct Exchange<'work, 'store> {
     map: &'work VolumeMap,
-    lane: &'work mut Lane<'store>,
-    pinned: &'work Pinned<'work>,
+    writer: &'work mut Writer<'store>,
     settled: usize,
 }
 
@@ -248,12 +246,14 @@ impl Exchange<'_, '_> {
         &mut self,
         place: Place,
         entry: PageRef,
-        (compressor, shrunk): (&Compressor, Shrunk),
+        compressor: &Compressor,
+        shrunk: Shrunk,
     ) -> Result<(), NoSpace> {
-        let mut page = Some(self.lane.store_shrunk(self.pinned, compressor, shrunk)?);
+        let mut page =
+            Some(self.writer.lane.store_shrunk(&self.writer.pinned, compressor, shrunk)?);
         self.if_unchanged(place, entry, || page.take().map(Update::Page));
         if let Some(page) = page {
-            self.lane.give_back(page);
+            self.writer.lane.give_back(page);
         }
         Ok(())
     }
@@ -269,9 +269,9 @@ impl Exchange<'_, '_> {
         let block = place.leaf * LEAF_BLOCKS + place.index as u64;
         // Dirty bits may come and go meanwhile.
         let is_same = |now: PageRef| now.without(DirtyBits::ALL) == entry.without(DirtyBits::ALL);
-        let changed = self.map.update_if(self.lane, self.pinned, block, |_, now| {
-            Ok(if is_same(now) { update() } else { None })
-        });
+        let changed = self
+            .map
+            .update_if(self.writer, block, |_, now| Ok(if is_same(now) { update() } else { None }));
         self.settled += usize::from(changed == Ok(true));
     }
 }

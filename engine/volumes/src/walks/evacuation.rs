@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use page_store::{Lane, NODE_ENTRY_COUNT, OwnedPageRef, PageRef, Victims};
-use sync::Pinned;
+use page_store::{NODE_ENTRY_COUNT, OwnedPageRef, PageRef, Victims, Writer};
 
 use crate::blocks::LEAF_BLOCKS;
 use crate::map::entries::Update;
@@ -86,10 +85,10 @@ impl Evacuation {
             (0..NODE_ENTRY_COUNT).filter(is_hit).collect()
         };
         for index in hits {
-            let (mut lane, pinned) = (store.lane(), store.pin());
+            let mut writer = store.writer();
             let block = leaf * LEAF_BLOCKS + index as u64;
-            let moved = map.update_if(&mut lane, &pinned, block, |lane, now| {
-                let page = self.move_page(map, lane, &pinned, now);
+            let moved = map.update_if(&mut writer, block, |writer, now| {
+                let page = self.move_page(map, writer, now);
                 Ok(page.map(Update::Page))
             });
             moved.expect("without memory to move to, a page stays");
@@ -100,8 +99,7 @@ impl Evacuation {
     fn move_page(
         &mut self,
         map: &VolumeMap,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
+        writer: &mut Writer<'_>,
         entry: PageRef,
     ) -> Option<OwnedPageRef> {
         let store = &map.pool.store;
@@ -110,13 +108,13 @@ impl Evacuation {
         }
         // Two entries of one page may differ in the mark.
         let name = entry.name();
-        let known = self.moved.get(&name).and_then(|page| lane.share(page));
+        let known = self.moved.get(&name).and_then(|page| writer.lane.share(page));
         // Without memory to move to, the page stays: its slab is used again in the end.
-        let page = known.or_else(|| lane.relocate(pinned, entry))?;
+        let page = known.or_else(|| writer.lane.relocate(&writer.pinned, entry))?;
         if store.is_shared(entry)
             && self.moved.len() < MOVED_MAX
             && !self.moved.contains_key(&name)
-            && let Some(own) = lane.share(&page)
+            && let Some(own) = writer.lane.share(&page)
         {
             self.moved.insert(name, own);
         }

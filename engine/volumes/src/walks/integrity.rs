@@ -295,13 +295,13 @@ fn heal_block_for(
     contents: &Block,
 ) -> Result<bool, NoSpace> {
     let store = &map.pool.store;
-    let (mut lane, pinned) = (store.lane(), store.pin());
-    map.update_if(&mut lane, &pinned, block, |lane, now| {
+    let mut writer = store.writer();
+    map.update_if(&mut writer, block, |writer, now| {
         if now.name() != page.page_ref().name() {
             return Ok(None);
         }
         let purpose = || map.purpose(purpose);
-        let page = lane.store_page(&pinned, contents, map.policy(), purpose)?;
+        let page = writer.lane.store_page(&writer.pinned, contents, map.policy(), purpose)?;
         Ok(Some(Update::Page(page)))
     })
 }

@@ -11,8 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use page_store::{Lane, NodeRef, Parent, Purpose};
-use sync::Pinned;
+use page_store::{NodeRef, Parent, Purpose, Writer};
 
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
@@ -59,14 +58,13 @@ impl<'engine> NodeMoves<'engine> {
             }
         });
         for (parent, node) in hits.into_iter().rev() {
-            let mut lane = store.lane();
-            let pinned = store.pin();
+            let mut writer = store.writer();
             let _held = self.pool.locks.lock_all();
             if map.is_gone() {
                 return;
             }
-            if store.child(&pinned, parent) == Some(node) {
-                self.move_node(&mut lane, &pinned, (parent, node));
+            if store.child(&writer.pinned, parent) == Some(node) {
+                self.move_node(&mut writer, parent, node);
             }
         }
     }
@@ -81,8 +79,7 @@ impl<'engine> NodeMoves<'engine> {
 
     fn move_leaf(&mut self, map: &VolumeMap, leaf: u64) {
         let store = &self.pool.store;
-        let mut lane = store.lane();
-        let pinned = store.pin();
+        let mut writer = store.writer();
         if map.is_gone() {
             return;
         }
@@ -90,7 +87,7 @@ impl<'engine> NodeMoves<'engine> {
             let _held = self.pool.locks.lock_leaf(map.id(), leaf);
             if !map.may_share() {
                 map.leaves.forget(leaf);
-                self.move_found_leaf(map, &mut lane, &pinned, leaf);
+                self.move_found_leaf(map, &mut writer, leaf);
                 return;
             }
         }
@@ -99,51 +96,41 @@ impl<'engine> NodeMoves<'engine> {
         for other in (self.all)() {
             other.leaves.forget(leaf);
         }
-        self.move_found_leaf(map, &mut lane, &pinned, leaf);
+        self.move_found_leaf(map, &mut writer, leaf);
     }
 
-    fn move_found_leaf(
-        &mut self,
-        map: &VolumeMap,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        leaf: u64,
-    ) {
+    fn move_found_leaf(&mut self, map: &VolumeMap, writer: &mut Writer<'_>, leaf: u64) {
         let store = &self.pool.store;
-        let Some(parent) = map.tree.parent_of_leaf(store, pinned, leaf) else { return };
-        if let Some(node) = store.child(pinned, parent) {
-            self.move_node(lane, pinned, (parent, node));
+        let Some(parent) = map.tree.parent_of_leaf(store, &writer.pinned, leaf) else { return };
+        if let Some(node) = store.child(&writer.pinned, parent) {
+            self.move_node(writer, parent, node);
         }
     }
 
     /// Moves one node, or lets its parent name the copy of it that is there. Without memory it
     /// stays where it is. The caller keeps others from changing the node or the parent's word.
-    fn move_node(
-        &mut self,
-        lane: &mut Lane<'_>,
-        pinned: &Pinned<'_>,
-        (parent, node): (Parent, NodeRef),
-    ) {
+    fn move_node(&mut self, writer: &mut Writer<'_>, parent: Parent, node: NodeRef) {
         let store = &self.pool.store;
         if !store.is_node_in_victim(node) {
             return;
         }
         if let Some(&copy) = self.copies.get(&node) {
-            if store.share_node(pinned, copy).is_ok() {
-                lane.replace_child(parent, node, copy);
+            if store.share_node(&writer.pinned, copy).is_ok() {
+                writer.lane.replace_child(parent, node, copy);
             }
             return;
         }
-        let has_others = store.parent_count(pinned, node) > 1;
-        if has_others && (self.copies.len() == MOVED_MAX || store.share_node(pinned, node).is_err())
+        let has_others = store.parent_count(&writer.pinned, node) > 1;
+        if has_others
+            && (self.copies.len() == MOVED_MAX || store.share_node(&writer.pinned, node).is_err())
         {
             return;
         }
         // Without memory the node stays where it is.
-        let copy = lane.copy_node(pinned, parent, node, Purpose::Housekeeping);
+        let copy = writer.lane.copy_node(&writer.pinned, parent, node, Purpose::Housekeeping);
         if has_others {
             match copy {
-                Ok(copy) if store.share_node(pinned, copy).is_ok() => {
+                Ok(copy) if store.share_node(&writer.pinned, copy).is_ok() => {
                     self.copies.insert(node, copy);
                 }
                 Ok(_) | Err(_) => store.retire_tree(node),
