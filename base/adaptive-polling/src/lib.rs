@@ -8,7 +8,7 @@
 //! - One wait spins for a few times the typical wait, and for [`SPIN_MAX_DEFAULT`] unless told
 //!   otherwise. When typical waits are longer than that, it does not spin at all, so that an idle
 //!   process uses no processor time.
-//! - While it spins, a thread offers its core to others every few looks, and stops when somebody
+//! - While it spins, a thread offers its core to others every few looks, and stops when another
 //!   took it. When spinning fails although waits are short, it is tried ever more rarely.
 //! - A thread that spins where its clients run goes to another core, now and then.
 //! - Threads that find no permit left block at once.

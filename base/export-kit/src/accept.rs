@@ -39,11 +39,11 @@ impl StopSignal {
 
 /// Calls `accept` for each of `listeners`, which never wait, whenever clients may be there, until
 /// `stop` is given. When `accept` fails, for want of a descriptor, memory or a thread, it is not
-/// called for a moment. `whom` names the clients in the log.
+/// called for a moment. `clients` names them in the log.
 pub fn accept_until<L: AsFd>(
     stop: &StopSignal,
     listeners: &[L],
-    whom: &str,
+    clients: &str,
     mut accept: impl FnMut(&L) -> io::Result<()>,
 ) {
     let log = LogLimit::new();
@@ -53,7 +53,7 @@ pub fn accept_until<L: AsFd>(
             Ok(()) => wait(stop, listeners, None),
             Err(error) => {
                 if let Some(left_out) = log.admit() {
-                    tracing::warn!(%error, left_out, "cannot accept {whom} for a moment");
+                    tracing::warn!(%error, left_out, "cannot accept {clients} for a moment");
                 }
                 wait::<L>(stop, &[], Some(&ACCEPT_PAUSE));
             }

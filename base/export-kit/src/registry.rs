@@ -20,7 +20,7 @@ use crate::unix_socket::end_socket;
 /// `U` is what others need to reach it there.
 pub struct Registry<K, U = ()> {
     quota: Quota,
-    /// As many as the book lists, for those who may not wait for it.
+    /// As many as the book lists, for callers that may not wait for it.
     open_count: AtomicUsize,
     book: Mutex<Book<K, U>>,
     all_gone: Condvar,

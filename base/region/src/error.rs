@@ -27,7 +27,7 @@ pub enum RegionErrorKind {
     /// Others than the owner of this process could change it, or read it.
     #[error(
         "it belongs to user {owner} and has mode {mode:o}; it must belong to the user of the \
-         process, and be closed to others: if nobody has tampered with it, chown it and chmod 600"
+         process, and be closed to others: if no one else has changed it, chown it and chmod 600"
     )]
     NotPrivate { owner: u32, mode: u32 },
     #[error("a size is a multiple of 2 MiB, and 4 MiB at least, not {}", Size(*asked_bytes))]

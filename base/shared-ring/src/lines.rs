@@ -16,8 +16,8 @@ pub mod operation {
 
 /// How entries want it.
 pub mod flags {
-    /// The write is flushed before it is completed.
-    pub const FLUSHED: u32 = 1;
+    /// FUA: the write is flushed before it is completed.
+    pub const FUA: u32 = 1;
     /// What is written with zeros stays allocated.
     pub const KEEP_ALLOCATED: u32 = 2;
 }

@@ -138,7 +138,7 @@ fn names_are_made_renamed_and_removed() {
         assert_eq!(folder.open("one").expect("it exists").size_bytes(), 8192);
         assert_eq!(kind(folder.open("two")), StorageErrorKind::NotFound);
         assert_eq!(kind(folder.rename("two", "three")), StorageErrorKind::NotFound);
-        // The replaced file is still there for who has it open.
+        // The replaced file is still there for the reader that has it open.
         one.read(0, &mut [0; 4096]).expect("it is open");
         folder.remove("one").expect("it exists");
         assert_eq!(kind(folder.remove("one")), StorageErrorKind::NotFound);

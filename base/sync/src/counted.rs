@@ -65,8 +65,8 @@ fn try_add(word: &AtomicU64, count_max: u64, wanted: impl Fn(u64) -> bool) -> Op
     }
 }
 
-/// Changes the description of what is counted, for all who look at it from now on. The caller holds
-/// a reference. What the contents are must not change by it.
+/// Changes the description of what is counted, for all that look at it from now on. The caller
+/// holds a reference. What the contents are must not change by it.
 pub fn redescribe(word: &AtomicU64, change: impl Fn(u64) -> u64) {
     let changed = |now: u64| Some((change(description_of(now)) << COUNT_BITS) | count_of(now));
     // Relaxed: the contents were published before, and stay as they are.

@@ -33,7 +33,7 @@ pub(crate) fn will_be_closed(fd: RawFd) -> bool {
             }
         }
         Entry::Own => {
-            // Those who are inside close their own.
+            // Threads that are inside close their own.
             let Some(_inside) = Inside::enter() else {
                 table::renew(fd);
                 return true;

@@ -149,7 +149,7 @@ fn find_at(index: usize) -> Option<&'static Device> {
 /// Leaves everything that is `target`, which `fd` is open on, to the kernel from now on. Returns
 /// whether that is new.
 pub(crate) fn leave(target: Target, fd: RawFd) -> bool {
-    // Who cannot remember it must not begin again.
+    // A thread that cannot remember it must not begin again.
     let Some(_locked) = LOCK.lock_for_a_while() else {
         IS_OFF.store(true, Ordering::Relaxed);
         return true;

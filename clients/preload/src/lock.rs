@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often the rare caller tries who would rather have it.
+/// How often the rare caller tries that would rather have it.
 const TRIES_MAX: u32 = 10_000;
 
 pub(crate) struct TryLock {
@@ -36,7 +36,7 @@ impl TryLock {
         })
     }
 
-    /// Opens it in a forked child, where those who held it are not.
+    /// Opens it in a forked child, where the threads that held it are not.
     pub(crate) fn force_open(&self) {
         self.is_locked.store(false, Ordering::Relaxed);
     }

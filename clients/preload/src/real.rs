@@ -93,7 +93,7 @@ macro_rules! real {
                 // - same type: the C library documents the function of this name so.
                 let function = unsafe { std::mem::transmute::<*mut c_void, Function>(pointer) };
                 // SAFETY:
-                // - The one who calls keeps what the C library asks of its callers.
+                // - The caller keeps what the C library asks of its callers.
                 unsafe { function($($argument),*) }
             }
         )*

@@ -135,7 +135,7 @@ pub(crate) fn write_page_cache(fd: RawFd) -> bool {
 pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int> {
     let [a, b, c, d, e, f] = words;
     // SAFETY:
-    // - The one who calls hands in what the kernel documents for this number.
+    // - The caller hands in what the kernel documents for this number.
     let result = unsafe { crate::real::syscall(number, a, b, c, d, e, f) };
     usize::try_from(result).map_err(|_| crate::errno::get())
 }
@@ -144,7 +144,7 @@ pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int
 pub(crate) fn close_own(fd: RawFd) {
     // SAFETY:
     // - exclusive: the table says that this library made it, and it is taken out of the table by
-    //   those who call; programs are kept from closing it.
+    //   the callers; programs are kept from closing it.
     unsafe { rustix::io::close(fd) };
 }
 

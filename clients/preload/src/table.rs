@@ -90,7 +90,7 @@ impl Entry {
 /// What is known of `fd`.
 pub(crate) fn get(fd: RawFd) -> Entry {
     let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
-    // Relaxed: whatever the word leads to is looked up by those who use it.
+    // Relaxed: whatever the word leads to is looked up by its users.
     word.map_or(Entry::Foreign, |word| Entry::of_word(word.load(Ordering::Relaxed)))
 }
 

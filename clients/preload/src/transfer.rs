@@ -5,7 +5,7 @@
 //! then does the whole call once more, so that ends of volumes, errors and their numbers are the
 //! kernel's own. Doing a read or write twice does no harm.
 //!
-//! The offset of a descriptor is the kernel's, who shares it between processes. A read or write
+//! The offset of a descriptor is the kernel's, which shares it between processes. A read or write
 //! there first moves it, which is what makes room for one call among several, and moves it back if
 //! it comes to nothing.
 

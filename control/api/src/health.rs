@@ -1,4 +1,4 @@
-//! How far the daemon is, for those who watch over it.
+//! How far the daemon is, for watchers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

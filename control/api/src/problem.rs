@@ -47,7 +47,7 @@ problem_kinds! {
     UnknownPath = ("unknown_path", 404, "Nothing is served at this path"),
     MethodNotAllowed = ("method_not_allowed", 405, "The path has no such method"),
     AlreadyExists = ("already_exists", 409, "It exists already"),
-    /// It is used; `detail` says by whom.
+    /// It is used; `detail` says by what.
     InUse = ("in_use", 409, "It is in use"),
     /// Another operation has to end first; `detail` says which.
     Busy = ("busy", 409, "Another operation has to end first"),

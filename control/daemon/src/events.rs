@@ -1,4 +1,4 @@
-//! What happened lately, kept for people who ask, also over restarts, and written to the log.
+//! What happened lately, kept for people that ask, also over restarts, and written to the log.
 
 use std::collections::VecDeque;
 use std::path::Path;

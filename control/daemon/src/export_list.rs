@@ -24,7 +24,7 @@ pub(crate) struct ExportEntry {
     pub(crate) rights: SocketRights,
 }
 
-/// Who reaches the socket of an export, where that is not as usual.
+/// Which users reach the socket of an export, where that is not as usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SocketRights {

@@ -1,5 +1,5 @@
 //! Reading the configuration again while the daemon runs: log filter, thresholds, certificates,
-//! and who may use which volume.
+//! and which users may use which volume.
 //!
 //! What is read is looked at as a whole before anything changes. What is wrong changes nothing.
 
@@ -97,8 +97,8 @@ fn needs_restart(before: &Config, after: &Config) -> bool {
     same != *before
 }
 
-/// Whether clients have to show certificates after as they had before: who they are is decided at
-/// the start.
+/// Whether clients have to show certificates after as they had before: that is decided at the
+/// start.
 fn has_like_tls(before: &Config, after: &Config) -> bool {
     let asks = |config: &Config| {
         let tls = config.nbd.as_ref().and_then(|nbd| nbd.tls.as_ref());

@@ -1,5 +1,5 @@
-//! Who may use which volume over NBD, the ring and vhost-user, besides those who may use the
-//! daemon: kept on disk.
+//! Which users may use which volume over NBD, the ring and vhost-user, besides those who may use
+//! the daemon: kept on disk.
 
 use std::io;
 use std::path::Path;

@@ -35,7 +35,7 @@ fn what_was_flushed_is_there_after_memory_is_lost() {
 }
 
 #[test]
-fn the_journal_goes_on_behind_an_image() {
+fn the_journal_goes_on_after_an_image() {
     let mut house = House::new();
     let volume = house.create("one", Durability::Journal);
     volume.write(0, &[noise(1), noise(2)].concat()).expect("there is room");

@@ -68,7 +68,7 @@ fn a_flip_of_any_byte_of_a_manifest_is_noticed() {
         disk.flip_bit(&manifest, byte * 8);
         match newest(&store) {
             None => {}
-            // Behind the tables are zeros that mean nothing.
+            // Past the tables are zeros that mean nothing.
             Some(_) => assert!(byte > 4096 + 192, "byte {byte}"),
         }
         disk.flip_bit(&manifest, byte * 8);

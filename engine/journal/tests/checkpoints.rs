@@ -39,7 +39,7 @@ fn a_checkpoint_drops_what_lies_before_it() {
 }
 
 #[test]
-fn nothing_behind_a_checkpoint_refers_to_pages_before_it() {
+fn nothing_after_a_checkpoint_refers_to_pages_before_it() {
     let bed = Bed::new(roomy());
     let volume = bed.create("one");
     fill(&bed, &volume, 0);

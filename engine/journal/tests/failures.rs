@@ -134,7 +134,7 @@ fn fail_one_write(bed: &Bed) {
 }
 
 #[test]
-fn what_a_failed_write_left_is_not_read_behind_a_checkpoint() {
+fn what_a_failed_write_left_is_not_read_after_a_checkpoint() {
     let bed = Bed::new(read_only());
     let volume = bed.create("one");
     write(&volume, 0, &noise(1));

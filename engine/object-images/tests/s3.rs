@@ -1,5 +1,5 @@
 //! Images in a server that speaks S3: one of this test's own, or the one that is named by
-//! `MEMLANE_TEST_S3_ENDPOINT` for those who want to try theirs.
+//! `MEMLANE_TEST_S3_ENDPOINT` to try another.
 
 #[path = "../../image/tests/made/mod.rs"]
 mod made;

@@ -20,7 +20,7 @@ pub enum VolumeErrorKind {
     DataBehindNewEnd,
     /// It is a snapshot, which never changes.
     IsSnapshot,
-    /// It has snapshots, which would be nobody's without it.
+    /// It has snapshots, which would belong to no volume without it.
     HasSnapshots,
     /// There is no memory for its map.
     NoSpace,
@@ -39,7 +39,7 @@ impl fmt::Display for VolumeErrorKind {
             Self::NotFound => "there is no volume or snapshot of that name",
             Self::TooManyVolumes => "the pool's volume table is full",
             Self::DataBehindNewEnd => {
-                "blocks behind the new end hold data; force the resize to drop them"
+                "blocks past the new end hold data; force the resize to drop them"
             }
             Self::IsSnapshot => "a snapshot never changes; clone it to write to a copy",
             Self::HasSnapshots => "it has snapshots; delete them first",

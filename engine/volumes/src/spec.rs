@@ -118,7 +118,7 @@ impl fmt::Display for CapacityClass {
     }
 }
 
-/// What a shrinking resize does with blocks behind the new end that hold data.
+/// What a shrinking resize does with blocks past the new end that hold data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShrinkPolicy {
     /// The resize is refused.

@@ -45,7 +45,7 @@ fn the_engine_agrees_with_the_model_in_a_pool_that_is_often_full() {
 }
 
 /// Goal: copies of maps share nodes and pages without anybody seeing it: snapshots never change,
-/// clones and volumes change alone, and what nobody has any more is given back.
+/// clones and volumes change alone, and what no map has any more is given back.
 /// Method: as above, with snapshots, clones and restores among the operations; every snapshot is
 /// compared in the end, and differences are compared with those of the model.
 #[test]

@@ -205,7 +205,7 @@ fn a_volume_grows_and_shrinks() {
     assert_eq!(refused.expect_err("data is kept").kind, VolumeErrorKind::DataBehindNewEnd);
     assert!(read(&*volume, 3 * MIB, 4096) == noise(1, 4096));
     engine.resize_volume("v", 2 * MIB, ShrinkPolicy::DropData).expect("forced");
-    let error = volume.read(3 * MIB, &mut [0; 4096]).expect_err("behind the end");
+    let error = volume.read(3 * MIB, &mut [0; 4096]).expect_err("past the end");
     assert_eq!(error.kind, DeviceErrorKind::OutOfRange);
     engine.resize_volume("v", 4 * MIB, ShrinkPolicy::KeepData).expect("growing");
     assert_eq!(read(&*volume, 3 * MIB, 4096), vec![0; 4096], "dropped data does not come back");

@@ -201,7 +201,7 @@ struct Flushes(Mutex<Vec<String>>);
 
 impl FlushTarget for Flushes {
     fn flush(&self, volume: &VolumeMap) -> Result<(), HookError> {
-        self.0.lock().expect("nobody panics with it locked").push(volume.name());
+        self.0.lock().expect("no thread panics with it locked").push(volume.name());
         match volume.name().as_str() {
             "bad" => Err("the disk is on fire".into()),
             _ => Ok(()),
@@ -211,7 +211,7 @@ impl FlushTarget for Flushes {
     fn write_back(&self, volume: &VolumeMap) {
         self.0
             .lock()
-            .expect("nobody panics with it locked")
+            .expect("no thread panics with it locked")
             .push(format!("{} early", volume.name()));
     }
 }
@@ -231,7 +231,7 @@ fn only_flushes_of_journaled_volumes_go_to_the_journal() {
     let bad = engine.create_volume(spec("bad", Durability::Journal)).expect("there is room");
     let error = bad.flush().expect_err("it cannot be durable");
     assert_eq!(error.kind, DeviceErrorKind::NotDurable);
-    assert_eq!(*flushes.0.lock().expect("nobody panics"), ["journal early", "journal", "bad"]);
+    assert_eq!(*flushes.0.lock().expect("no thread panics"), ["journal early", "journal", "bad"]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ struct Ten(u64);
 
 impl PageSource for Image {
     fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError> {
-        self.fetches.lock().expect("nobody panics").push(number);
+        self.fetches.lock().expect("no thread panics").push(number);
         if number.is_multiple_of(10) {
             return Err(SourceError { kind: SourceErrorKind::Gone, source: None });
         }
@@ -302,7 +302,7 @@ fn an_absent_block_is_fetched_when_it_is_read_and_kept_with_its_neighbours() {
     assert_eq!(read(&volume, 1), Ok(vec![7; 4096]));
     assert_eq!(read(&volume, 2), Ok(noise(11)));
     assert_eq!(read(&volume, 3), Ok(noise(12)));
-    assert_eq!(*image.fetches.lock().expect("nobody panics"), [11]);
+    assert_eq!(*image.fetches.lock().expect("no thread panics"), [11]);
     assert_eq!(volume.map().absent_blocks(), 2);
     assert_eq!(walk(&volume), [], "what an image has is not new");
 }
@@ -352,7 +352,7 @@ fn a_whole_absent_block_is_overwritten_without_being_fetched() {
     let (volume, image) = filled(&engine);
     volume.write(4 * BLOCK, &noise(5)).expect("there is room");
     assert!(read(&volume, 4) == Ok(noise(5)));
-    assert!(image.fetches.lock().expect("nobody panics").is_empty());
+    assert!(image.fetches.lock().expect("no thread panics").is_empty());
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn check_empty_requests(volume: &dyn BlockDevice, at: u64, expected: Option<Devi
 }
 
 #[test]
-fn an_empty_request_fits_at_the_end_of_a_volume_and_not_behind_it() {
+fn an_empty_request_fits_at_the_end_of_a_volume_and_not_past_it() {
     let pool = Pool::new(8 * MIB, 1);
     let engine = pool.open();
     let volume = engine.create_volume(spec("v", MIB)).expect("a volume can be made");

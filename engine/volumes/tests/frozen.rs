@@ -1,4 +1,4 @@
-//! Frozen copies: what saves read. They give way to whoever finds no memory.
+//! Frozen copies: what saves read. They give way to writers that find no memory.
 
 mod support;
 
@@ -83,7 +83,7 @@ fn a_guaranteed_volume_is_frozen_in_a_pool_that_has_no_room_for_a_second_one() {
         }
         let frozen = freeze(&engine, &sure);
         let held: Vec<u64> = (turn * blocks..(turn + 1) * blocks).collect();
-        assert!(read_through(&frozen, &held), "nobody wants its memory");
+        assert!(read_through(&frozen, &held), "no writer wants its memory");
         if turn % 2 == 0 {
             drop(frozen);
         } else {
@@ -170,7 +170,7 @@ fn everything_in_a_full_pool_is_overwritten_twice_while_copies_are_read() {
         let mut random = Random::new(7);
         for round in 0..2 * filled {
             if round % 64 == 0 {
-                // Taken only by a reader who is done with the one before.
+                // Taken only by a reader that is done with the one before.
                 let copy = (freeze(&engine, &volume), held.clone());
                 if round % 128 == 0 {
                     give.send(copy).expect("the reader takes some");

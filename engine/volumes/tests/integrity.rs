@@ -52,7 +52,7 @@ struct Copies(Mutex<Vec<(u64, Vec<u8>)>>);
 
 impl Healer for Copies {
     fn copy_of(&self, damaged: &DamagedBlock, place: CopyPlace, into: &mut [u8; 4096]) -> bool {
-        let copies = self.0.lock().expect("nobody panics");
+        let copies = self.0.lock().expect("no thread panics");
         let is_it = |known: u64| known == damaged.block && place == CopyPlace::Image;
         let copy = copies.iter().find(|(known, _)| is_it(*known));
         copy.inspect(|(_, bytes)| into.copy_from_slice(bytes)).is_some()
@@ -95,7 +95,7 @@ fn a_damaged_page_fails_in_all_blocks_that_have_it_until_they_are_overwritten() 
     one.write(0, &noise(1)).expect("there is room");
     assert!(read(&one, 0) == Ok(noise(1)));
     assert_eq!(engine.withheld_bytes(), BLOCK);
-    assert_eq!(scrub(&engine), 0, "nobody has the page any more");
+    assert_eq!(scrub(&engine), 0, "no map has the page any more");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_reader_that_verifies_finds_damage_before_the_scrub() {
     volume.write(0, &[noise(1), noise(2), noise(3)].concat()).expect("there is room");
     pool.flip_bit_in(&noise(1)[500..600]);
     pool.flip_bit_in(&noise(2)[500..600]);
-    assert!(read(&volume, 0).is_ok(), "nobody looks");
+    assert!(read(&volume, 0).is_ok(), "nothing looks");
     engine.set_verify_reads(true);
     assert_eq!(read(&volume, 0), Err(DeviceErrorKind::Corrupt));
     assert!(read(&volume, 1) == Ok(noise(2)), "there is a copy");

@@ -395,7 +395,7 @@ fn a_snapshot_of_a_pool_that_was_lost_has_its_id_again() {
     check_sound_when_empty(&engine);
 }
 
-/// Goal: what a shrink could not drop for lack of memory is seen by nobody, also through copies.
+/// Goal: what a shrink could not drop for lack of memory is seen by no reader, also through copies.
 /// Method: use up all memory, down to what only discards may take; shrink into a leaf that a
 /// snapshot shares, copy what is left, make room, and let the copies grow.
 #[test]

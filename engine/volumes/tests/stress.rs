@@ -160,7 +160,8 @@ impl Arena<'_> {
                 let found = observe(&*volume, block * SPARSE_BYTES / BLOCK);
                 assert!(found == Some(contents.block(block)), "others reach a new volume");
             }
-            *self.handle.lock().expect("nobody panics with it locked") = Some(Arc::clone(&volume));
+            *self.handle.lock().expect("no thread panics with it locked") =
+                Some(Arc::clone(&volume));
             let new_bytes = (1 + random.below(2 * blocks)) * MIB;
             let policy = random.pick(&[ShrinkPolicy::KeepData, ShrinkPolicy::DropData]);
             if let Err(error) = self.engine.resize_volume("other", new_bytes, policy) {
@@ -178,7 +179,7 @@ impl Arena<'_> {
     fn haunt(&self, role: u64) {
         let mut random = self.random(role);
         while !self.is_over() {
-            let handle = self.handle.lock().expect("nobody panics with it locked").clone();
+            let handle = self.handle.lock().expect("no thread panics with it locked").clone();
             let Some(volume) = handle else {
                 std::thread::yield_now();
                 continue;

@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// What stays behind when an export stops.
+/// What stays when an export stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The connection, with the fd store: devices wait for the next process, and fail nothing.

@@ -46,7 +46,7 @@ const REPLY_BYTES: usize = 24;
 /// Connections that one fd store keeps.
 const KEPT_MAX: usize = 16;
 
-/// How long those who ask wait for the fd store, which answers from memory.
+/// How long callers wait for the fd store, which answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the fd store waits for one that connects and says nothing, while others wait.

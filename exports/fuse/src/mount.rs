@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 const SOURCE: &str = "memlane";
 const FILE_SYSTEM: &str = "fuse.memlane";
 
-/// Mounts `connection` as a directory that only the user who mounts it may enter.
+/// Mounts `connection` as a directory that only the user that mounts it may enter.
 pub(crate) fn mount(connection: BorrowedFd<'_>, mount_point: &Path) -> io::Result<()> {
     let options = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",

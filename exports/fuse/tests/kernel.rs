@@ -73,8 +73,8 @@ fn bytes_written_to_a_file_are_read_back() {
     let mut before = [1; 100];
     file.read_exact_at(&mut before, 12_345 - 100).expect("the volume returns it");
     assert_eq!(before, [0; 100]);
-    let behind = file.write_all_at(b"x", 8 * MIB).expect_err("the volume ends there");
-    assert_eq!(behind.kind(), io::ErrorKind::FileTooLarge);
+    let past_end = file.write_all_at(b"x", 8 * MIB).expect_err("the volume ends there");
+    assert_eq!(past_end.kind(), io::ErrorKind::FileTooLarge);
 }
 
 /// Goal: flushes reach as many volumes at once as there are seats, and never take the last worker.
@@ -132,11 +132,11 @@ fn gates_before_a_write_back(
         drop(gates);
         write_in_turn();
     }
-    panic!("no write-back was begun behind a write");
+    panic!("no write-back was begun after a write");
 }
 
-/// Goal: where writes and flushes come in turn, what a flush waits for is begun behind the write;
-/// and a disk that stops then keeps nobody waiting but who flushes.
+/// Goal: where writes and flushes come in turn, what a flush waits for is begun after the write;
+/// and a disk that stops then keeps no caller waiting but the one that flushes.
 /// Method: until the volume is written back early, and with its gate closed during a flush and
 /// during a write-back, others are served.
 #[test]
@@ -200,7 +200,7 @@ fn a_durable_write_waits_for_a_flush() {
     }
 }
 
-/// Goal: who waits for contents that are not in memory waits alone.
+/// Goal: a reader that waits for contents that are not in memory waits alone.
 /// Method: reads and a durable write that do not end, on all seats but one; then everything else.
 #[test]
 fn contents_that_are_away_hold_up_nobody_else() {
@@ -277,8 +277,8 @@ fn a_device_learns_at_the_next_start_that_its_volume_has_a_write_cache_now() {
     assert_eq!(house::read_attribute(&cache), "write back");
 }
 
-/// Goal: whoever asked for a flush that failed is told so, however it was asked for, and everybody
-/// else is served as ever.
+/// Goal: a caller whose flush failed is told so, however it was asked for, and all others
+/// are served as ever.
 #[test]
 fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
     let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
@@ -309,7 +309,8 @@ fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
     assert!(all().iter().all(Result::is_ok));
 }
 
-/// Goal: a flush that does not end keeps nobody from stopping, and its caller sees no error.
+/// Goal: a flush that does not end does not keep the export from stopping, and its caller sees no
+/// error.
 /// Method: stop the server during a flush; the next one is sent it again, and finishes it.
 #[test]
 fn a_server_stops_although_a_flush_does_not_end() {
@@ -617,7 +618,7 @@ fn a_server_without_holder_starts_anew_and_reports_what_died() {
     assert_eq!(dead.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     drop(user);
     eventually("the dead device is gone", || !house::is_bound(&device));
-    assert_eq!(house.ask("dead"), "ok 0", "nobody is told of what is gone");
+    assert_eq!(house.ask("dead"), "ok 0", "no client is told of what is gone");
 }
 
 #[test]

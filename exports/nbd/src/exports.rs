@@ -6,7 +6,7 @@ use block_device::BlockDevice;
 use export_kit::Peer;
 use tls::ClientCertificate;
 
-/// Who is at the other end of a connection.
+/// What is known of the client of a connection.
 #[derive(Clone, Debug)]
 pub enum Client {
     /// A process of this host, over the Unix socket.
@@ -38,7 +38,7 @@ pub struct ExportInfo {
 /// that it found.
 pub trait Exports: Send + Sync {
     /// Whether there is anything that a process of this host may use. Asked on the accepting
-    /// thread, before the client has a place: an answer waits for nobody.
+    /// thread, before the client has a place: an answer waits for no other thread.
     fn admits(&self, peer: &Peer) -> bool;
 
     /// The export called `name`, if `client` may use it. An empty name asks for the default export,

@@ -11,7 +11,7 @@ use rustix::net::SocketType;
 use crate::error::ServerError;
 use crate::transport::Socket;
 
-/// Everybody may connect: who may use what is asked for each export.
+/// Every process may connect: what it may use is asked for each export.
 const UNIX_SOCKET: SocketPlan = SocketPlan { kind: SocketType::STREAM, mode: 0o666, backlog: 128 };
 
 /// A socket that gives out connections and never waits for them.

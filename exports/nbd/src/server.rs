@@ -22,8 +22,8 @@ use crate::transport::Socket;
 /// Where and how to serve.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A Unix socket that everybody may connect to: who may use what, [`Exports`] says. One that a
-    /// dead process left behind is replaced.
+    /// A Unix socket that every process may connect to: [`Exports`] says what it may use. One that
+    /// a dead process left behind is replaced.
     pub unix_path: PathBuf,
     /// Without TLS, only loopback addresses are accepted.
     pub tcp: Option<SocketAddr>,
@@ -44,7 +44,7 @@ pub struct Config {
     pub thread_start: fn(),
 }
 
-/// Who may connect over TCP.
+/// Which clients may connect over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpAccess {
     /// Those with a certificate of an authority of [`TlsFiles::client_authorities`].
@@ -137,7 +137,7 @@ impl Server {
         }
     }
 
-    /// Accepts nobody any more, answers every request that has arrived, closes the connections,
+    /// Accepts no more clients, answers every request that has arrived, closes the connections,
     /// removes the socket and joins all threads.
     ///
     /// Connections that are not done after `drain` are cut; returns how many. A flush that has not
@@ -210,7 +210,7 @@ impl Acceptor {
             Listener::Tcp(_) => (Client::Anybody, self.control.tls()),
             Listener::Unix(_) => match Peer::of(&**socket.descriptor()) {
                 Ok(peer) => (Client::Local(peer), None),
-                // One of whom the kernel does not know any more has gone.
+                // One that the kernel does not know any more has gone.
                 Err(_) => return Ok(()),
             },
         };

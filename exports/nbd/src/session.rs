@@ -238,7 +238,7 @@ impl Transmission {
         self.check_change()?;
         let range = self.range(request, Action::Discard)?;
         self.device.discard(range)?;
-        self.flush_if_forced(request)
+        self.flush_if_fua(request)
     }
 
     /// Everything is in memory already, so there is nothing to warm up.
@@ -259,7 +259,7 @@ impl Transmission {
             _ => Zeroes::KeepAllocated,
         };
         self.device.write_zeroes(range, zeroes)?;
-        self.flush_if_forced(request)
+        self.flush_if_fua(request)
     }
 
     fn block_status(&mut self, request: Request, output: &mut Output) -> Result<(), Failure> {
@@ -330,7 +330,7 @@ impl Transmission {
             return Turn::Wait(Work::Write(write), Progress::ReceiveInput);
         }
         let LongWrite { request, outcome, .. } = write;
-        let outcome = outcome.and_then(|()| self.flush_if_forced(request));
+        let outcome = outcome.and_then(|()| self.flush_if_fua(request));
         self.finish(request, outcome, output)
     }
 
@@ -423,7 +423,7 @@ impl Transmission {
         Ok(())
     }
 
-    fn flush_if_forced(&mut self, request: Request) -> Result<Answer, Failure> {
+    fn flush_if_fua(&mut self, request: Request) -> Result<Answer, Failure> {
         if request.flags & command_flag::FUA == 0 {
             return Ok(Answer::Now);
         }
@@ -473,10 +473,10 @@ impl LongWrite {
     }
 }
 
-/// Who answers a request that was done.
+/// Which thread answers a request that was done.
 enum Answer {
     Now,
-    /// Whoever does the flush that was left to others.
+    /// The one that does the flush, which was left to it.
     Later,
 }
 

@@ -1,4 +1,4 @@
-//! Flushes that take long: whom they hold up, what they cover, and how a server stops meanwhile.
+//! Flushes that take long: what they hold up, what they cover, and how a server stops meanwhile.
 
 #[path = "support/faulty.rs"]
 mod faulty;
@@ -66,7 +66,7 @@ fn write(cookie: u64, offset: u64, length: u32) -> Request {
     Request { command: command::WRITE, ..read(cookie, offset, length) }
 }
 
-fn forced(request: Request) -> Request {
+fn fua(request: Request) -> Request {
     Request { flags: flag::FUA, ..request }
 }
 
@@ -95,10 +95,10 @@ fn flushes_that_come_during_another_one_share_the_next() {
     let house = House::new();
     let mut client = house.client_that_flushes();
     client.send(&[flush(1).bytes(), flush(2).bytes()].concat());
-    client.send(&[&forced(write(3, 0, 4)).bytes()[..], b"abcd"].concat());
-    client.send(&forced(Request { command: command::TRIM, ..read(4, 0, 4096) }).bytes());
+    client.send(&[&fua(write(3, 0, 4)).bytes()[..], b"abcd"].concat());
+    client.send(&fua(Request { command: command::TRIM, ..read(4, 0, 4096) }).bytes());
     let zeroes = Request { command: command::WRITE_ZEROES, ..read(5, 0, 4096) };
-    client.send(&forced(zeroes).bytes());
+    client.send(&fua(zeroes).bytes());
     client.send(&read(6, 0, 0).bytes());
     assert_eq!(reply(&mut client), (6, 0));
     assert_eq!(house.first.flush_count(), 1);
@@ -109,11 +109,11 @@ fn flushes_that_come_during_another_one_share_the_next() {
 }
 
 #[test]
-fn a_forced_write_is_stored_before_it_is_flushed() {
+fn a_fua_write_is_stored_before_it_is_flushed() {
     let house = House::new();
     house.first.hold_flushes();
     let mut client = house.running.connect_to("first");
-    client.send(&[&forced(write(1, 0, 4)).bytes()[..], b"abcd"].concat());
+    client.send(&[&fua(write(1, 0, 4)).bytes()[..], b"abcd"].concat());
     wait_until("a flush", || house.first.flush_count() == 1);
     assert_eq!(house.first.writes().len(), 1);
     house.first.release_flushes();
@@ -124,7 +124,7 @@ fn a_forced_write_is_stored_before_it_is_flushed() {
 fn a_flush_that_fails_fails_everything_that_waited_for_it() {
     let house = House::new();
     let mut client = house.client_that_flushes();
-    client.send(&[flush(1).bytes(), forced(write(2, 0, 0)).bytes()].concat());
+    client.send(&[flush(1).bytes(), fua(write(2, 0, 0)).bytes()].concat());
     client.send(&read(3, 0, 0).bytes());
     assert_eq!(reply(&mut client), (3, 0));
     let kind = DeviceErrorKind::NotDurable;

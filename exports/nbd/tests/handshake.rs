@@ -344,7 +344,7 @@ fn everything_is_answered_after_the_start_of_tls() {
 }
 
 #[test]
-fn bytes_that_came_unprotected_behind_the_start_of_tls_end_the_connection() {
+fn bytes_that_came_unprotected_after_the_start_of_tls_end_the_connection() {
     let mut talk = guarded();
     let mut bytes = option_bytes(option::STARTTLS, &[]);
     bytes.extend(option_bytes(option::LIST, &[]));

@@ -161,9 +161,9 @@ fn an_error_in_a_later_piece_of_an_unfragmented_read_is_told() {
 }
 
 /// Goal: what cannot be taken back is never made up for with wrong data.
-/// Method: the device fails behind what is read before success is promised.
+/// Method: the device fails past what is read before success is promised.
 #[test]
-fn an_error_far_behind_the_start_of_a_simple_read_ends_the_connection() {
+fn an_error_far_past_the_start_of_a_simple_read_ends_the_connection() {
     let device = device();
     let mut talk = simple(&device);
     fail_at(&device, Action::Read, 3 << 20, DeviceErrorKind::Corrupt);

@@ -148,13 +148,13 @@ fn nbdinfo_maps_data_and_holes() {
         .map(|extent| (extent["offset"].as_u64(), extent["length"].as_u64(), &extent["type"]))
         .collect();
     let [hole, data] = [Value::from(3), Value::from(0)];
-    let behind = (1 << 20) + 8192;
+    let after = (1 << 20) + 8192;
     assert_eq!(
         extents,
         [
             (Some(0), Some(1 << 20), &hole),
             (Some(1 << 20), Some(8192), &data),
-            (Some(behind), Some(SIZE - behind), &hole),
+            (Some(after), Some(SIZE - after), &hole),
         ]
     );
 }
@@ -181,8 +181,8 @@ fn nbdinfo_lists_and_maps_what_changed() {
     let extents: Vec<_> = extents
         .map(|extent| [&extent["offset"], &extent["length"], &extent["type"]].map(Value::as_u64))
         .collect();
-    let behind = (1 << 20) + 8192;
-    let expected = [[0, 1 << 20, 0], [1 << 20, 8192, 1], [behind, SIZE - behind, 0]];
+    let after = (1 << 20) + 8192;
+    let expected = [[0, 1 << 20, 0], [1 << 20, 8192, 1], [after, SIZE - after, 0]];
     assert_eq!(extents, expected.map(|extent| extent.map(Some)));
 }
 

@@ -1,4 +1,4 @@
-//! A server on real sockets: how it starts, whom it serves, how it stops.
+//! A server on real sockets: how it starts, which clients it serves, how it stops.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -211,7 +211,7 @@ fn tcp_without_proof_of_clients_is_refused_unless_everybody_is_allowed() {
     }
 }
 
-/// Offers everything, and `first` alone to whom a certificate calls `web.example`. To local
+/// Offers everything, and `first` alone to what a certificate calls `web.example`. To local
 /// clients it offers what their user may use: nothing.
 struct ByName(Arc<ExportTable>);
 

@@ -29,7 +29,7 @@ impl Request {
     pub(crate) fn of(entry: &Entry) -> Option<Self> {
         let Entry { operation, flags, offset, length, .. } = *entry;
         let range = ByteRange::new(offset, length);
-        let is_fua = flags & flags::FLUSHED != 0;
+        let is_fua = flags & flags::FUA != 0;
         let data_length = || usize::try_from(length).ok().filter(|&length| length <= SLOT_BYTES);
         Some(match operation {
             operation::READ => Self::Read { offset, length: data_length()? },
@@ -183,7 +183,7 @@ mod tests {
         check(entry(operation::DISCARD, 1 << 40), Some(Request::Discard { range }));
         let zero = Request::Zero { range, zeroes: Zeroes::Unmap, is_fua: false };
         check(entry(operation::WRITE_ZEROES, 1 << 40), Some(zero));
-        let flags = flags::KEEP_ALLOCATED | flags::FLUSHED;
+        let flags = flags::KEEP_ALLOCATED | flags::FUA;
         let zero = Request::Zero { range, zeroes: Zeroes::KeepAllocated, is_fua: true };
         check(Entry { flags, ..entry(operation::WRITE_ZEROES, 1 << 40) }, Some(zero));
     }

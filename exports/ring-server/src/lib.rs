@@ -5,7 +5,7 @@
 //! listens, counts, stops             shared memory       checks, does, completes
 //! ```
 //!
-//! - [`Server`] listens on a Unix socket. Its owner decides who may open what: [`Volumes`].
+//! - [`Server`] listens on a Unix socket. Its owner decides what a client may open: [`Volumes`].
 //! - A client is one thread that takes entries from all lanes of the client's memory, serves them
 //!   one after the other and completes them in place. It spins while traffic is recent, and sleeps
 //!   on the client's socket, whose end is the client's end.

@@ -19,7 +19,7 @@ use shared_ring::{MESSAGE_BYTES_MAX, send_refusal};
 use crate::client::{Client, Use};
 use crate::volumes::{Refusal, Volumes};
 
-/// Everybody may connect: who may open what is asked for each volume.
+/// Every process may connect: what it may open is asked for each volume.
 const SOCKET: SocketPlan = SocketPlan { kind: SocketType::SEQPACKET, mode: 0o666, backlog: 128 };
 
 /// Where and how to serve.
@@ -81,7 +81,7 @@ impl Server {
         self.registry.disconnect(&volume_id)
     }
 
-    /// Accepts nobody any more, lets each client's thread end the request that it is at, and ends
+    /// Accepts no more clients, lets each client's thread end the request that it is at, and ends
     /// the clients. They come back to the next server with what was not answered.
     ///
     /// Returns how many are left after `time_max`; their threads are left alone, and so are those
@@ -120,7 +120,7 @@ impl Acceptor {
     fn accept_all(&self, listener: &UnixSocket) -> io::Result<()> {
         while let Some(socket) = listener.accept()? {
             let socket = Arc::new(socket);
-            // One of whom the kernel does not know any more has gone.
+            // One that the kernel does not know any more has gone.
             let Ok(peer) = Peer::of(&*socket) else { continue };
             if !self.volumes.admits(&peer) {
                 self.registry.note_refused();
@@ -161,7 +161,7 @@ impl Acceptor {
 fn stranger(peer: &Peer) -> Refusal {
     let uid = peer.uid;
     let message = format!(
-        "user {uid} may use no volume of this daemon; whoever runs it can allow that with: memlane \
+        "user {uid} may use no volume of this daemon; its owner can allow that with: memlane \
          volume set VOLUME users={uid}"
     );
     Refusal { errno: Errno::ACCESS.raw_os_error(), message }

@@ -18,7 +18,7 @@ pub(crate) fn no_thread() -> u32 {
 pub(crate) fn of_device(error: &DeviceError) -> u32 {
     number(match error.kind {
         DeviceErrorKind::OutOfRange => match error.action {
-            // As a write behind the end of any block device.
+            // As a write past the end of any block device.
             Action::Write | Action::WriteZeroes => Errno::NOSPC,
             _ => Errno::INVAL,
         },

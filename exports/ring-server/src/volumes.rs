@@ -1,4 +1,4 @@
-//! What the owner of a server hands in: who may open which device.
+//! What the owner of a server hands in: which client may open which device.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Refusal {
 /// The devices that clients may open.
 pub trait Volumes: Send + Sync {
     /// Whether there is anything that the peer may open. Asked on the accepting thread, before the
-    /// client has a place: an answer takes no process and waits for nobody.
+    /// client has a place: an answer takes no process and waits for no other thread.
     fn admits(&self, peer: &Peer) -> bool;
 
     /// Asked once for each connection, from its own thread.

@@ -1,4 +1,5 @@
-//! Clients that break every rule: they lose their connection at worst, and nobody else anything.
+//! Clients that break every rule: they lose their connection at worst, and no other client
+//! anything.
 
 mod support {
     pub(crate) mod storm;

@@ -111,8 +111,8 @@ fn the_role_of_another_user() {
 /// Says something to the process that started this one, and waits for its end.
 fn println_and_wait(line: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{line}").expect("somebody reads it");
-    out.flush().expect("somebody reads it");
+    writeln!(out, "\n{line}").expect("the test reads it");
+    out.flush().expect("the test reads it");
     let mut rest = String::new();
     std::io::stdin().read_line(&mut rest).expect("it ends");
 }

@@ -117,7 +117,8 @@ fn take_over(
     Ok(served)
 }
 
-/// A process that was killed between making a device and writing that down has left it to nobody.
+/// A process that was killed between making a device and writing that down has left it to no
+/// successor.
 fn delete_remains(driver: &Driver, registry: &Registry, mark: u64) {
     let known = registry.devices();
     let ids = sysfs::device_ids().unwrap_or_else(|error| {

@@ -16,7 +16,7 @@ pub(crate) fn within<T: Send + 'static>(
 ) -> io::Result<T> {
     let (done, result) = mpsc::sync_channel(1);
     thread::Builder::new().name("ublk-control".to_owned()).spawn(move || {
-        // Nobody listens any more when it was too late.
+        // The caller has gone when it was too late.
         let _ = done.send(call());
     })?;
     match result.recv_timeout(limit) {

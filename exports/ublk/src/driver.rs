@@ -9,7 +9,7 @@ use kernel::{UblkChannel, UblkControl, UblkDevice, UblkFeatures, UblkShape};
 
 use crate::bounded::{until, within};
 
-/// Commands that wait for nobody; and those that wait for requests that we serve.
+/// Commands that wait for nothing; and those that wait for requests that we serve.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a server that was killed may take to go. Kernels of before 6.15 may need the timeout of
@@ -86,14 +86,14 @@ impl Driver {
         self.call(format!("start ublk device {id}"), move |it| it.start(id))
     }
 
-    /// Stops a device unless somebody has it open, as far as the driver can tell.
+    /// Stops a device unless a process has it open, as far as the driver can tell.
     pub(crate) fn stop_unused(&self, id: u32) -> Result<(), AttachError> {
         let can_tell = self.control.features().is_some_and(|it| it.has(UblkFeatures::SAFE_STOP));
         let stop = move |it: &UblkControl| if can_tell { it.try_stop(id) } else { it.stop(id) };
         self.call(format!("stop ublk device {id}"), stop)
     }
 
-    /// Stops and deletes a device, whoever uses it. Nobody may serve it any more.
+    /// Stops and deletes a device, though processes may use it. It may not be served any more.
     pub(crate) fn delete(&self, id: u32) -> Result<(), AttachError> {
         self.call(format!("delete ublk device {id}"), move |control| {
             match control.stop(id).and_then(|()| control.delete(id)) {
@@ -109,7 +109,7 @@ impl Driver {
         let taken = until(OLD_SERVER_TIME_MAX, || {
             match self.call(attempt(), move |it| it.start_recovery(id)) {
                 Err(error) if error.kind == AttachErrorKind::Busy => None,
-                // Somebody who was killed had begun to, and got no further.
+                // A daemon that was killed had begun to, and got no further.
                 Err(error) if error.errno() == Some(EINVAL) => Some(Ok(())),
                 result => Some(result),
             }
@@ -149,7 +149,7 @@ impl Driver {
         let there = || std::fs::exists(&path).unwrap_or(false).then_some(());
         until(NODE_TIME_MAX, there).ok_or_else(|| {
             AttachError::new(AttachErrorKind::Kernel, format!("find {path}"))
-                .with_hint("the device was started, but nobody made its node")
+                .with_hint("the device was started, but no node was made for it")
         })
     }
 

@@ -106,7 +106,7 @@ impl Export {
         Ok(attachment)
     }
 
-    /// Takes the device of a volume away, unless somebody uses it.
+    /// Takes the device of a volume away, unless a process uses it.
     pub fn detach(&self, volume: VolumeId) -> Result<(), AttachError> {
         let mut state = self.lock();
         let Some(served) = state.devices.get(&volume) else {
@@ -118,8 +118,11 @@ impl Export {
         let id = served.id();
         // Not by the class of the error: a file of sysfs that is not found is no missing device.
         let failed = |error| {
-            AttachError::new(AttachErrorKind::Kernel, format!("see who uses /dev/ublkb{id}"))
-                .with_source(error)
+            AttachError::new(
+                AttachErrorKind::Kernel,
+                format!("see which processes use /dev/ublkb{id}"),
+            )
+            .with_source(error)
         };
         if let Some(opener) = openers::opener_of(id).map_err(failed)? {
             let attempt = format!("detach /dev/ublkb{id}");
@@ -252,7 +255,7 @@ impl Export {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 fn attachment(volume: VolumeId, served: &Served) -> Attachment {
     Attachment { volume, device: PathBuf::from(format!("/dev/ublkb{}", served.id())) }

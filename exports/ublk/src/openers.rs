@@ -1,9 +1,10 @@
-//! Who has a device open.
+//! Which processes have a device open.
 //!
-//! The driver stops a device whoever uses it (one of 7.0 or later can be asked not to), so we look
+//! The driver stops a device that is in use (one of 7.0 or later can be asked not to), so we look
 //! before. Mounts and other owners are found by opening it exclusively, loop devices by what they
-//! say they show, everybody else among the descriptors of all processes. Partitions count as the
-//! device that they are parts of. Somebody who opens it between the look and the stop gets errors.
+//! say they show, all others among the descriptors of all processes. Partitions count as the
+//! device that they are parts of. A process that opens it between the look and the stop gets
+//! errors.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, FileType, OFlags, StatxFlags, statx};
 
 use crate::sysfs;
 
-/// A word for people on who uses the device, or `None` when nobody was found.
+/// Names what uses the device, or `None` when nothing was found.
 pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
     let path = format!("/dev/ublkb{id}");
     let exclusive = OFlags::EXCL.bits().cast_signed();

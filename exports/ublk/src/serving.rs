@@ -85,7 +85,7 @@ pub(crate) fn work_of(request: &UblkRequest, device: &dyn BlockDevice) -> Work {
 pub(crate) fn wants_flush(request: &UblkRequest) -> bool {
     match request.operation() {
         UblkOperation::Flush => true,
-        UblkOperation::Write | UblkOperation::WriteZeroes => request.is_forced(),
+        UblkOperation::Write | UblkOperation::WriteZeroes => request.is_fua(),
         _ => false,
     }
 }

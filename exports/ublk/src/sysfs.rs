@@ -14,7 +14,7 @@ const CHANNELS: &str = "/sys/class/ublk-char";
 
 const SETTING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The numbers of all devices of this machine, whoever serves them.
+/// The numbers of all devices of this machine, also those of other servers.
 pub(crate) fn device_ids() -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(CHANNELS) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -62,7 +62,7 @@ pub(crate) fn has(features: u64, bit: u32) -> bool {
     features & (1 << bit) != 0
 }
 
-/// `count` bytes of the configuration space from `offset` on, zeros behind its end; `None` when so
+/// `count` bytes of the configuration space from `offset` on, zeros past its end; `None` when so
 /// much cannot be asked for.
 pub(crate) fn configuration(
     geometry: Geometry,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_behind_the_end_is_zero_up_to_a_bound() {
+    fn what_is_asked_for_past_the_end_is_zero_up_to_a_bound() {
         assert_eq!(configuration(GEOMETRY, 1, 60, 196), Some(vec![0; 196]));
         assert_eq!(configuration(GEOMETRY, 1, 60, 197), None);
         assert_eq!(configuration(GEOMETRY, 1, usize::MAX, 2), None);

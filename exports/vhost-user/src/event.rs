@@ -28,14 +28,14 @@ impl Event {
     /// An event that a front end signals and this process takes back.
     pub(crate) fn to_wait_for(file: File) -> io::Result<Self> {
         let event = Self::to_signal(file)?;
-        // Nobody else reads it, so that nobody else is surprised by this.
+        // No other thread reads it, so that none is surprised by this.
         let flags = fcntl_getfl(&event.0)?;
         fcntl_setfl(&event.0, flags | OFlags::NONBLOCK)?;
         Ok(event)
     }
 
     /// An event that this process signals. Any other kind of file is refused: writing to it could
-    /// mean something, or wait for somebody.
+    /// mean something, or wait for a reader.
     ///
     /// It stays as it is: the mark that calls do not wait would be that of the front end, too,
     /// which may well wait when it reads.
@@ -58,8 +58,8 @@ impl Event {
         }
     }
 
-    /// Lets those go on who wait to signal, and the next one not wait. Takes nothing back that is
-    /// not full: the front end would miss it.
+    /// Lets threads go on that wait to signal, and the next one not wait. Takes nothing back that
+    /// is not full: the front end would miss it.
     pub(crate) fn make_room(&self) {
         if !self.is_ready(PollFlags::OUT) {
             self.take();
@@ -77,7 +77,7 @@ impl Event {
     fn take(&self) {
         let mut count = [0; 8];
         let into = &mut [IoSliceMut::new(&mut count)];
-        // Whoever was quicker to take it is as good.
+        // A thread that was quicker to take it is as good.
         let _taken = preadv2(&self.0, into, NO_OFFSET, ReadWriteFlags::NOWAIT);
     }
 

@@ -1,4 +1,4 @@
-//! One volume as a disk of a virtual machine: who listens, who serves, how it ends.
+//! One volume as a disk of a virtual machine: which thread listens, which serve, how it ends.
 
 use std::io;
 use std::os::unix::net::UnixStream;

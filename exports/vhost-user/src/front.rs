@@ -245,7 +245,7 @@ impl VhostUserBackendReqHandlerMut for Front {
         for set in &self.ring_sets {
             set.visit(|rings| {
                 rings.is_write_through = is_write_through;
-                // Without the protocol's features nobody can enable rings.
+                // Without the protocol's features no message enables rings.
                 rings.slots.iter_mut().for_each(|slot| slot.is_enabled |= !has_protocol);
             });
         }

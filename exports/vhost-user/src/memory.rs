@@ -95,7 +95,7 @@ pub(crate) enum MemoryError {
     NotMemory,
     #[error("there are more than {REGION_COUNT_MAX} regions of memory")]
     TooMany,
-    #[error("a region of {bytes} bytes ends behind the last address")]
+    #[error("a region of {bytes} bytes ends past the last address")]
     EndsNowhere { bytes: u64 },
     #[error("no region begins at guest address {address:#x} with {bytes} bytes")]
     NoSuchRegion { address: u64, bytes: u64 },

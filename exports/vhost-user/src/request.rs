@@ -105,7 +105,7 @@ impl Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'segments> {
     segments: &'segments [Segment],
-    /// Bytes of the first segment that are behind the place.
+    /// Bytes of the first segment that come after the place.
     passed: u32,
 }
 
@@ -155,7 +155,7 @@ impl<'segments> Cursor<'segments> {
         }
     }
 
-    /// Appends what is behind the place to `segments`.
+    /// Appends what comes after the place to `segments`.
     fn rest(&self, segments: &mut Vec<Segment>) {
         let Some((first, others)) = self.segments.split_first() else { return };
         let address = first.address.unchecked_add(u64::from(self.passed));
@@ -246,12 +246,12 @@ mod tests {
 
     const HEADER_AT: u64 = 0x100;
 
-    fn ram_with(kind: u32, sector: u64, behind_header: &[u8]) -> Ram {
+    fn ram_with(kind: u32, sector: u64, after_header: &[u8]) -> Ram {
         let ram = Ram::of_bytes(0x10000);
         let mut raw = kind.to_le_bytes().to_vec();
         raw.extend([0; 4]);
         raw.extend(sector.to_le_bytes());
-        raw.extend_from_slice(behind_header);
+        raw.extend_from_slice(after_header);
         ram.write_slice(&raw, GuestAddress(HEADER_AT)).expect("inside");
         ram
     }

@@ -153,7 +153,7 @@ impl Ring {
         }
     }
 
-    /// Whom to tell of answers. Told at once: it may have missed some.
+    /// What to tell of answers. Told at once: it may have missed some.
     pub(crate) fn set_call(&mut self, call: Option<Arc<Event>>) {
         self.call = call;
         self.make_room();
@@ -311,7 +311,7 @@ impl Ring {
         self.open_count
     }
 
-    /// Answers everything that is open with an error, because nobody waits any longer.
+    /// Answers everything that is open with an error, because the front end waits no longer.
     pub(crate) fn fail_open(&mut self) {
         let heads = (0..).zip(&self.open).filter(|(_, open)| open.is_some());
         let heads: Vec<u16> = heads.map(|(head, _)| head).collect();

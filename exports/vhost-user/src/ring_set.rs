@@ -109,7 +109,7 @@ pub(crate) struct RingSet {
 #[derive(Default)]
 struct Inbox {
     letters: Mutex<Letters>,
-    /// Whether there may be some, for those who look often. Set under the lock.
+    /// Whether there may be some, for threads that look often. Set under the lock.
     has_some: AtomicBool,
     one_came: Condvar,
 }

@@ -18,7 +18,7 @@ use crate::threads::Reserved;
 /// Threads of a disk besides its workers: one for its front end, two for late work.
 pub(crate) const OTHER_THREAD_COUNT: usize = 3;
 
-/// Who may connect, asked for each front end when it has connected.
+/// Which process may connect, asked for each front end when it has connected.
 pub type Admission = Arc<dyn Fn(&Peer) -> bool + Send + Sync>;
 
 /// What is the same for every connection.

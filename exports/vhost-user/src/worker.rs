@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     pub(crate) waiter: Waiter,
 }
 
-/// Who does a request.
+/// Which thread does a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     AtOnce,

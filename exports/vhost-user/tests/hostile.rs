@@ -164,7 +164,7 @@ fn disks_beside_one_whose_driver_breaks_the_rules_go_on() {
 fn a_call_event_whose_count_is_full_holds_nobody_up() {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let mut machine = machine(&exported);
-    // One that blocks, as whoever made it likes.
+    // One that blocks, as its maker likes.
     let call = EventFd::new(0).expect("an event");
     call.write(u64::MAX - 1).expect("there is room");
     machine.set_call(0, &call).expect("it is taken");
@@ -190,7 +190,7 @@ fn memory_that_is_taken_away_breaks_its_own_disk_alone() {
     let mut machine = machine_without_seals(&exported);
     machine.driver().submit(Ask::Identify).expect("there is room");
     machine.driver().wait(PATIENCE).expect("an answer");
-    machine.cut_memory(0).expect("nobody could seal it");
+    machine.cut_memory(0).expect("no process could seal it");
     machine.driver().kick().expect("an event");
     machine.stop_queue(0).expect("messages are answered");
     machine.disconnect();
@@ -220,7 +220,7 @@ fn what_lay_in_memory_that_is_taken_away_is_not_written() {
         machine.driver().put_descriptor(index, descriptor).expect("inside");
     }
     let before = errors(&exported);
-    machine.cut_memory(layout.header(last_slot)).expect("nobody could seal it");
+    machine.cut_memory(layout.header(last_slot)).expect("no process could seal it");
     machine.driver().offer(200).expect("inside");
     wait_until("it is refused", || errors(&exported) > before);
     assert_eq!(exported.device.contents(ByteRange::new(0, 512)), [7; 512]);

@@ -36,7 +36,7 @@ fn requests_in_flight_are_done_again_after_a_reconnection_and_answered_once() {
     }
     assert_eq!(machine.driver().in_flight(), 4);
     machine.disconnect();
-    // Offered while nobody listens.
+    // Offered while no thread listens.
     machine.driver().submit(write(9)).expect("there is room");
     machine.connect(&exported.socket(), PATIENCE).expect("it is served again");
     let answer = machine.driver().wait(PATIENCE).expect("an answer");
@@ -166,7 +166,7 @@ fn a_second_front_end_waits_until_the_first_has_gone() {
         first.disconnect();
         second.join().expect("it is served");
     });
-    wait_until("nobody is connected", || !exported.export().is_connected());
+    wait_until("no front end is connected", || !exported.export().is_connected());
 }
 
 #[test]

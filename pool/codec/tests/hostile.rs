@@ -71,7 +71,7 @@ fn a_block_too_short_or_too_long_by_any_part_is_refused() {
 }
 
 #[test]
-fn bytes_that_end_in_the_middle_or_go_on_behind_the_end_are_refused() {
+fn bytes_that_end_in_the_middle_or_go_on_past_the_end_are_refused() {
     for whole in [literals(BLOCK_BYTES), with_match(30, 3, 50), with_match(9, 8, 2000)] {
         for length in 0..whole.len() {
             check_refused("cut off", &whole[..length]);

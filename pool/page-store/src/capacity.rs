@@ -18,8 +18,8 @@ enum Claimed {
 }
 
 impl PageStore {
-    /// Keeps so many slots for the caller, who takes them as [`Purpose::Claimed`]. Refused when too
-    /// few are free. Not to be called while pinned or with a lane.
+    /// Keeps so many slots for the caller, which takes them as [`Purpose::Claimed`]. Refused when
+    /// too few are free. Not to be called while pinned or with a lane.
     pub fn claim(&self, slots: u64) -> Result<(), ClaimRefused> {
         // What is on its way to be free counts too.
         self.reclaim();

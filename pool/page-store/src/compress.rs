@@ -39,7 +39,7 @@ pub struct Compressor {
 pub enum Attempt {
     /// It names no page that is there, or one that is damaged: the entry stays as it is.
     Damaged,
-    /// The page stays as it is; the entry loses its mark.
+    /// The page stays as it is; the entry loses bit u.
     Keep,
     /// A compressed page takes its place.
     Shrink(Shrunk),

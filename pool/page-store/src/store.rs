@@ -26,7 +26,7 @@ const BATCH_REFERENCES_MAX: usize = 2048;
 /// How often closing a pool tries to lower what is retired before it leaves that to a leak check.
 const CLOSE_TRIES_MAX: usize = 16;
 
-/// Nodes that each try takes apart, of trees that nobody names any more.
+/// Nodes that each try takes apart, of trees that no map names any more.
 const CLOSE_NODES_MAX: usize = 16 << 10;
 
 /// What the owner of a pool decides.

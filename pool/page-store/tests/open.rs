@@ -93,7 +93,7 @@ fn a_file_that_begins_with_something_else_is_foreign() {
 }
 
 #[test]
-fn a_file_that_holds_something_else_behind_zeros_is_foreign() {
+fn a_file_that_holds_something_else_after_zeros_is_foreign() {
     // Where partition tables, ext4 and ISO 9660 begin.
     for offset in [510, 1080, 32769, 200_000] {
         let file = PoolFile::new();

@@ -173,7 +173,7 @@ pub enum UblkAccess {
     ReadOnly,
 }
 
-/// What a device looks like to the kernel. It is told of a volatile cache and of forced writes.
+/// What a device looks like to the kernel. It is told of a volatile cache and of FUA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UblkShape {
     pub size_bytes: u64,
@@ -260,7 +260,7 @@ impl Descriptor {
         }
     }
 
-    pub(crate) fn is_forced(&self) -> bool {
+    pub(crate) fn is_fua(&self) -> bool {
         self.operation_and_flags & FLAG_FUA != 0
     }
 
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_request_lies_behind_all_tables() {
+    fn the_data_of_a_request_lies_after_all_tables() {
         assert_eq!(data_offset(0, 0, 0), 0x8000_0000);
         assert_eq!(data_offset(1, 2, 3), 0x8000_0000 + (1 << 41) + (2 << 25) + 3);
         assert!(table_offset(1) >= 4096 * 24);

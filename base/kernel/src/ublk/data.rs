@@ -52,8 +52,8 @@ impl UblkRequest {
     }
 
     /// Whether a write shall be on stable storage before it is acknowledged.
-    pub fn is_forced(&self) -> bool {
-        self.descriptor.is_forced()
+    pub fn is_fua(&self) -> bool {
+        self.descriptor.is_fua()
     }
 
     /// Whether zeros shall stay allocated.

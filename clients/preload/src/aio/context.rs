@@ -87,7 +87,7 @@ impl Context {
 
 /// Makes a context for `count` requests and returns what the program is to hold.
 pub(crate) fn set_up(count: u32) -> Result<usize, c_int> {
-    // One more for the request that wakes who waits.
+    // One more for the request that wakes a thread that waits.
     let kernel = calls::set_up(count.saturating_add(1).min(c_int::MAX as u32))?;
     let Some((context, mut over)) = CONTEXTS.iter().find_map(room) else { return Ok(kernel) };
     let count_max = usize::try_from(count).unwrap_or(EVENTS_MAX).min(EVENTS_MAX);

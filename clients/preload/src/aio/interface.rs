@@ -46,7 +46,7 @@ pub(crate) fn destroy(handle: usize) -> c_int {
 /// As for `io_submit`: all that the program names must be there.
 pub(crate) unsafe fn submit(handle: usize, count: isize, requests: *const *const Request) -> c_int {
     match context::find(handle) {
-        // SAFETY: - The one who calls vouches for it.
+        // SAFETY: - The caller vouches for it.
         Found::Ours(context) => unsafe { submitting::submit(context, count, requests) },
         Found::Gone => -libc::EINVAL,
         Found::Kernels => calls::submit(handle, count, requests),
@@ -69,7 +69,7 @@ pub(crate) fn cancel(handle: usize, request: *const Request, event: *mut Event) 
 /// As for `io_getevents`: there must be room for as many events as are wanted.
 pub(crate) unsafe fn collect(handle: usize, wait: &Wait, events: *mut Event) -> c_int {
     match context::find(handle) {
-        // SAFETY: - The one who calls vouches for it.
+        // SAFETY: - The caller vouches for it.
         Found::Ours(context) => unsafe { collecting::collect(context, wait, events) },
         Found::Gone => -libc::EINVAL,
         Found::Kernels => {

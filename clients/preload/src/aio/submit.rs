@@ -12,7 +12,7 @@ use super::form::{self, Event, Request};
 use crate::table::{self, Entry};
 use crate::transfer::{self, Memory, Wish};
 
-/// What marks the request that wakes who waits, in place of the address of a request.
+/// What marks the request that wakes a waiting thread, in place of the address of a request.
 pub(super) const WAKE: usize = 0x6D65_6D6C_616E_6521;
 
 /// As `io_submit`. `requests` are `count` addresses of requests.
@@ -86,7 +86,7 @@ unsafe fn request_at(place: *const *const Request) -> Option<(usize, Request)> {
 }
 
 unsafe fn may_be_bypassed(place: *const *const Request) -> bool {
-    // SAFETY: - The one who calls vouches for it.
+    // SAFETY: - The caller vouches for it.
     let request = unsafe { request_at(place) };
     request.is_some_and(|(_, request)| {
         let fd = fd_of(&request);
@@ -100,7 +100,7 @@ fn fd_of(request: &Request) -> RawFd {
 
 /// Does a request on a descriptor that is bypassed; `None` when it is the kernel's.
 unsafe fn serve(context: &Context, place: *const *const Request) -> Option<Result<(), c_int>> {
-    // SAFETY: - The one who calls vouches for it.
+    // SAFETY: - The caller vouches for it.
     let (address, request) = unsafe { request_at(place) }?;
     let bypass = transfer::bypassed(fd_of(&request))?;
     if request.flags & !form::TELLS_EVENTFD != 0 || request.reserved != 0 {
@@ -131,7 +131,7 @@ unsafe fn transfer_of(request: &Request) -> Option<isize> {
     let part = iovec { iov_base: buffer, iov_len: request.length };
     let parts = || {
         let count = c_int::try_from(request.length).ok()?;
-        // SAFETY: - The one who calls vouches for it.
+        // SAFETY: - The caller vouches for it.
         unsafe { Memory::of_parts(buffer.cast_const().cast(), count) }
     };
     match request.operation {
@@ -149,13 +149,14 @@ fn tell(eventfd: u32) {
     crate::sys::write_now(fd, &one);
 }
 
-/// Wakes those who wait in the kernel, one each, by requests that move nothing.
+/// Wakes the threads that wait in the kernel, one each, by requests that move nothing.
 fn wake(context: &Context, on: &Request, may_read: bool) {
     let operation = if may_read { form::READ } else { form::WRITE };
     let nothing =
         Request { data: WAKE, operation, fd: on.fd, buffer: on.buffer, ..Request::default() };
     let address = &raw const nothing;
-    // Who is not woken now, for want of room in the kernel, has events of the kernel's to collect.
+    // A thread that is not woken now, for want of room in the kernel, has events of the kernel's to
+    // collect.
     if calls::submit(context.kernel(), 1, &raw const address) == 1 {
         context.handed_to_kernel(1);
     }

@@ -67,7 +67,7 @@ pub(crate) struct LogConfig {
     pub(crate) format: LogFormat,
 }
 
-/// Who mounts the file system that the pool lies on.
+/// What mounts the file system that the pool lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPlace {
     /// The operator: the path was given.
@@ -242,7 +242,7 @@ impl Config {
     }
 }
 
-/// Loop devices take root; who asks for them without it is told so by the attempt.
+/// Loop devices take root; without it the attempt says so.
 fn wants_fuse(settings: &Settings, privilege: Privilege) -> bool {
     !settings.no_fuse.unwrap_or(privilege == Privilege::Plain)
 }
@@ -392,7 +392,7 @@ fn nbd_config(settings: &Settings, run_dir: &Path) -> anyhow::Result<Option<NbdC
         bail!(
             "nbd-tcp = {address}: any client of this address could read and write every volume. \
              Have clients show certificates (nbd-tls-client-ca, with nbd-tls-cert and \
-             nbd-tls-key); or leave nbd-tcp out and use {}, where the kernel says who connects; \
+             nbd-tls-key); or leave nbd-tcp out and use {}, where the kernel names the client; \
              or accept it with nbd-insecure = true",
             socket.display()
         );

@@ -11,7 +11,7 @@ use volumes::{Engine, Volume};
 pub(crate) struct Catalog {
     pub(super) engine: Arc<Engine>,
     by_id: RwLock<HashMap<u64, Arc<Volume>>>,
-    /// Who has a volume for itself, by its id: a device of this host, or a virtual machine.
+    /// What has a volume for itself, by its id: a device of this host, or a virtual machine.
     holders: RwLock<HashMap<u64, String>>,
 }
 
@@ -36,7 +36,7 @@ impl Catalog {
         self.by_id.read().expect(NO_PANIC).get(&volume_id).map(Arc::clone)
     }
 
-    /// Notes who has a volume for itself from now on, or that nobody has. Others that open it may
+    /// Notes what has a volume for itself from now on, or that nothing has. Others that open it may
     /// read it.
     pub(crate) fn note_holder(&self, volume_id: u64, holder: Option<String>) {
         let mut holders = self.holders.write().expect(NO_PANIC);
@@ -46,7 +46,7 @@ impl Catalog {
         };
     }
 
-    /// The volume as a device for one who opens it beside whoever has it for itself.
+    /// The volume as a device for a client that opens it beside what has it for itself.
     pub(super) fn device_beside(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
         match self.holders.read().expect(NO_PANIC).get(&volume.id()) {
             Some(holder) => {
@@ -67,4 +67,4 @@ impl Catalog {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";

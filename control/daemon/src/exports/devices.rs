@@ -54,7 +54,7 @@ pub(crate) trait KernelDevices: Send + Sync {
     /// The devices there are, by the id of the volume.
     fn devices(&self) -> Vec<(u64, String)>;
 
-    /// Devices of earlier daemons that nobody can serve any more, and that are still in use.
+    /// Devices of earlier daemons that cannot be served any more, and that are still in use.
     fn dead_devices(&self) -> Vec<String>;
 
     /// What was served since the start.

@@ -94,7 +94,7 @@ impl FuseDevices {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 impl KernelDevices for FuseDevices {
     fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {

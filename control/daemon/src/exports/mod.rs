@@ -1,4 +1,4 @@
-//! The ways in: each export behind one small module, so that nothing else knows its types.
+//! The ways in: each export in one small module, so that nothing else knows its types.
 
 mod catalog;
 mod devices;

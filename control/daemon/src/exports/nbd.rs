@@ -26,7 +26,7 @@ const QUOTA: Quota = Quota { total: 1024, per_user: 512, reserved: 128 };
 /// How long a client may take to choose an export.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The running server. After [`NbdExport::stop`] it answers as if nobody were connected.
+/// The running server. After [`NbdExport::stop`] it answers as if no client were connected.
 pub(crate) struct NbdExport {
     server: Mutex<Option<Server>>,
     socket: String,
@@ -125,7 +125,7 @@ impl NbdExport {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 impl From<config::TlsFiles> for TlsFiles {
     fn from(files: config::TlsFiles) -> Self {

@@ -1,4 +1,4 @@
-//! Volumes over rings in shared memory: who may open which.
+//! Volumes over rings in shared memory: which user may open which.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const QUOTA: Quota = Quota { total: 512, per_user: 256, reserved: 64 };
 /// How long a client may take to say what it wants to open. It does so right after it connected.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The running server. After [`RingExport::stop`] it answers as if nobody were connected.
+/// The running server. After [`RingExport::stop`] it answers as if no client were connected.
 pub(crate) struct RingExport {
     server: Mutex<Option<Server>>,
     socket: String,
@@ -96,7 +96,7 @@ impl RingExport {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 /// Lets clients in.
 struct Door {
@@ -122,7 +122,7 @@ impl Volumes for Door {
         };
         let device: Arc<dyn BlockDevice> = match target {
             Target::Name(_) => self.catalog.device_beside(&volume),
-            // Whoever has the device or the file open is the one that has the volume for itself,
+            // The process that has the device or the file open has the volume for itself,
             // and comes back to it by its id.
             Target::DeviceNumber { .. } | Target::File { .. } | Target::VolumeId(_) => {
                 Arc::<Volume>::clone(&volume)
@@ -163,12 +163,12 @@ impl Door {
     }
 }
 
-/// The same for what is not there and for what is somebody else's.
+/// The same for what is not there and for another user's.
 fn not_for(uid: u32, target: &Target) -> Refusal {
     let (errno, message) = match target {
         Target::Name(name) => {
             let message = format!(
-                "user {uid} may use no volume {name:?}; if there is one, whoever runs the daemon \
+                "user {uid} may use no volume {name:?}; if there is one, the daemon's owner \
                  can allow it with: memlane volume set {name} users={uid}"
             );
             (Errno::ACCESS, message)

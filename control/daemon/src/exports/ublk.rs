@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 impl KernelDevices for UblkDevices {
     fn is_offered(&self) -> bool {

@@ -22,13 +22,13 @@ use crate::volume_users::VolumeUsers;
 /// Threads for all disks together; a disk has three and one for each queue, up to the cores.
 const THREAD_COUNT_MAX: usize = 512;
 
-/// Queues of a disk for which nobody has chosen a number, at most.
+/// Queues of a disk for which no number was chosen, at most.
 const QUEUE_COUNT_DEFAULT_MAX: usize = 4;
 
 /// How long the last requests of a disk that is taken away may take.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-const NO_PANIC: &str = "nobody panics with this lock";
+const NO_PANIC: &str = "no thread panics with this lock";
 
 /// The running exports, by the id of their volume.
 pub(crate) struct VhostUserExports {
@@ -68,7 +68,7 @@ impl VhostUserExports {
         Ok(Self { folder, rule, users, threads, spin_permits, running: Mutex::default() })
     }
 
-    /// As many queues as a disk has when nobody says how many.
+    /// As many queues as a disk has when nothing says how many.
     pub(crate) fn queue_count_default() -> u16 {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         u16::try_from(cores.min(QUEUE_COUNT_DEFAULT_MAX)).expect("a small number")
@@ -101,7 +101,7 @@ impl VhostUserExports {
         Ok(())
     }
 
-    /// Root, the daemon's user and its group may, the volume's users, and who was named for the
+    /// Root, the daemon's user and its group may, the volume's users, and the one named for the
     /// socket.
     fn admission(&self, volume_id: u64, rights: SocketRights) -> Admission {
         let (rule, users) = (self.rule.clone(), Arc::clone(&self.users));

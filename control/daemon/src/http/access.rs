@@ -1,7 +1,7 @@
-//! Who may use the socket: root, the daemon's own user, and members of the group `memlane`.
+//! Which users may use the socket: root, the daemon's own user, and members of the group `memlane`.
 //!
 //! Members are processes that have the group, as the kernel says, and users that `/etc/group`
-//! lists, who need not log in again. The group itself has to be in `/etc/group`; its members may
+//! lists, which need not log in again. The group itself has to be in `/etc/group`; its members may
 //! come from anywhere.
 //!
 //! The mode of the socket says the same to the kernel; this holds also where a directory or a

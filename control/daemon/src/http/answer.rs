@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::service::entity_tag;
 
-/// When those who were refused for a while may try again, in seconds.
+/// When clients that were refused for a while may try again, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// A problem on its way out.

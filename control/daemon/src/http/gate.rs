@@ -95,7 +95,7 @@ fn health(stage: Stage, doing: Option<&str>) -> Health {
     Health { stage, doing: doing.map(str::to_owned) }
 }
 
-/// Everything that is served to those who may ask.
+/// Everything that is served to clients that may ask.
 pub(super) fn router(gate: Arc<Gate>) -> Router {
     Router::new()
         .route(api::HEALTH_PATH, get(show_health))

@@ -27,8 +27,8 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Listens at `socket` for those whom `rule` admits. They hear that the daemon starts until the
-    /// gate is opened.
+    /// Listens at `socket` for the processes that `rule` admits. They hear that the daemon starts
+    /// until the gate is opened.
     pub(crate) fn start(socket: &Path, rule: &AccessRule) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

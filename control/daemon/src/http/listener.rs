@@ -30,8 +30,8 @@ const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// How long to pause after the system had no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens at `path`, for those whom `rule` admits. Takes the place of a socket that is there:
-/// clients find the old or the new one.
+/// Listens at `path`, for the processes that `rule` admits. Takes the place of a socket that is
+/// there: clients find the old or the new one.
 pub(super) fn bind(path: &Path, rule: &AccessRule) -> anyhow::Result<UnixListener> {
     let new_path = path.with_extension("sock.new");
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());

@@ -5,7 +5,7 @@
 //! | `interface` | runs all of it, from the start of the daemon to its end |
 //! | `listener` | accepts connections, bounds their number and their time |
 //! | `gate` | how far the daemon is, and what requests meet meanwhile |
-//! | `access` | decides who may speak, by the credentials of the peer |
+//! | `access` | decides which process may speak, by the credentials of the peer |
 //! | `routes` | paths to operations of the service |
 //! | `body`, `answer` | JSON in and out, problems as problem details |
 //! | `metrics` | Prometheus' text format |

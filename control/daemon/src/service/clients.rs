@@ -1,11 +1,11 @@
-//! Clients of volumes: who they are, and how they are sent away.
+//! Clients of volumes: what they are, and how they are sent away.
 
 use api::{Disconnected, Problem};
 use volumes::Volume;
 
 use crate::service::Service;
 
-/// What becomes of those who use something that is to go.
+/// What becomes of clients that use something that is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
     /// They are a reason to refuse.
@@ -32,7 +32,7 @@ impl Service {
         }
     }
 
-    /// Who uses the volume, and what to do about it.
+    /// What uses the volume, and what to do about it.
     pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
         let user = self.device_user_of(volume).or_else(|| self.export_user_of(volume));
         let user = user.or_else(|| self.nbd_user_of(volume));

@@ -13,7 +13,7 @@ use crate::service::volumes::parse_name;
 use crate::service::words::EngineWord;
 use crate::service::{Service, refusals};
 
-/// Runs in the answer to one comparison; who wants more asks on.
+/// Runs in the answer to one comparison; a client that wants more asks on.
 const DIFF_RUN_COUNT_MAX: usize = 10_000;
 
 impl Service {

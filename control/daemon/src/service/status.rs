@@ -243,7 +243,7 @@ impl Service {
             warnings.extend(devices.dead_devices().iter().map(|device| {
                 let message = format!(
                     "{device} has lost its volume and fails every request; unmount what is on it \
-                     and end who has it open, and it is removed"
+                     and end what has it open, and it is removed"
                 );
                 warning("device_dead", message)
             }));

@@ -139,7 +139,7 @@ impl Engine {
         let plan = Plan { name, kind, created_unix_seconds: 0, id: None };
         let copies = self.copy_maps(&maps_of(&[source]), &plan)?;
         let [map] = <[_; 1]>::try_from(copies).expect("one copy was made");
-        map.unjournaled_leaves.mark_first(map.leaf_count());
+        map.dirty_leaves.set_first(map.leaf_count());
         let clone = self.volume_of(map, Arc::<SnapshotList>::default());
         self.list_volume(&clone);
         Ok(clone)
@@ -201,7 +201,7 @@ impl Engine {
     ) -> Result<Vec<Arc<VolumeMap>>, VolumeError> {
         let copies = self.try_to_copy_maps(sources, plan);
         match &copies {
-            // What is to last comes before what is frozen for a reader, who can try again.
+            // What is to last comes before what is frozen for a reader, which can try again.
             Err(error) if error.kind == VolumeErrorKind::NoSpace && plan.kind != Kind::Frozen => {
                 match self.space.take_back_frozen() {
                     true => self.try_to_copy_maps(sources, plan),

@@ -12,7 +12,7 @@ use crate::spec::{Durability, VolumeSpec};
 use crate::walks::integrity::{DamageReport, Healer, Scrubbed};
 
 impl Engine {
-    /// Says who makes flushes of class `journal` durable. Once, before volumes are served.
+    /// Sets what makes flushes of class `journal` durable. Once, before volumes are served.
     pub fn set_flush_target(&self, target: Arc<dyn FlushTarget>) {
         self.hooks.set_flush_target(target);
     }
@@ -103,17 +103,17 @@ impl Engine {
         map.set_anchored(false);
         map.set_shape(Shape { durability, ..map.shape() });
         self.note_table_change();
-        // Writers that began before do not mark leaves for the journal.
+        // Writers that began before do not set leaves' bits for the journal.
         self.pool.store.wait_for_readers();
         if durability == Durability::Journal {
-            map.unjournaled_leaves.mark_first(map.leaf_count());
+            map.dirty_leaves.set_first(map.leaf_count());
         }
         Ok(())
     }
 
     /// An image has what `copy`, a frozen copy of the volume, holds: it becomes the base of what is
-    /// not marked as unsaved. `false` if the volume has become another since the copy was made: the
-    /// image says nothing of it then.
+    /// not dirty towards images. `false` if the volume has become another since the copy was made:
+    /// the image says nothing of it then.
     pub fn adopt_image(&self, volume: &Volume, copy: &Volume, base: ImageBase) -> bool {
         let _administration = self.administrate();
         let is_same = is_of_now(volume, copy);
@@ -173,7 +173,7 @@ impl Engine {
         self.pool.set_verify_reads(verifies);
     }
 
-    /// Says who has copies of damaged contents. Once.
+    /// Sets what has copies of damaged contents. Once.
     pub fn set_healer(&self, healer: Arc<dyn Healer>) {
         self.hooks.integrity.set_healer(healer);
     }

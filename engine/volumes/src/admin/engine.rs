@@ -29,7 +29,7 @@ pub struct Engine {
     maintenance: Mutex<Maintenance>,
     /// Held while the pool's size changes.
     pub(super) resizing: Mutex<()>,
-    /// What maintenance says of itself, for those who do not want to wait for it.
+    /// What maintenance says of itself, for callers that do not wait for it.
     is_checking_leaks: AtomicBool,
     table_version: AtomicU64,
     /// Why memory that the pool is to have could not be taken when it was last tried.

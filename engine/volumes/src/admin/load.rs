@@ -104,10 +104,10 @@ fn load_map(pool: &Arc<Pool>, record: Record, stored: &Stored, end: End) -> Arc<
         pool.leaks.begin_counting(stored.id);
     }
     if end == End::Unclean || stored.untried_blocks > 0 {
-        map.untried_leaves.mark_first(map.leaf_count());
+        map.untried_leaves.set_first(map.leaf_count());
     }
     if stored.shape.durability == Durability::Journal && !is_snapshot {
-        map.unjournaled_leaves.mark_first(map.leaf_count());
+        map.dirty_leaves.set_first(map.leaf_count());
     }
     map
 }

@@ -18,8 +18,8 @@ impl VolumeMap {
         source.leaves.share_all();
         self.take_over(source);
         self.set_generation_of(source);
-        // At this instant, like the map: an image that is being noted as the base takes marks
-        // away only afterwards.
+        // At this instant, like the map: an image that is being noted as the base clears
+        // dirty bits only afterwards.
         self.record.set_base(store, source.record.base(store));
         self.inherit_trimming(source);
         self.record.set_counts(store, &self.counts);
@@ -42,7 +42,7 @@ impl VolumeMap {
         self.begin_generation();
         self.note_all_shared();
         self.set_anchored(false);
-        self.unjournaled_leaves.mark_first(snapshot.leaf_count());
+        self.dirty_leaves.set_first(snapshot.leaf_count());
         if let Some(old) = old {
             store.retire_tree(old);
         }
@@ -55,7 +55,7 @@ impl VolumeMap {
         source.set_may_share(true);
         self.counts.become_equal_to(&source.counts);
         if self.counts.untried.sum() > 0 {
-            self.untried_leaves.mark_first(source.leaf_count());
+            self.untried_leaves.set_first(source.leaf_count());
         }
     }
 

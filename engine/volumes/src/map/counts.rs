@@ -90,10 +90,10 @@ impl Counts {
         count(&self.written, !old.is_hole(), !new.is_hole());
         count(&self.filled, is_fill(old), is_fill(new));
         count(&self.untried, old.is_untried(), new.is_untried());
-        let marked = |marks: DirtyBits| (old.is_dirty(marks), new.is_dirty(marks));
-        let (was, is) = marked(DirtyBits::JOURNAL);
+        let dirty = |bits: DirtyBits| (old.is_dirty(bits), new.is_dirty(bits));
+        let (was, is) = dirty(DirtyBits::JOURNAL);
         count(&self.unjournaled, was, is);
-        let (was, is) = marked(DirtyBits::IMAGE);
+        let (was, is) = dirty(DirtyBits::IMAGE);
         count(&self.unsaved, was, is);
         count(&self.absent, is_absent(old), is_absent(new));
         let is_damaged = |entry: PageRef| entry.kind() == PageRefKind::Damaged;

@@ -1,7 +1,7 @@
 //! The only functions that change what a block holds.
 //!
 //! Each of them has the leak check visit the leaf first, exchanges one word, counts what that
-//! changes, and marks the leaf for compression and for the journal.
+//! changes, and sets the leaf's bits for compression and for the journal.
 
 use std::ops::Range;
 
@@ -59,10 +59,10 @@ impl VolumeMap {
         let old = writer.lane.replace(node, index_in_leaf(block), page, DirtyBits::ALL);
         self.note_change(&writer.lane, old, new);
         if new.is_untried() {
-            self.untried_leaves.mark(leaf);
+            self.untried_leaves.set(leaf);
         }
         if self.is_journaled() {
-            self.unjournaled_leaves.mark(leaf);
+            self.dirty_leaves.set(leaf);
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl VolumeMap {
             Update::Lost => {
                 let lost = PageRef::DAMAGED.with(bits);
                 if lost.is_dirty(DirtyBits::JOURNAL) {
-                    self.unjournaled_leaves.mark(leaf);
+                    self.dirty_leaves.set(leaf);
                 }
                 (writer.lane.clear(node, index, lost), lost)
             }
@@ -145,7 +145,7 @@ impl VolumeMap {
             self.note_shared_page(&writer.lane);
         }
         if new.is_untried() && old.name() != new.name() {
-            self.untried_leaves.mark(leaf);
+            self.untried_leaves.set(leaf);
         }
     }
 
@@ -209,7 +209,7 @@ impl VolumeMap {
                 }
             }
             if hole.is_dirty(DirtyBits::JOURNAL) {
-                self.unjournaled_leaves.mark(leaf);
+                self.dirty_leaves.set(leaf);
             }
         }
         self.unlink_if_empty(writer, leaf)

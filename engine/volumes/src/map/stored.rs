@@ -64,7 +64,7 @@ impl VolumeMap {
     }
 
     /// The image that [`VolumeMap::image_base`] names now has what `saved`, a copy of the volume,
-    /// holds: blocks that still hold the same are not marked as unsaved any more.
+    /// holds: blocks that still hold the same are no longer dirty towards images.
     pub fn note_saved(&self, saved: &Self) {
         self.note_stored(saved, DirtyBits::IMAGE);
     }
@@ -126,19 +126,20 @@ impl VolumeMap {
     ) -> bool {
         let (mut is_empty, mut is_other) = (false, false);
         let updated = self.update_own(writer, block, |_, now| {
-            // To give the volume the map of a snapshot every block is held, and every leaf marked.
+            // To give the volume the map of a snapshot every block is held, and the bits of all
+            // leaves are set.
             if self.generation() != generation {
                 return Ok(None);
             }
-            // Without the name it was overwritten, and so marked anew, or has the same contents in
-            // another page.
+            // Without the name it was overwritten, and so is dirty anew, or has the same contents
+            // in another page.
             is_other = now.is_dirty(bits) && now.name() != entry.name();
             is_empty = !is_other && now.without(bits) == PageRef::HOLE;
             Ok((now.is_dirty(bits) && !is_other).then_some(Update::Clean(bits)))
         });
         // Without memory for a copy of a leaf that others share, the next walk finds it.
         if (is_other || updated.is_err()) && bits == DirtyBits::JOURNAL {
-            self.unjournaled_leaves.mark(leaf_of(block));
+            self.dirty_leaves.set(leaf_of(block));
         }
         is_empty
     }

@@ -1,7 +1,7 @@
 //! The volume table: one record of 32 words for each volume, in the pool's root words.
 //!
 //! ```text
-//! word 0      state: 0 free, 1 live, 2 being deleted; bit 8: blocks behind the end are being
+//! word 0      state: 0 free, 1 live, 2 being deleted; bit 8: blocks past the end are being
 //!             dropped; bit 9: which of the two names counts
 //! word 1      id
 //! word 2      size in bytes
@@ -12,8 +12,9 @@
 //!             but always for snapshots
 //! words 8-15, 16-23   names, padded with zeros
 //! words 24, 25        id of the volume that this is a copy of, and when it was made (Unix seconds)
-//! words 26, 27        the image that has what is not marked as unsaved, and the volume's id there
-//! word 28     1: the journal and the image it starts from have all that is not marked
+//! words 26, 27        the image that has what is not dirty towards images, and the volume's id
+//!             there
+//! word 28     1: the journal and the image it starts from have all that is not dirty
 //! word 29     group of copies that this was made with: counts once the group is committed
 //! word 31     record whose map, size and image this one is to have, if not 0
 //! ```
@@ -110,7 +111,7 @@ pub(crate) enum Commit {
 pub(crate) enum Kind {
     Volume,
     Snapshot,
-    /// A copy for somebody who reads it: goes with whoever made it.
+    /// A copy for a reader: goes with the process that made it.
     Frozen,
 }
 
@@ -154,7 +155,7 @@ impl Shape {
     }
 }
 
-/// Where the contents of blocks are that are not marked as unsaved.
+/// Where the contents of blocks are that are not dirty towards images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageBase {
     /// Number of the image.
@@ -201,7 +202,7 @@ pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {
 /// Ids of volumes begin below this, so that programs that keep numbers in 53 bits can name them.
 const FIRST_ID_MAX: u64 = 1 << 51;
 
-/// Ids so far behind the next one may be the pool's own.
+/// Ids so far below the next one may be the pool's own.
 const OWN_IDS: u64 = 1 << 32;
 
 /// Ids are never given twice: the next one is stored before this one is used. Each pool begins at
@@ -251,7 +252,7 @@ impl Record {
         self.get(store, STATE) & STATE_MASK == LIVE
     }
 
-    /// Whether it is of a copy that was to go with whoever made it.
+    /// Whether it is of a copy that was to go with its maker.
     pub(crate) fn is_frozen(self, store: &PageStore) -> bool {
         let shape = Shape::from_word(self.get(store, SHAPE));
         self.is_live(store) && shape.is_some_and(|shape| shape.kind == Kind::Frozen)
@@ -389,7 +390,7 @@ impl Record {
         self.set(store, STATE, state);
     }
 
-    /// Whether blocks behind the end may still be mapped.
+    /// Whether blocks past the end may still be mapped.
     pub(crate) fn is_trimming(self, store: &PageStore) -> bool {
         self.get(store, STATE) & TRIMMING != 0
     }

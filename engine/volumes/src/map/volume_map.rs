@@ -12,8 +12,8 @@ use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES, index_in_leaf, leaf_of, leaves_in};
 use crate::map::claims::{Claims, is_page};
 use crate::map::counts::Counts;
+use crate::map::leaf_bits::{LeafBits, LeafSet};
 use crate::map::leaf_cache::LeafCache;
-use crate::map::leaf_marks::{LeafMarks, LeafSet};
 use crate::map::table::{ImageBase, Kind, Origin, Record, Shape, Stored};
 use crate::map::tree::Tree;
 use crate::pool::leak_check::LeafPlace;
@@ -46,9 +46,9 @@ pub struct VolumeMap {
     is_gone: AtomicBool,
     pub(crate) claims: Claims,
     pub(crate) counts: Counts,
-    pub(crate) untried_leaves: LeafMarks,
+    pub(crate) untried_leaves: LeafBits,
     /// Leaves with blocks that are not in the journal; kept up for class `journal` only.
-    pub(crate) unjournaled_leaves: LeafMarks,
+    pub(crate) dirty_leaves: LeafBits,
 }
 
 impl VolumeMap {
@@ -79,8 +79,8 @@ impl VolumeMap {
             is_gone: AtomicBool::new(false),
             claims: Claims::new(shape.capacity),
             counts: Counts::new(lane_count),
-            untried_leaves: LeafMarks::new(),
-            unjournaled_leaves: LeafMarks::new(),
+            untried_leaves: LeafBits::new(),
+            dirty_leaves: LeafBits::new(),
         })
     }
 
@@ -151,17 +151,17 @@ impl VolumeMap {
             && self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
     }
 
-    /// Whether the journal, and the image that it starts from, have all that is not marked. A
+    /// Whether the journal, and the image that it starts from, have all that is not dirty. A
     /// volume of class `journal` that is not anchored needs an image before a flush can be true.
     pub fn is_anchored(&self) -> bool {
-        // PAIRS-WITH: VolumeMap::set_anchored, "an image has what is not marked".
+        // PAIRS-WITH: VolumeMap::set_anchored, "an image has what is not dirty".
         self.is_anchored.load(Ordering::Acquire)
     }
 
-    /// An image has all that is not marked as unjournaled, or (`false`) none has.
+    /// An image has all that is not dirty towards the journal, or (`false`) none has.
     pub fn set_anchored(&self, is_anchored: bool) {
         self.record.set_anchored(&self.pool.store, is_anchored);
-        // PAIRS-WITH: VolumeMap::is_anchored, "an image has what is not marked".
+        // PAIRS-WITH: VolumeMap::is_anchored, "an image has what is not dirty".
         self.is_anchored.store(is_anchored, Ordering::Release);
     }
 
@@ -180,7 +180,7 @@ impl VolumeMap {
         self.generation.store(source.generation(), Ordering::Release);
     }
 
-    /// The image that has the contents of all blocks that are not marked as unsaved.
+    /// The image that has the contents of all blocks that are not dirty towards images.
     pub fn image_base(&self) -> Option<ImageBase> {
         self.record.base(&self.pool.store)
     }
@@ -322,7 +322,7 @@ impl VolumeMap {
     }
 
     /// The next leaf that is there and in a set.
-    pub(crate) fn next_marked_leaf(&self, set: &LeafSet, from: u64) -> Option<u64> {
+    pub(crate) fn next_leaf_in(&self, set: &LeafSet, from: u64) -> Option<u64> {
         let pinned = self.pool.store.pin();
         let mut from = from;
         loop {

@@ -13,7 +13,7 @@
 //!                                           when not read on, or after a while
 //! ```
 //!
-//! Copies that gave way twice may be held on to: then writers wait for a reader who goes on, so
+//! Copies that gave way twice may be held on to: then writers wait for a reader that goes on, so
 //! that a volume which is always written in a full pool can be read as a whole some time.
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -237,7 +237,7 @@ impl Space {
         }
     }
 
-    /// Has the frozen copies give way to a caller who finds no memory. Returns whether there were
+    /// Has the frozen copies give way to a caller that finds no memory. Returns whether there were
     /// any: what only they had is on its way to be free. Not to be called while pinned, with a
     /// lane or with a block held.
     fn make_frozen_give_way(&self) -> bool {

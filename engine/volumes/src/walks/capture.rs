@@ -3,7 +3,7 @@
 //! An entry says whether its contents are in the journal ([`DirtyBits::JOURNAL`]), so that is known
 //! after a kill too. A walk takes the leaves that may have such entries, and captures them some at
 //! a time: contents that a reference keeps as they are. Once the journal has them, entries that
-//! still name the same lose the mark. What was overwritten meanwhile keeps it.
+//! still name the same lose the dirty bit. What was overwritten meanwhile keeps it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use page_store::{DirtyBits, NODE_ENTRY_COUNT, OwnedPageRef, PageBytes, PageRef, 
 use sync::Pinned;
 
 use crate::blocks::{LEAF_BLOCKS, leaves_in};
-use crate::map::leaf_marks::LeafSet;
+use crate::map::leaf_bits::LeafSet;
 use crate::map::stored::Known;
 use crate::map::view::StoredBytes;
 use crate::map::volume_map::VolumeMap;
@@ -57,7 +57,7 @@ enum Held {
     Page(OwnedPageRef),
     /// A page with as many references as can be counted cannot be held.
     Copy(Box<Block>),
-    /// The page is damaged, and could not be declared so in its place: it stays marked.
+    /// The page is damaged, and could not be declared so in its place: it stays dirty.
     Damaged,
 }
 
@@ -87,7 +87,7 @@ impl CaptureWalk {
     /// none. It finds everything that was acknowledged before.
     pub(crate) fn begin(map: &Arc<VolumeMap>, integrity: &Arc<Integrity>) -> Option<Self> {
         let leaf_count = || leaves_in(map.settled_size_bytes());
-        let set = map.unjournaled_leaves.take(leaf_count)?;
+        let set = map.dirty_leaves.take(leaf_count)?;
         Some(Self {
             map: Arc::clone(map),
             integrity: Arc::clone(integrity),
@@ -117,7 +117,7 @@ impl CaptureWalk {
     /// Captures blocks of the next leaf. Returns whether there may be more.
     fn capture_in_leaf(&mut self, blocks: &mut Vec<CapturedBlock>, count_max: usize) -> bool {
         let map = Arc::clone(&self.map);
-        let Some(leaf) = map.next_marked_leaf(&self.set, self.next_leaf) else { return false };
+        let Some(leaf) = map.next_leaf_in(&self.set, self.next_leaf) else { return false };
         if leaf != self.next_leaf {
             (self.next_leaf, self.next_index) = (leaf, 0);
         }
@@ -174,7 +174,7 @@ impl CaptureWalk {
 impl Drop for CaptureWalk {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.map.unjournaled_leaves.put_back(&self.set);
+            self.map.dirty_leaves.put_back(&self.set);
         }
     }
 }
@@ -251,7 +251,7 @@ impl Capture {
     }
 
     /// The journal has these blocks, those before `end`, on stable storage: those that still hold
-    /// the same are not marked any more, and their pages are known to be in the journal. Those from
+    /// the same are not dirty any more, and their pages are known to be in the journal. Those from
     /// `end` on stay as they are, for the next walk.
     pub fn settle(self, end: u64) {
         let map = &self.map;
@@ -263,7 +263,7 @@ impl Capture {
             }
         }
         for captured in left {
-            map.unjournaled_leaves.mark(captured.block / LEAF_BLOCKS);
+            map.dirty_leaves.set(captured.block / LEAF_BLOCKS);
         }
         let mut rest = written;
         while let Some(first) = rest.first() {
@@ -271,7 +271,7 @@ impl Capture {
             let count = rest.partition_point(|captured| captured.block / LEAF_BLOCKS == leaf);
             let (of_leaf, others) = rest.split_at(count);
             if of_leaf.iter().any(|captured| matches!(captured.held, Held::Damaged)) {
-                map.unjournaled_leaves.mark(leaf);
+                map.dirty_leaves.set(leaf);
             }
             let settled = of_leaf.iter().filter(|captured| !matches!(captured.held, Held::Damaged));
             let wanted = settled.map(|captured| (captured.block, captured.entry));

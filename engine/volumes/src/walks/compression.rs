@@ -2,7 +2,7 @@
 //!
 //! A walk over the leaves that have untried entries tries their pages, a few at a time: under a pin
 //! and a reference, but without lane or lock. Then each entry that still says the same gets the
-//! compressed page or loses its mark, with its block locked for that one store. A
+//! compressed page or loses bit u, with its block locked for that one store. A
 //! writer of a block meanwhile is not held up and wins.
 //!
 //! Entries that share a page follow one by one: the dedup index leads them to the compressed page.
@@ -15,7 +15,7 @@ use page_store::{
 
 use crate::blocks::LEAF_BLOCKS;
 use crate::map::entries::Update;
-use crate::map::leaf_marks::LeafSet;
+use crate::map::leaf_bits::LeafSet;
 use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
@@ -52,7 +52,7 @@ struct State {
     walk: Vec<(Arc<VolumeMap>, LeafSet)>,
     next: Place,
     attempts: Vec<(usize, PageRef, Attempt)>,
-    /// Entries that lost their mark in the piece of work in hand.
+    /// Entries that lost bit u in the piece of work in hand.
     settled: usize,
 }
 
@@ -107,7 +107,7 @@ impl Compression {
             match state.batch(pool) {
                 Progress::Made => {}
                 Progress::Done => {
-                    // Marked meanwhile, perhaps.
+                    // Set meanwhile, perhaps.
                     state.begin_walk(maps);
                     return if state.walk.is_empty() { Progress::Done } else { Progress::Made };
                 }
@@ -154,7 +154,7 @@ impl State {
     fn batch(&mut self, pool: &Pool) -> Progress {
         let Some((map, set)) = self.walk.last() else { return Progress::Done };
         let map = Arc::clone(map);
-        let Some(leaf) = map.next_marked_leaf(set, self.next.leaf) else {
+        let Some(leaf) = map.next_leaf_in(set, self.next.leaf) else {
             self.walk.pop();
             self.next = Place::default();
             return Progress::Made;

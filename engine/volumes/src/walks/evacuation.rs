@@ -106,7 +106,7 @@ impl Evacuation {
         if !store.is_in_victim(entry) {
             return None;
         }
-        // Two entries of one page may differ in the mark.
+        // Two entries of one page may differ in dirty bits.
         let name = entry.name();
         let known = self.moved.get(&name).and_then(|page| writer.lane.share(page));
         // Without memory to move to, the page stays: its slab is used again in the end.

@@ -48,7 +48,7 @@ impl CopyPlace {
 pub struct DamagedBlock {
     /// The id under which the journal has the block: of a snapshot, its volume's.
     pub volume_id: u64,
-    /// The image that has what is not marked as unsaved.
+    /// The image that has what is not dirty towards images.
     pub image_base: Option<ImageBase>,
     pub block: u64,
     /// Where the page is in memory ([`CapturedPage::number`]), if the journal has the page that is
@@ -106,7 +106,7 @@ struct Withheld {
 }
 
 impl Integrity {
-    /// Says who has copies of damaged contents. Once.
+    /// Sets what has copies of damaged contents. Once.
     pub(crate) fn set_healer(&self, healer: Arc<dyn Healer>) {
         assert!(self.healer.set(healer).is_ok(), "one healer serves a pool");
     }

@@ -15,7 +15,7 @@ const CAPACITY_BYTES: u64 = 16 * MIB;
 /// Blocks of a leaf.
 const LEAF: u64 = 512;
 
-/// Two volumes, most of whose pages and nodes lie behind what was written and discarded first.
+/// Two volumes, most of whose pages and nodes lie past what was written and discarded first.
 fn furnished() -> Vec<Operation> {
     vec![
         create(0, 8 * MIB),

@@ -266,7 +266,7 @@ fn restoring_a_snapshot_of_another_size() {
     check("restore", &prepare, &act);
 }
 
-/// Nodes that are shared are shown once, whoever comes first.
+/// Nodes that are shared are shown once, whichever map comes first.
 #[test]
 fn searching_for_leaks_in_maps_that_share_nodes() {
     let prepare = [

@@ -62,7 +62,7 @@ impl History {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with a history locked")
+        self.inner.lock().expect("no thread panics with a history locked")
     }
 }
 

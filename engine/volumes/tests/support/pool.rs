@@ -56,7 +56,7 @@ impl Pool {
         std::os::unix::fs::MetadataExt::blocks(&found.expect("the file is there")) * 512
     }
 
-    /// Changes some words behind the superblocks, mostly where something is stored.
+    /// Changes some words past the superblocks, mostly where something is stored.
     pub(crate) fn damage_words(&self, random: &mut Random) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");

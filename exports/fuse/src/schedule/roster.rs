@@ -20,7 +20,7 @@ use std::thread::{self, Thread};
 /// Workers fit the bits of one word.
 pub(crate) const WORKER_COUNT_MAX: usize = 64;
 
-const NOBODY: usize = 0;
+const NO_LEADER: usize = 0;
 
 const fn awake(worker: usize) -> usize {
     4 * worker + 1
@@ -36,7 +36,7 @@ const fn aside(worker: usize) -> usize {
 
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// [`NOBODY`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
+    /// [`NO_LEADER`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
     leader: AtomicUsize,
     /// One bit for each parked worker.
     parked: AtomicU64,
@@ -47,7 +47,7 @@ impl Roster {
     pub(super) fn new(worker_count: usize) -> Self {
         assert!((1..=WORKER_COUNT_MAX).contains(&worker_count), "{worker_count} workers");
         let threads = (0..worker_count).map(|_| OnceLock::new()).collect();
-        Self { leader: AtomicUsize::new(NOBODY), parked: AtomicU64::new(0), threads }
+        Self { leader: AtomicUsize::new(NO_LEADER), parked: AtomicU64::new(0), threads }
     }
 
     /// Makes the calling thread known as `worker`, once and before it parks.
@@ -57,13 +57,13 @@ impl Roster {
     }
 
     pub(super) fn has_leader(&self) -> bool {
-        self.leader.load(Ordering::SeqCst) != NOBODY
+        self.leader.load(Ordering::SeqCst) != NO_LEADER
     }
 
     /// Whether the calling worker leads from now on.
     pub(super) fn try_lead(&self, worker: usize) -> bool {
         // PAIRS-WITH: Roster::resign, "the former leader is done with waiting".
-        self.change_leader(NOBODY, awake(worker))
+        self.change_leader(NO_LEADER, awake(worker))
     }
 
     /// Whether the calling worker leads instead of one that sleeps, which it has to wake.
@@ -101,7 +101,7 @@ impl Roster {
     /// Has a parked worker lead if the leader is aside.
     pub(super) fn replace_aside(&self) {
         let leader = self.leader.load(Ordering::SeqCst);
-        if leader % 4 == aside(0) && self.change_leader(leader, NOBODY) {
+        if leader % 4 == aside(0) && self.change_leader(leader, NO_LEADER) {
             self.call_one();
         }
     }
@@ -109,7 +109,7 @@ impl Roster {
     /// Gives up the leadership and calls a parked worker to take it.
     pub(super) fn resign(&self) {
         // PAIRS-WITH: Roster::try_lead, "the former leader is done with waiting".
-        self.leader.store(NOBODY, Ordering::SeqCst);
+        self.leader.store(NO_LEADER, Ordering::SeqCst);
         self.call_one();
     }
 

@@ -27,7 +27,7 @@ const FLUSHES_PER_COMPANY: u32 = 4;
 
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Counts who steps aside and who comes back: odd while a worker is aside.
+    /// Counts workers that step aside or come back: odd while a worker is aside.
     steps: AtomicU64,
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
@@ -61,7 +61,7 @@ impl Watch {
         self.solitude.store(next, Ordering::Relaxed);
     }
 
-    /// Has this thread look after the caller, who leads and gives that up next. One at a time:
+    /// Has this thread look after the caller, which leads and gives that up next. One at a time:
     /// false if another worker is aside already.
     pub(super) fn step_aside(&self) -> bool {
         let steps = self.steps.load(Ordering::Relaxed);

@@ -294,7 +294,7 @@ fn a_write_reaches_the_device() {
 }
 
 #[test]
-fn a_write_behind_the_end_is_too_big() {
+fn a_write_past_the_end_is_too_big() {
     check_error(&write_message(node(), 16_384, b"data"), 27);
 }
 
@@ -338,7 +338,7 @@ fn a_hole_that_keeps_the_size_ends_at_the_end_of_the_file() {
 }
 
 #[test]
-fn space_is_not_allocated_in_advance_nor_behind_the_end() {
+fn space_is_not_allocated_in_advance_nor_past_the_end() {
     check_error(&allocate_message(0, 4096, 0), 95);
     check_error(&allocate_message(0, 1 << 40, ALLOCATE_ZERO_RANGE), 27);
 }

@@ -183,8 +183,8 @@ impl House {
     /// What the server has counted under this name.
     pub(crate) fn count(&mut self, name: &str) -> u64 {
         let traffic = self.ask("traffic");
-        let (_, behind) = traffic.split_once(&format!(" {name}: ")).expect("it is counted");
-        let digits = behind.split(',').next().expect("a number follows");
+        let (_, rest) = traffic.split_once(&format!(" {name}: ")).expect("it is counted");
+        let digits = rest.split(',').next().expect("a number follows");
         digits.parse().expect("a number follows")
     }
 
@@ -256,7 +256,7 @@ impl House {
     fn backing(&self, name: &str) -> PathBuf {
         let entries = fs::read_dir(self.path("backing")).expect("the directory exists");
         let mut paths = entries.map(|entry| entry.expect("an entry").path());
-        // Behind the name of a volume's file stands its sector.
+        // After the name of a volume's file stands its sector.
         let found = paths.find(|path| {
             path.file_stem().is_some_and(|stem| stem == name)
                 && path.extension().is_some_and(|end| end == "512" || end == "4096")

@@ -113,7 +113,7 @@ fn in_words(result: Result<String, AttachError>) -> String {
 }
 
 fn answer(line: &str) {
-    // Whoever does not listen any more needs no answer.
+    // A client that does not listen any more needs no answer.
     let _ = writeln!(io::stdout(), "{line}");
 }
 

@@ -156,8 +156,8 @@ impl BlockDevice for SparseDevice {
             return Ok(());
         }
         let mut blocks = self.blocks.write().expect("nothing panics");
-        let mut behind = blocks.split_off(&whole.start);
-        blocks.append(&mut behind.split_off(&whole.end));
+        let mut after = blocks.split_off(&whole.start);
+        blocks.append(&mut after.split_off(&whole.end));
         Ok(())
     }
 

@@ -60,7 +60,7 @@ pub(crate) mod errno {
 }
 
 pub(crate) const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
-/// Fixed newstyle, and no zeroes behind the answer to `EXPORT_NAME`.
+/// Fixed newstyle, and no zeroes after the answer to `EXPORT_NAME`.
 pub(crate) const CLIENT_FLAGS: [u8; 4] = [0, 0, 0, 3];
 
 /// Everything sent and received goes through here, so nothing may be longer than memory.
@@ -209,7 +209,7 @@ impl Received {
         std::iter::from_fn(|| (!self.is_empty()).then(|| self.option_reply())).collect()
     }
 
-    /// The next message and, behind a simple reply, nothing: its data is taken by the caller.
+    /// The next message and, after a simple reply, nothing: its data is taken by the caller.
     pub(crate) fn reply(&mut self) -> Reply {
         match self.u32() {
             0x6744_6698 => {

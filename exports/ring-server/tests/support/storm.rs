@@ -37,10 +37,10 @@ const SIZE: u64 = 1 << 20;
 
 pub(crate) const QUOTA: Quota = Quota { total: 64, per_user: 16, reserved: 16 };
 
-/// A user who may open nothing.
+/// A user that may open nothing.
 pub(crate) const STRANGER: u32 = 65_534;
 
-/// A user who may, as everybody else.
+/// A user that may, as all others.
 pub(crate) const GUEST: u32 = 65_533;
 
 /// As in the description of the layout.
@@ -62,7 +62,7 @@ struct TwoVolumes {
 }
 
 impl Volumes for TwoVolumes {
-    /// Everybody but one, whom no host has.
+    /// All users but one, which no host has.
     fn admits(&self, peer: &Peer) -> bool {
         peer.uid != STRANGER
     }
@@ -237,7 +237,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Stores bytes anywhere; what lies behind the end is left out.
+    /// Stores bytes anywhere; what lies past the end is left out.
     pub(crate) fn store(&self, offset: u64, bytes: &[u8]) {
         let room = usize::try_from(MEMORY_BYTES.saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -357,13 +357,13 @@ fn line(fields: &[u8; STEP_BYTES]) -> Line {
     }
 }
 
-/// The slot whose buffer has this place; none has those before the buffers or behind them.
+/// The slot whose buffer has this place; none has those before the buffers or after them.
 fn slot_at(place: u64) -> Option<u64> {
     let slot = place.checked_sub(BUFFERS)? / SLOT_BYTES as u64;
     (slot < SLOTS as u64).then_some(slot)
 }
 
-/// Ends the client once everything was served, and looks at what it leaves: nobody has touched the
+/// Ends the client once everything was served, and looks at what it leaves: no thread touched the
 /// buffers of slots that neither it nor an entry named. `named` has a bit for each slot that was.
 fn end(ground: &Ground, raw: Raw, named: Option<u64>) {
     let Raw { socket, memory } = raw;
@@ -371,10 +371,10 @@ fn end(ground: &Ground, raw: Raw, named: Option<u64>) {
     ground.wait_for_nobody();
     let Some(named) = named.filter(|_| pages_come_one_by_one()) else { return };
     let mut place = BUFFERS;
-    // Whoever reads or writes a page gives the file one; the others are holes.
+    // A read or write of a page gives the file one; the others are holes.
     while let Ok(found) = seek(&memory, SeekFrom::Data(place)) {
         let is_named = slot_at(found).is_some_and(|slot| named & 1 << slot != 0);
-        assert!(is_named, "somebody was at {found}, in a buffer that nobody named");
+        assert!(is_named, "{found} was touched, in a buffer that no request named");
         place = found + PAGE_BYTES;
     }
 }

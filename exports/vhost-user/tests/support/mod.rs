@@ -43,9 +43,9 @@ impl Gate {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits until somebody stands before the gate.
+    /// Waits until a thread stands before the gate.
     pub(crate) fn wait_for_somebody(&self) {
-        wait_until("somebody waits at the gate", || self.waiting.load(Ordering::SeqCst) > 0);
+        wait_until("a thread waits at the gate", || self.waiting.load(Ordering::SeqCst) > 0);
     }
 }
 

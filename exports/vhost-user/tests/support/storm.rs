@@ -62,7 +62,7 @@ impl Choices<'_> {
         }
     }
 
-    /// A sector of the disk, or right behind it, or anywhere.
+    /// A sector of the disk, or right after it, or anywhere.
     fn sector(&mut self) -> u64 {
         match self.byte() {
             0..=199 => u64::from(self.short()) % (DISK_BYTES as u64 / 512 + 2),
@@ -215,7 +215,7 @@ fn step(kind: u8, choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
     }
 }
 
-/// What is asked for, and where; behind it a range, for those that ask with one.
+/// What is asked for, and where; after it a range, for those that ask with one.
 fn put_header(place: u64, choices: &mut Choices<'_>, driver: &Driver) {
     let kind = u32::from(choices.byte() % 16);
     let sector = choices.sector();
@@ -236,7 +236,7 @@ fn offer_request(choices: &mut Choices<'_>, driver: &mut Driver) {
     let header_bytes = if shape & 64 != 0 { 32 } else { 16 };
     let header = driver.layout().header(0) + u64::from(choices.byte()) * 64;
     put_header(header, choices, driver);
-    // Those behind an indirect descriptor count from the beginning of their table.
+    // Those that an indirect descriptor names count from the beginning of their table.
     let first = if is_indirect { head + 1 } else { head };
     let last = 1 + piece_count;
     for index in 0..=last {

@@ -24,7 +24,7 @@ const SOCKET_DESCRIPTOR: u16 = 1;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// There are flags; flushes, forced writes, trims and writes of zeros are taken.
+/// There are flags; flushes, FUA, trims and writes of zeros are taken.
 const FLAGS: u64 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 
 const DEAD_CONNECTION_SECONDS: u64 = 120;

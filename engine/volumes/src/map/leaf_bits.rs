@@ -1,4 +1,5 @@
-//! Which leaves of a map wait for something: for being compressed, for the journal.
+//! A bit for each leaf of a map: its dirty bit towards the journal, or that it waits to be
+//! compressed.
 //!
 //! Private memory of a fixed size: a bit stands for one leaf of most volumes, and for several
 //! leaves of very large ones. A set bit may be idle; a leaf with such an entry always has its bit
@@ -16,7 +17,7 @@ const _: () = assert!(WORD_COUNT as u64 * WORD_BITS == BIT_COUNT);
 
 /// The leaves of one volume.
 #[derive(Debug)]
-pub(crate) struct LeafMarks {
+pub(crate) struct LeafBits {
     words: Box<[AtomicU64]>,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct LeafSet {
     end: u64,
 }
 
-impl LeafMarks {
+impl LeafBits {
     pub(crate) fn new() -> Self {
         // Words that were never stored to take no memory: most volumes are small.
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(WORD_COUNT);
@@ -39,25 +40,25 @@ impl LeafMarks {
     /// A block of the leaf got such an entry. Called with the block still locked: a thread that
     /// takes the leaves then sees the bit or, having locked the leaf, the entry.
     #[inline]
-    pub(crate) fn mark(&self, leaf: u64) {
+    pub(crate) fn set(&self, leaf: u64) {
         let (index, bit) = place(leaf);
         let word = &self.words[index];
-        // Mostly set already: a load leaves the line with all who write.
+        // Mostly set already: a load leaves the line with all writers.
         if word.load(Ordering::Relaxed) & bit == 0 {
-            // PAIRS-WITH: LeafMarks::take, "leaves that the volume has grown by".
+            // PAIRS-WITH: LeafBits::take, "leaves that the volume has grown by".
             word.fetch_or(bit, Ordering::Release);
         }
     }
 
     /// Any of the first leaves may have such entries.
-    pub(crate) fn mark_first(&self, leaf_count: u64) {
+    pub(crate) fn set_first(&self, leaf_count: u64) {
         let count = usize::try_from(leaf_count.div_ceil(WORD_BITS)).unwrap_or(usize::MAX);
         for word in self.words.iter().take(count) {
             word.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
-    /// Takes all marked leaves of a volume that has `leaf_count()` of them, if there are any.
+    /// Takes all bits of a volume that has `leaf_count()` leaves, if any is set.
     pub(crate) fn take(&self, leaf_count: impl Fn() -> u64) -> Option<LeafSet> {
         let word_count = leaf_count().div_ceil(WORD_BITS);
         let used = usize::try_from(word_count).unwrap_or(WORD_COUNT).min(WORD_COUNT);
@@ -68,16 +69,16 @@ impl LeafMarks {
         let take = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
             // Left alone, it goes on to take no memory.
             0 => 0,
-            // PAIRS-WITH: LeafMarks::mark, "leaves that the volume has grown by".
+            // PAIRS-WITH: LeafBits::set, "leaves that the volume has grown by".
             _ => word.swap(0, Ordering::Acquire),
         };
         let words = used.iter().map(take).collect();
-        // Asked again: the volume may have grown, and leaves have been marked that share the bits.
+        // Asked again: the volume may have grown, and bits have been set that its new leaves share.
         let end = if leaf_count() > BIT_COUNT { u64::MAX } else { word_count * WORD_BITS };
         Some(LeafSet { words, end })
     }
 
-    /// DirtyBits leaves again that were taken.
+    /// Sets the bits again of leaves that were taken.
     pub(crate) fn put_back(&self, set: &LeafSet) {
         for (word, &bits) in self.words.iter().zip(&set.words) {
             if bits != 0 {
@@ -132,16 +133,16 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(marked: &[u64], from: u64, expected: Option<u64>) {
-        let leaves = LeafMarks::new();
-        marked.iter().for_each(|&leaf| leaves.mark(leaf));
+    fn check(set: &[u64], from: u64, expected: Option<u64>) {
+        let leaves = LeafBits::new();
+        set.iter().for_each(|&leaf| leaves.set(leaf));
         let set = leaves.take(many);
         assert_eq!(set.and_then(|set| set.next_from(from)), expected);
         assert!(leaves.take(many).is_none(), "what is taken is gone");
     }
 
     #[test]
-    fn marked_leaves_are_found_in_order() {
+    fn leaves_are_found_in_order() {
         check(&[], 0, None);
         check(&[0], 0, Some(0));
         check(&[5, 70, 5000], 6, Some(70));
@@ -158,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_leaves_can_be_marked_at_once() {
+    fn the_bits_of_the_first_leaves_can_be_set_at_once() {
         for (count, expected) in
             [(0, None), (1, Some(0)), (65, Some(64)), (BIT_COUNT * 3, Some(99))]
         {
-            let leaves = LeafMarks::new();
-            leaves.mark_first(count);
+            let leaves = LeafBits::new();
+            leaves.set_first(count);
             let found = leaves.take(many).and_then(|set| set.next_from(expected.unwrap_or(0)));
             assert_eq!(found, expected);
         }
@@ -171,31 +172,31 @@ mod tests {
 
     #[test]
     fn what_is_put_back_is_taken_again() {
-        let leaves = LeafMarks::new();
-        leaves.mark(9);
-        let set = leaves.take(many).expect("a leaf is marked");
-        leaves.mark(10);
+        let leaves = LeafBits::new();
+        leaves.set(9);
+        let set = leaves.take(many).expect("a bit is set");
+        leaves.set(10);
         leaves.put_back(&set);
-        let set = leaves.take(many).expect("leaves are marked");
+        let set = leaves.take(many).expect("bits are set");
         assert_eq!((set.next_from(0), set.next_from(10)), (Some(9), Some(10)));
     }
     #[test]
     fn leaves_of_a_small_volume_are_looked_for_up_to_its_end() {
-        let leaves = LeafMarks::new();
-        [5, 130, 500].iter().for_each(|&leaf| leaves.mark(leaf));
-        let set = leaves.take(|| 131).expect("leaves are marked");
+        let leaves = LeafBits::new();
+        [5, 130, 500].iter().for_each(|&leaf| leaves.set(leaf));
+        let set = leaves.take(|| 131).expect("bits are set");
         let found = [0, 6, 131].map(|from| set.next_from(from));
         assert_eq!(found, [Some(5), Some(130), None]);
         let rest = leaves.take(|| 501).expect("one is left");
-        assert_eq!(rest.next_from(0), Some(500), "what lies past the end stays marked");
+        assert_eq!(rest.next_from(0), Some(500), "what lies past the end stays set");
     }
 
     #[test]
     fn a_volume_that_grows_while_its_leaves_are_taken_loses_none() {
-        let leaves = LeafMarks::new();
-        leaves.mark(5);
+        let leaves = LeafBits::new();
+        leaves.set(5);
         let counts = std::cell::Cell::new(64);
-        let set = leaves.take(|| counts.replace(BIT_COUNT + 64)).expect("a leaf is marked");
+        let set = leaves.take(|| counts.replace(BIT_COUNT + 64)).expect("a bit is set");
         assert_eq!(set.next_from(6), Some(BIT_COUNT + 5));
         assert_eq!(set.next_from(BIT_COUNT + 6), Some(2 * BIT_COUNT + 5));
     }
