@@ -3,8 +3,9 @@
 //! A reader, and a start after a loss of power, find the state before or after a change.
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -105,11 +106,41 @@ fn store(path: &Path, state: &impl Serialize) -> io::Result<()> {
 /// Gives the file at `path` new contents so that after a loss of power it has the old or the new.
 pub fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
-    let mut file = File::create(&temporary)?;
+    put_in_place(&temporary, File::create(&temporary)?, path, contents)
+}
+
+/// As [`replace_file`], for what only its owner may read: a new file has mode 0600. One that is
+/// there keeps its owner, group and mode, but for the right of others to change it.
+pub fn replace_private_file(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let temporary = path.with_file_name(name);
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    match fs::metadata(path) {
+        Ok(old) => {
+            let new = file.metadata()?;
+            if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+                fchown(&file, Some(old.uid()), Some(old.gid()))?;
+            }
+            file.set_permissions(Permissions::from_mode(old.mode() & 0o755))?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    put_in_place(&temporary, file, path, contents)
+}
+
+fn put_in_place(temporary: &Path, mut file: File, path: &Path, contents: &[u8]) -> io::Result<()> {
     file.write_all(contents)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    fs::rename(temporary, path)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -165,5 +196,23 @@ mod tests {
         check_refused("{\"version\": 1, \"nam", "damaged");
         check_refused("{\"version\": 1, \"names\": [], \"colour\": 1}", "damaged");
         check_refused("{\"version\": 2, \"names\": []}", "format 2");
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("a file").mode() & 0o7777
+    }
+
+    #[test]
+    fn a_private_file_is_its_owners_and_keeps_a_mode_that_is_stricter_than_others_may_write() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("users.toml");
+        fs::write(dir.path().join("users.toml.new"), "left behind").expect("a file");
+        replace_private_file(&path, b"1").expect("it is stored");
+        assert_eq!(mode(&path), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+        replace_private_file(&path, b"2").expect("it is stored");
+        assert_eq!(mode(&path), 0o644);
+        assert_eq!(fs::read(&path).expect("a file"), b"2");
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
     }
 }
