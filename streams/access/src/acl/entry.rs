@@ -1,0 +1,303 @@
+//! One line of an access list, by Kafka's names and numbers (`AclBinding`, `ResourceType`,
+//! `PatternType`, `AclOperation`, `AclPermissionType` of its clients).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{AccessError, AccessErrorKind};
+use crate::principal::Principal;
+
+/// The one name of a resource of kind [`ResourceKind::Cluster`].
+pub const CLUSTER_NAME: &str = "kafka-cluster";
+
+/// Longest name of a resource.
+pub const RESOURCE_BYTES_MAX: usize = 1024;
+
+/// As a literal pattern: each name.
+const EACH_NAME: &str = "*";
+
+/// What is protected. Delegation tokens and users of Kafka are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(i8)]
+pub enum ResourceKind {
+    Topic = 2,
+    Group = 3,
+    Cluster = 4,
+    TransactionalId = 5,
+}
+
+impl ResourceKind {
+    pub const ALL: [Self; 4] = [Self::Topic, Self::Group, Self::Cluster, Self::TransactionalId];
+
+    pub fn code(self) -> i8 {
+        self as i8
+    }
+}
+
+/// How a pattern's name is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(i8)]
+pub enum PatternKind {
+    /// With the whole name; `*` is each name.
+    Literal = 3,
+    /// With the beginning of the name.
+    Prefixed = 4,
+}
+
+impl PatternKind {
+    pub const ALL: [Self; 2] = [Self::Literal, Self::Prefixed];
+
+    pub fn code(self) -> i8 {
+        self as i8
+    }
+}
+
+/// What is done with a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(i8)]
+pub enum Operation {
+    All = 2,
+    Read = 3,
+    Write = 4,
+    Create = 5,
+    Delete = 6,
+    Alter = 7,
+    Describe = 8,
+    ClusterAction = 9,
+    DescribeConfigs = 10,
+    AlterConfigs = 11,
+    IdempotentWrite = 12,
+}
+
+impl Operation {
+    pub const ALL: [Self; 11] = [
+        Self::All,
+        Self::Read,
+        Self::Write,
+        Self::Create,
+        Self::Delete,
+        Self::Alter,
+        Self::Describe,
+        Self::ClusterAction,
+        Self::DescribeConfigs,
+        Self::AlterConfigs,
+        Self::IdempotentWrite,
+    ];
+
+    pub fn code(self) -> i8 {
+        self as i8
+    }
+
+    /// The operations of which each, when it is allowed, allows this one.
+    pub(crate) fn allowed_by(self) -> OperationSet {
+        let implying: &[Self] = match self {
+            Self::Describe => &[Self::Read, Self::Write, Self::Delete, Self::Alter],
+            Self::DescribeConfigs => &[Self::AlterConfigs],
+            _ => &[],
+        };
+        implying.iter().fold(self.named_by(), |set, operation| set.with(*operation))
+    }
+
+    /// The operations of which each, when it is denied, denies this one.
+    pub(crate) fn named_by(self) -> OperationSet {
+        OperationSet::default().with(self).with(Self::All)
+    }
+}
+
+/// Some operations, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OperationSet(u16);
+
+impl OperationSet {
+    pub(crate) fn with(self, operation: Operation) -> Self {
+        Self(self.0 | 1 << operation.code())
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What a line says. A denial wins over all that allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(i8)]
+pub enum Permission {
+    Deny = 2,
+    Allow = 3,
+}
+
+impl Permission {
+    pub const ALL: [Self; 2] = [Self::Deny, Self::Allow];
+
+    pub fn code(self) -> i8 {
+        self as i8
+    }
+}
+
+/// From where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum HostRule {
+    /// `*`
+    Any,
+    /// In its plain form: an IPv4 address that came through IPv6 is IPv4.
+    Address(IpAddr),
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => formatter.write_str("*"),
+            Self::Address(address) => address.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for HostRule {
+    type Err = AccessError;
+
+    fn from_str(text: &str) -> Result<Self, AccessError> {
+        if text == "*" {
+            return Ok(Self::Any);
+        }
+        let address: IpAddr = text.parse().map_err(|_| {
+            let what = format!("the host {text:.100?} is neither an address nor *");
+            AccessError::new(AccessErrorKind::NotAllowed, what)
+        })?;
+        Ok(Self::Address(address.to_canonical()))
+    }
+}
+
+impl TryFrom<String> for HostRule {
+    type Error = AccessError;
+
+    fn try_from(text: String) -> Result<Self, AccessError> {
+        text.parse()
+    }
+}
+
+impl From<HostRule> for String {
+    fn from(host: HostRule) -> Self {
+        host.to_string()
+    }
+}
+
+/// Resources of one kind, by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pattern {
+    pub resource: ResourceKind,
+    pub name: String,
+    pub pattern: PatternKind,
+}
+
+impl Pattern {
+    pub(crate) fn is_each_name(&self) -> bool {
+        self.pattern == PatternKind::Literal && self.name == EACH_NAME
+    }
+
+    /// Whether a resource of the same kind and this name is among them.
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        match self.pattern {
+            PatternKind::Literal => self.name == name || self.is_each_name(),
+            PatternKind::Prefixed => name.starts_with(&self.name),
+        }
+    }
+}
+
+/// One line of an access list. Those about one resource are neighbours in their order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "AclForm", into = "AclForm")]
+pub struct Acl {
+    pub pattern: Pattern,
+    /// `User:NAME`, or `User:*` for each principal.
+    pub principal: Principal,
+    pub host: HostRule,
+    pub operation: Operation,
+    pub permission: Permission,
+}
+
+impl Acl {
+    /// Whether names have the lengths and forms that they must have.
+    pub(crate) fn check(&self) -> Result<(), AccessError> {
+        let name = &self.pattern.name;
+        let refused = |why: String| Err(AccessError::new(AccessErrorKind::NotAllowed, why));
+        if name.is_empty() || name.len() > RESOURCE_BYTES_MAX {
+            return refused(format!(
+                "the name of the resource is empty or longer than {RESOURCE_BYTES_MAX} bytes"
+            ));
+        }
+        if name.chars().any(char::is_control) {
+            return refused("the name of the resource has control characters".to_owned());
+        }
+        let is_cluster = self.pattern.resource == ResourceKind::Cluster;
+        if is_cluster && (name != CLUSTER_NAME || self.pattern.pattern != PatternKind::Literal) {
+            return refused(format!("the only name of the cluster is {CLUSTER_NAME}, literal"));
+        }
+        Ok(())
+    }
+}
+
+/// A line as the file has it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AclForm {
+    principal: String,
+    #[serde(default = "any_host", skip_serializing_if = "is_any_host")]
+    host: HostRule,
+    permission: Permission,
+    operation: Operation,
+    resource: ResourceKind,
+    name: String,
+    #[serde(default = "literal", skip_serializing_if = "is_literal")]
+    pattern: PatternKind,
+}
+
+fn any_host() -> HostRule {
+    HostRule::Any
+}
+
+fn is_any_host(host: &HostRule) -> bool {
+    *host == HostRule::Any
+}
+
+fn literal() -> PatternKind {
+    PatternKind::Literal
+}
+
+fn is_literal(pattern: &PatternKind) -> bool {
+    *pattern == PatternKind::Literal
+}
+
+impl TryFrom<AclForm> for Acl {
+    type Error = AccessError;
+
+    fn try_from(form: AclForm) -> Result<Self, AccessError> {
+        let AclForm { principal, host, permission, operation, resource, name, pattern } = form;
+        let pattern = Pattern { resource, name, pattern };
+        let acl = Self { pattern, principal: principal.parse()?, host, operation, permission };
+        acl.check()?;
+        Ok(acl)
+    }
+}
+
+impl From<Acl> for AclForm {
+    fn from(acl: Acl) -> Self {
+        let Pattern { resource, name, pattern } = acl.pattern;
+        Self {
+            principal: acl.principal.to_string(),
+            host: acl.host,
+            permission: acl.permission,
+            operation: acl.operation,
+            resource,
+            name,
+            pattern,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The file of access lists, and changes of it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::acl::entry::Acl;
+use crate::acl::list::{Acls, Decision};
+use crate::error::{AccessError, AccessErrorKind};
+use crate::policy_file::{FORMAT_VERSION, PolicyFile};
+use crate::principal::Principal;
+
+/// Most lines.
+pub const ACL_COUNT_MAX: usize = 100_000;
+
+const HEADING: &str = "# Access lists of the broker. What no line allows is denied.\n\
+                       # Written anew with each change; comments are not kept.";
+
+/// What the broker's configuration says of access lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclOptions {
+    /// `super.users`: those who may do everything, whatever the lines say.
+    pub super_users: Vec<Principal>,
+    pub without_file: WithoutFile,
+}
+
+/// What principals may do as long as there is no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutFile {
+    /// Everything, for each that the listener has let in.
+    AllowEveryone,
+    /// Nothing but for super users (`allow.everyone` is off).
+    DenyEveryone,
+}
+
+/// The access lists in force, and the file that they came from.
+#[derive(Debug)]
+pub struct AclFile {
+    file: PolicyFile,
+    options: AclOptions,
+    acls: Arc<Acls>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AclTable {
+    version: u32,
+    #[serde(default)]
+    acl: Vec<Acl>,
+}
+
+impl AclFile {
+    /// Reads the file. Without one the options decide, and the first line that is added makes it.
+    pub fn open(path: PathBuf, options: AclOptions) -> Result<Self, AccessError> {
+        let mut file = PolicyFile::new(path);
+        let text = file.read()?;
+        let entries = text.as_deref().map(|text| parse(text, &file)).transpose()?;
+        file.remember(text.as_deref());
+        let acls = Arc::new(options.acls(entries));
+        Ok(Self { file, options, acls })
+    }
+
+    /// Those in force.
+    pub fn acls(&self) -> &Arc<Acls> {
+        &self.acls
+    }
+
+    /// Reads the file again. On an error the old lines stay in force; so they do when the file is
+    /// gone, which would allow everything.
+    pub fn reload(&mut self) -> Result<(), AccessError> {
+        let text = self.file.read()?;
+        if text.is_none() && self.file.was_there() {
+            return Err(self.file.gone());
+        }
+        let entries = text.as_deref().map(|text| parse(text, &self.file)).transpose()?;
+        self.file.remember(text.as_deref());
+        self.acls = Arc::new(self.options.acls(entries));
+        Ok(())
+    }
+
+    /// Adds lines, all of them or, on an error, none. Those that are there already stay.
+    pub fn add(&mut self, acls: impl IntoIterator<Item = Acl>) -> Result<(), AccessError> {
+        let mut entries = self.acls.table().cloned().unwrap_or_default();
+        for acl in acls {
+            acl.check()?;
+            entries.insert(acl);
+        }
+        if entries.len() > ACL_COUNT_MAX {
+            let what = format!("there would be more than {ACL_COUNT_MAX} access lists");
+            return Err(AccessError::new(AccessErrorKind::Full, what));
+        }
+        self.replace(entries)
+    }
+
+    /// Takes lines out, all of them or, on an error, none.
+    pub fn remove(&mut self, acls: &BTreeSet<Acl>) -> Result<(), AccessError> {
+        let Some(entries) = self.acls.table() else { return Ok(()) };
+        let rest = entries.difference(acls).cloned().collect();
+        self.replace(rest)
+    }
+
+    fn replace(&mut self, entries: BTreeSet<Acl>) -> Result<(), AccessError> {
+        if self.acls.table() == Some(&entries) {
+            return Ok(());
+        }
+        let acl = entries.iter().cloned().collect();
+        self.file.replace(HEADING, &AclTable { version: FORMAT_VERSION, acl })?;
+        self.acls = Arc::new(self.options.acls(Some(entries)));
+        Ok(())
+    }
+}
+
+impl AclOptions {
+    fn acls(&self, entries: Option<BTreeSet<Acl>>) -> Acls {
+        let without_file = match self.without_file {
+            WithoutFile::AllowEveryone => Decision::Allowed,
+            WithoutFile::DenyEveryone => Decision::Denied,
+        };
+        Acls::new(entries, &self.super_users, without_file)
+    }
+}
+
+fn parse(text: &str, file: &PolicyFile) -> Result<BTreeSet<Acl>, AccessError> {
+    let table: AclTable = file.parse(text)?;
+    file.check_version(table.version)?;
+    if table.acl.len() > ACL_COUNT_MAX {
+        return Err(file.wrong(&format!("it has more than {ACL_COUNT_MAX} access lists")));
+    }
+    Ok(table.acl.into_iter().collect())
+}

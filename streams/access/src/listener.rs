@@ -1,0 +1,141 @@
+//! Which clients a listener lets in, and who they are before they log in.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use tls::ClientCertificate;
+
+use crate::distinguished_name::subject_of;
+use crate::error::{AccessError, AccessErrorKind};
+use crate::login::LoginSettings;
+use crate::principal::Principal;
+
+/// What a listener speaks, by Kafka's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecurityProtocol {
+    Plaintext,
+    Ssl,
+    SaslPlaintext,
+    SaslSsl,
+}
+
+impl SecurityProtocol {
+    pub fn has_tls(self) -> bool {
+        matches!(self, Self::Ssl | Self::SaslSsl)
+    }
+
+    pub fn has_sasl(self) -> bool {
+        matches!(self, Self::SaslPlaintext | Self::SaslSsl)
+    }
+}
+
+impl FromStr for SecurityProtocol {
+    type Err = AccessError;
+
+    fn from_str(name: &str) -> Result<Self, AccessError> {
+        match name {
+            "PLAINTEXT" => Ok(Self::Plaintext),
+            "SSL" => Ok(Self::Ssl),
+            "SASL_PLAINTEXT" => Ok(Self::SaslPlaintext),
+            "SASL_SSL" => Ok(Self::SaslSsl),
+            _ => Err(not_allowed(format!(
+                "cannot use the protocol {name:?}: it is none of PLAINTEXT, SSL, SASL_PLAINTEXT \
+                 and SASL_SSL"
+            ))),
+        }
+    }
+}
+
+/// Certificates of clients, as `ssl.client.auth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    None,
+    Requested,
+    Required,
+}
+
+/// Whether the configuration asks for what is open to each client that reaches the listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposure {
+    /// Clients log in or show certificates, and secrets cross a network only inside TLS.
+    Refused,
+    /// Anonymous clients, and PLAIN without TLS, from this host alone.
+    Loopback,
+    /// From each host.
+    Everywhere,
+}
+
+/// What a listener asks of its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerPolicy {
+    pub protocol: SecurityProtocol,
+    pub certificates: ClientCertificates,
+    pub logins: LoginSettings,
+    pub exposure: Exposure,
+}
+
+impl ListenerPolicy {
+    /// Whether a listener at `address` may serve so. Asked once, before it listens.
+    pub fn check(&self, address: IpAddr) -> Result<(), AccessError> {
+        let is_exposed = match self.exposure {
+            Exposure::Everywhere => true,
+            Exposure::Loopback => address.to_canonical().is_loopback(),
+            Exposure::Refused => false,
+        };
+        let has_logins = self.protocol.has_sasl();
+        if has_logins && self.logins.mechanisms.is_empty() {
+            return Err(not_allowed(format!(
+                "cannot listen on {address} with SASL: no mechanism is enabled"
+            )));
+        }
+        let asks_for_certificates = self.certificates != ClientCertificates::None;
+        if asks_for_certificates && !self.protocol.has_tls() {
+            return Err(not_allowed(format!(
+                "cannot listen on {address}: certificates of clients take SSL or SASL_SSL"
+            )));
+        }
+        if self.lets_in_anonymous_clients() && !is_exposed {
+            return Err(not_allowed(format!(
+                "cannot listen on {address}: each client that reaches it could read and write; \
+                 have clients log in or show certificates, or allow anonymous clients there"
+            )));
+        }
+        let sends_secrets = has_logins && self.logins.mechanisms.contains(&sasl::Mechanism::Plain);
+        if sends_secrets && !self.protocol.has_tls() && !is_exposed {
+            return Err(not_allowed(format!(
+                "cannot listen on {address}: PLAIN sends secrets as they are; use SASL_SSL or SCRAM"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Who a client is when its connection is made; `None` until it has logged in.
+    ///
+    /// With SASL the login says who it is, a certificate nothing. Otherwise it is the whole
+    /// subject of its certificate (`ssl.principal.mapping.rules=DEFAULT`), or anonymous.
+    pub fn principal(
+        &self,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Option<Principal>, AccessError> {
+        if self.protocol.has_sasl() {
+            return Ok(None);
+        }
+        let Some(certificate) = certificate else { return Ok(Some(Principal::anonymous())) };
+        let subject = subject_of(certificate.der()).ok_or_else(|| {
+            not_allowed("the subject of a client's certificate is empty or cannot be read")
+        })?;
+        let principal = Principal::user(&subject)?;
+        if principal == Principal::anonymous() {
+            return Err(not_allowed("the subject of a client's certificate is ANONYMOUS"));
+        }
+        Ok(Some(principal))
+    }
+
+    fn lets_in_anonymous_clients(&self) -> bool {
+        !self.protocol.has_sasl() && self.certificates != ClientCertificates::Required
+    }
+}
+
+fn not_allowed(what: impl Into<String>) -> AccessError {
+    AccessError::new(AccessErrorKind::NotAllowed, what)
+}

@@ -1,0 +1,158 @@
+//! A file that says who may do what: TOML that only its owner writes, replaced as a whole.
+//!
+//! Its owner is this process's user or root. A change is refused when the file is not as it was
+//! read, so that an edit by hand is not lost.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use ring::digest::{SHA256, digest};
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use state_file::replace_private_file;
+
+use crate::error::{AccessError, AccessErrorKind};
+
+/// Longest file that is read.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// Of both files so far.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+#[derive(Debug)]
+pub(crate) struct PolicyFile {
+    path: PathBuf,
+    /// SHA-256 of what is in force; `None` when there is no file.
+    seen: Option<Vec<u8>>,
+}
+
+impl PolicyFile {
+    /// Of which nothing was read yet.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, seen: None }
+    }
+
+    /// The contents, or `None` when there is no file. Nothing is in force yet.
+    pub(crate) fn read(&self) -> Result<Option<String>, AccessError> {
+        // A pipe in the file's place is refused below, not waited for.
+        let mut options = OpenOptions::new();
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of a few bits");
+        let file = match options.read(true).custom_flags(flags).open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| self.failed("read", error))?,
+        };
+        self.check_owner(&file)?;
+        let mut text = String::new();
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        if read.map_err(|error| self.failed("read", error))? as u64 > FILE_BYTES_MAX {
+            let what = format!("{} is longer than {FILE_BYTES_MAX} bytes", self.path.display());
+            return Err(AccessError::new(AccessErrorKind::Contents, what));
+        }
+        Ok(Some(text))
+    }
+
+    /// What the contents mean, or which line is wrong.
+    pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, AccessError> {
+        toml::from_str(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text.bytes().take(start).filter(|byte| *byte == b'\n').count() + 1;
+            self.wrong(&format!("line {line}: {}", without_value(error.message())))
+        })
+    }
+
+    pub(crate) fn wrong(&self, why: &str) -> AccessError {
+        let what = format!("cannot use {}: {why}", self.path.display());
+        AccessError::new(AccessErrorKind::Contents, what)
+    }
+
+    pub(crate) fn check_version(&self, version: u32) -> Result<(), AccessError> {
+        if version == FORMAT_VERSION {
+            return Ok(());
+        }
+        Err(self.wrong(&format!(
+            "it has format {version}, this version of the program reads {FORMAT_VERSION}"
+        )))
+    }
+
+    /// There was a file before and now there is none.
+    pub(crate) fn gone(&self) -> AccessError {
+        let what = format!("{} is gone; what was in it stays in force", self.path.display());
+        AccessError::new(AccessErrorKind::File, what)
+    }
+
+    /// These contents are in force from now on.
+    pub(crate) fn remember(&mut self, text: Option<&str>) {
+        self.seen = text.map(fingerprint);
+    }
+
+    pub(crate) fn was_there(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// Stores new contents in place of those that are in force.
+    pub(crate) fn replace(
+        &mut self,
+        heading: &str,
+        contents: &impl Serialize,
+    ) -> Result<(), AccessError> {
+        let body = toml::to_string(contents).map_err(|error| self.failed("write", error))?;
+        let text = format!("{heading}\n{body}");
+        if text.len() as u64 > FILE_BYTES_MAX {
+            let what = format!("{} would be too long", self.path.display());
+            return Err(AccessError::new(AccessErrorKind::Full, what));
+        }
+        if self.read()?.as_deref().map(fingerprint) != self.seen {
+            let what = format!(
+                "{} was edited since it was read; reload it, then change it again",
+                self.path.display()
+            );
+            return Err(AccessError::new(AccessErrorKind::Edited, what));
+        }
+        replace_private_file(&self.path, text.as_bytes())
+            .map_err(|error| self.failed("replace", error))?;
+        self.remember(Some(&text));
+        Ok(())
+    }
+
+    fn check_owner(&self, file: &File) -> Result<(), AccessError> {
+        let metadata = file.metadata().map_err(|error| self.failed("read", error))?;
+        let path = self.path.display();
+        let what = if !metadata.is_file() {
+            format!("{path} is not a regular file")
+        } else if metadata.mode() & 0o022 != 0 {
+            format!("others than its owner may write {path}; take that away with chmod go-w")
+        } else if metadata.uid() != 0 && metadata.uid() != geteuid().as_raw() {
+            format!("{path} belongs to another user; make it this user's or root's with chown")
+        } else {
+            return Ok(());
+        };
+        Err(AccessError::new(AccessErrorKind::Permissions, what))
+    }
+
+    fn failed(
+        &self,
+        action: &str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> AccessError {
+        let what = format!("cannot {action} {}", self.path.display());
+        AccessError::new(AccessErrorKind::File, what).because(source)
+    }
+}
+
+fn fingerprint(text: &str) -> Vec<u8> {
+    digest(&SHA256, text.as_bytes()).as_ref().to_vec()
+}
+
+/// The parser's message without a value that it repeats, which may be a secret.
+fn without_value(message: &str) -> String {
+    let message = message.replace('\n', " ");
+    let quoted = message.find("string \"").zip(message.rfind('"'));
+    match quoted {
+        Some((start, end)) => format!("{}string{}", &message[..start], &message[end + 1..]),
+        None => message,
+    }
+}

@@ -1,0 +1,74 @@
+//! Names of those who ask, as access lists write them.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::error::{AccessError, AccessErrorKind};
+
+/// The only type of principals.
+const TYPE: &str = "User:";
+
+/// In an access list: each principal.
+pub(crate) const EVERYONE: &str = "User:*";
+
+/// Longest principal, its type included. Names from certificates can be long.
+pub const PRINCIPAL_BYTES_MAX: usize = 1024;
+
+/// `User:NAME`: a user's name, a certificate's subject, or `User:ANONYMOUS`. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// A client that has not said who it is.
+    pub fn anonymous() -> Self {
+        Self(Arc::from("User:ANONYMOUS"))
+    }
+
+    /// Of a user or a subject by this name.
+    pub fn user(name: &str) -> Result<Self, AccessError> {
+        format!("{TYPE}{name}").parse()
+    }
+
+    /// `User:NAME`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Without the type.
+    pub fn name(&self) -> &str {
+        &self.0[TYPE.len()..]
+    }
+}
+
+impl FromStr for Principal {
+    type Err = AccessError;
+
+    fn from_str(text: &str) -> Result<Self, AccessError> {
+        let refused = |why: &str| {
+            let what = format!("cannot use the principal {text:.100?}: {why}");
+            Err(AccessError::new(AccessErrorKind::NotAllowed, what))
+        };
+        match text.strip_prefix(TYPE) {
+            None => refused("it does not begin with User:"),
+            Some("") => refused("it has no name"),
+            _ if text.len() > PRINCIPAL_BYTES_MAX => refused("it is too long"),
+            _ if text.chars().any(char::is_control) => refused("it has control characters"),
+            _ => Ok(Self(Arc::from(text))),
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// So that maps are asked without an allocation.
+impl Borrow<str> for Principal {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}

@@ -1,0 +1,273 @@
+//! What principals use now, and whether they may use more.
+//!
+//! Rates are token buckets of one second: what came is counted, never refused, and the answer says
+//! how long the client is to wait. The time is handed in and never goes back.
+//!
+//! Locks: the table of accounts, then one account; none is held for longer than a few sums.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::limits::QuotaLimits;
+use crate::principal::Principal;
+
+/// Most principals that are remembered; idle ones that owe nothing are forgotten for others.
+pub const PRINCIPAL_COUNT_MAX: usize = 10_000;
+
+/// What may come at once after a rest, as time at the full rate.
+const BURST: Duration = Duration::from_secs(1);
+
+/// Longest wait of one answer, shorter than clients wait for one. What is owed beyond it is asked
+/// for with the next answer.
+pub const THROTTLE_MAX: Duration = Duration::from_secs(10);
+
+/// Why a connection or request has to go or to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    #[error("the principal has all connections that it may have; close some or raise its quota")]
+    Connections,
+    #[error("{PRINCIPAL_COUNT_MAX} principals are connected or throttled; try again later")]
+    Principals,
+    /// The request can never be read.
+    #[error("the request is longer than the principal's quota for one request")]
+    RequestBytes,
+    /// The request can be read when others are answered.
+    #[error("the principal's requests in flight take all bytes that they may take")]
+    BytesInFlight,
+}
+
+/// The accounts of all principals.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    accounts: Mutex<HashMap<Principal, Arc<Account>>>,
+}
+
+/// One connection of a principal; gives its place back when dropped. Knows the principal's account.
+#[derive(Debug)]
+pub struct ConnectionPlace {
+    account: Arc<Account>,
+}
+
+/// The bytes of one request; gives them back when dropped, which is when it is answered.
+#[derive(Debug)]
+pub struct BytesInFlight {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Account {
+    usage: Mutex<Usage>,
+}
+
+#[derive(Debug)]
+struct Usage {
+    limits: QuotaLimits,
+    connections: u32,
+    bytes_in_flight: u64,
+    produce: Bucket,
+    fetch: Bucket,
+}
+
+impl Quotas {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a place for a connection of `principal`, once it is known who that is.
+    pub fn connect(
+        &self,
+        principal: &Principal,
+        limits: QuotaLimits,
+        now: Instant,
+    ) -> Result<ConnectionPlace, QuotaError> {
+        let mut accounts = self.accounts();
+        if !accounts.contains_key(principal) {
+            if accounts.len() >= PRINCIPAL_COUNT_MAX {
+                accounts.retain(|_, account| !account.usage().is_idle(now));
+            }
+            if accounts.len() >= PRINCIPAL_COUNT_MAX {
+                return Err(QuotaError::Principals);
+            }
+            accounts.insert(principal.clone(), Arc::new(Account::new(limits)));
+        }
+        let account = Arc::clone(&accounts[principal]);
+        let mut usage = account.usage();
+        usage.set_limits(limits);
+        if usage.connections >= limits.connections {
+            return Err(QuotaError::Connections);
+        }
+        usage.connections += 1;
+        drop(usage);
+        Ok(ConnectionPlace { account })
+    }
+
+    /// Gives each principal its limits anew, after a reload. Connections beyond them stay.
+    pub fn set_limits(&self, limits_of: impl Fn(&Principal) -> QuotaLimits) {
+        for (principal, account) in self.accounts().iter() {
+            account.usage().set_limits(limits_of(principal));
+        }
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, HashMap<Principal, Arc<Account>>> {
+        self.accounts.lock().expect("no thread panics while it holds the lock")
+    }
+}
+
+impl ConnectionPlace {
+    /// Takes the bytes of a request that is about to be read. A request is let in beside no other
+    /// however small the quota is, so that each client gets on.
+    pub fn admit(&self, bytes: u64) -> Result<BytesInFlight, QuotaError> {
+        let mut usage = self.account.usage();
+        if bytes > usage.limits.request_bytes {
+            return Err(QuotaError::RequestBytes);
+        }
+        let sum = usage.bytes_in_flight.saturating_add(bytes);
+        if usage.bytes_in_flight > 0 && sum > usage.limits.bytes_in_flight {
+            return Err(QuotaError::BytesInFlight);
+        }
+        usage.bytes_in_flight = sum;
+        drop(usage);
+        Ok(BytesInFlight { account: Arc::clone(&self.account), bytes })
+    }
+
+    /// Counts bytes that were produced: `throttle_time_ms` of the answer.
+    pub fn produced(&self, bytes: u64, now: Instant) -> i32 {
+        let mut usage = self.account.usage();
+        let rate = usage.limits.produce_bytes_per_second;
+        usage.produce.take(bytes, rate, now)
+    }
+
+    /// Counts bytes that were fetched: `throttle_time_ms` of the answer.
+    pub fn fetched(&self, bytes: u64, now: Instant) -> i32 {
+        let mut usage = self.account.usage();
+        let rate = usage.limits.fetch_bytes_per_second;
+        usage.fetch.take(bytes, rate, now)
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.account.usage().connections -= 1;
+    }
+}
+
+impl Drop for BytesInFlight {
+    fn drop(&mut self) {
+        self.account.usage().bytes_in_flight -= self.bytes;
+    }
+}
+
+impl Account {
+    fn new(limits: QuotaLimits) -> Self {
+        let usage = Usage {
+            limits,
+            connections: 0,
+            bytes_in_flight: 0,
+            produce: Bucket::default(),
+            fetch: Bucket::default(),
+        };
+        Self { usage: Mutex::new(usage) }
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().expect("no thread panics while it holds the lock")
+    }
+}
+
+impl Usage {
+    /// A changed rate begins without debts, which were counted by the old one.
+    fn set_limits(&mut self, limits: QuotaLimits) {
+        if limits.produce_bytes_per_second != self.limits.produce_bytes_per_second {
+            self.produce = Bucket::default();
+        }
+        if limits.fetch_bytes_per_second != self.limits.fetch_bytes_per_second {
+            self.fetch = Bucket::default();
+        }
+        self.limits = limits;
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        let is_in_use = self.connections > 0 || self.bytes_in_flight > 0;
+        !is_in_use && self.produce.is_full(now) && self.fetch.is_full(now)
+    }
+}
+
+/// A token bucket, kept as the time at which it is full again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    full_at: Option<Instant>,
+}
+
+impl Bucket {
+    /// Takes tokens, also those that are not there yet: how many ms the client is to wait.
+    fn take(&mut self, bytes: u64, rate: Option<NonZeroU64>, now: Instant) -> i32 {
+        let Some(rate) = rate else { return 0 };
+        let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.get()));
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let start = self.full_at.map_or(now, |full_at| full_at.max(now));
+        // Some centuries of debt are as good as more.
+        let full_at = start.checked_add(cost).unwrap_or(start);
+        self.full_at = Some(full_at);
+        let wait = full_at.saturating_duration_since(now).saturating_sub(BURST).min(THROTTLE_MAX);
+        let millis = wait.as_nanos().div_ceil(1_000_000);
+        i32::try_from(millis).expect("the longest wait is far below")
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.full_at.is_none_or(|full_at| full_at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take_all(rate: u64, takes: &[(u64, u64)]) -> Vec<i32> {
+        let start = Instant::now();
+        let mut bucket = Bucket::default();
+        let take = |&(millis, bytes): &(u64, u64)| {
+            bucket.take(bytes, NonZeroU64::new(rate), start + Duration::from_millis(millis))
+        };
+        takes.iter().map(take).collect()
+    }
+
+    #[test]
+    fn a_bucket_holds_one_second_and_asks_for_what_is_owed() {
+        assert_eq!(take_all(1000, &[(0, 1000), (0, 1)]), [0, 1]);
+        assert_eq!(take_all(1000, &[(0, 1500), (500, 0), (500, 250)]), [500, 0, 250]);
+        assert_eq!(take_all(1000, &[(0, 1000), (1000, 1000), (5000, 1001)]), [0, 0, 1]);
+        assert_eq!(take_all(0, &[(0, u64::MAX)]), [0]);
+    }
+
+    #[test]
+    fn a_long_debt_is_asked_for_in_several_answers() {
+        assert_eq!(
+            take_all(1000, &[(0, 26_000), (10_000, 0), (20_000, 0)]),
+            [10_000, 10_000, 5000]
+        );
+        assert_eq!(take_all(1, &[(0, u64::MAX), (10_000, u64::MAX)]), [10_000, 10_000]);
+    }
+
+    #[test]
+    fn over_a_long_time_the_rate_holds() {
+        let start = Instant::now();
+        let mut bucket = Bucket::default();
+        let rate = NonZeroU64::new(7777).expect("not zero");
+        let mut now = start;
+        let mut bytes = 0;
+        for step in 0..10_000 {
+            let taken = step * 31 % 1000;
+            bytes += taken;
+            let wait = bucket.take(taken, Some(rate), now);
+            now += Duration::from_millis(u64::try_from(wait).expect("a wait"));
+        }
+        // What came in the first second came at once; each wait is rounded up by less than 1 ms.
+        let due = bytes - rate.get();
+        let seconds = (now - start).as_secs_f64();
+        assert!(seconds * 7777.0 >= due as f64, "{seconds} s for {due} bytes");
+        assert!((seconds - 10.0) * 7777.0 <= due as f64, "{seconds} s for {due} bytes");
+    }
+}

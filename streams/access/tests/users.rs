@@ -1,0 +1,222 @@
+//! The file of users: what it takes, what it refuses, and what stays in force.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use access::{AccessError, AccessErrorKind, NewSecret, Principal, UserFile};
+use sasl::{ITERATIONS_MAX, ITERATIONS_MIN, ScramHash};
+use tempfile::TempDir;
+
+struct Setup {
+    directory: TempDir,
+    file: UserFile,
+}
+
+fn secret<'a>(name: &'a str, secret: &'a str) -> NewSecret<'a> {
+    NewSecret { name, secret, iterations: ITERATIONS_MIN }
+}
+
+impl Setup {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = UserFile::open(directory.path().join("users.toml")).expect("none yet");
+        Self { directory, file }
+    }
+
+    fn with_alice() -> Self {
+        let mut setup = Self::new();
+        setup.file.add(&secret("alice", "pencil")).expect("it is new");
+        setup
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("users.toml")
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.path()).expect("a file")
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path(), text).expect("a file");
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.file.users().list().map(|user| user.name.to_owned()).collect()
+    }
+
+    /// A reload that is refused leaves alice in force.
+    #[track_caller]
+    fn check_reload_refused(&mut self, kind: AccessErrorKind, expected: &str) {
+        let error = self.file.reload().expect_err("it cannot be used");
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(self.file.users().verify("alice", b"pencil"));
+    }
+}
+
+#[test]
+fn users_come_back_and_their_secrets_are_nowhere() {
+    let mut setup = Setup::with_alice();
+    setup.file.add(&secret("b \"=b", "horse")).expect("it is new");
+    assert_eq!(setup.names(), ["alice", "b \"=b"]);
+    assert!(!setup.text().contains("pencil"));
+    let again = UserFile::open(setup.path()).expect("it is read");
+    let users = again.users();
+    assert!(users.verify("alice", b"pencil") && users.verify("b \"=b", b"horse"));
+    assert!(!users.verify("alice", b"horse") && !users.verify("carol", b"pencil"));
+    assert!(users.can_log_in("alice") && !users.can_log_in("carol"));
+    let alice = users.list().next().expect("a user");
+    assert_eq!(alice.hashes, [ScramHash::Sha256, ScramHash::Sha512]);
+    let mode = fs::metadata(setup.path()).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_user_gets_another_secret_and_goes() {
+    let mut setup = Setup::with_alice();
+    let before = setup.text();
+    setup.file.set_secret(&secret("alice", "horse")).expect("it is there");
+    assert!(!setup.file.users().verify("alice", b"pencil"));
+    assert!(setup.file.users().verify("alice", b"horse"));
+    assert_ne!(setup.text(), before);
+    setup.file.remove("alice").expect("it is there");
+    assert!(!setup.file.users().verify("alice", b"horse"));
+    assert!(setup.names().is_empty());
+}
+
+#[track_caller]
+fn check(result: Result<(), AccessError>, kind: AccessErrorKind) {
+    assert_eq!(result.expect_err("it is refused").kind, kind);
+}
+
+#[test]
+fn changes_that_make_no_sense_change_nothing() {
+    let mut setup = Setup::with_alice();
+    let before = setup.text();
+    let file = &mut setup.file;
+    check(file.add(&secret("alice", "horse")), AccessErrorKind::Exists);
+    check(file.set_secret(&secret("bob", "horse")), AccessErrorKind::Missing);
+    check(file.remove("bob"), AccessErrorKind::Missing);
+    for name in ["", "*", "ANONYMOUS", "b\u{fc}b", "b\nb", &"b".repeat(256)] {
+        check(file.add(&secret(name, "horse")), AccessErrorKind::NotAllowed);
+    }
+    for wrong in ["", "h\u{f6}rse", "horse\n", &"h".repeat(1025)] {
+        check(file.add(&secret("bob", wrong)), AccessErrorKind::NotAllowed);
+    }
+    for iterations in [0, ITERATIONS_MIN - 1, ITERATIONS_MAX + 1] {
+        let new = NewSecret { name: "bob", secret: "horse", iterations };
+        check(file.add(&new), AccessErrorKind::NotAllowed);
+    }
+    assert_eq!(setup.text(), before);
+    assert!(setup.file.users().verify("alice", b"pencil"));
+}
+
+#[test]
+fn a_bad_file_leaves_the_old_users_and_names_its_line() {
+    let mut setup = Setup::with_alice();
+    let good = setup.text();
+    let contents = AccessErrorKind::Contents;
+    let line = |text: &str, part: &str| {
+        let found = text.lines().position(|line| line.contains(part)).expect("the line");
+        format!("line {}:", found + 1)
+    };
+    let cases = [
+        (good.replace("SCRAM-SHA-512$4096", "SCRAM-SHA-512$4095"), "$4095"),
+        (good.replace("SCRAM-SHA-256$", "SCRAM-SHA-257$"), "SHA-257"),
+        (good.replace("secrets", "secretz"), "secretz"),
+        (format!("{good}\n[users.bob.quota]\nconnections = 0\n"), "connections = 0"),
+        (format!("{good}\n[users.bob.quota]\ncolour = 1\n"), "colour"),
+        (format!("{good}\n[users.\"*\"]\n"), "\"*\""),
+        (format!("{good}\n[users.alice]\n"), "[users.alice]\n"),
+        (format!("{good}\n[users.bob\n"), "[users.bob"),
+    ];
+    for (text, part) in cases {
+        setup.write(&text);
+        let part = part.trim_end();
+        let expected = if part == "[users.alice]" {
+            format!("line {}:", text.lines().count())
+        } else {
+            line(&text, part)
+        };
+        setup.check_reload_refused(contents, &expected);
+    }
+    setup.write(&good.replace("version = 1", "version = 2"));
+    setup.check_reload_refused(contents, "format 2");
+    setup.write(&good.replace("[users.alice]", "[users.ANONYMOUS]"));
+    setup.check_reload_refused(contents, "ANONYMOUS");
+    setup.write(&good.replace("decoy-key = \"", "decoy-key = \"?"));
+    setup.check_reload_refused(contents, "decoy-key");
+    setup.write(&good);
+    setup.file.reload().expect("it is as before");
+}
+
+#[test]
+fn an_error_never_repeats_a_value() {
+    let mut setup = Setup::with_alice();
+    setup.write("version = 1\n[users.alice]\nsecrets = \"hun\\\"ter2\"\n");
+    let error = setup.file.reload().expect_err("it is no list").to_string();
+    assert!(error.contains("line 3") && !error.contains("ter2"), "{error}");
+    setup.write("version = 1\n[users.alice]\nsecrets = [\"hunter2\"]\n");
+    let error = setup.file.reload().expect_err("it is no key").to_string();
+    assert!(error.contains("line 3") && !error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    let mut setup = Setup::with_alice();
+    for mode in [0o620, 0o602, 0o666] {
+        fs::set_permissions(setup.path(), Permissions::from_mode(mode)).expect("it is ours");
+        setup.check_reload_refused(AccessErrorKind::Permissions, "chmod go-w");
+        let error = UserFile::open(setup.path()).expect_err("it is refused");
+        assert_eq!(error.kind, AccessErrorKind::Permissions);
+    }
+    fs::set_permissions(setup.path(), Permissions::from_mode(0o644)).expect("it is ours");
+    setup.file.reload().expect("others may read it");
+}
+
+#[test]
+fn what_is_no_file_or_gone_leaves_the_old_users() {
+    let mut setup = Setup::with_alice();
+    fs::remove_file(setup.path()).expect("it is ours");
+    setup.check_reload_refused(AccessErrorKind::File, "is gone");
+    fs::create_dir(setup.path()).expect("a directory");
+    setup.check_reload_refused(AccessErrorKind::Permissions, "not a regular file");
+    fs::remove_dir(setup.path()).expect("it is empty");
+    symlink(setup.path(), setup.path()).expect("a link to itself");
+    setup.check_reload_refused(AccessErrorKind::File, "cannot read");
+}
+
+#[test]
+fn an_edit_by_hand_is_not_lost() {
+    let mut setup = Setup::with_alice();
+    let edited = format!("{}\n[default-quota]\nconnections = 7\n", setup.text());
+    setup.write(&edited);
+    check(setup.file.add(&secret("bob", "horse")), AccessErrorKind::Edited);
+    assert_eq!(setup.text(), edited);
+    setup.file.reload().expect("it is right");
+    setup.file.add(&secret("bob", "horse")).expect("it was reloaded");
+    assert_eq!(setup.names(), ["alice", "bob"]);
+    let bob = Principal::user("bob").expect("a name");
+    assert_eq!(setup.file.users().quota_of(&bob).connections, 7);
+}
+
+#[test]
+fn quotas_come_from_the_user_then_from_the_defaults() {
+    let mut setup = Setup::new();
+    setup.write(
+        "version = 1\n[default-quota]\nconnections = 5\nproduce-bytes-per-second = 100\n\
+         [users.bob.quota]\nconnections = 9\n[users.\"CN=x,O=y\".quota]\nrequest-bytes = 8\n",
+    );
+    setup.file.reload().expect("it is right");
+    let users = setup.file.users();
+    let quota = |name| users.quota_of(&Principal::user(name).expect("a name"));
+    let rate = |name| quota(name).produce_bytes_per_second.map(u64::from);
+    assert_eq!((quota("bob").connections, rate("bob")), (9, Some(100)));
+    assert_eq!((quota("carol").connections, rate("carol")), (5, Some(100)));
+    assert_eq!((quota("CN=x,O=y").request_bytes, quota("bob").request_bytes), (8, 100 << 20));
+    assert_eq!(quota("bob").fetch_bytes_per_second, None);
+    assert!(!users.can_log_in("bob"));
+}
