@@ -1,0 +1,309 @@
+//! What is known of a classic group, and what follows from it without changing it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::JoinGroupResponse;
+use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
+use kafka_protocol::protocol::StrBytes;
+
+use crate::effect::Waiting;
+use crate::options::ENTRY_BYTES;
+
+/// Where a classic group stands between two generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Empty,
+    /// Members are to join.
+    PreparingRebalance,
+    /// Members joined; the leader is to assign.
+    CompletingRebalance,
+    Stable,
+}
+
+impl Phase {
+    /// Kafka's name of it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::PreparingRebalance => "PreparingRebalance",
+            Self::CompletingRebalance => "CompletingRebalance",
+            Self::Stable => "Stable",
+        }
+    }
+}
+
+/// A way to assign partitions that a member knows, with what it says for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Protocol {
+    pub(crate) name: StrBytes,
+    pub(crate) metadata: Bytes,
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) instance: Option<StrBytes>,
+    pub(crate) client_id: StrBytes,
+    pub(crate) host: StrBytes,
+    pub(crate) session_timeout_ms: i32,
+    pub(crate) rebalance_timeout_ms: i32,
+    pub(crate) protocols: Vec<Protocol>,
+    pub(crate) assignment: Bytes,
+    /// It is dropped then, unless a request of it waits here.
+    pub(crate) session_until_ms: i64,
+    /// It was in no generation yet.
+    pub(crate) is_new: bool,
+    /// It is to ask for its assignment.
+    pub(crate) owes_sync: bool,
+    pub(crate) join: Option<Waiting>,
+    pub(crate) sync: Option<Waiting>,
+}
+
+impl Member {
+    pub(crate) fn metadata(&self, protocol: Option<&StrBytes>) -> Bytes {
+        let chosen = self.protocols.iter().find(|it| Some(&it.name) == protocol);
+        chosen.map(|it| it.metadata.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn refresh(&mut self, now_ms: i64) {
+        self.session_until_ms = now_ms + i64::from(self.session_timeout_ms);
+    }
+
+    /// When it is taken for dead. `None` while a request of it waits here.
+    pub(crate) fn expires_ms(&self) -> Option<i64> {
+        let waits = self.join.is_some() || self.sync.is_some();
+        (self.is_new || !waits).then_some(self.session_until_ms)
+    }
+
+    fn bytes(&self) -> usize {
+        let instance = self.instance.as_ref().map_or(0, |it| it.len());
+        let shown = self.client_id.len() + self.host.len();
+        ENTRY_BYTES + instance + shown + protocols_bytes(&self.protocols) + self.assignment.len()
+    }
+}
+
+pub(crate) fn protocols_bytes(protocols: &[Protocol]) -> usize {
+    protocols.iter().map(|it| ENTRY_BYTES + it.name.len() + it.metadata.len()).sum()
+}
+
+/// When the joining of members ends at the latest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JoinTimer {
+    pub(crate) at_ms: i64,
+    /// For the first rebalance of an empty group, which waits for more members.
+    pub(crate) initial: Option<InitialDelay>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InitialDelay {
+    /// It may be made longer by so much.
+    pub(crate) remaining_ms: i64,
+    pub(crate) member_came: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClassicGroup {
+    pub(crate) id: StrBytes,
+    pub(crate) phase: Phase,
+    /// When the phase began.
+    pub(crate) since_ms: i64,
+    pub(crate) generation: i32,
+    /// The highest number that a member may have heard of.
+    pub(crate) generation_max: i32,
+    pub(crate) protocol_type: Option<StrBytes>,
+    pub(crate) protocol: Option<StrBytes>,
+    pub(crate) leader: Option<StrBytes>,
+    pub(crate) members: BTreeMap<StrBytes, Member>,
+    /// Ids that were given out and have not joined, and until when they may.
+    pub(crate) invited: BTreeMap<StrBytes, i64>,
+    /// The member of each static instance.
+    pub(crate) instances: BTreeMap<StrBytes, StrBytes>,
+    pub(crate) join_timer: Option<JoinTimer>,
+    pub(crate) sync_until_ms: Option<i64>,
+    /// The value of the group's record in the state log.
+    pub(crate) durable: Option<Bytes>,
+}
+
+impl ClassicGroup {
+    pub(crate) fn new(id: StrBytes, generation: i32, now_ms: i64) -> Self {
+        Self {
+            id,
+            phase: Phase::Empty,
+            since_ms: now_ms,
+            generation,
+            generation_max: generation,
+            protocol_type: None,
+            protocol: None,
+            leader: None,
+            members: BTreeMap::new(),
+            invited: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            join_timer: None,
+            sync_until_ms: None,
+            durable: None,
+        }
+    }
+
+    /// Whether it holds nothing but, perhaps, offsets.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.phase == Phase::Empty && self.members.is_empty() && self.invited.is_empty()
+    }
+
+    /// What its members brought.
+    pub(crate) fn bytes(&self) -> usize {
+        let members: usize = self.members.iter().map(|(id, it)| id.len() + it.bytes()).sum();
+        let invited: usize = self.invited.keys().map(|id| ENTRY_BYTES + id.len()).sum();
+        members + invited
+    }
+
+    /// What it takes in memory, about.
+    pub(crate) fn footprint(&self) -> usize {
+        self.bytes() + self.durable.as_ref().map_or(0, Bytes::len)
+    }
+
+    pub(crate) fn is_leader(&self, member_id: &StrBytes) -> bool {
+        self.leader.as_ref() == Some(member_id)
+    }
+
+    /// The longest time that a member asked for to join a rebalance.
+    pub(crate) fn rebalance_timeout_ms(&self) -> i64 {
+        self.members.values().map(|it| i64::from(it.rebalance_timeout_ms)).max().unwrap_or(0)
+    }
+
+    /// Checks that the member is the one that it says it is.
+    pub(crate) fn validate(
+        &self,
+        member_id: &StrBytes,
+        instance: Option<&StrBytes>,
+    ) -> Result<(), ResponseError> {
+        if let Some(instance) = instance {
+            let current = self.instances.get(instance).ok_or(ResponseError::UnknownMemberId)?;
+            if current != member_id {
+                return Err(ResponseError::FencedInstanceId);
+            }
+        }
+        match self.members.contains_key(member_id) {
+            true => Ok(()),
+            false => Err(ResponseError::UnknownMemberId),
+        }
+    }
+
+    pub(crate) fn has_all_joined(&self) -> bool {
+        self.invited.is_empty() && self.members.values().all(|it| it.join.is_some())
+    }
+
+    /// The names of protocols that every member knows.
+    fn protocols_of_all(&self) -> BTreeSet<&StrBytes> {
+        let mut members = self.members.values();
+        let Some(first) = members.next() else { return BTreeSet::new() };
+        let names = first.protocols.iter().map(|it| &it.name);
+        let mut shared: BTreeSet<&StrBytes> = names.collect();
+        for member in members {
+            let known: BTreeSet<_> = member.protocols.iter().map(|it| &it.name).collect();
+            shared.retain(|name| known.contains(name));
+        }
+        shared
+    }
+
+    pub(crate) fn supports(&self, protocol_type: &StrBytes, protocols: &[Protocol]) -> bool {
+        if protocol_type.is_empty() || protocols.is_empty() {
+            return false;
+        }
+        if self.members.is_empty() {
+            return true;
+        }
+        let shared = self.protocols_of_all();
+        self.protocol_type.as_ref() == Some(protocol_type)
+            && protocols.iter().any(|it| shared.contains(&it.name))
+    }
+
+    /// The protocol of all members that most of them like best; of equals the first by name.
+    pub(crate) fn select_protocol(&self) -> Option<StrBytes> {
+        let shared = self.protocols_of_all();
+        let mut votes: BTreeMap<&StrBytes, usize> = BTreeMap::new();
+        for member in self.members.values() {
+            let favourite = member.protocols.iter().find(|it| shared.contains(&it.name))?;
+            *votes.entry(&favourite.name).or_default() += 1;
+        }
+        let most = *votes.values().max()?;
+        votes.into_iter().find(|(_, count)| *count == most).map(|(name, _)| name.clone())
+    }
+
+    /// The topics that the members subscribe to, where they say so in the form of Kafka's
+    /// consumers.
+    pub(crate) fn subscribed_topics(&self) -> BTreeSet<StrBytes> {
+        let is_of_consumers =
+            self.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer");
+        let members = self.members.values().filter(|_| is_of_consumers);
+        members
+            .flat_map(|it| subscription(&it.metadata(self.protocol.as_ref())).unwrap_or_default())
+            .collect()
+    }
+
+    /// The reply to a join: the current generation, with all members for the leader.
+    pub(crate) fn joined(&self, member_id: &StrBytes, api_version: i16) -> JoinGroupResponse {
+        let response = self.joined_as_follower(member_id, api_version);
+        if !self.is_leader(member_id) {
+            return response;
+        }
+        let members = self.members.iter().map(|(id, member)| {
+            JoinGroupResponseMember::default()
+                .with_member_id(id.clone())
+                .with_group_instance_id(member.instance.clone())
+                .with_metadata(member.metadata(self.protocol.as_ref()))
+        });
+        response.with_members(members.collect())
+    }
+
+    pub(crate) fn joined_as_follower(
+        &self,
+        member_id: &StrBytes,
+        api_version: i16,
+    ) -> JoinGroupResponse {
+        let protocol = self.protocol.clone();
+        JoinGroupResponse::default()
+            .with_generation_id(self.generation)
+            .with_protocol_type(self.protocol_type.clone().filter(|_| api_version >= 7))
+            .with_protocol_name(Some(protocol.unwrap_or_default()))
+            .with_leader(self.leader.clone().unwrap_or_default())
+            .with_member_id(member_id.clone())
+    }
+
+    /// When something is to be done without a request.
+    pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
+        let members = self.members.values().filter_map(Member::expires_ms);
+        let timers = self.join_timer.map(|it| it.at_ms).into_iter().chain(self.sync_until_ms);
+        members.chain(self.invited.values().copied()).chain(timers).min()
+    }
+}
+
+/// The topics in a consumer's subscription: a version and a list of names begin it, whatever
+/// follows (`ConsumerProtocolSubscription`, versions 0 to 3).
+fn subscription(metadata: &[u8]) -> Option<Vec<StrBytes>> {
+    let (_, rest) = metadata.split_first_chunk::<2>()?;
+    let (count, mut rest) = rest.split_first_chunk::<4>()?;
+    let mut topics = Vec::new();
+    for _ in 0..i32::from_be_bytes(*count).max(0) {
+        let (length, after) = rest.split_first_chunk::<2>()?;
+        let length = usize::try_from(i16::from_be_bytes(*length)).ok()?;
+        let (name, after) = after.split_at_checked(length)?;
+        topics.push(StrBytes::from_utf8(Bytes::copy_from_slice(name)).ok()?);
+        rest = after;
+    }
+    Some(topics)
+}
+
+/// The reply to a join that failed.
+pub(crate) fn refused(
+    error: ResponseError,
+    member_id: &StrBytes,
+    api_version: i16,
+) -> JoinGroupResponse {
+    JoinGroupResponse::default()
+        .with_error_code(error.code())
+        .with_generation_id(-1)
+        .with_member_id(member_id.clone())
+        // Before version 7 the name cannot be null.
+        .with_protocol_name((api_version < 7).then(StrBytes::default))
+}

@@ -1,0 +1,198 @@
+//! How a classic group goes from one phase to the next: rebalances, removals, deadlines.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::SyncGroupResponse;
+use kafka_protocol::protocol::StrBytes;
+
+use super::group::{ClassicGroup, InitialDelay, JoinTimer, Member, Phase, refused};
+use crate::effect::{Turn, Waiting};
+
+impl ClassicGroup {
+    pub(crate) fn enter(&mut self, phase: Phase, now_ms: i64) {
+        self.phase = phase;
+        self.since_ms = now_ms;
+    }
+
+    /// Begins a rebalance, or ends the joining of one if this was the last to join.
+    pub(super) fn rebalance_or_complete(&mut self, turn: &mut Turn<'_>) {
+        match self.phase {
+            Phase::PreparingRebalance => self.complete_if_all_joined(turn),
+            _ => self.prepare_rebalance(turn),
+        }
+    }
+
+    pub(super) fn complete_if_all_joined(&mut self, turn: &mut Turn<'_>) {
+        let is_initial = self.join_timer.is_some_and(|it| it.initial.is_some());
+        let is_joining = self.phase == Phase::PreparingRebalance && !is_initial;
+        if is_joining && self.has_all_joined() {
+            self.complete_join(turn);
+        }
+    }
+
+    pub(super) fn prepare_rebalance(&mut self, turn: &mut Turn<'_>) {
+        let is_initial = self.phase == Phase::Empty;
+        self.refuse_syncs(turn);
+        self.enter(Phase::PreparingRebalance, turn.now_ms);
+        let rebalance_ms = self.rebalance_timeout_ms();
+        let delay_ms = i64::from(turn.options.initial_rebalance_delay_ms);
+        if is_initial && delay_ms > 0 {
+            let remaining_ms = (rebalance_ms - delay_ms).max(0);
+            let initial = InitialDelay { remaining_ms, member_came: false };
+            self.join_timer =
+                Some(JoinTimer { at_ms: turn.now_ms + delay_ms, initial: Some(initial) });
+        } else if is_initial || self.has_all_joined() {
+            self.complete_join(turn);
+        } else {
+            self.join_timer = Some(JoinTimer { at_ms: turn.now_ms + rebalance_ms, initial: None });
+        }
+    }
+
+    /// Those that wait for an assignment are to join again.
+    fn refuse_syncs(&mut self, turn: &mut Turn<'_>) {
+        self.sync_until_ms = None;
+        for member in self.members.values_mut() {
+            member.owes_sync = false;
+            if let Some(waiting) = member.sync.take() {
+                member.refresh(turn.now_ms);
+                refuse_sync(waiting, ResponseError::RebalanceInProgress, turn);
+            }
+        }
+    }
+
+    /// Ends the joining: drops who did not come and begins the next generation.
+    fn complete_join(&mut self, turn: &mut Turn<'_>) {
+        self.join_timer = None;
+        let absent = |member: &Member| member.join.is_none() && member.instance.is_none();
+        self.members.retain(|_, member| !absent(member));
+        if !self.members.is_empty() && !self.elect_leader() {
+            // Static members alone are left, and none has joined: their sessions decide.
+            let at_ms = turn.now_ms + self.rebalance_timeout_ms().max(1);
+            self.join_timer = Some(JoinTimer { at_ms, initial: None });
+            return;
+        }
+        self.generation_max = self.generation_max.checked_add(1).unwrap_or(1);
+        self.generation = self.generation_max;
+        if self.members.is_empty() {
+            self.leader = None;
+            self.protocol = None;
+            self.enter(Phase::Empty, turn.now_ms);
+            self.persist(turn);
+            return;
+        }
+        self.protocol = self.select_protocol();
+        self.enter(Phase::CompletingRebalance, turn.now_ms);
+        turn.persist(self.generation_record());
+        self.sync_until_ms = Some(turn.now_ms + self.rebalance_timeout_ms());
+        self.answer_joins(turn);
+    }
+
+    fn answer_joins(&mut self, turn: &mut Turn<'_>) {
+        let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
+        for id in ids {
+            let member = self.members.get_mut(&id).expect("the id is of a member");
+            // Static members that are away keep their place until their session ends.
+            let Some(waiting) = member.join.take() else { continue };
+            member.owes_sync = true;
+            member.is_new = false;
+            member.refresh(turn.now_ms);
+            turn.reply(waiting.ticket, self.joined(&id, waiting.api_version));
+        }
+    }
+
+    /// The leader stays if it has joined. Whether there is one that has.
+    fn elect_leader(&mut self) -> bool {
+        let has_joined = |id: &StrBytes| self.members.get(id).is_some_and(|it| it.join.is_some());
+        if self.leader.as_ref().is_some_and(has_joined) {
+            return true;
+        }
+        let Some((id, _)) = self.members.iter().find(|(_, it)| it.join.is_some()) else {
+            return false;
+        };
+        self.leader = Some(id.clone());
+        true
+    }
+
+    /// Takes a member out and answers what of it waits. The caller goes on with `after_removal`.
+    pub(super) fn remove(&mut self, member_id: &StrBytes, turn: &mut Turn<'_>) {
+        let Some(member) = self.members.remove(member_id) else { return };
+        let error = ResponseError::UnknownMemberId;
+        if let Some(waiting) = member.join {
+            turn.reply(waiting.ticket, refused(error, member_id, waiting.api_version));
+        }
+        if let Some(waiting) = member.sync {
+            refuse_sync(waiting, error, turn);
+        }
+        if let Some(instance) = &member.instance {
+            self.instances.remove(instance);
+        }
+        if self.is_leader(member_id) {
+            self.leader = None;
+        }
+    }
+
+    pub(super) fn after_removal(&mut self, turn: &mut Turn<'_>) {
+        match self.phase {
+            Phase::Stable | Phase::CompletingRebalance => self.prepare_rebalance(turn),
+            Phase::PreparingRebalance => self.complete_if_all_joined(turn),
+            Phase::Empty => {}
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
+        let now_ms = turn.now_ms;
+        let count_before = self.members.len() + self.invited.len();
+        self.invited.retain(|_, until_ms| *until_ms > now_ms);
+        let is_dead = |member: &Member| member.expires_ms().is_some_and(|it| it <= now_ms);
+        let dead = self.members.iter().filter(|(_, it)| is_dead(it)).map(|(id, _)| id.clone());
+        for id in dead.collect::<Vec<_>>() {
+            self.remove(&id, turn);
+        }
+        if self.members.len() + self.invited.len() < count_before {
+            self.after_removal(turn);
+        }
+        self.expire_join(turn);
+        self.expire_sync(turn);
+    }
+
+    fn expire_join(&mut self, turn: &mut Turn<'_>) {
+        let Some(timer) = self.join_timer.filter(|it| it.at_ms <= turn.now_ms) else { return };
+        match timer.initial {
+            Some(InitialDelay { remaining_ms, member_came: true }) if remaining_ms > 0 => {
+                let delay_ms = i64::from(turn.options.initial_rebalance_delay_ms).min(remaining_ms);
+                let remaining_ms = remaining_ms - delay_ms;
+                let initial = InitialDelay { remaining_ms, member_came: false };
+                self.join_timer =
+                    Some(JoinTimer { at_ms: turn.now_ms + delay_ms, initial: Some(initial) });
+            }
+            _ => self.complete_join(turn),
+        }
+    }
+
+    /// Drops members that joined and never asked for their assignment.
+    fn expire_sync(&mut self, turn: &mut Turn<'_>) {
+        if self.sync_until_ms.is_none_or(|it| it > turn.now_ms) {
+            return;
+        }
+        self.sync_until_ms = None;
+        let late = self.members.iter().filter(|(_, it)| it.owes_sync).map(|(id, _)| id.clone());
+        let late: Vec<StrBytes> = late.collect();
+        for id in &late {
+            self.remove(id, turn);
+        }
+        if !late.is_empty() {
+            self.after_removal(turn);
+        }
+    }
+
+    /// Gives all members a fresh session after a restart.
+    pub(crate) fn revive(&mut self, now_ms: i64) {
+        for member in self.members.values_mut() {
+            member.refresh(now_ms);
+        }
+    }
+}
+
+pub(super) fn refuse_sync(waiting: Waiting, error: ResponseError, turn: &mut Turn<'_>) {
+    turn.reply(waiting.ticket, SyncGroupResponse::default().with_error_code(error.code()));
+}

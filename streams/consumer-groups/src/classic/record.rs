@@ -1,0 +1,101 @@
+//! A classic group in the state log: one record, with all its members.
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+
+use super::group::{ClassicGroup, Member, Phase, Protocol};
+use crate::effect::{Record, Turn};
+use crate::fields::{Reader, Writer};
+use crate::keys::Key;
+
+/// What a group's record begins with if it is a classic one.
+pub(crate) const KIND_CLASSIC: u8 = 1;
+
+impl ClassicGroup {
+    /// Stores the group as it is after a rebalance.
+    pub(super) fn persist(&mut self, turn: &mut Turn<'_>) {
+        let record = self.encode();
+        self.durable.clone_from(&record.value);
+        turn.persist(record);
+    }
+
+    pub(super) fn generation_record(&self) -> Record {
+        let mut value = Writer::default();
+        value.i32(self.generation_max);
+        Key::Generation(self.id.clone()).with(value)
+    }
+
+    /// What is stored of it: the last stable generation, whatever goes on, and the highest number.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let Some(value) = self.durable.clone() else { return Vec::new() };
+        let group = Record { key: Key::Group(self.id.clone()).encode(), value: Some(value) };
+        vec![group, self.generation_record()]
+    }
+
+    /// Records that forget it.
+    pub(crate) fn gone(&self) -> Vec<Record> {
+        vec![Key::Generation(self.id.clone()).gone(), Key::Group(self.id.clone()).gone()]
+    }
+
+    fn encode(&self) -> Record {
+        let mut value = Writer::default();
+        value.u8(KIND_CLASSIC).i64(self.since_ms).i32(self.generation);
+        value.maybe_text(self.protocol_type.as_ref()).maybe_text(self.protocol.as_ref());
+        value.maybe_text(self.leader.as_ref()).count(self.members.len());
+        for (id, member) in &self.members {
+            value.text(id).maybe_text(member.instance.as_ref());
+            value.text(&member.client_id).text(&member.host);
+            value.i32(member.session_timeout_ms).i32(member.rebalance_timeout_ms);
+            value.bytes(&member.assignment).count(member.protocols.len());
+            for protocol in &member.protocols {
+                value.text(&protocol.name).bytes(&protocol.metadata);
+            }
+        }
+        Key::Group(self.id.clone()).with(value)
+    }
+
+    /// The group in a record's value. Sessions begin with `revive`.
+    pub(crate) fn decode(id: StrBytes, bytes: &[u8]) -> Option<Self> {
+        let mut value = Reader::new(bytes);
+        if value.u8()? != KIND_CLASSIC {
+            return None;
+        }
+        let since_ms = value.i64()?;
+        let generation = value.i32()?;
+        let mut group = Self::new(id, generation, since_ms);
+        group.protocol_type = value.maybe_text()?;
+        group.protocol = value.maybe_text()?;
+        group.leader = value.maybe_text()?;
+        group.members = value.list(decode_member)?.into_iter().collect();
+        for (id, member) in &group.members {
+            if let Some(instance) = &member.instance {
+                group.instances.insert(instance.clone(), id.clone());
+            }
+        }
+        if !group.members.is_empty() {
+            group.phase = Phase::Stable;
+        }
+        group.durable = Some(Bytes::copy_from_slice(bytes));
+        value.is_done().then_some(group)
+    }
+}
+
+fn decode_member(value: &mut Reader<'_>) -> Option<(StrBytes, Member)> {
+    let id = value.text()?;
+    let member = Member {
+        instance: value.maybe_text()?,
+        client_id: value.text()?,
+        host: value.text()?,
+        session_timeout_ms: value.i32()?,
+        rebalance_timeout_ms: value.i32()?,
+        assignment: value.bytes()?,
+        protocols: value
+            .list(|value| Some(Protocol { name: value.text()?, metadata: value.bytes()? }))?,
+        session_until_ms: 0,
+        is_new: false,
+        owes_sync: false,
+        join: None,
+        sync: None,
+    };
+    Some((id, member))
+}

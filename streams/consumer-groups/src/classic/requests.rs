@@ -1,0 +1,196 @@
+//! SyncGroup, Heartbeat, LeaveGroup, and the check of a commit.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::leave_group_request::MemberIdentity;
+use kafka_protocol::messages::{SyncGroupRequest, SyncGroupResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use super::group::{ClassicGroup, Phase};
+use super::phases::refuse_sync;
+use crate::effect::{Turn, Waiting};
+use crate::fields::own_bytes;
+
+/// Who commits an offset, by the request.
+pub(crate) struct Committer<'a> {
+    pub(crate) member_id: &'a StrBytes,
+    pub(crate) instance: Option<&'a StrBytes>,
+    /// A generation or a member epoch.
+    pub(crate) epoch: i32,
+    pub(crate) is_transactional: bool,
+}
+
+impl ClassicGroup {
+    /// Answers with the member's assignment, as soon as there is one. An error is for the caller
+    /// to answer, and then nothing changed.
+    pub(crate) fn sync(
+        &mut self,
+        request: &SyncGroupRequest,
+        waiting: Waiting,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), ResponseError> {
+        let member_id = &request.member_id;
+        self.validate(member_id, request.group_instance_id.as_ref())?;
+        self.check_generation(request.generation_id)?;
+        let differs = |asked: &Option<StrBytes>, is: &Option<StrBytes>| {
+            asked.is_some() && is.is_some() && asked != is
+        };
+        if differs(&request.protocol_type, &self.protocol_type)
+            || differs(&request.protocol_name, &self.protocol)
+        {
+            return Err(ResponseError::InconsistentGroupProtocol);
+        }
+        match self.phase {
+            Phase::Empty => return Err(ResponseError::UnknownMemberId),
+            Phase::PreparingRebalance => return Err(ResponseError::RebalanceInProgress),
+            Phase::CompletingRebalance if self.is_leader(member_id) => {
+                self.check_assignments(request, turn)?;
+                self.park_sync(member_id, waiting, turn);
+                self.assign(request, turn);
+            }
+            Phase::CompletingRebalance => self.park_sync(member_id, waiting, turn),
+            Phase::Stable => {
+                self.park_sync(member_id, waiting, turn);
+                self.answer_sync(member_id, turn);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_generation(&self, generation: i32) -> Result<(), ResponseError> {
+        match generation == self.generation {
+            true => Ok(()),
+            false => Err(ResponseError::IllegalGeneration),
+        }
+    }
+
+    fn check_assignments(
+        &self,
+        request: &SyncGroupRequest,
+        turn: &Turn<'_>,
+    ) -> Result<(), ResponseError> {
+        let bytes: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
+        match self.bytes() + bytes <= turn.options.group_bytes_max {
+            true => Ok(()),
+            // What Kafka answers where the record of a group becomes too large.
+            false => Err(ResponseError::UnknownServerError),
+        }
+    }
+
+    fn park_sync(&mut self, member_id: &StrBytes, waiting: Waiting, turn: &mut Turn<'_>) {
+        let member = self.members.get_mut(member_id).expect("a member that was validated");
+        member.owes_sync = false;
+        if let Some(older) = member.sync.replace(waiting) {
+            refuse_sync(older, ResponseError::RebalanceInProgress, turn);
+        }
+    }
+
+    fn assign(&mut self, request: &SyncGroupRequest, turn: &mut Turn<'_>) {
+        for member in self.members.values_mut() {
+            member.assignment.clear();
+        }
+        for assigned in &request.assignments {
+            if let Some(member) = self.members.get_mut(&assigned.member_id) {
+                member.assignment = own_bytes(&assigned.assignment);
+            }
+        }
+        self.enter(Phase::Stable, turn.now_ms);
+        self.persist(turn);
+        let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
+        for id in ids {
+            self.answer_sync(&id, turn);
+        }
+    }
+
+    fn answer_sync(&mut self, member_id: &StrBytes, turn: &mut Turn<'_>) {
+        let member = self.members.get_mut(member_id).expect("the id is of a member");
+        let Some(waiting) = member.sync.take() else { return };
+        member.refresh(turn.now_ms);
+        let names_protocol = waiting.api_version >= 5;
+        let response = SyncGroupResponse::default()
+            .with_assignment(member.assignment.clone())
+            .with_protocol_type(self.protocol_type.clone().filter(|_| names_protocol))
+            .with_protocol_name(self.protocol.clone().filter(|_| names_protocol));
+        turn.reply(waiting.ticket, response);
+    }
+
+    pub(crate) fn heartbeat(
+        &mut self,
+        member_id: &StrBytes,
+        instance: Option<&StrBytes>,
+        generation: i32,
+        now_ms: i64,
+    ) -> Result<(), ResponseError> {
+        self.validate(member_id, instance)?;
+        self.check_generation(generation)?;
+        let member = self.members.get_mut(member_id).expect("a member that was validated");
+        if !member.is_new {
+            member.refresh(now_ms);
+        }
+        match self.phase {
+            Phase::PreparingRebalance => Err(ResponseError::RebalanceInProgress),
+            Phase::Empty => Err(ResponseError::UnknownMemberId),
+            Phase::CompletingRebalance | Phase::Stable => Ok(()),
+        }
+    }
+
+    /// Takes the members out, each with its own result.
+    pub(crate) fn leave(
+        &mut self,
+        members: &[MemberIdentity],
+        turn: &mut Turn<'_>,
+    ) -> Vec<Result<(), ResponseError>> {
+        let results = members.iter().map(|it| self.leave_one(it, turn)).collect::<Vec<_>>();
+        if results.iter().any(Result::is_ok) {
+            self.after_removal(turn);
+        }
+        results
+    }
+
+    fn leave_one(
+        &mut self,
+        member: &MemberIdentity,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), ResponseError> {
+        let instance = member.group_instance_id.as_ref();
+        if member.member_id.is_empty() {
+            // An administrator removes a static member by its instance.
+            let current = instance.and_then(|it| self.instances.get(it).cloned());
+            self.remove(&current.ok_or(ResponseError::UnknownMemberId)?, turn);
+            return Ok(());
+        }
+        if instance.is_none() && self.invited.remove(&member.member_id).is_some() {
+            return Ok(());
+        }
+        self.validate(&member.member_id, instance)?;
+        self.remove(&member.member_id, turn);
+        Ok(())
+    }
+
+    /// Whether offsets may be committed (Kafka: `ClassicGroup.validateOffsetCommit`).
+    pub(crate) fn check_commit(
+        &mut self,
+        committer: &Committer<'_>,
+        now_ms: i64,
+    ) -> Result<(), ResponseError> {
+        if committer.epoch < 0 && self.phase == Phase::Empty {
+            return Ok(());
+        }
+        let names_member =
+            committer.epoch >= 0 || !committer.member_id.is_empty() || committer.instance.is_some();
+        if names_member {
+            self.validate(committer.member_id, committer.instance)?;
+            self.check_generation(committer.epoch)?;
+            let member =
+                self.members.get_mut(committer.member_id).expect("a member that was validated");
+            if !member.is_new {
+                member.refresh(now_ms);
+            }
+        } else if !committer.is_transactional {
+            return Err(ResponseError::UnknownMemberId);
+        }
+        if !committer.is_transactional && self.phase == Phase::CompletingRebalance {
+            return Err(ResponseError::RebalanceInProgress);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The table of groups: looking them up, making and forgetting them, their deadlines and sizes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
+use random::Random;
+use uuid::Uuid;
+
+use crate::classic::ClassicGroup;
+use crate::effect::{Effect, Record, Turn};
+use crate::fields::own;
+use crate::offsets::Offsets;
+use crate::options::{ENTRY_BYTES, Options};
+
+/// The group coordinator. See the crate's documentation for what its effects promise.
+#[derive(Debug)]
+pub struct Groups {
+    pub(crate) options: Options,
+    pub(crate) groups: BTreeMap<StrBytes, Group>,
+    /// When a group is to be looked at, at the latest.
+    pub(crate) wakes: BTreeSet<(i64, StrBytes)>,
+    /// The groups for which each producer's open transaction holds offsets.
+    pub(crate) transactions: BTreeMap<i64, BTreeSet<StrBytes>>,
+    /// The number of the last commit.
+    pub(crate) order: u64,
+    pub(crate) sweep: Sweep,
+    bytes: usize,
+    ids: Random,
+}
+
+/// The walk over all groups for offsets that nobody needs any more.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    pub(crate) next_ms: i64,
+    /// The last group of a walk that is going on.
+    pub(crate) after: Option<StrBytes>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) kind: Kind,
+    pub(crate) offsets: Offsets,
+    wake_ms: Option<i64>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Classic(ClassicGroup),
+}
+
+impl Kind {
+    /// Whether no member is there.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Classic(group) => group.is_empty(),
+        }
+    }
+
+    fn is_stored(&self) -> bool {
+        match self {
+            Self::Classic(group) => group.durable.is_some(),
+        }
+    }
+
+    fn footprint(&self) -> usize {
+        match self {
+            Self::Classic(group) => group.footprint(),
+        }
+    }
+
+    fn next_deadline_ms(&self) -> Option<i64> {
+        match self {
+            Self::Classic(group) => group.next_deadline_ms(),
+        }
+    }
+
+    pub(crate) fn records(&self) -> Vec<Record> {
+        match self {
+            Self::Classic(group) => group.records(),
+        }
+    }
+
+    fn gone(&self) -> Vec<Record> {
+        match self {
+            Self::Classic(group) => group.gone(),
+        }
+    }
+}
+
+impl Group {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, offsets: Offsets::default(), wake_ms: None, bytes: 0 }
+    }
+}
+
+impl Groups {
+    /// A coordinator without groups. `seed` differs from one start to the next: ids of members
+    /// are drawn from it, which tell members apart and are no secrets.
+    pub fn new(options: Options, seed: u64) -> Self {
+        Self {
+            options,
+            groups: BTreeMap::new(),
+            wakes: BTreeSet::new(),
+            transactions: BTreeMap::new(),
+            order: 0,
+            sweep: Sweep { next_ms: i64::MAX, after: None },
+            bytes: 0,
+            ids: Random::new(seed),
+        }
+    }
+
+    /// How many groups there are, those with nothing but offsets included.
+    pub fn count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// What all groups take in memory, about: names, members and offsets.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn turn<'a>(options: Options, now_ms: i64, out: &'a mut Vec<Effect>) -> Turn<'a> {
+        Turn { now_ms, options, out }
+    }
+
+    pub(crate) fn fresh_uuid(&mut self) -> Uuid {
+        let (high, low) = (self.ids.number(), self.ids.number());
+        let bits = (u128::from(high) << 64) | u128::from(low);
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
+    }
+
+    /// The classic group of this id, made if there is none.
+    pub(crate) fn classic_or_new(
+        &mut self,
+        id: &StrBytes,
+        now_ms: i64,
+    ) -> Result<&mut Group, ResponseError> {
+        if !self.groups.contains_key(id) {
+            if self.groups.len() >= self.options.groups_max {
+                return Err(ResponseError::CoordinatorNotAvailable);
+            }
+            let bytes = ENTRY_BYTES + id.len();
+            self.check_bytes(bytes)?;
+            let id = own(id);
+            let kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, now_ms));
+            self.groups.insert(id, Group { bytes, ..Group::new(kind) });
+            self.bytes += bytes;
+        }
+        Ok(self.groups.get_mut(id).expect("it is there or was made"))
+    }
+
+    /// Whether there is room for so many more bytes.
+    pub(crate) fn check_bytes(&self, more: usize) -> Result<(), ResponseError> {
+        match self.bytes + more <= self.options.total_bytes_max {
+            true => Ok(()),
+            false => Err(ResponseError::CoordinatorNotAvailable),
+        }
+    }
+
+    /// Counts and arms a group anew after it changed. One that holds nothing is dropped.
+    pub(crate) fn settle(&mut self, id: &StrBytes) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if group.kind.is_empty() && !group.kind.is_stored() && group.offsets.is_empty() {
+            self.drop_group(id);
+            return;
+        }
+        let bytes = ENTRY_BYTES + id.len() + group.kind.footprint() + group.offsets.bytes();
+        self.bytes = self.bytes - group.bytes + bytes;
+        group.bytes = bytes;
+        let next_ms = group.kind.next_deadline_ms();
+        // Deadlines that moved on are found when the group is looked at.
+        let Some(next_ms) = next_ms.filter(|it| group.wake_ms.is_none_or(|wake| *it < wake)) else {
+            return;
+        };
+        let before = group.wake_ms.replace(next_ms);
+        if let Some(before) = before {
+            self.wakes.remove(&(before, id.clone()));
+        }
+        self.wakes.insert((next_ms, id.clone()));
+    }
+
+    /// Counts what a group's offsets take, of which so many bytes are counted.
+    pub(crate) fn count_offsets(&mut self, id: &StrBytes, bytes_before: usize) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let bytes = group.bytes - bytes_before + group.offsets.bytes();
+        self.bytes = self.bytes - group.bytes + bytes;
+        group.bytes = bytes;
+    }
+
+    /// Notes that the group's wake was taken out of the list.
+    pub(crate) fn woke(&mut self, id: &StrBytes) {
+        if let Some(group) = self.groups.get_mut(id) {
+            group.wake_ms = None;
+        }
+    }
+
+    /// Forgets a group and all its offsets, in the state log too.
+    pub(crate) fn delete_group(&mut self, id: &StrBytes, turn: &mut Turn<'_>) {
+        let Some(group) = self.groups.get(id) else { return };
+        let records = group.offsets.gone(id).into_iter().chain(group.kind.gone());
+        for record in records {
+            turn.persist(record);
+        }
+        self.drop_group(id);
+    }
+
+    fn drop_group(&mut self, id: &StrBytes) {
+        let Some(group) = self.groups.remove(id) else { return };
+        self.bytes -= group.bytes;
+        if let Some(wake_ms) = group.wake_ms {
+            self.wakes.remove(&(wake_ms, id.clone()));
+        }
+        for producer_id in group.offsets.producers() {
+            self.forget_transaction(producer_id, id);
+        }
+    }
+
+    pub(crate) fn forget_transaction(&mut self, producer_id: i64, id: &StrBytes) {
+        let Some(groups) = self.transactions.get_mut(&producer_id) else { return };
+        groups.remove(id);
+        if groups.is_empty() {
+            self.transactions.remove(&producer_id);
+        }
+    }
+}

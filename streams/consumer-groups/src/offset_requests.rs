@@ -1,0 +1,346 @@
+//! OffsetCommit, OffsetFetch, OffsetDelete, and the offsets of transactions.
+//!
+//! Whether topics exist, and whether the client may name them, the owner has checked before.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
+use kafka_protocol::messages::offset_commit_response::{
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::offset_delete_response::{
+    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+use kafka_protocol::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::{
+    OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
+    TxnOffsetCommitRequest, TxnOffsetCommitResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::classic::Committer;
+use crate::effect::{Caller, Effect, Turn, code};
+use crate::fields::own;
+use crate::groups::{Groups, Kind};
+use crate::offsets::{self, Offset, Place, Producer};
+use crate::options::{ENTRY_BYTES, ID_BYTES_MAX, TOPIC_BYTES_MAX};
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionEnd {
+    Commit,
+    Abort,
+}
+
+/// Where a commit goes.
+#[derive(Clone, Copy)]
+enum Target {
+    Committed { expire_ms: Option<i64> },
+    Pending(Producer),
+}
+
+/// What a request says of one partition.
+struct Given<'a> {
+    topic: &'a StrBytes,
+    partition: i32,
+    offset: i64,
+    leader_epoch: i32,
+    metadata: Option<&'a StrBytes>,
+}
+
+impl Groups {
+    /// OffsetCommit, versions 2 to 9, by members and by consumers without a group.
+    pub fn offset_commit(
+        &mut self,
+        caller: Caller<'_>,
+        request: &OffsetCommitRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let committer = Committer {
+            member_id: &request.member_id,
+            instance: request.group_instance_id.as_ref(),
+            epoch: request.generation_id_or_member_epoch,
+            is_transactional: false,
+        };
+        let group_id = &request.group_id.0;
+        let checked = self.check_commit(group_id, &committer, &caller);
+        let keep_ms = Some(request.retention_time_ms).filter(|it| *it >= 0);
+        let expire_ms = keep_ms.map(|it| caller.now_ms.saturating_add(it));
+        let mut topics = Vec::with_capacity(request.topics.len());
+        for topic in &request.topics {
+            let partitions = topic.partitions.iter().map(|it: &OffsetCommitRequestPartition| {
+                let given = Given {
+                    topic: &topic.name.0,
+                    partition: it.partition_index,
+                    offset: it.committed_offset,
+                    leader_epoch: it.committed_leader_epoch,
+                    metadata: it.committed_metadata.as_ref(),
+                };
+                let target = Target::Committed { expire_ms };
+                let result =
+                    checked.and_then(|()| self.commit(group_id, &given, target, &mut turn));
+                OffsetCommitResponsePartition::default()
+                    .with_partition_index(it.partition_index)
+                    .with_error_code(code(result))
+            });
+            let partitions = partitions.collect();
+            let answered = OffsetCommitResponseTopic::default().with_name(topic.name.clone());
+            topics.push(answered.with_partitions(partitions));
+        }
+        turn.reply(caller.ticket, OffsetCommitResponse::default().with_topics(topics));
+        self.settle(group_id);
+    }
+
+    /// TxnOffsetCommit, versions 0 to 5: the offsets count once the transaction is committed. That
+    /// the producer is the current one and its transaction open, the owner has checked before.
+    pub fn txn_offset_commit(
+        &mut self,
+        caller: Caller<'_>,
+        request: &TxnOffsetCommitRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let committer = Committer {
+            member_id: &request.member_id,
+            instance: request.group_instance_id.as_ref(),
+            epoch: request.generation_id,
+            is_transactional: true,
+        };
+        let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
+        let group_id = &request.group_id.0;
+        let checked = check_group_or_empty(group_id)
+            .and_then(|()| self.check_producer(group_id, producer))
+            .and_then(|()| self.check_commit(group_id, &committer, &caller));
+        let mut topics = Vec::with_capacity(request.topics.len());
+        for topic in &request.topics {
+            let mut partitions = Vec::with_capacity(topic.partitions.len());
+            for it in &topic.partitions {
+                let given = Given {
+                    topic: &topic.name.0,
+                    partition: it.partition_index,
+                    offset: it.committed_offset,
+                    leader_epoch: it.committed_leader_epoch,
+                    metadata: it.committed_metadata.as_ref(),
+                };
+                let target = Target::Pending(producer);
+                let result =
+                    checked.and_then(|()| self.commit(group_id, &given, target, &mut turn));
+                let answered = TxnOffsetCommitResponsePartition::default();
+                partitions.push(
+                    answered.with_partition_index(it.partition_index).with_error_code(code(result)),
+                );
+            }
+            let answered = TxnOffsetCommitResponseTopic::default().with_name(topic.name.clone());
+            topics.push(answered.with_partitions(partitions));
+        }
+        turn.reply(caller.ticket, TxnOffsetCommitResponse::default().with_topics(topics));
+        self.settle(group_id);
+    }
+
+    /// Ends a producer's transaction for all groups: what is pending becomes committed or is
+    /// dropped. Without effects where nothing is pending, or only of a later epoch, so that it
+    /// can be repeated.
+    pub fn end_transaction(
+        &mut self,
+        producer_id: i64,
+        producer_epoch: i16,
+        end: TransactionEnd,
+        out: &mut Vec<Effect>,
+    ) {
+        let groups = self.transactions.get(&producer_id).cloned().unwrap_or_default();
+        for id in groups {
+            let group = self.groups.get_mut(&id).expect("groups of transactions are there");
+            if group.offsets.pending_epoch(producer_id).is_none_or(|it| it > producer_epoch) {
+                continue;
+            }
+            for (place, offset) in group.offsets.take_pending(producer_id) {
+                let is_latest =
+                    group.offsets.get(&place).is_none_or(|before| before.order < offset.order);
+                if end == TransactionEnd::Commit && is_latest {
+                    out.push(Effect::Persist(offsets::record(&id, &place, &offset)));
+                    group.offsets.commit(place.clone(), offset);
+                }
+                let pending = offsets::pending_key(&id, producer_id, &place);
+                out.push(Effect::Persist(pending.gone()));
+            }
+            self.forget_transaction(producer_id, &id);
+            self.settle(&id);
+        }
+    }
+
+    /// OffsetDelete, version 0: only of topics that no member subscribes to.
+    pub fn offset_delete(
+        &mut self,
+        caller: Caller<'_>,
+        request: &OffsetDeleteRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let id = &request.group_id.0;
+        let checked = self.subscriptions(id);
+        let mut topics = Vec::with_capacity(request.topics.len());
+        let subscribed = checked.as_ref().ok();
+        for topic in request.topics.iter().filter(|_| checked.is_ok()) {
+            let is_subscribed = subscribed.is_some_and(|it| it.contains(&topic.name.0));
+            let mut partitions = Vec::with_capacity(topic.partitions.len());
+            for partition in &topic.partitions {
+                let index = partition.partition_index;
+                let place = Place { topic: own(&topic.name.0), partition: index };
+                let result = match is_subscribed {
+                    true => Err(ResponseError::GroupSubscribedToTopic),
+                    false => {
+                        self.delete_offset(id, &place, &mut turn);
+                        Ok(())
+                    }
+                };
+                let answered = OffsetDeleteResponsePartition::default();
+                partitions.push(answered.with_partition_index(index).with_error_code(code(result)));
+            }
+            let answered = OffsetDeleteResponseTopic::default().with_name(topic.name.clone());
+            topics.push(answered.with_partitions(partitions));
+        }
+        let response = OffsetDeleteResponse::default()
+            .with_error_code(code(checked.map(|_| ())))
+            .with_topics(topics);
+        turn.reply(caller.ticket, response);
+        self.settle(id);
+    }
+
+    /// Forgets the offsets of a topic that was deleted, those of open transactions included.
+    pub fn delete_topic(&mut self, name: &str, out: &mut Vec<Effect>) {
+        let ids: Vec<StrBytes> = self.groups.keys().cloned().collect();
+        for id in ids {
+            let group = self.groups.get_mut(&id).expect("the id is of a group");
+            let is_of_topic = |place: &&Place| place.topic.as_str() == name;
+            let committed = group.offsets.committed().map(|(place, _)| place);
+            let committed: Vec<Place> = committed.filter(is_of_topic).cloned().collect();
+            for place in committed {
+                group.offsets.remove(&place);
+                out.push(Effect::Persist(offsets::key(&id, &place).gone()));
+            }
+            let producers: Vec<i64> = group.offsets.producers().collect();
+            for producer_id in producers {
+                for place in group.offsets.pending_of(producer_id, name) {
+                    group.offsets.release(producer_id, &place);
+                    let pending = offsets::pending_key(&id, producer_id, &place);
+                    out.push(Effect::Persist(pending.gone()));
+                }
+                if group.offsets.pending_epoch(producer_id).is_none() {
+                    // The list is of this group's producers, and this was its last offset.
+                    let groups = self.transactions.get_mut(&producer_id);
+                    groups.expect("pending offsets are listed").remove(&id);
+                }
+            }
+            self.settle(&id);
+        }
+        self.transactions.retain(|_, groups| !groups.is_empty());
+    }
+
+    fn check_commit(
+        &mut self,
+        id: &StrBytes,
+        committer: &Committer<'_>,
+        caller: &Caller<'_>,
+    ) -> Result<(), ResponseError> {
+        check_group_or_empty(id)?;
+        if !self.groups.contains_key(id) && committer.epoch >= 0 {
+            return Err(ResponseError::IllegalGeneration);
+        }
+        match &mut self.classic_or_new(id, caller.now_ms)?.kind {
+            Kind::Classic(group) => group.check_commit(committer, caller.now_ms),
+        }
+    }
+
+    fn check_producer(&self, id: &StrBytes, producer: Producer) -> Result<(), ResponseError> {
+        let pending = self.groups.get(id).and_then(|it| it.offsets.pending_epoch(producer.id));
+        match pending {
+            Some(epoch) if epoch > producer.epoch => Err(ResponseError::InvalidProducerEpoch),
+            // The transaction before has not been ended here yet.
+            Some(epoch) if epoch < producer.epoch => Err(ResponseError::ConcurrentTransactions),
+            _ => Ok(()),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        id: &StrBytes,
+        given: &Given<'_>,
+        target: Target,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), ResponseError> {
+        let metadata = given.metadata.map_or_else(StrBytes::default, own);
+        if metadata.len() > self.options.offset_metadata_bytes_max {
+            return Err(ResponseError::OffsetMetadataTooLarge);
+        }
+        if !(1..=TOPIC_BYTES_MAX).contains(&given.topic.len()) || given.partition < 0 {
+            return Err(ResponseError::UnknownTopicOrPartition);
+        }
+        let place = Place { topic: own(given.topic), partition: given.partition };
+        let group = self.groups.get(id).expect("made by the check of the commit");
+        let is_new = group.offsets.get(&place).is_none() || matches!(target, Target::Pending(_));
+        if is_new && group.offsets.count() >= self.options.group_offsets_max {
+            return Err(ResponseError::InvalidCommitOffsetSize);
+        }
+        self.check_bytes(ENTRY_BYTES + place.topic.len() + metadata.len())?;
+        self.order += 1;
+        let mut offset = Offset {
+            offset: given.offset,
+            leader_epoch: given.leader_epoch,
+            metadata,
+            commit_ms: turn.now_ms,
+            expire_ms: None,
+            order: self.order,
+        };
+        let group = self.groups.get_mut(id).expect("made by the check of the commit");
+        let bytes_before = group.offsets.bytes();
+        match target {
+            Target::Committed { expire_ms } => {
+                offset.expire_ms = expire_ms;
+                turn.persist(offsets::record(id, &place, &offset));
+                group.offsets.commit(place, offset);
+            }
+            Target::Pending(producer) => {
+                turn.persist(offsets::pending_record(id, producer, &place, &offset));
+                group.offsets.hold(producer.id, producer.epoch, place, offset);
+                self.transactions.entry(producer.id).or_default().insert(own(id));
+            }
+        }
+        self.count_offsets(id, bytes_before);
+        Ok(())
+    }
+
+    fn delete_offset(&mut self, id: &StrBytes, place: &Place, turn: &mut Turn<'_>) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if group.offsets.remove(place) {
+            turn.persist(offsets::key(id, place).gone());
+        }
+    }
+
+    /// The topics that members of the group subscribe to.
+    fn subscriptions(
+        &self,
+        id: &StrBytes,
+    ) -> Result<std::collections::BTreeSet<StrBytes>, ResponseError> {
+        let group = self.groups.get(id).ok_or(ResponseError::GroupIdNotFound)?;
+        match &group.kind {
+            Kind::Classic(group) => {
+                let is_of_consumers =
+                    group.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer");
+                if !group.is_empty() && !is_of_consumers {
+                    return Err(ResponseError::NonEmptyGroup);
+                }
+                Ok(group.subscribed_topics())
+            }
+        }
+    }
+}
+
+/// Commits without a group have an empty id since before groups existed.
+fn check_group_or_empty(id: &StrBytes) -> Result<(), ResponseError> {
+    match id.len() <= ID_BYTES_MAX {
+        true => Ok(()),
+        false => Err(ResponseError::InvalidGroupId),
+    }
+}

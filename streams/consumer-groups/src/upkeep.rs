@@ -1,0 +1,222 @@
+//! What is done without a request: deadlines, expiry of offsets, and the state log.
+
+use std::ops::Bound;
+
+use kafka_protocol::protocol::StrBytes;
+
+use crate::classic::{ClassicGroup, KIND_CLASSIC, Phase};
+use crate::effect::{Effect, Record, Turn};
+use crate::fields::Reader;
+use crate::groups::{Group, Groups, Kind};
+use crate::keys::Key;
+use crate::offsets::{self, Offset, Place};
+
+/// Groups whose offsets are looked at in one tick.
+const SWEPT_GROUP_COUNT: usize = 256;
+
+/// Why a record of the state log cannot be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadErrorKind {
+    /// The key is of a later version, or damaged.
+    Key,
+    /// The value does not fit its key.
+    Value,
+}
+
+/// A record of the state log that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot read {kind:?} of a record of the group coordinator, with a key of {key_bytes} bytes: \
+     it is damaged, or of a later version"
+)]
+pub struct LoadError {
+    pub kind: LoadErrorKind,
+    pub key_bytes: usize,
+}
+
+impl Groups {
+    /// When `tick` has something to do, in milliseconds since 1970.
+    pub fn next_deadline_ms(&self) -> Option<i64> {
+        let wake_ms = self.wakes.first().map(|(at_ms, _)| *at_ms);
+        let sweep_ms = Some(self.sweep.next_ms).filter(|it| *it < i64::MAX);
+        wake_ms.into_iter().chain(sweep_ms).min()
+    }
+
+    /// Ends what is due: sessions, rebalances, offsets of empty groups. Requests that have come
+    /// are handed over before, so that no member is dropped whose heartbeat is here.
+    pub fn tick(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
+        let mut turn = Self::turn(self.options, now_ms, out);
+        let mut due = Vec::new();
+        while let Some(first) = self.wakes.first().filter(|(at_ms, _)| *at_ms <= now_ms).cloned() {
+            self.wakes.remove(&first);
+            self.woke(&first.1);
+            due.push(first.1);
+        }
+        for id in due {
+            if let Some(group) = self.groups.get_mut(&id) {
+                match &mut group.kind {
+                    Kind::Classic(group) => group.expire(&mut turn),
+                }
+            }
+            self.settle(&id);
+        }
+        if self.sweep.next_ms <= now_ms {
+            self.sweep_offsets(&mut turn);
+        }
+    }
+
+    fn sweep_offsets(&mut self, turn: &mut Turn<'_>) {
+        let start = self.sweep.after.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let ids: Vec<StrBytes> = self
+            .groups
+            .range((start, Bound::Unbounded))
+            .take(SWEPT_GROUP_COUNT)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in &ids {
+            self.expire_offsets(id, turn);
+        }
+        if ids.len() == SWEPT_GROUP_COUNT {
+            self.sweep.after = ids.last().cloned();
+        } else {
+            self.sweep.next_ms = turn.now_ms + self.options.offsets_check_interval_ms.max(1);
+        }
+    }
+
+    fn expire_offsets(&mut self, id: &StrBytes, turn: &mut Turn<'_>) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let retention_ms = turn.options.offsets_retention_ms;
+        for place in group.expired(turn.now_ms, retention_ms) {
+            group.offsets.remove(&place);
+            turn.persist(offsets::key(id, &place).gone());
+        }
+        if group.kind.is_empty() && group.offsets.is_empty() {
+            self.delete_group(id, turn);
+        } else {
+            self.settle(id);
+        }
+    }
+
+    /// Takes over a record of the state log, in the log's order, before `start`.
+    pub fn load(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LoadError> {
+        let error = |kind| LoadError { kind, key_bytes: key.len() };
+        let read = Key::decode(key).ok_or(error(LoadErrorKind::Key))?;
+        match value {
+            Some(value) => self.take_over(read, value).ok_or(error(LoadErrorKind::Value)),
+            None => {
+                self.take_out(&read);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_over(&mut self, key: Key, value: &[u8]) -> Option<()> {
+        match key {
+            Key::Group(id) => {
+                let mut loaded = match value.first()? {
+                    &KIND_CLASSIC => ClassicGroup::decode(id.clone(), value)?,
+                    _ => return None,
+                };
+                let Kind::Classic(group) = &mut self.loaded(&id).kind;
+                loaded.generation_max = loaded.generation.max(group.generation_max);
+                *group = loaded;
+            }
+            Key::Generation(id) => {
+                let mut value = Reader::new(value);
+                let Kind::Classic(group) = &mut self.loaded(&id).kind;
+                group.generation_max = value.i32()?.max(group.generation);
+                return value.is_done().then_some(());
+            }
+            Key::Member(..) | Key::Target(..) => return None,
+            Key::Offset(id, topic, partition) => {
+                let offset = offsets::decode(value)?;
+                self.loaded(&id).offsets.commit(Place { topic, partition }, offset);
+            }
+            Key::Pending(id, producer_id, topic, partition) => {
+                let (epoch, offset) = offsets::decode_pending(value)?;
+                let place = Place { topic, partition };
+                self.loaded(&id).offsets.hold(producer_id, epoch, place, offset);
+                self.transactions.entry(producer_id).or_default().insert(id);
+            }
+        }
+        Some(())
+    }
+
+    fn take_out(&mut self, key: &Key) {
+        match key {
+            Key::Group(id) => {
+                let Some(group) = self.groups.get_mut(id) else { return };
+                group.kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, 0));
+            }
+            Key::Generation(_) => {}
+            Key::Member(..) | Key::Target(..) => {}
+            Key::Offset(id, topic, partition) => {
+                let Some(group) = self.groups.get_mut(id) else { return };
+                group.offsets.remove(&Place { topic: topic.clone(), partition: *partition });
+            }
+            Key::Pending(id, producer_id, topic, partition) => {
+                let Some(group) = self.groups.get_mut(id) else { return };
+                let place = Place { topic: topic.clone(), partition: *partition };
+                group.offsets.release(*producer_id, &place);
+                if group.offsets.pending_epoch(*producer_id).is_none() {
+                    self.forget_transaction(*producer_id, id);
+                }
+            }
+        }
+    }
+
+    fn loaded(&mut self, id: &StrBytes) -> &mut Group {
+        self.groups
+            .entry(id.clone())
+            .or_insert_with(|| Group::new(Kind::Classic(ClassicGroup::new(id.clone(), 0, 0))))
+    }
+
+    /// Begins to serve once everything is loaded: members have a whole session to be heard of.
+    pub fn start(&mut self, now_ms: i64) {
+        let ids: Vec<StrBytes> = self.groups.keys().cloned().collect();
+        for id in ids {
+            let group = self.groups.get_mut(&id).expect("the id is of a group");
+            self.order = self.order.max(group.offsets.order_max());
+            match &mut group.kind {
+                Kind::Classic(group) => group.revive(now_ms),
+            }
+            self.settle(&id);
+        }
+        self.sweep.next_ms = now_ms + self.options.offsets_check_interval_ms.max(1);
+    }
+
+    /// Everything that is to be remembered, for a state log that is written anew. Loaded in this
+    /// order it gives the same state as the log that all effects so far went to.
+    pub fn state(&self) -> impl Iterator<Item = Record> {
+        self.groups.iter().flat_map(|(id, group)| {
+            group.kind.records().into_iter().chain(group.offsets.records(id))
+        })
+    }
+}
+
+impl Group {
+    /// The offsets that have been of no use for the time of retention.
+    fn expired(&self, now_ms: i64, retention_ms: i64) -> Vec<Place> {
+        let unused_since_ms = |place: &Place, offset: &Offset| match &self.kind {
+            Kind::Classic(group) if group.phase == Phase::Empty => {
+                // One that never had members lives by its commits alone.
+                let is_simple = group.protocol_type.is_none();
+                Some(if is_simple { 0 } else { group.since_ms }.max(offset.commit_ms))
+            }
+            Kind::Classic(group) => {
+                let is_of_consumers =
+                    group.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer");
+                let is_settled = is_of_consumers && group.phase == Phase::Stable;
+                let is_unused = is_settled && !group.subscribed_topics().contains(&place.topic);
+                is_unused.then_some(offset.commit_ms)
+            }
+        };
+        let is_expired = |place: &Place, offset: &Offset| {
+            let Some(since_ms) = unused_since_ms(place, offset) else { return false };
+            let until_ms = offset.expire_ms.unwrap_or(since_ms.saturating_add(retention_ms));
+            until_ms <= now_ms && !self.offsets.has_pending(place)
+        };
+        let expired = self.offsets.committed().filter(|(place, offset)| is_expired(place, offset));
+        expired.map(|(place, _)| place.clone()).collect()
+    }
+}

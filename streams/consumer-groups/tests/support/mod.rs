@@ -1,0 +1,292 @@
+//! An owner of the coordinator: it keeps the state log, the time and the replies.
+
+// Each file of tests uses a part of it.
+#![allow(dead_code, reason = "each file of tests uses a part")]
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use consumer_groups::{Caller, Effect, Groups, Options, Record, Ticket};
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::{
+    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest,
+    OffsetFetchRequest, ResponseKind, SyncGroupRequest, SyncGroupResponse, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+
+pub(crate) const GROUP: &str = "readers";
+pub(crate) const SESSION_MS: i64 = 10_000;
+pub(crate) const REBALANCE_MS: i64 = 60_000;
+
+pub(crate) fn options() -> Options {
+    Options { initial_rebalance_delay_ms: 0, ..Options::default() }
+}
+
+pub(crate) fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+pub(crate) fn group_id() -> GroupId {
+    GroupId(text(GROUP))
+}
+
+pub(crate) fn topic_name(name: &str) -> TopicName {
+    TopicName(text(name))
+}
+
+/// The answer that a request got, as the response of one kind.
+#[macro_export]
+macro_rules! answer {
+    ($owner:expr, $ticket:expr, $kind:ident) => {
+        match $owner.reply($ticket) {
+            kafka_protocol::messages::ResponseKind::$kind(response) => response,
+            other => panic!("a {} is due, not {other:?}", stringify!($kind)),
+        }
+    };
+}
+
+pub(crate) struct Owner {
+    pub(crate) groups: Groups,
+    pub(crate) options: Options,
+    pub(crate) now_ms: i64,
+    pub(crate) log: Vec<Record>,
+    /// The versions of requests that wait.
+    pub(crate) waiting: BTreeMap<Ticket, i16>,
+    pub(crate) replies: BTreeMap<Ticket, ResponseKind>,
+    next_ticket: u64,
+}
+
+impl Owner {
+    pub(crate) fn new(options: Options) -> Self {
+        let mut groups = Groups::new(options, 1);
+        groups.start(1_000_000);
+        Self {
+            groups,
+            options,
+            now_ms: 1_000_000,
+            log: Vec::new(),
+            waiting: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            next_ticket: 0,
+        }
+    }
+
+    /// Makes a request and keeps its effects.
+    pub(crate) fn call(
+        &mut self,
+        api_version: i16,
+        request: impl FnOnce(&mut Groups, Caller<'_>, &mut Vec<Effect>),
+    ) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        self.waiting.insert(ticket, api_version);
+        let caller =
+            Caller { ticket, api_version, client_id: "c", host: "127.0.0.1", now_ms: self.now_ms };
+        let mut out = Vec::new();
+        request(&mut self.groups, caller, &mut out);
+        self.keep(out);
+        ticket
+    }
+
+    pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Persist(record) => self.log.push(record),
+                Effect::Reply(ticket, response) => {
+                    let version =
+                        self.waiting.remove(&ticket).expect("each request is answered once");
+                    let mut bytes = BytesMut::new();
+                    response.encode(&mut bytes, version).expect("a reply fits its version");
+                    self.replies.insert(ticket, response);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn reply(&mut self, ticket: Ticket) -> ResponseKind {
+        self.replies.remove(&ticket).expect("the request was answered")
+    }
+
+    pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
+        self.waiting.contains_key(&ticket)
+    }
+
+    pub(crate) fn tick(&mut self) {
+        let mut out = Vec::new();
+        self.groups.tick(self.now_ms, &mut out);
+        self.keep(out);
+    }
+
+    /// Lets time pass, with all that falls due on the way.
+    pub(crate) fn pass(&mut self, ms: i64) {
+        let until_ms = self.now_ms + ms;
+        while let Some(at_ms) = self.groups.next_deadline_ms().filter(|it| *it <= until_ms) {
+            self.now_ms = at_ms.max(self.now_ms);
+            self.tick();
+        }
+        self.now_ms = until_ms;
+    }
+
+    /// Starts again from the log, or from a log that is written anew.
+    pub(crate) fn restart(&mut self, log: Vec<Record>) {
+        let mut groups = Groups::new(self.options, self.next_ticket + 1_000);
+        for record in &log {
+            groups.load(&record.key, record.value.as_deref()).expect("records can be read");
+        }
+        groups.start(self.now_ms);
+        self.groups = groups;
+        self.log = log;
+        self.waiting.clear();
+    }
+
+    pub(crate) fn join(&mut self, api_version: i16, request: &JoinGroupRequest) -> Ticket {
+        self.call(api_version, |groups, caller, out| groups.join(caller, request, out))
+    }
+
+    pub(crate) fn joined(
+        &mut self,
+        api_version: i16,
+        request: &JoinGroupRequest,
+    ) -> JoinGroupResponse {
+        let ticket = self.join(api_version, request);
+        answer!(self, ticket, JoinGroup)
+    }
+
+    pub(crate) fn sync(&mut self, request: &SyncGroupRequest) -> Ticket {
+        self.call(5, |groups, caller, out| groups.sync(caller, request, out))
+    }
+
+    pub(crate) fn synced(&mut self, request: &SyncGroupRequest) -> SyncGroupResponse {
+        let ticket = self.sync(request);
+        answer!(self, ticket, SyncGroup)
+    }
+
+    pub(crate) fn heartbeat(&mut self, member_id: &StrBytes, generation: i32) -> i16 {
+        let request = HeartbeatRequest::default()
+            .with_group_id(group_id())
+            .with_member_id(member_id.clone())
+            .with_generation_id(generation);
+        let ticket = self.call(4, |groups, caller, out| groups.heartbeat(caller, &request, out));
+        answer!(self, ticket, Heartbeat).error_code
+    }
+
+    pub(crate) fn commit(&mut self, request: &OffsetCommitRequest) -> i16 {
+        let ticket = self.call(9, |groups, caller, out| groups.offset_commit(caller, request, out));
+        answer!(self, ticket, OffsetCommit).topics[0].partitions[0].error_code
+    }
+
+    /// The offset of a partition and the code that it comes with.
+    pub(crate) fn fetch(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        require_stable: bool,
+    ) -> (i64, i16) {
+        let asked = OffsetFetchRequestTopics::default()
+            .with_name(topic_name(topic))
+            .with_partition_indexes(vec![partition]);
+        let group = OffsetFetchRequestGroup::default()
+            .with_group_id(group_id())
+            .with_topics(Some(vec![asked]));
+        let request = OffsetFetchRequest::default()
+            .with_groups(vec![group])
+            .with_require_stable(require_stable);
+        let ticket = self.call(8, |groups, caller, out| groups.offset_fetch(caller, &request, out));
+        let partition = &answer!(self, ticket, OffsetFetch).groups[0].topics[0].partitions[0];
+        (partition.committed_offset, partition.error_code)
+    }
+
+    /// Gathers dynamic members into a stable generation; each is assigned its own id.
+    pub(crate) fn stable_group(&mut self, count: usize) -> Vec<StrBytes> {
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            let invited = self.joined(5, &join_request("", &["range"]));
+            ids.push(invited.member_id);
+        }
+        self.rebalance(&ids);
+        ids
+    }
+
+    /// All join again and are given their own ids as assignments. The generation.
+    pub(crate) fn rebalance(&mut self, ids: &[StrBytes]) -> i32 {
+        let request = |id: &StrBytes| join_request(id, &["range"]);
+        let mut tickets: Vec<Ticket> = ids.iter().map(|id| self.join(5, &request(id))).collect();
+        // Those that were answered in an earlier round join again.
+        while tickets.iter().any(|it| self.is_waiting(*it)) {
+            for (ticket, id) in tickets.iter_mut().zip(ids) {
+                if self.replies.remove(ticket).is_some() {
+                    *ticket = self.join(5, &request(id));
+                }
+            }
+        }
+        let joined: Vec<_> = tickets.into_iter().map(|it| answer!(self, it, JoinGroup)).collect();
+        let generation = joined[0].generation_id;
+        let leader = joined[0].leader.clone();
+        let followers = ids.iter().filter(|id| **id != leader);
+        let waiting: Vec<Ticket> =
+            followers.map(|id| self.sync(&sync_request(id, generation, &[]))).collect();
+        let own: Vec<_> = ids.iter().map(|id| (id.clone(), id.clone())).collect();
+        assert_eq!(self.synced(&sync_request(&leader, generation, &own)).error_code, 0);
+        for ticket in waiting {
+            assert_eq!(answer!(self, ticket, SyncGroup).error_code, 0);
+        }
+        generation
+    }
+}
+
+/// Protocols whose metadata is a subscription to topic `news`.
+pub(crate) fn join_request(member_id: &str, protocols: &[&str]) -> JoinGroupRequest {
+    let mut subscription = vec![0, 0, 0, 0, 0, 1, 0, 4];
+    subscription.extend(b"news");
+    subscription.extend([0xFF; 4]);
+    let protocols = protocols.iter().map(|name| {
+        JoinGroupRequestProtocol::default()
+            .with_name(text(name))
+            .with_metadata(Bytes::from(subscription.clone()))
+    });
+    JoinGroupRequest::default()
+        .with_group_id(group_id())
+        .with_session_timeout_ms(i32::try_from(SESSION_MS).expect("small"))
+        .with_rebalance_timeout_ms(i32::try_from(REBALANCE_MS).expect("small"))
+        .with_member_id(text(member_id))
+        .with_protocol_type(text("consumer"))
+        .with_protocols(protocols.collect())
+}
+
+pub(crate) fn sync_request(
+    member_id: &StrBytes,
+    generation: i32,
+    assignments: &[(StrBytes, StrBytes)],
+) -> SyncGroupRequest {
+    let assignments = assignments.iter().map(|(id, assignment)| {
+        SyncGroupRequestAssignment::default()
+            .with_member_id(id.clone())
+            .with_assignment(assignment.clone().into_bytes())
+    });
+    SyncGroupRequest::default()
+        .with_group_id(group_id())
+        .with_member_id(member_id.clone())
+        .with_generation_id(generation)
+        .with_assignments(assignments.collect())
+}
+
+pub(crate) fn commit_request(topic: &str, offset: i64) -> OffsetCommitRequest {
+    let partition = OffsetCommitRequestPartition::default()
+        .with_partition_index(0)
+        .with_committed_offset(offset)
+        .with_committed_metadata(Some(text("m")));
+    let topic = OffsetCommitRequestTopic::default()
+        .with_name(topic_name(topic))
+        .with_partitions(vec![partition]);
+    OffsetCommitRequest::default()
+        .with_group_id(group_id())
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![topic])
+}
