@@ -1,2 +1,61 @@
 //! A small client of Kafka's protocol, for the command line and the bench.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `connection` | requests and responses in order over one socket, several in flight |
+//! | `client` | metadata, and a connection to each broker that is needed |
+//! | `topics`, `configs`, `groups`, `offsets`, `users`, `acls` | one request each |
+//! | `batch`, `codecs` | record batches of version 2 and their compression |
+//! | `producer` | records in, offsets out; idempotent where that is asked for |
+//! | `fetch` | records of partitions from an offset on |
+//! | `membership`, `assignor` | a member of a classic consumer group |
+//! | `prepared` | requests that are sent again and again without allocation, for measurements |
+//!
+//! Every wait has a limit, and an error of it names the address and the request. Nothing here
+//! starts a thread or prints. It speaks to Apache Kafka as well.
 #![forbid(unsafe_code)]
+
+mod acls;
+mod assignor;
+mod batch;
+mod client;
+mod codecs;
+mod configs;
+mod connection;
+mod error;
+mod fetch;
+mod groups;
+mod login;
+mod membership;
+mod offsets;
+mod prepared;
+mod producer;
+mod retry;
+mod settings;
+mod tls;
+mod topics;
+mod transport;
+mod users;
+mod versions;
+
+pub use acls::{AclBinding, AclFilter, AclOperation, PatternType, Permission, ResourceType};
+pub use batch::{BatchOptions, BatchProducer, Header, NewRecord, Record, encode_batch};
+pub use client::{Broker, Client, Cluster, Partition, Topic};
+pub use codecs::Compression;
+pub use configs::{ConfigChange, ConfigEntry};
+pub use error::{ClientError, ErrorKind, error_name};
+pub use fetch::{FetchLimits, FetchedPartition, Fetcher, Isolation, Position};
+pub use groups::{CommittedOffset, Group, GroupDetails, GroupMember};
+pub use kafka_protocol::ResponseError;
+pub use membership::{Membership, MembershipSettings};
+pub use offsets::{OffsetAt, PartitionOffset};
+pub use prepared::{
+    FetchPipe, FetchTarget, PreparedProduce, ProducePipe, ProduceTarget, RawBatch, RawBatches,
+    RawFetch,
+};
+pub use producer::{Acks, Producer, ProducerSettings, partition_of_key};
+pub use sasl::{Mechanism, ScramHash};
+pub use settings::{SaslSettings, Settings};
+pub use tls::TlsTrust;
+pub use topics::NewTopic;
+pub use users::{ScramCredential, UserScram};

@@ -1,0 +1,309 @@
+//! A cluster as a client sees it: metadata, and a connection to each broker that is needed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, TopicName,
+};
+use kafka_protocol::protocol::{Request, StrBytes};
+
+use crate::connection::Connection;
+use crate::error::{ClientError, check};
+use crate::login;
+use crate::retry::Retry;
+use crate::settings::Settings;
+
+/// Connections that are kept. A cluster of more brokers than this opens some of them again.
+const CONNECTIONS_MAX: usize = 64;
+
+/// A client of one cluster. The first connection is made when something is asked.
+#[derive(Debug)]
+pub struct Client {
+    address: String,
+    settings: Arc<Settings>,
+    /// By address. Never held across an await.
+    connections: Mutex<HashMap<String, Arc<Connection>>>,
+}
+
+/// What a broker says of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub id: Option<String>,
+    pub controller: i32,
+    pub brokers: Vec<Broker>,
+    pub topics: Vec<Topic>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broker {
+    pub node: i32,
+    /// `HOST:PORT`.
+    pub address: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    pub name: String,
+    pub is_internal: bool,
+    /// In the order of their numbers.
+    pub partitions: Vec<Partition>,
+    /// Why nothing is known of it.
+    pub error: Option<ResponseError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    pub index: i32,
+    /// The node that serves it.
+    pub leader: i32,
+    pub leader_epoch: i32,
+    pub replicas: Vec<i32>,
+    pub error: Option<ResponseError>,
+}
+
+impl Cluster {
+    fn address_of(&self, node: i32) -> Option<&str> {
+        let broker = self.brokers.iter().find(|broker| broker.node == node)?;
+        Some(&broker.address)
+    }
+}
+
+pub(crate) fn text(value: &str) -> StrBytes {
+    StrBytes::from_string(value.to_owned())
+}
+
+pub(crate) fn topic_name(name: &str) -> TopicName {
+    TopicName(text(name))
+}
+
+/// `HOST:PORT`, with brackets around an IPv6 address.
+fn address_of(host: &str, port: i32) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+impl Client {
+    /// A client that begins with the broker at `address`, `HOST:PORT`.
+    pub fn new(address: impl Into<String>, settings: Settings) -> Self {
+        let settings = Arc::new(settings);
+        Self { address: address.into(), settings, connections: Mutex::default() }
+    }
+
+    /// The broker that it begins with.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn retry(&self) -> Retry {
+        Retry::within(self.settings.request_time_max)
+    }
+
+    /// The connection to the broker that the client begins with.
+    pub(crate) async fn first(&self) -> Result<Arc<Connection>, ClientError> {
+        self.connection(&self.address).await
+    }
+
+    pub(crate) async fn connection(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
+        if let Some(known) = self.known(address) {
+            return Ok(known);
+        }
+        let opened = Connection::open(address, Arc::clone(&self.settings)).await?;
+        if let Some(user) = &self.settings.sasl {
+            login::authenticate(&opened, user).await?;
+        }
+        let opened = Arc::new(opened);
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|_, connection| !connection.is_broken());
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.clear();
+        }
+        connections.insert(address.to_owned(), Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn known(&self, address: &str) -> Option<Arc<Connection>> {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.get(address).filter(|it| !it.is_broken()).cloned()
+    }
+
+    /// Sends `request` to the first broker, in the highest common version.
+    pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Response, ClientError> {
+        let connection = self.first().await?;
+        let version = connection.version_of::<R>()?;
+        connection.call(request, version).await
+    }
+
+    /// The cluster and all its topics.
+    pub async fn cluster(&self) -> Result<Cluster, ClientError> {
+        self.metadata(None).await
+    }
+
+    /// One topic. The broker is not asked to create it.
+    pub async fn topic(&self, name: &str) -> Result<Topic, ClientError> {
+        self.cluster_with(name).await.map(|(_, topic)| topic)
+    }
+
+    async fn cluster_with(&self, name: &str) -> Result<(Cluster, Topic), ClientError> {
+        let mut retry = self.retry();
+        loop {
+            let found = self.cluster_with_once(name).await;
+            match found {
+                // It may be waited for a leader, and not for a topic to be created.
+                Err(error) if error.refusal() != Some(ResponseError::UnknownTopicOrPartition) => {
+                    retry.after(error).await?;
+                }
+                found => return found,
+            }
+        }
+    }
+
+    async fn cluster_with_once(&self, name: &str) -> Result<(Cluster, Topic), ClientError> {
+        let mut cluster = self.metadata(Some(name)).await?;
+        let Some(at) = cluster.topics.iter().position(|topic| topic.name == name) else {
+            let address = &self.address;
+            return Err(ClientError::protocol(format!(
+                "the broker {address} left topic {name:?} out of its answer"
+            )));
+        };
+        let topic = cluster.topics.swap_remove(at);
+        let code = topic.error.map_or(0, |error| error.code());
+        check(code, None, format_args!("find topic {name:?}"))?;
+        Ok((cluster, topic))
+    }
+
+    async fn metadata(&self, name: Option<&str>) -> Result<Cluster, ClientError> {
+        let connection = self.first().await?;
+        let version = connection.version_of::<MetadataRequest>()?;
+        let named = |name| vec![MetadataRequestTopic::default().with_name(Some(topic_name(name)))];
+        // In version 0 all topics are asked for by an empty list.
+        let all = if version == 0 { Some(Vec::new()) } else { None };
+        let request = MetadataRequest::default()
+            .with_topics(name.map(named).or(all))
+            .with_allow_auto_topic_creation(version < 4);
+        let response = connection.call(&request, version).await?;
+        check(response.error_code, None, "learn of the cluster")?;
+        let broker = |it: &kafka_protocol::messages::metadata_response::MetadataResponseBroker| {
+            Broker { node: it.node_id.0, address: address_of(&it.host, it.port) }
+        };
+        let mut topics: Vec<_> = response.topics.into_iter().map(topic_of).collect();
+        topics.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Cluster {
+            id: response.cluster_id.map(|id| id.to_string()),
+            controller: response.controller_id.0,
+            brokers: response.brokers.iter().map(broker).collect(),
+            topics,
+        })
+    }
+
+    /// Connections to the leaders of a topic's partitions, in the order of these.
+    pub(crate) async fn leaders(&self, name: &str) -> Result<Vec<Arc<Connection>>, ClientError> {
+        let mut retry = self.retry();
+        loop {
+            match self.leaders_once(name).await {
+                Ok(leaders) => return Ok(leaders),
+                Err(error) if error.refusal() == Some(ResponseError::UnknownTopicOrPartition) => {
+                    return Err(error);
+                }
+                Err(error) => retry.after(error).await?,
+            }
+        }
+    }
+
+    async fn leaders_once(&self, name: &str) -> Result<Vec<Arc<Connection>>, ClientError> {
+        let (cluster, topic) = self.cluster_with(name).await?;
+        let mut leaders = Vec::with_capacity(topic.partitions.len());
+        for (expected, partition) in (0..).zip(&topic.partitions) {
+            let address = cluster.address_of(partition.leader);
+            let code = match (partition.error, address) {
+                (Some(error), _) => error.code(),
+                (None, None) => ResponseError::LeaderNotAvailable.code(),
+                (None, Some(_)) if partition.index != expected => {
+                    ResponseError::LeaderNotAvailable.code()
+                }
+                (None, Some(_)) => 0,
+            };
+            let attempt = format_args!("find the leader of {name:?}, partition {expected}");
+            check(code, None, attempt)?;
+            leaders.push(self.connection(address.unwrap_or(&self.address)).await?);
+        }
+        Ok(leaders)
+    }
+
+    /// The connection to the coordinator of a consumer group.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        let mut retry = self.retry();
+        loop {
+            match self.coordinator_once(group).await {
+                Ok(coordinator) => return Ok(coordinator),
+                Err(error) => retry.after(error).await?,
+            }
+        }
+    }
+
+    async fn coordinator_once(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        /// From here on one request asks for several.
+        const VERSION_OF_LISTS: i16 = 4;
+        let connection = self.first().await?;
+        let version = connection.version_of::<FindCoordinatorRequest>()?;
+        let request = match version >= VERSION_OF_LISTS {
+            true => FindCoordinatorRequest::default().with_coordinator_keys(vec![text(group)]),
+            false => FindCoordinatorRequest::default().with_key(text(group)),
+        };
+        let response = connection.call(&request, version).await?;
+        let (code, said, address) = coordinator_in(response, group);
+        check(code, said.as_deref(), format_args!("find the coordinator of group {group:?}"))?;
+        self.connection(&address).await
+    }
+}
+
+/// The error, its message and the address in either form of the response.
+fn coordinator_in(
+    response: FindCoordinatorResponse,
+    group: &str,
+) -> (i16, Option<StrBytes>, String) {
+    match response.coordinators.into_iter().find(|it| it.key.as_str() == group) {
+        Some(it) => (it.error_code, it.error_message, address_of(&it.host, it.port)),
+        None => {
+            let address = address_of(&response.host, response.port);
+            (response.error_code, response.error_message, address)
+        }
+    }
+}
+
+fn topic_of(response: MetadataResponseTopic) -> Topic {
+    let partition = |it: &MetadataResponsePartition| Partition {
+        index: it.partition_index,
+        leader: it.leader_id.0,
+        leader_epoch: it.leader_epoch,
+        replicas: it.replica_nodes.iter().map(|node| node.0).collect(),
+        error: ResponseError::try_from_code(it.error_code),
+    };
+    let mut partitions: Vec<_> = response.partitions.iter().map(partition).collect();
+    partitions.sort_by_key(|partition| partition.index);
+    Topic {
+        name: response.name.map(|name| name.0.to_string()).unwrap_or_default(),
+        is_internal: response.is_internal,
+        partitions,
+        error: ResponseError::try_from_code(response.error_code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_ipv6_have_brackets() {
+        assert_eq!(address_of("localhost", 9092), "localhost:9092");
+        assert_eq!(address_of("::1", 9092), "[::1]:9092");
+    }
+}

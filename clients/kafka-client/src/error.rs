@@ -1,0 +1,139 @@
+//! Why a request did not do what it was for.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use kafka_protocol::ResponseError;
+
+/// What a caller may want to tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// No connection, or it ended.
+    Unreachable,
+    /// The broker took too long.
+    TimedOut,
+    /// The broker does not accept this user.
+    Authentication,
+    /// Broker and client have no version of a request in common.
+    Unsupported,
+    /// The broker sent what the protocol does not allow.
+    Protocol,
+    /// The broker said no.
+    Refused(ResponseError),
+    /// What was asked for cannot be sent.
+    Invalid,
+}
+
+/// An error of this crate: what was attempted and on what; the reason is its source.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{context}")]
+pub struct ClientError {
+    kind: ErrorKind,
+    context: String,
+    #[source]
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl ClientError {
+    pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    pub(crate) fn because(
+        mut self,
+        source: impl Into<Box<dyn Error + Send + Sync + 'static>>,
+    ) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
+    }
+
+    pub(crate) fn protocol(context: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Protocol, context)
+    }
+
+    pub(crate) fn invalid(context: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, context)
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The broker's answer, where it gave one.
+    pub fn refusal(&self) -> Option<ResponseError> {
+        match self.kind {
+            ErrorKind::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the same request may well succeed a little later.
+    pub fn is_retriable(&self) -> bool {
+        match self.kind {
+            ErrorKind::Unreachable | ErrorKind::TimedOut => true,
+            ErrorKind::Refused(error) => error.is_retriable(),
+            _ => false,
+        }
+    }
+}
+
+/// Nothing, or what the broker refused: `attempt` says what of, such as `create topic "a"`.
+pub(crate) fn check(
+    code: i16,
+    message: Option<&str>,
+    attempt: impl Display,
+) -> Result<(), ClientError> {
+    let Some(error) = ResponseError::try_from_code(code) else { return Ok(()) };
+    let name = error_name(error);
+    let reason = match message.filter(|message| !message.is_empty()) {
+        Some(message) => format!("{name}: {message}"),
+        None => format!("{name}: {error}"),
+    };
+    let refused = ClientError::new(ErrorKind::Refused(error), format!("cannot {attempt}"));
+    Err(refused.because(reason))
+}
+
+/// The name of an error as Kafka's documentation has it, such as `UNKNOWN_TOPIC_OR_PARTITION`.
+pub fn error_name(error: ResponseError) -> String {
+    if let ResponseError::Unknown(code) = error {
+        return format!("error {code}");
+    }
+    let mut name = String::new();
+    for letter in format!("{error:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_names_of_kafkas_documentation() {
+        let name = error_name(ResponseError::UnknownTopicOrPartition);
+        assert_eq!(name, "UNKNOWN_TOPIC_OR_PARTITION");
+        assert_eq!(error_name(ResponseError::Unknown(4711)), "error 4711");
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_attempted_and_its_source_why() {
+        let error = check(36, Some("it is there"), "create topic \"a\"").expect_err("a code");
+        assert_eq!(error.to_string(), "cannot create topic \"a\"");
+        let source = error.source().map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("TOPIC_ALREADY_EXISTS: it is there"));
+        assert_eq!(error.refusal(), Some(ResponseError::TopicAlreadyExists));
+        assert!(!error.is_retriable());
+        assert!(check(0, None, "do nothing").is_ok());
+    }
+
+    #[test]
+    fn a_coordinator_that_loads_is_worth_another_try() {
+        let error = check(14, None, "join group \"g\"").expect_err("a code");
+        assert!(error.is_retriable());
+    }
+}

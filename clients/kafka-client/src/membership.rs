@@ -1,0 +1,333 @@
+//! A member of a classic consumer group: it joins, is given partitions, says that it lives, and
+//! commits how far it has come.
+//!
+//! Nothing runs in the background: the caller has to call `keep_up` more often than the session
+//! lasts, between two reads. Where that says that the group is to be joined again, partitions and
+//! positions of before are void.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::consumer_protocol_assignment::TopicPartition;
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::join_group_response::JoinGroupResponse;
+use kafka_protocol::messages::leave_group_request::MemberIdentity;
+use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::{
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, HeartbeatRequest, JoinGroupRequest,
+    LeaveGroupRequest, SyncGroupRequest,
+};
+use kafka_protocol::protocol::{Encodable, StrBytes};
+use tokio::time::Instant;
+
+use crate::assignor::{self, Assignment};
+use crate::client::{Client, text, topic_name};
+use crate::connection::Connection;
+use crate::error::{ClientError, check};
+use crate::groups::{
+    CommittedOffset, assignment_of, commit, commit_request, group_id, subscription_of,
+};
+
+/// How long a member may be silent, and how often it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembershipSettings {
+    pub session_time_max: Duration,
+    pub heartbeat_interval: Duration,
+    /// How long members may take to join when the group changes.
+    pub rebalance_time_max: Duration,
+}
+
+impl Default for MembershipSettings {
+    fn default() -> Self {
+        Self {
+            session_time_max: Duration::from_secs(45),
+            heartbeat_interval: Duration::from_secs(3),
+            rebalance_time_max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A member, which has to `leave` in the end.
+#[derive(Debug)]
+pub struct Membership {
+    client: Arc<Client>,
+    settings: MembershipSettings,
+    group: String,
+    topics: BTreeSet<String>,
+    coordinator: Arc<Connection>,
+    member_id: StrBytes,
+    generation: i32,
+    assignment: Assignment,
+    spoken_at: Instant,
+}
+
+const PROTOCOL_TYPE: &str = "consumer";
+
+/// The form of subscriptions and assignments that all clients know.
+const CONSUMER_PROTOCOL_VERSION: i16 = 0;
+
+impl Membership {
+    /// Joins the group, which may take until all its members have joined again.
+    pub async fn join(
+        client: Arc<Client>,
+        group: &str,
+        topics: BTreeSet<String>,
+        settings: MembershipSettings,
+    ) -> Result<Self, ClientError> {
+        let coordinator = client.coordinator(group).await?;
+        let mut membership = Self {
+            client,
+            settings,
+            group: group.to_owned(),
+            topics,
+            coordinator,
+            member_id: StrBytes::new(),
+            generation: -1,
+            assignment: Assignment::new(),
+            spoken_at: Instant::now(),
+        };
+        membership.rejoin().await?;
+        Ok(membership)
+    }
+
+    /// The partitions that this member reads, by topic.
+    pub fn assignment(&self) -> &BTreeMap<String, Vec<i32>> {
+        &self.assignment
+    }
+
+    /// Joins again, with the partitions that the group gives this member now.
+    pub async fn rejoin(&mut self) -> Result<(), ClientError> {
+        let mut retry = self.client.retry();
+        loop {
+            match self.rejoin_once().await {
+                Ok(()) => return Ok(()),
+                Err(error) => match error.refusal() {
+                    // The broker names the member, which then asks again.
+                    Some(ResponseError::MemberIdRequired) => {}
+                    Some(ResponseError::RebalanceInProgress) => {}
+                    Some(ResponseError::UnknownMemberId | ResponseError::IllegalGeneration) => {
+                        self.member_id = StrBytes::new();
+                    }
+                    _ => {
+                        retry.after(error).await?;
+                        self.coordinator = self.client.coordinator(&self.group).await?;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn rejoin_once(&mut self) -> Result<(), ClientError> {
+        let joined = self.send_join().await?;
+        self.generation = joined.generation_id;
+        let assignments = match joined.leader == joined.member_id {
+            true => self.assign(&joined).await?,
+            false => Vec::new(),
+        };
+        let protocol = joined.protocol_name.unwrap_or_default();
+        let version = self.coordinator.version_of::<SyncGroupRequest>()?;
+        let mut request = SyncGroupRequest::default()
+            .with_group_id(group_id(&self.group))
+            .with_generation_id(self.generation)
+            .with_member_id(self.member_id.clone())
+            .with_assignments(assignments);
+        if version >= 5 {
+            request = request
+                .with_protocol_type(Some(StrBytes::from_static_str(PROTOCOL_TYPE)))
+                .with_protocol_name(Some(protocol));
+        }
+        let held_back = self.settings.rebalance_time_max;
+        let response = self.coordinator.call_held(&request, version, held_back).await?;
+        let attempt = format_args!("get partitions in group {:?}", self.group);
+        check(response.error_code, None, attempt)?;
+        self.assignment = assignment_of(&response.assignment)?;
+        self.spoken_at = Instant::now();
+        Ok(())
+    }
+
+    async fn send_join(&mut self) -> Result<JoinGroupResponse, ClientError> {
+        let milliseconds = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        let subscription = ConsumerProtocolSubscription::default()
+            .with_topics(self.topics.iter().map(|topic| text(topic)).collect());
+        let protocol = JoinGroupRequestProtocol::default()
+            .with_name(StrBytes::from_static_str(assignor::NAME))
+            .with_metadata(versioned(&subscription)?);
+        let request = JoinGroupRequest::default()
+            .with_group_id(group_id(&self.group))
+            .with_session_timeout_ms(milliseconds(self.settings.session_time_max))
+            .with_rebalance_timeout_ms(milliseconds(self.settings.rebalance_time_max))
+            .with_member_id(self.member_id.clone())
+            .with_protocol_type(StrBytes::from_static_str(PROTOCOL_TYPE))
+            .with_protocols(vec![protocol]);
+        let version = self.coordinator.version_of::<JoinGroupRequest>()?;
+        let held_back = self.settings.rebalance_time_max;
+        let response = self.coordinator.call_held(&request, version, held_back).await?;
+        if !response.member_id.is_empty() {
+            self.member_id = response.member_id.clone();
+        }
+        check(response.error_code, None, format_args!("join group {:?}", self.group))?;
+        Ok(response)
+    }
+
+    /// Gives each member its partitions, as the leader of the group does.
+    async fn assign(
+        &self,
+        joined: &JoinGroupResponse,
+    ) -> Result<Vec<SyncGroupRequestAssignment>, ClientError> {
+        let mut subscriptions = BTreeMap::new();
+        for member in &joined.members {
+            let topics = subscription_of(&member.metadata)?;
+            subscriptions.insert(member.member_id.to_string(), topics);
+        }
+        let mut counts = BTreeMap::new();
+        for topic in subscriptions.values().flatten().collect::<BTreeSet<_>>() {
+            match self.client.topic(topic).await {
+                Ok(found) => {
+                    let count = i32::try_from(found.partitions.len()).unwrap_or(i32::MAX);
+                    counts.insert(topic.clone(), count);
+                }
+                // Nothing is assigned of a topic that is not there.
+                Err(error) if error.refusal() == Some(ResponseError::UnknownTopicOrPartition) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let assignment = |(member, assignment): (String, Assignment)| {
+            let partitions = assignment.into_iter().map(|(topic, partitions)| {
+                TopicPartition::default().with_topic(topic_name(&topic)).with_partitions(partitions)
+            });
+            let message = ConsumerProtocolAssignment::default()
+                .with_assigned_partitions(partitions.collect());
+            let assigned = SyncGroupRequestAssignment::default().with_member_id(text(&member));
+            Ok(assigned.with_assignment(versioned(&message)?))
+        };
+        assignor::assign(&subscriptions, &counts).into_iter().map(assignment).collect()
+    }
+
+    /// Says that this member lives, when it is time to. Returns whether the group is as it was;
+    /// if not, it has been joined again.
+    pub async fn keep_up(&mut self) -> Result<bool, ClientError> {
+        if self.spoken_at.elapsed() < self.settings.heartbeat_interval {
+            return Ok(true);
+        }
+        let request = HeartbeatRequest::default()
+            .with_group_id(group_id(&self.group))
+            .with_generation_id(self.generation)
+            .with_member_id(self.member_id.clone());
+        let version = self.coordinator.version_of::<HeartbeatRequest>()?;
+        let beat = async {
+            let response = self.coordinator.call(&request, version).await?;
+            check(response.error_code, None, format_args!("stay in group {:?}", self.group))
+        };
+        match beat.await {
+            Ok(()) => {
+                self.spoken_at = Instant::now();
+                Ok(true)
+            }
+            Err(error) if is_for_rejoining(&error) => {
+                self.rejoin().await?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where the group is to go on in each of this member's partitions: `None` where it has never
+    /// been.
+    pub async fn committed(&self) -> Result<BTreeMap<(String, i32), Option<i64>>, ClientError> {
+        let offsets = self.client.group_offsets(&self.group).await?;
+        let find = |topic: &str, partition: i32| {
+            let is_it = |it: &&CommittedOffset| it.topic == topic && it.partition == partition;
+            offsets.iter().find(is_it).map(|it| it.offset)
+        };
+        let mut committed = BTreeMap::new();
+        for (topic, partitions) in &self.assignment {
+            for &partition in partitions {
+                committed.insert((topic.clone(), partition), find(topic, partition));
+            }
+        }
+        Ok(committed)
+    }
+
+    /// Notes how far this member has come.
+    pub async fn commit(&self, offsets: &[CommittedOffset]) -> Result<(), ClientError> {
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let request = commit_request(&self.group, offsets)
+            .with_generation_id_or_member_epoch(self.generation)
+            .with_member_id(self.member_id.clone());
+        commit(&self.coordinator, &request, &self.group).await
+    }
+
+    /// Leaves, so that the others need not wait until the session is over.
+    pub async fn leave(self) -> Result<(), ClientError> {
+        /// From here on one request names several members.
+        const VERSION_OF_LISTS: i16 = 3;
+        let version = self.coordinator.version_of::<LeaveGroupRequest>()?;
+        let request = LeaveGroupRequest::default().with_group_id(group_id(&self.group));
+        let request = match version >= VERSION_OF_LISTS {
+            true => {
+                let member = MemberIdentity::default().with_member_id(self.member_id.clone());
+                request.with_members(vec![member])
+            }
+            false => request.with_member_id(self.member_id.clone()),
+        };
+        let response = self.coordinator.call(&request, version).await?;
+        let codes = response.members.iter().map(|member| member.error_code);
+        for code in codes.chain([response.error_code]) {
+            check(code, None, format_args!("leave group {:?}", self.group))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the group has changed, or its coordinator is another.
+fn is_for_rejoining(error: &ClientError) -> bool {
+    let is_changed = matches!(
+        error.refusal(),
+        Some(
+            ResponseError::RebalanceInProgress
+                | ResponseError::UnknownMemberId
+                | ResponseError::IllegalGeneration
+        )
+    );
+    is_changed || error.is_retriable()
+}
+
+/// A message of the consumer protocol behind its version.
+fn versioned(message: &impl Encodable) -> Result<Bytes, ClientError> {
+    let mut bytes = BytesMut::new();
+    bytes.put_i16(CONSUMER_PROTOCOL_VERSION);
+    message.encode(&mut bytes, CONSUMER_PROTOCOL_VERSION).map_err(|error| {
+        ClientError::invalid("cannot write the topics of a group").because(error)
+    })?;
+    Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscriptions_come_back() {
+        let topics = ["a", "b"].map(text).to_vec();
+        let message = ConsumerProtocolSubscription::default().with_topics(topics);
+        let found = subscription_of(&versioned(&message).expect("short")).expect("it is whole");
+        assert_eq!(found, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+    }
+
+    #[test]
+    fn broken_subscriptions_and_assignments_are_refused() {
+        const MANY: &[u8] = &[0, 0, 0x7F, 0xFF, 0xFF, 0xFF];
+        for bytes in [&[][..], &[0], &[0, 0], &[0, 0, 0, 0, 0, 9, 0, 1], MANY] {
+            subscription_of(&Bytes::copy_from_slice(bytes)).expect_err("it is broken");
+        }
+        for bytes in [&[0][..], &[0, 0], MANY] {
+            assignment_of(&Bytes::copy_from_slice(bytes)).expect_err("it is broken");
+        }
+        assert!(assignment_of(&Bytes::new()).expect("nothing is assigned").is_empty());
+    }
+}

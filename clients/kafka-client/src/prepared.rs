@@ -1,0 +1,362 @@
+//! Requests that are made once and sent again and again, for measurements: no allocation and no
+//! copy for each of them.
+//!
+//! A pipe is one socket without encryption. Its caller decides how many requests are in flight: it
+//! sends, and receives in the same order. Frames have a fixed version, whose fields stand where
+//! they always do; a broker that does not know it is refused when the pipe is opened.
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, BytesMut};
+use kafka_protocol::messages::{FetchRequest, ProduceRequest};
+use kafka_protocol::protocol::Request;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+use crate::batch::{BatchHeader, seal};
+use crate::client::Client;
+use crate::error::{ClientError, ErrorKind, check};
+use crate::fetch::{FetchLimits, SESSION_EPOCH_NONE};
+use crate::producer::Acks;
+use crate::transport::{self, LENGTH_BYTES};
+use crate::versions::name_of;
+
+/// The versions of frames: the last without fields of variable place.
+const PRODUCE_VERSION: i16 = 7;
+const FETCH_VERSION: i16 = 11;
+
+/// Where the correlation id stands in a frame.
+const CORRELATION_ID_START: usize = LENGTH_BYTES + 4;
+
+/// What prepared batches are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProduceTarget {
+    pub topic: String,
+    pub partition: i32,
+    /// `Acks::None` has no responses, and a pipe nothing to receive.
+    pub acks: Acks,
+}
+
+/// A whole request with one batch.
+#[derive(Clone, Debug)]
+pub struct PreparedProduce {
+    frame: Vec<u8>,
+    batch_start: usize,
+}
+
+impl PreparedProduce {
+    pub fn new(target: &ProduceTarget, batch: &[u8]) -> Result<Self, ClientError> {
+        const TIME_MAX_MS: i32 = 30_000;
+        let too_long = |_| ClientError::invalid("the batch is longer than a request may be");
+        let mut frame = frame_start(ProduceRequest::KEY, PRODUCE_VERSION);
+        frame.put_i16(-1);
+        frame.put_i16(target.acks.number());
+        frame.put_i32(TIME_MAX_MS);
+        frame.put_i32(1);
+        put_name(&target.topic, &mut frame)?;
+        frame.put_i32(1);
+        frame.put_i32(target.partition);
+        frame.put_i32(i32::try_from(batch.len()).map_err(too_long)?);
+        let batch_start = frame.len();
+        frame.put_slice(batch);
+        finish(&mut frame)?;
+        Ok(Self { frame, batch_start })
+    }
+
+    /// The batch, to be changed: its length stays. `seal` has to follow.
+    pub fn batch_mut(&mut self) -> &mut [u8] {
+        &mut self.frame[self.batch_start..]
+    }
+
+    /// Writes the checksum of the batch as it is now.
+    pub fn seal(&mut self) {
+        seal(&mut self.frame[self.batch_start..]);
+    }
+}
+
+/// What is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchTarget {
+    pub topic: String,
+    pub partition: i32,
+    pub limits: FetchLimits,
+}
+
+fn frame_start(key: i16, version: i16) -> Vec<u8> {
+    const CLIENT_ID: &str = "memlane";
+    let mut frame = vec![0; LENGTH_BYTES];
+    frame.put_i16(key);
+    frame.put_i16(version);
+    frame.put_i32(0);
+    put_name(CLIENT_ID, &mut frame).expect("the name is short");
+    frame
+}
+
+fn put_name(name: &str, frame: &mut Vec<u8>) -> Result<(), ClientError> {
+    let length = i16::try_from(name.len());
+    let length = length.map_err(|_| ClientError::invalid("the topic's name is too long"))?;
+    frame.put_i16(length);
+    frame.put_slice(name.as_bytes());
+    Ok(())
+}
+
+fn finish(frame: &mut [u8]) -> Result<(), ClientError> {
+    let length = i32::try_from(frame.len() - LENGTH_BYTES);
+    let length = length.map_err(|_| ClientError::invalid("the request is too long"))?;
+    frame[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// A socket with requests in flight.
+#[derive(Debug)]
+struct Pipe {
+    address: String,
+    reader: OwnedReadHalf,
+    writer: OwnedWriteHalf,
+    response: BytesMut,
+    bytes_max: usize,
+    time_max: Duration,
+    sent: i32,
+    received: i32,
+}
+
+impl Pipe {
+    async fn open<R: Request>(
+        client: &Client,
+        topic: &str,
+        partition: i32,
+        version: i16,
+    ) -> Result<Self, ClientError> {
+        let settings = client.settings();
+        if settings.tls.is_some() || settings.sasl.is_some() {
+            return Err(ClientError::invalid(
+                "prepared requests are sent without encryption and authentication only",
+            ));
+        }
+        let leaders = client.leaders(topic).await?;
+        let leader = usize::try_from(partition).ok().and_then(|at| leaders.get(at));
+        let leader = leader.ok_or_else(|| {
+            ClientError::invalid(format!("there is no partition {partition} in {topic:?}"))
+        })?;
+        if leader.version_up_to::<R>(version)? != version {
+            let context = format!(
+                "the broker {} does not know version {version} of {}",
+                leader.address(),
+                name_of(R::KEY)
+            );
+            return Err(ClientError::new(ErrorKind::Unsupported, context));
+        }
+        let address = leader.address().to_owned();
+        let stream: TcpStream = transport::connect_tcp(&address, settings.connect_time_max).await?;
+        let (reader, writer) = stream.into_split();
+        Ok(Self {
+            address,
+            reader,
+            writer,
+            response: BytesMut::new(),
+            bytes_max: settings.response_bytes_max,
+            time_max: settings.request_time_max,
+            sent: 0,
+            received: 0,
+        })
+    }
+
+    async fn send(&mut self, frame: &mut [u8]) -> Result<(), ClientError> {
+        let id = self.sent.to_be_bytes();
+        frame[CORRELATION_ID_START..CORRELATION_ID_START + id.len()].copy_from_slice(&id);
+        self.sent = self.sent.wrapping_add(1);
+        let failed = || format!("cannot send to the broker {}", self.address);
+        let sending = timeout(self.time_max, self.writer.write_all(frame)).await;
+        let sent = sending.map_err(|_| {
+            let why = format!("it took nothing for {:?}", self.time_max);
+            ClientError::new(ErrorKind::TimedOut, failed()).because(why)
+        })?;
+        sent.map_err(|error| ClientError::new(ErrorKind::Unreachable, failed()).because(error))
+    }
+
+    /// The response to the oldest request, behind its correlation id.
+    async fn receive(&mut self) -> Result<&[u8], ClientError> {
+        let Self { reader, response, address, bytes_max, time_max, .. } = self;
+        let reading = transport::read_frame(reader, response, address, *bytes_max);
+        timeout(*time_max, reading).await.map_err(|_| {
+            let context = format!("the broker {address} answered nothing in {time_max:?}");
+            ClientError::new(ErrorKind::TimedOut, context)
+        })??;
+        let mut body = &response[..];
+        let found = body.try_get_i32().unwrap_or(-1);
+        let expected = self.received;
+        self.received = expected.wrapping_add(1);
+        if found != expected {
+            return Err(ClientError::protocol(format!(
+                "the broker {address} answered request {found} instead of {expected}"
+            )));
+        }
+        Ok(body)
+    }
+}
+
+/// Where batches go.
+#[derive(Debug)]
+pub struct ProducePipe {
+    pipe: Pipe,
+    place: String,
+}
+
+impl ProducePipe {
+    /// Connects to the leader of the partition.
+    pub async fn open(client: &Client, target: &ProduceTarget) -> Result<Self, ClientError> {
+        let ProduceTarget { topic, partition, .. } = target;
+        let pipe = Pipe::open::<ProduceRequest>(client, topic, *partition, PRODUCE_VERSION).await?;
+        Ok(Self { pipe, place: format!("append to {topic:?}, partition {partition}") })
+    }
+
+    pub async fn send(&mut self, produce: &mut PreparedProduce) -> Result<(), ClientError> {
+        self.pipe.send(&mut produce.frame).await
+    }
+
+    /// Waits for the oldest request that is in flight, and returns the offset of its first record.
+    pub async fn receive(&mut self) -> Result<i64, ClientError> {
+        let body = self.pipe.receive().await?;
+        let broken = || ClientError::protocol("the response to a produce request is broken");
+        let (code, offset) = read_produce(body).ok_or_else(broken)?;
+        check(code, None, &self.place)?;
+        Ok(offset)
+    }
+}
+
+/// The error and base offset of the only partition in a response of version 7.
+fn read_produce(mut body: &[u8]) -> Option<(i16, i64)> {
+    let topics = body.try_get_i32().ok()?;
+    let name = usize::try_from(body.try_get_i16().ok()?).ok()?;
+    body = body.get(name..)?;
+    let partitions = body.try_get_i32().ok()?;
+    let _partition = body.try_get_i32().ok()?;
+    let code = body.try_get_i16().ok()?;
+    let offset = body.try_get_i64().ok()?;
+    ((topics, partitions) == (1, 1)).then_some((code, offset))
+}
+
+/// Where batches come from.
+#[derive(Debug)]
+pub struct FetchPipe {
+    pipe: Pipe,
+    frame: Vec<u8>,
+    offset_start: usize,
+    place: String,
+}
+
+/// A response that lies in the buffer of its pipe.
+#[derive(Clone, Copy, Debug)]
+pub struct RawFetch<'a> {
+    pub high_watermark: i64,
+    /// Batches as they are stored; the last may be cut.
+    pub batches: RawBatches<'a>,
+}
+
+/// Batches one after the other, none of which is decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct RawBatches<'a>(&'a [u8]);
+
+/// A batch as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawBatch<'a> {
+    pub base_offset: i64,
+    pub last_offset: i64,
+    pub record_count: i32,
+    pub bytes: &'a [u8],
+}
+
+impl<'a> RawBatches<'a> {
+    pub fn len_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The next whole batch.
+    pub fn next_batch(&mut self) -> Result<Option<RawBatch<'a>>, ClientError> {
+        let Some(header) = BatchHeader::read(self.0)? else { return Ok(None) };
+        let (bytes, rest) = self.0.split_at(header.size_bytes);
+        self.0 = rest;
+        Ok(Some(RawBatch {
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            record_count: header.record_count,
+            bytes,
+        }))
+    }
+}
+
+impl FetchPipe {
+    /// Connects to the leader of the partition.
+    pub async fn open(client: &Client, target: &FetchTarget) -> Result<Self, ClientError> {
+        let FetchTarget { topic, partition, limits } = target;
+        let pipe = Pipe::open::<FetchRequest>(client, topic, *partition, FETCH_VERSION).await?;
+        let mut frame = frame_start(FetchRequest::KEY, FETCH_VERSION);
+        frame.put_i32(-1);
+        frame.put_i32(i32::try_from(limits.wait_max.as_millis()).unwrap_or(i32::MAX));
+        frame.put_i32(limits.bytes_min);
+        frame.put_i32(limits.bytes_max);
+        frame.put_i8(0);
+        frame.put_i32(0);
+        frame.put_i32(SESSION_EPOCH_NONE);
+        frame.put_i32(1);
+        put_name(topic, &mut frame)?;
+        frame.put_i32(1);
+        frame.put_i32(*partition);
+        frame.put_i32(-1);
+        let offset_start = frame.len();
+        frame.put_i64(0);
+        frame.put_i64(-1);
+        frame.put_i32(limits.partition_bytes_max);
+        frame.put_i32(0);
+        put_name("", &mut frame)?;
+        finish(&mut frame)?;
+        let place = format!("read from {topic:?}, partition {partition}");
+        Ok(Self { pipe, frame, offset_start, place })
+    }
+
+    /// Asks for batches from `offset` on.
+    pub async fn send(&mut self, offset: i64) -> Result<(), ClientError> {
+        let field = self.offset_start..self.offset_start + size_of::<i64>();
+        self.frame[field].copy_from_slice(&offset.to_be_bytes());
+        self.pipe.send(&mut self.frame).await
+    }
+
+    /// Waits for the oldest request that is in flight. What it returns lies in the buffer that the
+    /// next response is read into.
+    pub async fn receive(&mut self) -> Result<RawFetch<'_>, ClientError> {
+        let body = self.pipe.receive().await?;
+        let broken = || ClientError::protocol("the response to a fetch request is broken");
+        let (code, fetched) = read_fetch(body).ok_or_else(broken)?;
+        check(code, None, &self.place)?;
+        Ok(fetched)
+    }
+}
+
+/// The error and the batches of the only partition in a response of version 11.
+fn read_fetch(mut body: &[u8]) -> Option<(i16, RawFetch<'_>)> {
+    const ABORTED_BYTES: usize = 16;
+    let nothing = |code| (code, RawFetch { high_watermark: -1, batches: RawBatches(&[]) });
+    let _throttle_time = body.try_get_i32().ok()?;
+    let code = body.try_get_i16().ok()?;
+    let _session = body.try_get_i32().ok()?;
+    let topics = body.try_get_i32().ok()?;
+    if code != 0 || topics == 0 {
+        return Some(nothing(code));
+    }
+    let name = usize::try_from(body.try_get_i16().ok()?).ok()?;
+    body = body.get(name..)?;
+    let partitions = body.try_get_i32().ok()?;
+    let _partition = body.try_get_i32().ok()?;
+    let code = body.try_get_i16().ok()?;
+    let high_watermark = body.try_get_i64().ok()?;
+    let _last_stable_offset = body.try_get_i64().ok()?;
+    let _log_start_offset = body.try_get_i64().ok()?;
+    let aborted = usize::try_from(body.try_get_i32().ok()?).unwrap_or(0);
+    body = body.get(aborted.checked_mul(ABORTED_BYTES)?..)?;
+    let _preferred_replica = body.try_get_i32().ok()?;
+    let length = usize::try_from(body.try_get_i32().ok()?).unwrap_or(0);
+    let batches = RawBatches(body.get(..length)?);
+    ((topics, partitions) == (1, 1)).then_some((code, RawFetch { high_watermark, batches }))
+}

@@ -1,0 +1,300 @@
+//! Records in, offsets out.
+//!
+//! An idempotent producer numbers its batches for each partition, and the broker answers a
+//! repeated one with the offset of the first: so a lost response is asked for again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::produce_response::ProduceResponse;
+use kafka_protocol::messages::{InitProducerIdRequest, ProduceRequest, ProducerId};
+
+use crate::batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
+use crate::client::{Client, topic_name};
+use crate::codecs::Compression;
+use crate::connection::Connection;
+use crate::error::{ClientError, check};
+use crate::topics::no_result;
+
+/// From version 13 on topics are named by their ids.
+pub(crate) const PRODUCE_VERSION_MAX: i16 = 12;
+
+/// When a batch counts as sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acks {
+    /// When it is written to the socket; whether it is kept stays unknown.
+    None,
+    /// When the leader has it.
+    Leader,
+    /// When all replicas in sync have it.
+    #[default]
+    All,
+}
+
+impl Acks {
+    pub(crate) fn number(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Leader => 1,
+            Self::All => -1,
+        }
+    }
+}
+
+/// How a producer sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProducerSettings {
+    pub acks: Acks,
+    pub compression: Compression,
+    /// Repeated batches are kept once. Asks for `Acks::All`.
+    pub is_idempotent: bool,
+}
+
+/// Sends records to the partitions of one topic.
+#[derive(Debug)]
+pub struct Producer {
+    client: Arc<Client>,
+    topic: String,
+    settings: ProducerSettings,
+    leaders: Vec<Arc<Connection>>,
+    identity: Option<Identity>,
+}
+
+#[derive(Debug)]
+struct Identity {
+    id: i64,
+    epoch: i16,
+    /// The next sequence number of each partition.
+    sequences: HashMap<i32, i32>,
+}
+
+/// A batch for one partition, sent until it is acknowledged.
+#[derive(Debug)]
+struct Shipment {
+    partition: i32,
+    batch: Bytes,
+}
+
+impl Producer {
+    /// Looks the topic up, and takes a producer id where one is needed.
+    pub async fn new(
+        client: Arc<Client>,
+        topic: &str,
+        settings: ProducerSettings,
+    ) -> Result<Self, ClientError> {
+        if settings.is_idempotent && settings.acks != Acks::All {
+            return Err(ClientError::invalid(
+                "an idempotent producer needs all acknowledgements (acks=all)",
+            ));
+        }
+        let leaders = client.leaders(topic).await?;
+        let identity = match settings.is_idempotent {
+            true => Some(Identity::obtain(&client).await?),
+            false => None,
+        };
+        Ok(Self { client, topic: topic.to_owned(), settings, leaders, identity })
+    }
+
+    pub fn partition_count(&self) -> usize {
+        self.leaders.len()
+    }
+
+    /// Sends records to their partitions, all of them at the same time, and returns the offset of
+    /// the first in each: -1 where none is acknowledged. Records of one partition are one batch.
+    pub async fn send(
+        &mut self,
+        records: Vec<(i32, Vec<NewRecord>)>,
+    ) -> Result<Vec<(i32, i64)>, ClientError> {
+        let mut shipments = Vec::with_capacity(records.len());
+        for (partition, records) in records {
+            let in_range = usize::try_from(partition).is_ok_and(|it| it < self.leaders.len());
+            if !in_range {
+                let (topic, count) = (&self.topic, self.leaders.len());
+                return Err(ClientError::invalid(format!(
+                    "cannot send to {topic:?}, partition {partition}: it has {count}"
+                )));
+            }
+            let producer = self.identity.as_mut().map(|it| it.next(partition, records.len()));
+            let options = BatchOptions { compression: self.settings.compression, producer };
+            shipments.push(Shipment { partition, batch: encode_batch(&records, &options)? });
+        }
+        let mut retry = self.client.retry();
+        let mut offsets = Vec::with_capacity(shipments.len());
+        loop {
+            let Err(error) = self.ship(&mut shipments, &mut offsets).await else {
+                offsets.sort_unstable();
+                return Ok(offsets);
+            };
+            // Without a sequence number a repetition may be kept twice.
+            let is_certain = error.refusal().is_some() || self.identity.is_some();
+            if !is_certain {
+                return Err(error);
+            }
+            retry.after(error).await?;
+            self.leaders = self.client.leaders(&self.topic).await?;
+        }
+    }
+
+    /// Sends all `shipments` and takes those away that are acknowledged.
+    async fn ship(
+        &self,
+        shipments: &mut Vec<Shipment>,
+        offsets: &mut Vec<(i32, i64)>,
+    ) -> Result<(), ClientError> {
+        let mut waiting = Vec::with_capacity(shipments.len());
+        for shipment in &*shipments {
+            let leader = &self.leaders[usize::try_from(shipment.partition).unwrap_or_default()];
+            let version = leader.version_up_to::<ProduceRequest>(PRODUCE_VERSION_MAX)?;
+            let request = self.request(shipment);
+            if self.settings.acks == Acks::None {
+                leader.send_only(&request, version).await?;
+                offsets.push((shipment.partition, -1));
+            } else {
+                waiting.push((shipment.partition, leader.submit(&request, version).await?));
+            }
+        }
+        let mut first_error = None;
+        for (partition, waiting) in waiting {
+            let response = waiting.response().await;
+            match response.and_then(|it| self.offset_in(&it, partition)) {
+                Ok(offset) => {
+                    offsets.push((partition, offset));
+                    shipments.retain(|shipment| shipment.partition != partition);
+                }
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    fn request(&self, shipment: &Shipment) -> ProduceRequest {
+        let data = PartitionProduceData::default()
+            .with_index(shipment.partition)
+            .with_records(Some(shipment.batch.clone()));
+        let topic = TopicProduceData::default()
+            .with_name(topic_name(&self.topic))
+            .with_partition_data(vec![data]);
+        let time_max = self.client.settings().request_time_max.as_millis();
+        ProduceRequest::default()
+            .with_acks(self.settings.acks.number())
+            .with_timeout_ms(i32::try_from(time_max).unwrap_or(i32::MAX))
+            .with_topic_data(vec![topic])
+    }
+
+    fn offset_in(&self, response: &ProduceResponse, partition: i32) -> Result<i64, ClientError> {
+        let attempt = format!("append to {:?}, partition {partition}", self.topic);
+        let results = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+        let result = results.into_iter().find(|it| it.index == partition);
+        let result = result.ok_or_else(|| no_result(&attempt))?;
+        if result.error_code == ResponseError::DuplicateSequenceNumber.code() {
+            return Ok(result.base_offset);
+        }
+        check(result.error_code, result.error_message.as_deref(), attempt)?;
+        Ok(result.base_offset)
+    }
+}
+
+impl Identity {
+    async fn obtain(client: &Client) -> Result<Self, ClientError> {
+        let mut retry = client.retry();
+        loop {
+            match Self::obtain_once(client).await {
+                Ok(identity) => return Ok(identity),
+                Err(error) => retry.after(error).await?,
+            }
+        }
+    }
+
+    async fn obtain_once(client: &Client) -> Result<Self, ClientError> {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(None)
+            .with_producer_id(ProducerId(-1))
+            .with_producer_epoch(-1);
+        let response = client.ask(&request).await?;
+        check(response.error_code, None, "get a producer id")?;
+        let sequences = HashMap::new();
+        Ok(Self { id: response.producer_id.0, epoch: response.producer_epoch, sequences })
+    }
+
+    /// The number of a batch of `count` records. Numbers begin at 0 again after the largest.
+    fn next(&mut self, partition: i32, count: usize) -> BatchProducer {
+        let sequence = self.sequences.entry(partition).or_insert(0);
+        let batch = BatchProducer { id: self.id, epoch: self.epoch, sequence: *sequence };
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        *sequence = sequence.wrapping_add(count) & i32::MAX;
+        batch
+    }
+}
+
+/// The partition of a key among `count`, as Kafka's clients choose it: by its murmur2 hash.
+pub fn partition_of_key(key: &[u8], count: usize) -> i32 {
+    let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let partition = (murmur2(key) & 0x7FFF_FFFF) % count;
+    i32::try_from(partition).expect("31 bits fit")
+}
+
+/// The hash of Kafka's default partitioner. Source: Austin Appleby, MurmurHash2, with Kafka's seed.
+fn murmur2(bytes: &[u8]) -> u32 {
+    const SEED: u32 = 0x9747_B28C;
+    const FACTOR: u32 = 0x5BD1_E995;
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let mut hash = SEED ^ length;
+    let words = bytes.chunks_exact(4);
+    let rest = words.remainder();
+    for word in words {
+        let word = word.iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+        let mixed = word.wrapping_mul(FACTOR);
+        let mixed = (mixed ^ mixed >> 24).wrapping_mul(FACTOR);
+        hash = hash.wrapping_mul(FACTOR) ^ mixed;
+    }
+    if !rest.is_empty() {
+        let rest = rest.iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+        hash = (hash ^ rest).wrapping_mul(FACTOR);
+    }
+    hash = (hash ^ hash >> 13).wrapping_mul(FACTOR);
+    hash ^ hash >> 15
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_hash_as_in_kafkas_clients() {
+        // From the tests of Apache Kafka's Utils.murmur2.
+        for (key, hash) in [
+            (&b"21"[..], -973_932_308_i32),
+            (b"foobar", -790_332_482),
+            (b"a-little-bit-long-string", -985_981_536),
+            (b"a-little-bit-longer-string", -1_486_304_829),
+            (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58_897_971),
+            (b"abc", 479_470_107),
+        ] {
+            assert_eq!(murmur2(key).cast_signed(), hash, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_partition_is_one_of_those_that_there_are() {
+        for count in 1..20_u8 {
+            for key in 0..100_u8 {
+                let partition = partition_of_key(&[key], count.into());
+                assert!((0..i32::from(count)).contains(&partition));
+            }
+        }
+        assert_eq!(partition_of_key(b"a", 0), 0);
+    }
+
+    #[test]
+    fn sequences_count_records_and_begin_again_at_zero() {
+        let mut identity =
+            Identity { id: 1, epoch: 0, sequences: HashMap::from([(3, i32::MAX - 1)]) };
+        assert_eq!(identity.next(0, 5).sequence, 0);
+        assert_eq!(identity.next(0, 5).sequence, 5);
+        assert_eq!(identity.next(3, 4).sequence, i32::MAX - 1);
+        assert_eq!(identity.next(3, 1).sequence, 2);
+    }
+}

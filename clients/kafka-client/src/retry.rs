@@ -1,0 +1,49 @@
+//! Trying again what a broker may answer a little later.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::error::ClientError;
+
+const PAUSE_FIRST: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Pauses between attempts, longer and longer, until the time is up.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    pub(crate) fn within(time_max: Duration) -> Self {
+        Self { deadline: Instant::now() + time_max, pause: PAUSE_FIRST }
+    }
+
+    /// Returns after a pause when another attempt makes sense, and `error` when none does.
+    pub(crate) async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
+        if !error.is_retriable() || Instant::now() + self.pause >= self.deadline {
+            return Err(error);
+        }
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[tokio::test]
+    async fn only_what_may_change_is_tried_again() {
+        let error = |kind| ClientError::new(kind, "no");
+        let mut retry = Retry::within(Duration::from_secs(3600));
+        retry.after(error(ErrorKind::Unreachable)).await.expect("another attempt");
+        retry.after(error(ErrorKind::Invalid)).await.expect_err("it stays invalid");
+        let mut over = Retry::within(Duration::ZERO);
+        over.after(error(ErrorKind::Unreachable)).await.expect_err("no time is left");
+    }
+}
