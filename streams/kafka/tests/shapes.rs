@@ -4,6 +4,8 @@
 mod bodies;
 #[path = "support/decoders.rs"]
 mod decoders;
+#[path = "support/own_parsers.rs"]
+mod own_parsers;
 #[path = "support/storm.rs"]
 mod storm;
 
@@ -57,6 +59,7 @@ fn what_is_described_is_decoded_and_encoded_to_the_same_bytes() {
         let decoded = decoded.unwrap_or_else(|it| panic!("{api_key:?} {version}: {it:#}"));
         assert_eq!(decoded.left_count, 0, "{api_key:?} {version}: {bytes:?}");
         assert_eq!(&decoded.encoded, bytes, "{api_key:?} {version}");
+        storm::judge(api_key, version, bytes);
     });
 }
 
@@ -113,17 +116,53 @@ fn a_body_that_is_cut_or_goes_on_is_refused() {
     });
 }
 
+/// Bytes of which many are 0 or 1, as in most requests.
+fn arbitrary_bytes(random: &mut Random) -> Vec<u8> {
+    let mut bytes = vec![0; random.index(200)];
+    random.fill(&mut bytes);
+    let rare = random.below(8) + 1;
+    bytes.iter_mut().skip(2).filter(|_| !random.one_in(rare)).for_each(|it| *it &= 1);
+    bytes
+}
+
 #[test]
 fn arbitrary_bytes_never_surprise_the_decoder() {
     let command = "cargo test -p kafka --test shapes arbitrary_bytes";
-    for_each_seed(command, 2000, |seed| {
+    for_each_seed(command, 2000, |seed| storm::request(&arbitrary_bytes(&mut Random::new(seed))));
+}
+
+/// Frames of requests that are there, with a header, a client's id, and either a good body or
+/// arbitrary bytes.
+#[test]
+fn frames_and_headers_are_read_as_others_read_them() {
+    let command = "cargo test -p kafka --test shapes frames_and_headers";
+    for_each_seed(command, 500, |seed| {
         let mut random = Random::new(seed);
-        let mut bytes = vec![0; random.index(200)];
-        random.fill(&mut bytes);
-        // Zeros and ones are lengths more often than other bytes are.
-        let rare = random.below(8) + 1;
-        bytes.iter_mut().skip(2).filter(|_| !random.one_in(rare)).for_each(|it| *it &= 1);
-        storm::request(&bytes);
+        let mut stream = Vec::new();
+        for _ in 0..random.below(4) {
+            let shapes: Vec<_> = requests().collect();
+            let shape = random.pick(&shapes);
+            let versions: Vec<i16> = shape.versions().collect();
+            let version = random.pick(&versions);
+            let mut frame = (shape.api_key as i16).to_be_bytes().to_vec();
+            frame.extend(version.to_be_bytes());
+            frame.extend(7_i32.to_be_bytes());
+            frame.extend(if random.one_in(4) { &b"\xFF\xFF"[..] } else { b"\0\x02me" });
+            if shape.is_flexible(version) {
+                frame.extend(if random.one_in(4) { &[1, 9, 2, 0, 0][..] } else { &[0] });
+            }
+            frame.extend(match random.one_in(2) {
+                true => Body::random(shape, version, &mut random).bytes,
+                false => arbitrary_bytes(&mut random),
+            });
+            let length = i32::try_from(frame.len()).expect("it is small");
+            stream.extend(length.to_be_bytes());
+            stream.extend(frame);
+        }
+        if random.one_in(4) {
+            stream.truncate(random.index(stream.len() + 1));
+        }
+        storm::frames(&stream);
     });
 }
 

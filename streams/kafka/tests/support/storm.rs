@@ -1,15 +1,22 @@
-//! Bodies of requests from clients that send anything at all. Shared with the fuzzer, which
-//! declares the same modules.
+//! Requests from clients that send anything at all. Shared with the fuzzer, which declares the same
+//! modules.
+#![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::str::Utf8Error;
 
 use kafka::shapes::{check, requests};
-use kafka_protocol::messages::ApiKey;
+use kafka::{LENGTH_BYTES, RequestHeader, frame_bytes, is_served};
+use kafka_protocol::messages::{self, ApiKey, FetchRequest, ProduceRequest};
+use kafka_protocol::protocol::Decodable;
 
 use crate::decoders::decode;
+use crate::own_parsers;
 
 /// The limit of elements in one request.
 pub(crate) const ELEMENTS_MAX: usize = 10_000;
+
+/// The limit of bytes in one request.
+const REQUEST_BYTES_MAX: usize = 1 << 16;
 
 /// The first bytes choose a request and its version, the others are its body.
 pub(crate) fn request(bytes: &[u8]) {
@@ -20,21 +27,73 @@ pub(crate) fn request(bytes: &[u8]) {
     judge(shape.api_key, versions[usize::from(*version) % versions.len()], body);
 }
 
-/// A body that passes is decoded to its end, but for a string that is no UTF-8. Encoding it makes
-/// nothing of what was not there.
-pub(crate) fn judge(api_key: ApiKey, version: i16, body: &[u8]) {
-    if check(api_key, version, body, ELEMENTS_MAX).is_err() {
+/// Frames, one after the other, as a broker takes them apart.
+pub(crate) fn frames(mut bytes: &[u8]) {
+    while let Ok(Some(frame_count)) = frame_bytes(bytes, REQUEST_BYTES_MAX) {
+        assert!((LENGTH_BYTES..=LENGTH_BYTES + REQUEST_BYTES_MAX).contains(&frame_count));
+        let Some((frame, rest)) = bytes.split_at_checked(frame_count) else { return };
+        bytes = rest;
+        headed(&frame[LENGTH_BYTES..]);
+    }
+}
+
+/// A request that begins with its header.
+fn headed(request: &[u8]) {
+    let read = RequestHeader::read(request);
+    let Some((numbers, _)) = request.split_first_chunk() else { return };
+    let [key_high, key_low, version_high, version_low] = *numbers;
+    let version = i16::from_be_bytes([version_high, version_low]);
+    let Ok(api_key) = ApiKey::try_from(i16::from_be_bytes([key_high, key_low])) else { return };
+    if !is_served(api_key, version) {
         return;
     }
-    match decode(api_key, version, body) {
-        Ok(decoded) => {
-            assert_eq!(decoded.left_count, 0, "{api_key:?} {version}: {body:?}");
-            let encoded = decoded.encoded;
-            assert!(encoded.len() <= body.len(), "{api_key:?} {version}: {body:?} {encoded:?}");
+    let mut left = request;
+    let header_version = api_key.request_header_version(version);
+    if let Ok(expected) = messages::RequestHeader::decode(&mut left, header_version) {
+        let header = read.unwrap_or_else(|it| panic!("{it:?}: {request:?}"));
+        assert_eq!((header.key(), header.api_version), (Some(api_key), version));
+        assert_eq!(header.correlation_id, expected.correlation_id);
+        assert_eq!(header.client_id, expected.client_id.as_deref().unwrap_or_default());
+        assert_eq!(header.body_at, request.len() - left.len(), "{request:?}");
+        judge(api_key, version, left);
+    }
+}
+
+/// A body that passes is decoded to its end, but for a string that is no UTF-8. Encoding it makes
+/// nothing of what was not there, and the crate's own parsers find the same in it.
+pub(crate) fn judge(api_key: ApiKey, version: i16, body: &[u8]) {
+    let is_decoded = check(api_key, version, body, ELEMENTS_MAX).is_ok()
+        && match decode(api_key, version, body) {
+            Ok(decoded) => {
+                assert_eq!(decoded.left_count, 0, "{api_key:?} {version}: {body:?}");
+                let encoded = decoded.encoded;
+                assert!(encoded.len() <= body.len(), "{api_key:?} {version}: {body:?} {encoded:?}");
+                true
+            }
+            Err(error) => {
+                let is_about_text = error.root_cause().is::<Utf8Error>();
+                assert!(is_about_text, "{api_key:?} {version}: {error:#}: {body:?}");
+                false
+            }
+        };
+    if is_served(api_key, version) {
+        parse(api_key, version, body, is_decoded);
+    }
+}
+
+fn parse(api_key: ApiKey, version: i16, mut body: &[u8], is_decoded: bool) {
+    let whole = body;
+    match api_key {
+        ApiKey::Produce => {
+            let decoded = is_decoded.then(|| ProduceRequest::decode(&mut body, version));
+            let decoded = decoded.map(|it| it.expect("it was decoded before"));
+            own_parsers::produce(version, whole, decoded.as_ref());
         }
-        Err(error) => {
-            let is_about_text = error.root_cause().is::<Utf8Error>();
-            assert!(is_about_text, "{api_key:?} {version}: {error:#}: {body:?}");
+        ApiKey::Fetch => {
+            let decoded = is_decoded.then(|| FetchRequest::decode(&mut body, version));
+            let decoded = decoded.map(|it| it.expect("it was decoded before"));
+            own_parsers::fetch(version, whole, decoded.as_ref());
         }
+        _ => {}
     }
 }
