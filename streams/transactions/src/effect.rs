@@ -35,7 +35,8 @@ pub enum Effect {
     Reply(Ticket, Response),
 }
 
-/// Says which markers were written.
+/// Says which markers were written. It is of one [`Transactions`](crate::Transactions): an owner
+/// that drops one and loads another lets its markers end first, and forgets their tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MarkersTicket(pub(crate) u64);
 

@@ -8,7 +8,7 @@ use crate::participants::Participants;
 /// The last epoch of a producer id that a client is given; the one after it fences that client.
 const LAST_EPOCH: i16 = i16::MAX - 1;
 
-/// The last epoch of a producer id that clients are given; the one after it fences its client.
+/// One instance of a producer, or one transaction of it: later epochs fence earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     pub id: ProducerId,
