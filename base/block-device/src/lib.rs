@@ -4,8 +4,6 @@
 //! the other. This crate holds no state, starts nothing and never touches memory it was not given.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod device;
 mod error;
 mod range;

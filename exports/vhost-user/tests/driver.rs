@@ -7,8 +7,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 
-use block_device::conformance::{self, Abilities, Refusal, Subject};
 use block_device::{ByteRange, Zeroes};
+use conformance::{Abilities, Refusal, Subject};
 use region::{Region, RegionSpec};
 use support::{Exported, MemoryDevice};
 use virtio_driver::{

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
-use block_device::conformance::{Abilities, Refusal, Subject};
 use block_device::{BlockDevice, ByteRange, Zeroes};
+use conformance::{Abilities, Refusal, Subject};
 use ring_server::{Config, OpenVolume, Peer, Quota, Server, Target, Volumes};
 use sdk::{Client, ClientOptions, Device};
 use tempfile::TempDir;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use block_device::conformance::{self, SIZE_BYTES_MIN};
 use block_device::{BlockDevice, SectorSize};
+use conformance::SIZE_BYTES_MIN;
 use model::ModelVolume;
 use ring_pair::{Running, SdkSubject};
 

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
-use block_device::conformance::{Abilities, Refusal, Subject};
 use block_device::{ByteRange, Zeroes};
+use conformance::{Abilities, Refusal, Subject};
 
 /// Takes requests of 17 bytes (what, offset, length) with the bytes to write after them; answers
 /// with a byte for success and the bytes read, or with the length of a message and the message.

@@ -1,7 +1,7 @@
 //! The suite of `base/block-device` over every way into the real daemon, through a real client.
 
 use anyhow::{Result, ensure};
-use block_device::conformance::{self, FileSubject, Subject};
+use conformance::{FileSubject, Subject};
 use system::{Ability, Daemon, DaemonOptions, NbdShell, attach, missing};
 
 const OPTIONS: DaemonOptions = DaemonOptions { pool_size: "512MiB", flags: "" };

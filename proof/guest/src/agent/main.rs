@@ -6,7 +6,7 @@
 //!   host reaches servers in the guest.
 //! - `guest-agent write PATH BLOCKS VOLUME LIFE SEED` writes what follows from the numbers, and
 //!   tells the number of each step whose flush succeeded.
-//! - `guest-agent conformance PATH SECTOR SEED` runs the suite of `base/block-device` on a device
+//! - `guest-agent conformance PATH SECTOR SEED` runs the suite `proof/conformance` on a device
 //!   and tells how many cases hold.
 //! - `guest-agent nbd connect|reconnect INDEX SOCKET EXPORT` makes an export a device of the
 //!   kernel's own NBD client, or gives that a new connection; `nbd disconnect INDEX` ends it.
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use block_device::conformance::{self, FileSubject};
+use conformance::FileSubject;
 use system::StepsSpec;
 
 fn main() -> ExitCode {

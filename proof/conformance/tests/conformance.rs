@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use block_device::conformance::{self, Abilities, Direct, Refusal, Subject};
 use block_device::{BlockDevice, ByteRange, Geometry, SectorSize, Zeroes};
+use conformance::{Abilities, Direct, Refusal, Subject};
 use model::ModelVolume;
 
 const SIZE: u64 = conformance::SIZE_BYTES_MIN;

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-use super::{SIZE_BYTES_MIN, pattern};
-use crate::device::Zeroes;
-use crate::range::ByteRange;
+use block_device::{ByteRange, Zeroes};
+
+use crate::pattern;
+
+/// The smallest device that the cases fit on.
+pub const SIZE_BYTES_MIN: u64 = 16 << 20;
 
 /// What a client can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,4 +121,9 @@ impl<'a> Ground<'a> {
         let found = self.read(offset, expected.len());
         pattern::check_same(offset, &found, expected);
     }
+}
+
+/// Bytes from `start` on.
+pub(crate) fn range(start: u64, length: usize) -> ByteRange {
+    ByteRange::new(start, length as u64)
 }

@@ -5,11 +5,10 @@ use std::io::{self, Seek};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use block_device::{ByteRange, Zeroes};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
-use super::subject::{Abilities, Refusal, Subject};
-use crate::device::Zeroes;
-use crate::range::ByteRange;
+use crate::subject::{Abilities, Refusal, Subject};
 
 /// A file or block device that is opened for direct I/O, so that each call is a request.
 #[derive(Debug)]

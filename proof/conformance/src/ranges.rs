@@ -1,6 +1,6 @@
 //! Cases on where requests begin and end.
 
-use super::subject::Ground;
+use crate::subject::Ground;
 
 /// Lengths that cut blocks, pages of kernels and buffers of protocols.
 const LENGTHS: &[usize] =

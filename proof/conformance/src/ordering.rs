@@ -1,13 +1,14 @@
 //! Cases on what several requests see of each other.
 
 use std::thread;
+
+use block_device::Zeroes;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::subject::Ground;
-use super::{pattern, range};
-use crate::device::Zeroes;
+use crate::pattern;
+use crate::subject::{Ground, range};
 
-const BLOCK: usize = units::BLOCK_BYTES;
+const BLOCK: usize = block_device::BLOCK_BYTES;
 const START: u64 = 6 << 20;
 
 /// How often a thread reads at least what others write meanwhile, and how often they do.

@@ -1,32 +1,9 @@
-//! What every way to a device must do, checked through a real client of that way.
-//!
-//! A [`Subject`] is a client's view of one device. [`check`] runs every case on it and panics with
-//! the names of those that do not hold. The device must be the suite's alone: it is written
-//! over, and must have [`SIZE_BYTES_MIN`] at least.
-//!
-//! The suite knows no protocol. What a protocol cannot express its subject says in [`Abilities`];
-//! cases that need it are left out, and the count that [`check`] returns says so.
-
-mod direct;
-mod file;
-mod ordering;
-mod pattern;
-mod ranges;
-mod refusals;
-mod subject;
-mod zeroing;
-
-pub use direct::Direct;
-pub use file::FileSubject;
-pub use subject::{Abilities, Refusal, Subject};
+//! The cases, and running them on a subject.
 
 use std::panic::{self, AssertUnwindSafe};
 
-use crate::range::ByteRange;
-use subject::Ground;
-
-/// The smallest device that the cases fit on.
-pub const SIZE_BYTES_MIN: u64 = 16 << 20;
+use crate::subject::{Abilities, Ground, Subject};
+use crate::{ordering, ranges, refusals, zeroing};
 
 /// One property of a device.
 struct Case {
@@ -104,9 +81,4 @@ pub fn check_read_only(subject: &dyn Subject) {
 /// How many cases there are for a subject that can express everything.
 pub fn case_count() -> usize {
     CASES.len()
-}
-
-/// Bytes from `start` on.
-fn range(start: u64, length: usize) -> ByteRange {
-    ByteRange::new(start, length as u64)
 }

@@ -1,8 +1,8 @@
 //! Cases on zeroes and discards.
 
-use super::range;
-use super::subject::Ground;
-use crate::device::Zeroes;
+use block_device::Zeroes;
+
+use crate::subject::{Ground, range};
 
 const RUN: usize = 8 * 4096;
 const START: u64 = 5 << 20;

@@ -1,8 +1,8 @@
 //! Cases on requests that are to fail, and leave everything as it was.
 
-use super::range;
-use super::subject::{Abilities, Ground};
-use crate::device::Zeroes;
+use block_device::Zeroes;
+
+use crate::subject::{Abilities, Ground, range};
 
 const TAIL: usize = 4 * 4096;
 

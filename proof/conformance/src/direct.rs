@@ -1,8 +1,8 @@
 //! A device without a protocol before it.
 
-use super::subject::{Abilities, Refusal, Subject};
-use crate::device::{BlockDevice, Zeroes};
-use crate::range::ByteRange;
+use block_device::{BlockDevice, ByteRange, Zeroes};
+
+use crate::subject::{Abilities, Refusal, Subject};
 
 /// A device as its own client.
 #[derive(Debug)]
