@@ -88,11 +88,6 @@ impl ClientLane {
         (slot < u64::BITS).then_some(Slot(slot as usize))
     }
 
-    /// Slots that are under way, or were taken.
-    pub fn used_slots(&self) -> usize {
-        self.free.count_zeros() as usize
-    }
-
     /// Gives a slot back that is done, or was not submitted.
     #[inline]
     pub fn free_slot(&mut self, slot: Slot) {

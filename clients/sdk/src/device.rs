@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use block_device::{ByteRange, Geometry, SectorSize, Zeroes};
-use shared_ring::{LANES_MAX, Target, flags, operation};
+use shared_ring::{LANES_MAX, Target};
 
 use crate::buffers::Buffers;
 use crate::error::ClientError;
@@ -16,7 +16,8 @@ use crate::lane::Lane;
 use crate::link::{Link, LinkError};
 use crate::origin::{ClientOptions, Origin};
 use crate::process::Process;
-use crate::transfer::{self, Failure, Request};
+use crate::request::Request;
+use crate::transfer::{self, Failure};
 
 /// The way to a daemon.
 #[derive(Clone, Debug)]
@@ -82,13 +83,13 @@ impl Device {
     /// Fills `into` with the bytes from `offset` on.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ClientError> {
-        self.run("read", operation::READ, offset, &mut Buffers::Into(into))
+        self.perform(Request::read(offset, into.len()), &mut Buffers::Into(into))
     }
 
     /// Stores `from` at `offset`.
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
-        self.run("write", operation::WRITE, offset, &mut Buffers::From(from))
+        self.perform(Request::write(offset, from.len()), &mut Buffers::From(from))
     }
 
     /// As [`Device::read`], into one slice after the other.
@@ -97,12 +98,14 @@ impl Device {
         offset: u64,
         into: &mut [IoSliceMut<'_>],
     ) -> Result<(), ClientError> {
-        self.run("read", operation::READ, offset, &mut Buffers::IntoMany(into))
+        let mut buffers = Buffers::IntoMany(into);
+        self.perform(Request::read(offset, buffers.length()), &mut buffers)
     }
 
     /// As [`Device::write`], from one slice after the other.
     pub fn write_vectored(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), ClientError> {
-        self.run("write", operation::WRITE, offset, &mut Buffers::FromMany(from))
+        let mut buffers = Buffers::FromMany(from);
+        self.perform(Request::write(offset, buffers.length()), &mut buffers)
     }
 
     /// As [`Device::write`] with a [`Device::flush`] of what was written after it.
@@ -113,34 +116,17 @@ impl Device {
 
     /// Makes a range read as zeros.
     pub fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), ClientError> {
-        let flags = match zeroes {
-            Zeroes::Unmap => 0,
-            Zeroes::KeepAllocated => flags::KEEP_ALLOCATED,
-        };
-        let request = Request {
-            operation: operation::WRITE_ZEROES,
-            flags,
-            offset: range.start,
-            length: range.length,
-        };
-        self.perform("write zeroes to", request, &mut Buffers::Nothing)
+        self.perform(Request::zeroes(range, zeroes), &mut Buffers::Nothing)
     }
 
     /// Forgets the whole blocks inside a range: they read as zeros and give their memory back.
     pub fn discard(&self, range: ByteRange) -> Result<(), ClientError> {
-        let request = Request {
-            operation: operation::DISCARD,
-            flags: 0,
-            offset: range.start,
-            length: range.length,
-        };
-        self.perform("discard", request, &mut Buffers::Nothing)
+        self.perform(Request::discard(range), &mut Buffers::Nothing)
     }
 
     /// Makes everything acknowledged so far as durable as the volume's class promises.
     pub fn flush(&self) -> Result<(), ClientError> {
-        let request = Request { operation: operation::FLUSH, flags: 0, offset: 0, length: 0 };
-        self.perform("flush", request, &mut Buffers::Nothing)
+        self.perform(Request::flush(), &mut Buffers::Nothing)
     }
 
     /// A lane of its own for one thread that wants many requests in flight.
@@ -170,42 +156,19 @@ impl Device {
     }
 
     #[inline]
-    fn run(
-        &self,
-        action: &str,
-        operation: u32,
-        offset: u64,
-        buffers: &mut Buffers<'_, '_>,
-    ) -> Result<(), ClientError> {
-        self.perform(action, Request { operation, flags: 0, offset, length: 0 }, buffers)
-    }
-
-    #[inline]
-    fn perform(
-        &self,
-        action: &str,
-        request: Request,
-        buffers: &mut Buffers<'_, '_>,
-    ) -> Result<(), ClientError> {
+    fn perform(&self, request: Request, buffers: &mut Buffers<'_, '_>) -> Result<(), ClientError> {
         transfer::run(self.process(), request, buffers)
-            .map_err(|failure| self.error(action, request, buffers, failure))
+            .map_err(|failure| self.error(request, failure))
     }
 
     #[cold]
-    fn error(
-        &self,
-        action: &str,
-        request: Request,
-        buffers: &Buffers<'_, '_>,
-        failure: Failure,
-    ) -> ClientError {
+    fn error(&self, request: Request, failure: Failure) -> ClientError {
         let errno = match failure {
             Failure::Answered(errno) => errno,
             Failure::Unanswered(error) => return error,
         };
-        let length = request.length.max(buffers.length() as u64);
-        let range = ByteRange::new(request.offset, length);
-        let name = self.name();
+        let range = ByteRange::new(request.offset, request.length);
+        let (action, name) = (request.action(), self.name());
         let cause = io::Error::from_raw_os_error(errno);
         ClientError::new(errno, format!("cannot {action} {range} of volume {name:?}: {cause}"))
     }

@@ -10,7 +10,7 @@ use std::hint;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shared_ring::{ClientLane, Entry, SLOTS, Slot, flags, operation};
+use shared_ring::{ClientLane, SLOTS, Slot, operation};
 
 use block_device::{ByteRange, Zeroes};
 
@@ -18,6 +18,7 @@ use crate::error::ClientError;
 use crate::link::{Link, LinkError};
 use crate::origin::Origin;
 use crate::pieces;
+use crate::request::Request;
 
 /// Requests of one lane that are not answered yet, at most.
 pub const REQUESTS_MAX: usize = 1024;
@@ -97,10 +98,7 @@ unsafe impl Send for Lane {}
 
 /// A request that has not ended.
 struct Pending {
-    operation: u32,
-    flags: u32,
-    offset: u64,
-    length: u64,
+    request: Request,
     memory: Memory,
     token: u64,
     pieces_left: usize,
@@ -142,37 +140,16 @@ impl Lane {
     /// Begins a request. Fails with `EAGAIN` when [`REQUESTS_MAX`] are under way.
     pub fn submit(&mut self, submission: Submission) -> Result<Token, ClientError> {
         let token = self.next_token;
-        let (operation, flags, range, memory) = match submission {
-            Submission::Read { offset, into } => {
-                let range = ByteRange::new(offset, into.len() as u64);
-                (operation::READ, 0, range, Memory::Owned(into))
-            }
-            Submission::Write { offset, from } => {
-                let range = ByteRange::new(offset, from.len() as u64);
-                (operation::WRITE, 0, range, Memory::Owned(from))
-            }
+        let (request, data) = match submission {
+            Submission::Read { offset, into } => (Request::read(offset, into.len()), into),
+            Submission::Write { offset, from } => (Request::write(offset, from.len()), from),
             Submission::WriteZeroes { range, zeroes } => {
-                let keeps = zeroes == Zeroes::KeepAllocated;
-                let flags = if keeps { flags::KEEP_ALLOCATED } else { 0 };
-                (operation::WRITE_ZEROES, flags, range, Memory::Owned(Vec::new()))
+                (Request::zeroes(range, zeroes), Vec::new())
             }
-            Submission::Discard { range } => {
-                (operation::DISCARD, 0, range, Memory::Owned(Vec::new()))
-            }
-            Submission::Flush => {
-                (operation::FLUSH, 0, ByteRange::new(0, 0), Memory::Owned(Vec::new()))
-            }
+            Submission::Discard { range } => (Request::discard(range), Vec::new()),
+            Submission::Flush => (Request::flush(), Vec::new()),
         };
-        self.begin(Pending {
-            operation,
-            flags,
-            offset: range.start,
-            length: range.length,
-            memory,
-            token,
-            pieces_left: 0,
-            errno: 0,
-        })?;
+        self.begin(request, Memory::Owned(data), token)?;
         self.next_token += 1;
         Ok(Token(token))
     }
@@ -184,22 +161,12 @@ impl Lane {
     /// ended or the lane is dropped.
     pub unsafe fn submit_raw(&mut self, request: RawRequest) -> Result<(), ClientError> {
         let RawRequest { kind, offset, length, memory, token } = request;
-        let operation = match kind {
-            RawKind::Read => operation::READ,
-            RawKind::Write => operation::WRITE,
-            RawKind::Flush => operation::FLUSH,
+        let request = match kind {
+            RawKind::Read => Request::read(offset, length),
+            RawKind::Write => Request::write(offset, length),
+            RawKind::Flush => Request::flush(),
         };
-        let memory = Memory::Callers(memory);
-        self.begin(Pending {
-            operation,
-            flags: 0,
-            offset,
-            length: length as u64,
-            memory,
-            token,
-            pieces_left: 0,
-            errno: 0,
-        })
+        self.begin(request, Memory::Callers(memory), token)
     }
 
     /// Requests that have not been returned as completions.
@@ -243,7 +210,7 @@ impl Lane {
         }
     }
 
-    fn begin(&mut self, mut pending: Pending) -> Result<(), ClientError> {
+    fn begin(&mut self, request: Request, memory: Memory, token: u64) -> Result<(), ClientError> {
         if self.pending() >= REQUESTS_MAX {
             let message = format!("{REQUESTS_MAX} requests of the lane are under way; poll first");
             return Err(ClientError::new(libc::EAGAIN, message));
@@ -252,13 +219,12 @@ impl Lane {
             self.requests.push(None);
             self.requests.len() - 1
         });
-        let is_data = matches!(pending.operation, operation::READ | operation::WRITE);
-        let pieces = match is_data {
-            true => self.data_pieces(place, &pending),
-            false => vec![Piece { request: place, start: 0, length: pending.length }],
+        let pieces = match request.is_data() {
+            true => data_pieces(place, request),
+            false => vec![Piece { request: place, start: 0, length: request.length }],
         };
-        pending.pieces_left = pieces.len();
-        let crosses_end = is_data && pieces.len() > 1 && !self.fits(&pending);
+        let crosses_end = pieces.len() > 1 && !self.fits(request);
+        let pending = Pending { request, memory, token, pieces_left: pieces.len(), errno: 0 };
         self.requests[place] = Some(pending);
         if crosses_end {
             self.refuse(place);
@@ -269,30 +235,15 @@ impl Lane {
         Ok(())
     }
 
-    /// Cut where blocks end, as long as a slot's buffer at most.
-    fn data_pieces(&self, request: usize, pending: &Pending) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut start = 0;
-        loop {
-            let offset = pending.offset.wrapping_add(start);
-            let length = pieces::longest_at(offset).min(pending.length - start);
-            pieces.push(Piece { request, start, length });
-            start += length;
-            if start >= pending.length {
-                return pieces;
-            }
-        }
-    }
-
-    fn fits(&self, pending: &Pending) -> bool {
+    fn fits(&self, request: Request) -> bool {
         let size_bytes = self.connection.as_ref().map(|(link, _)| link.ring.size_bytes());
-        pieces::fits(pending.offset, pending.length, size_bytes.unwrap_or(u64::MAX))
+        pieces::fits(request.offset, request.length, size_bytes.unwrap_or(u64::MAX))
     }
 
     /// As the daemon refuses one entry: whole. It would do some of the pieces.
     fn refuse(&mut self, place: usize) {
         let pending = self.requests[place].as_mut().expect("it was just put there");
-        pending.errno = pieces::refusal_beyond_end(pending.operation);
+        pending.errno = pieces::refusal_beyond_end(pending.request.operation);
         self.end(place);
     }
 
@@ -316,7 +267,7 @@ impl Lane {
             let pending = self.requests[piece.request].as_mut().expect("a piece is under way");
             if status != 0 {
                 pending.errno = i32::try_from(status).unwrap_or(libc::EIO);
-            } else if pending.operation == operation::READ {
+            } else if pending.request.operation == operation::READ {
                 pending.memory.get(lane, slot, piece);
             }
             lane.free_slot(slot);
@@ -335,13 +286,12 @@ impl Lane {
             let Some(slot) = lane.take_slot() else { break };
             self.todo.pop_front();
             let pending = self.requests[piece.request].as_ref().expect("a piece waits");
-            if pending.operation == operation::WRITE {
+            if pending.request.operation == operation::WRITE {
                 pending.memory.put(lane, slot, piece);
             }
-            let Pending { operation, flags, offset, .. } = *pending;
-            let offset = offset.wrapping_add(piece.start);
-            let entry = Entry { operation, flags, offset, length: piece.length, slot: 0 };
-            lane.submit(slot, entry);
+            let offset = pending.request.offset.wrapping_add(piece.start);
+            let part = Request { offset, length: piece.length, ..pending.request };
+            lane.submit(slot, part.entry());
             self.under_way[slot.index()] = Some(piece);
             has_submitted = true;
         }
@@ -453,6 +403,21 @@ impl Piece {
     fn bytes(self) -> (usize, usize) {
         let number = |value| usize::try_from(value).expect("addresses have 64 bits");
         (number(self.start), number(self.length))
+    }
+}
+
+/// Cut where blocks end, as long as a slot's buffer at most.
+fn data_pieces(place: usize, request: Request) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    loop {
+        let offset = request.offset.wrapping_add(start);
+        let length = pieces::longest_at(offset).min(request.length - start);
+        pieces.push(Piece { request: place, start, length });
+        start += length;
+        if start >= request.length {
+            return pieces;
+        }
     }
 }
 

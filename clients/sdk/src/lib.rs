@@ -25,6 +25,7 @@ mod origin;
 mod patience;
 mod pieces;
 mod process;
+mod request;
 mod transfer;
 
 mod device;

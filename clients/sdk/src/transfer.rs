@@ -8,12 +8,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use adaptive_polling::Waiter;
-use shared_ring::{Entry, Slot, operation};
+use shared_ring::Slot;
 
 use crate::buffers::Buffers;
 use crate::error::ClientError;
 use crate::pieces;
 use crate::process::{ClientMachine, LaneState, OpenLane, Process};
+use crate::request::Request;
 
 /// Pieces of a request that are under way at once.
 const PIECES_MAX: usize = 8;
@@ -23,16 +24,6 @@ const LOOKS_PER_POLL: u32 = 32;
 
 /// A thread that sleeps for its answer looks so often whether the daemon is still there.
 const PULSE: Duration = Duration::from_millis(20);
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) operation: u32,
-    pub(crate) flags: u32,
-    pub(crate) offset: u64,
-    /// Of requests without data; those with data are as long as these.
-    pub(crate) length: u64,
-}
 
 /// Why an attempt ended.
 #[derive(Debug)]
@@ -82,13 +73,8 @@ fn attempt(
     done: &mut usize,
 ) -> Result<Result<(), Interruption>, ClientError> {
     let (open, waiter) = process.prepare(state)?;
-    let length = buffers.length();
-    let is_data = matches!(request.operation, operation::READ | operation::WRITE);
-    Ok(match is_data {
-        true if length > first_piece(request.offset) => {
-            in_pieces(open, waiter, request, buffers, done)
-        }
-        true => at_once(open, waiter, Request { length: length as u64, ..request }, buffers),
+    Ok(match request.is_data() && request.length > pieces::longest_at(request.offset) {
+        true => in_pieces(open, waiter, request, buffers, done),
         false => at_once(open, waiter, request, buffers),
     })
 }
@@ -170,8 +156,7 @@ fn in_pieces(
 
 #[inline]
 fn submit(open: &mut OpenLane, slot: Slot, request: Request) {
-    let Request { operation, flags, offset, length } = request;
-    open.lane.submit(slot, Entry { operation, flags, offset, length, slot: 0 });
+    open.lane.submit(slot, request.entry());
     if open.lane.must_ring() {
         open.link.ring_doorbell();
     }
