@@ -1,13 +1,12 @@
 //! Binding loop devices to served files, in a process of its own (see [`crate::helper_runner`]).
 //!
-//! A helper command arrives as arguments and answers with lines of tab-separated words, the first
-//! of which says what the line is.
+//! A helper command arrives as one argument, and its answer is a line; both are JSON.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,6 +16,7 @@ use block_device::WriteCache;
 use export_kit::{AttachError, AttachErrorKind};
 use kernel::{Backing, LoopControl, LoopDevice};
 use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
 
 /// Free devices that are tried before giving up: each may be snatched by another process.
 const BIND_ATTEMPTS_MAX: u32 = 16;
@@ -32,61 +32,76 @@ const UNBIND_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Something to be done with the files below `mount_point`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum HelperCommand {
     Attach {
+        #[serde(with = "any_path")]
         mount_point: PathBuf,
         name: String,
         shape: DeviceShape,
     },
     /// With a sequence number: only while the device is still bound as it was then. Numbers of
     /// devices are given again.
-    Detach {
-        number: u32,
-        sequence: Option<u64>,
-    },
+    Detach { number: u32, sequence: Option<u64> },
     Resize {
+        #[serde(with = "any_path")]
         mount_point: PathBuf,
         name: String,
         number: u32,
     },
     SetCache {
         number: u32,
+        #[serde(with = "CacheForm")]
         write_cache: WriteCache,
     },
     List {
+        #[serde(with = "any_path")]
         mount_point: PathBuf,
     },
 }
 
 /// What the kernel is told of a device, beside its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceShape {
     pub(crate) sector_bytes: u32,
+    #[serde(with = "CacheForm")]
     pub(crate) write_cache: WriteCache,
     pub(crate) is_read_only: bool,
 }
 
-/// What the kernel calls them in `queue/write_cache` of a block device: whether it sends flushes.
-const CACHE_NAMES: [(WriteCache, &str); 2] =
-    [(WriteCache::Volatile, "write back"), (WriteCache::Absent, "write through")];
-
-const READ_ONLY: &str = "read-only";
-const READ_WRITE: &str = "read-write";
-
-fn cache_name(cache: WriteCache) -> &'static str {
-    CACHE_NAMES
-        .into_iter()
-        .find_map(|(it, name)| (it == cache).then_some(name))
-        .expect("it has one")
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "WriteCache")]
+enum CacheForm {
+    Absent,
+    Volatile,
 }
 
-fn cache_named(wanted: &str) -> Option<WriteCache> {
-    CACHE_NAMES.into_iter().find_map(|(cache, name)| (name == wanted).then_some(cache))
+/// Paths may hold any byte.
+mod any_path {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, into: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().serialize(into)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        OsString::deserialize(from).map(PathBuf::from)
+    }
+}
+
+/// What the kernel calls it in `queue/write_cache` of a block device: whether it sends flushes.
+fn cache_name(cache: WriteCache) -> &'static str {
+    match cache {
+        WriteCache::Volatile => "write back",
+        WriteCache::Absent => "write through",
+    }
 }
 
 /// What came of a helper command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Done,
     Attached { number: u32 },
@@ -94,75 +109,48 @@ pub(crate) enum Outcome {
 }
 
 /// One loop device on a file below the mount point.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Listed {
-    Alive { number: u32, node: u64 },
-    Dead { number: u32, file: PathBuf },
+    Alive {
+        number: u32,
+        node: u64,
+    },
+    Dead {
+        number: u32,
+        #[serde(with = "any_path")]
+        file: PathBuf,
+    },
 }
 
 /// Why a helper command failed, as it travels between processes.
-pub(crate) type Refusal = (AttachErrorKind, String);
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    #[serde(with = "KindForm")]
+    kind: AttachErrorKind,
+    message: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "AttachErrorKind")]
+enum KindForm {
+    Unavailable,
+    NotSupported,
+    NotFound,
+    Busy,
+    TimedOut,
+    FdStore,
+    Kernel,
+    Registry,
+}
 
 impl HelperCommand {
-    pub(crate) fn to_args(&self) -> Vec<OsString> {
-        let text = |text: &dyn fmt::Display| OsString::from(text.to_string());
-        match self {
-            Self::Attach { mount_point, name, shape } => {
-                let sector = text(&shape.sector_bytes);
-                let access = if shape.is_read_only { READ_ONLY } else { READ_WRITE };
-                let words = [cache_name(shape.write_cache), access].map(OsString::from);
-                let [cache, access] = words;
-                vec!["attach".into(), mount_point.into(), name.into(), sector, cache, access]
-            }
-            Self::Detach { number, sequence } => {
-                let sequence = sequence.iter().map(|sequence| text(sequence));
-                ["detach".into(), text(number)].into_iter().chain(sequence).collect()
-            }
-            Self::Resize { mount_point, name, number } => {
-                vec!["resize".into(), mount_point.into(), name.into(), text(number)]
-            }
-            Self::SetCache { number, write_cache } => {
-                vec!["set-cache".into(), text(number), cache_name(*write_cache).into()]
-            }
-            Self::List { mount_point } => vec!["list".into(), mount_point.into()],
-        }
+    pub(crate) fn to_arg(&self) -> String {
+        serde_json::to_string(self).expect("all of it has a form in JSON")
     }
 
     pub(crate) fn from_args(args: &[OsString]) -> Option<Self> {
-        let number = |arg: &OsString| arg.to_str()?.parse().ok();
-        let name = |arg: &OsString| arg.to_str().map(str::to_owned);
-        let (what, args) = args.split_first()?;
-        Some(match (what.to_str()?, args) {
-            ("attach", [place, file, sector, cache, access]) => Self::Attach {
-                mount_point: place.into(),
-                name: name(file)?,
-                shape: DeviceShape {
-                    sector_bytes: number(sector)?,
-                    write_cache: cache_named(cache.to_str()?)?,
-                    is_read_only: match access.to_str()? {
-                        READ_ONLY => true,
-                        READ_WRITE => false,
-                        _ => return None,
-                    },
-                },
-            },
-            ("detach", [device]) => Self::Detach { number: number(device)?, sequence: None },
-            ("detach", [device, sequence]) => Self::Detach {
-                number: number(device)?,
-                sequence: Some(sequence.to_str()?.parse().ok()?),
-            },
-            ("resize", [place, file, device]) => Self::Resize {
-                mount_point: place.into(),
-                name: name(file)?,
-                number: number(device)?,
-            },
-            ("set-cache", [device, cache]) => Self::SetCache {
-                number: number(device)?,
-                write_cache: cache_named(cache.to_str()?)?,
-            },
-            ("list", [place]) => Self::List { mount_point: place.into() },
-            _ => return None,
-        })
+        let [arg] = args else { return None };
+        serde_json::from_str(arg.to_str()?).ok()
     }
 
     /// Does it in this process, waiting for the server of the files as long as it takes.
@@ -176,7 +164,7 @@ impl HelperCommand {
             }
             Self::List { mount_point } => list(mount_point).map(Outcome::Listed),
         };
-        done.map_err(|error| (error.kind, error.chain()))
+        done.map_err(|error| Refusal { kind: error.kind, message: error.chain() })
     }
 }
 
@@ -449,94 +437,34 @@ fn device_error(action: &str, number: u32, source: io::Error) -> AttachError {
 
 impl Outcome {
     pub(crate) fn format(outcome: &Result<Self, Refusal>) -> String {
-        match outcome {
-            Ok(Self::Done) => "done\n".into(),
-            Ok(Self::Attached { number }) => format!("attached\t{number}\ndone\n"),
-            Ok(Self::Listed(devices)) => {
-                let lines = devices.iter().map(|device| match device {
-                    Listed::Alive { number, node } => format!("alive\t{number}\t{node}\n"),
-                    Listed::Dead { number, file } => {
-                        format!("dead\t{number}\t{}\n", hex(file.as_os_str()))
-                    }
-                });
-                lines.chain(["done\n".into()]).collect()
-            }
-            Err((kind, message)) => {
-                format!("refused\t{}\t{}\n", kind_word(*kind), message.replace('\n', " "))
-            }
-        }
+        serde_json::to_string(outcome).expect("all of it has a form in JSON")
     }
 
-    /// Understands what [`Outcome::format`] wrote. An answer without an end is an error.
+    /// Understands what [`Outcome::format`] wrote. An answer without an end is an error, as is that
+    /// to another command.
     pub(crate) fn parse(answer: &str, command: &HelperCommand) -> Result<Self, AttachError> {
-        let mut listed = Vec::new();
-        let mut attached = None;
-        let mut is_done = false;
-        for line in answer.lines() {
-            let words: Vec<&str> = line.split('\t').collect();
-            match words[..] {
-                ["done"] => is_done = true,
-                ["attached", number] => attached = number.parse().ok(),
-                ["alive", number, node] => {
-                    let parsed = number.parse().ok().zip(node.parse().ok());
-                    listed.extend(parsed.map(|(number, node)| Listed::Alive { number, node }));
-                }
-                ["dead", number, file] => {
-                    let parsed = number.parse().ok().zip(unhex(file));
-                    listed.extend(parsed.map(|(number, file)| Listed::Dead { number, file }));
-                }
-                ["refused", kind, message] => {
-                    return Err(AttachError::new(kind_of_word(kind), command.to_string())
-                        .with_source(io::Error::other(message.to_owned())));
-                }
-                _ => break,
+        match serde_json::from_str::<Result<Self, Refusal>>(answer) {
+            Ok(Ok(outcome)) if outcome.is_of(command) => Ok(outcome),
+            Ok(Err(Refusal { kind, message })) => {
+                Err(AttachError::new(kind, command.to_string())
+                    .with_source(io::Error::other(message)))
+            }
+            Ok(Ok(_)) | Err(_) => {
+                Err(AttachError::new(AttachErrorKind::Kernel, command.to_string())
+                    .with_hint("the process that should have done it ended early"))
             }
         }
-        match (is_done, command, attached) {
-            (true, HelperCommand::List { .. }, _) => Ok(Self::Listed(listed)),
-            (true, HelperCommand::Attach { .. }, Some(number)) => Ok(Self::Attached { number }),
-            (
-                true,
-                HelperCommand::Detach { .. }
-                | HelperCommand::Resize { .. }
-                | HelperCommand::SetCache { .. },
-                _,
-            ) => Ok(Self::Done),
-            _ => Err(AttachError::new(AttachErrorKind::Kernel, command.to_string())
-                .with_hint("the process that should have done it ended early")),
+    }
+
+    fn is_of(&self, command: &HelperCommand) -> bool {
+        match command {
+            HelperCommand::List { .. } => matches!(self, Self::Listed(_)),
+            HelperCommand::Attach { .. } => matches!(self, Self::Attached { .. }),
+            HelperCommand::Detach { .. }
+            | HelperCommand::Resize { .. }
+            | HelperCommand::SetCache { .. } => *self == Self::Done,
         }
     }
-}
-
-fn kind_word(kind: AttachErrorKind) -> &'static str {
-    match kind {
-        AttachErrorKind::Unavailable => "unavailable",
-        AttachErrorKind::NotFound => "not-found",
-        AttachErrorKind::Busy => "busy",
-        AttachErrorKind::FdStore => "holder",
-        _ => "kernel",
-    }
-}
-
-fn kind_of_word(word: &str) -> AttachErrorKind {
-    let kinds = [
-        AttachErrorKind::Unavailable,
-        AttachErrorKind::NotFound,
-        AttachErrorKind::Busy,
-        AttachErrorKind::FdStore,
-    ];
-    kinds.into_iter().find(|&kind| kind_word(kind) == word).unwrap_or(AttachErrorKind::Kernel)
-}
-
-/// Paths may hold any byte, lines of words may not.
-fn hex(path: &OsStr) -> String {
-    path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<PathBuf> {
-    let digits = text.as_bytes().chunks(2);
-    let bytes = digits.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
-    Some(PathBuf::from(OsString::from_vec(bytes.collect::<Option<_>>()?)))
 }
 
 #[cfg(test)]
@@ -567,20 +495,23 @@ mod tests {
     fn check_way(outcome: Result<Outcome, Refusal>, command: &HelperCommand) {
         let parsed = Outcome::parse(&Outcome::format(&outcome), command);
         let parsed = parsed.map_err(|error| (error.kind, error.chain()));
-        let expected = outcome.map_err(|(kind, why)| (kind, format!("cannot {command}: {why}")));
+        let expected = outcome
+            .map_err(|Refusal { kind, message }| (kind, format!("cannot {command}: {message}")));
         assert_eq!(parsed, expected);
     }
 
     #[test]
     fn helper_commands_survive_the_way() {
         for command in commands() {
-            assert_eq!(HelperCommand::from_args(&command.to_args()), Some(command));
+            assert_eq!(HelperCommand::from_args(&[command.to_arg().into()]), Some(command));
         }
     }
 
     #[test]
     fn what_is_no_helper_command_is_refused() {
-        for args in [&[][..], &["attach".into()], &["detach".into(), "x".into()]] {
+        let list = commands()[5].to_arg();
+        let cut = &list[..list.len() - 1];
+        for args in [&[][..], &["List".into()], &[cut.into()], &[list.clone().into(), cut.into()]] {
             assert_eq!(HelperCommand::from_args(args), None);
         }
     }
@@ -593,7 +524,8 @@ mod tests {
         check_way(Ok(Outcome::Done), &resize);
         check_way(Ok(Outcome::Done), &set_cache);
         let alive = Listed::Alive { number: 1, node: 9 };
-        let dead = Listed::Dead { number: 2, file: "/run/volumes/a\tb\n".into() };
+        let dead =
+            Listed::Dead { number: 2, file: OsString::from_vec(b"/run/a\t\xFF\n".into()).into() };
         check_way(Ok(Outcome::Listed(vec![alive, dead])), &list);
     }
 
@@ -601,19 +533,25 @@ mod tests {
     fn refusals_survive_the_way() {
         for kind in [
             AttachErrorKind::Unavailable,
+            AttachErrorKind::NotSupported,
             AttachErrorKind::NotFound,
             AttachErrorKind::Busy,
+            AttachErrorKind::TimedOut,
             AttachErrorKind::FdStore,
             AttachErrorKind::Kernel,
+            AttachErrorKind::Registry,
         ] {
-            check_way(Err((kind, "why".into())), &commands()[0]);
+            let message = "why".to_owned();
+            check_way(Err(Refusal { kind, message }), &commands()[0]);
         }
     }
 
     #[test]
-    fn an_answer_without_an_end_is_an_error() {
+    fn an_answer_without_an_end_or_to_another_command_is_an_error() {
         let [attach, .., list] = commands();
-        for (answer, command) in [("attached\t3\n", &attach), ("alive\t1\t2\n", &list), ("", &list)]
+        let answer = Outcome::format(&Ok(Outcome::Attached { number: 3 }));
+        for (answer, command) in
+            [(&answer[..answer.len() - 1], &attach), (&answer, &list), ("", &list)]
         {
             assert!(Outcome::parse(answer, command).is_err(), "{answer:?}");
         }
@@ -626,7 +564,7 @@ mod tests {
             name: "db".into(),
             shape: SHAPE,
         };
-        let (kind, message) = command.run().expect_err("there is no such file");
+        let Refusal { kind, message } = command.run().expect_err("there is no such file");
         assert_eq!(kind, AttachErrorKind::NotFound);
         assert!(message.contains("/nonexistent/db"), "{message}");
     }

@@ -42,7 +42,7 @@ impl HelperRunner {
         let start_error = |error| AttachError::at_path("start", &self.program, error);
         let mut child = Command::new(&self.program)
             .args(&self.args)
-            .args(command.to_args())
+            .arg(command.to_arg())
             // The daemon's variables may hold keys, and a helper command needs none of them.
             .env_clear()
             .stdin(Stdio::null())
