@@ -6,41 +6,34 @@ use std::fmt;
 use crate::range::ByteRange;
 
 /// The class of a refused or failed request. Exports turn it into their own codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceErrorKind {
     /// The range ends past the end of the device.
+    #[error("the range ends past the end of the device")]
     OutOfRange,
     /// The range is longer than [`crate::IO_BYTES_MAX`] in a call that moves data.
+    #[error("the range is longer than one request may be")]
     TooLong,
     /// The pool has no memory left for the data. What was there before is unchanged for every
     /// block that was not written yet; the caller may discard and try again.
+    #[error("the pool has no free memory left")]
     NoSpace,
     /// The volume was deleted while the export held it.
+    #[error("the volume was deleted")]
     Gone,
     /// Stored bytes do not decode. Nothing was returned.
+    #[error("the stored bytes are damaged")]
     Corrupt,
     /// The device takes no changes, now or ever. Nothing was changed.
+    #[error("the device is read-only")]
     ReadOnly,
     /// Stable storage did not take what the flush owes. Everything can be read still; no client may
     /// count on it after a loss of power until a later flush succeeds.
+    #[error("what was written could not be made durable")]
     NotDurable,
     /// The snapshot to compare with is gone, or never was one of this device.
+    #[error("the device has no such snapshot")]
     NoSnapshot,
-}
-
-impl fmt::Display for DeviceErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfRange => "the range ends past the end of the device",
-            Self::TooLong => "the range is longer than one request may be",
-            Self::NoSpace => "the pool has no free memory left",
-            Self::Gone => "the volume was deleted",
-            Self::Corrupt => "the stored bytes are damaged",
-            Self::ReadOnly => "the device is read-only",
-            Self::NotDurable => "what was written could not be made durable",
-            Self::NoSnapshot => "the device has no such snapshot",
-        })
-    }
 }
 
 /// What was attempted.

@@ -1,52 +1,40 @@
 //! What can go wrong with a volume as a whole.
 
 use std::error::Error;
-use std::fmt;
 
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::{ClaimRefused, LinkError};
 
 /// The class of a refused or failed operation on a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeErrorKind {
+    #[error("a name has 1 to 63 of a-z A-Z 0-9 . _ - and begins with a letter or a digit")]
     InvalidName,
     /// Not a multiple of 4096, zero, or over 64 TiB.
+    #[error("a size is a multiple of 4 KiB, from 4 KiB to 64 TiB")]
     InvalidSize,
+    #[error("a volume or snapshot of that name exists")]
     AlreadyExists,
+    #[error("there is no volume or snapshot of that name")]
     NotFound,
     /// The pool holds as many volumes as its table has room for.
+    #[error("the pool's volume table is full")]
     TooManyVolumes,
     /// A shrink would drop blocks that hold data.
-    DataBehindNewEnd,
+    #[error("blocks past the new end hold data; force the resize to drop them")]
+    DataPastNewEnd,
     /// It is a snapshot, which never changes.
+    #[error("a snapshot never changes; clone it to write to a copy")]
     IsSnapshot,
     /// It has snapshots, which would belong to no volume without it.
+    #[error("it has snapshots; delete them first")]
     HasSnapshots,
     /// There is no memory for its map.
+    #[error("the pool has no free memory left")]
     NoSpace,
     /// Its map is damaged.
+    #[error("its map in memory is damaged; restore it from an image")]
     Damaged,
-}
-
-impl fmt::Display for VolumeErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InvalidName => {
-                "a name has 1 to 63 of a-z A-Z 0-9 . _ - and begins with a letter or a digit"
-            }
-            Self::InvalidSize => "a size is a multiple of 4 KiB, from 4 KiB to 64 TiB",
-            Self::AlreadyExists => "a volume or snapshot of that name exists",
-            Self::NotFound => "there is no volume or snapshot of that name",
-            Self::TooManyVolumes => "the pool's volume table is full",
-            Self::DataBehindNewEnd => {
-                "blocks past the new end hold data; force the resize to drop them"
-            }
-            Self::IsSnapshot => "a snapshot never changes; clone it to write to a copy",
-            Self::HasSnapshots => "it has snapshots; delete them first",
-            Self::NoSpace => "the pool has no free memory left",
-            Self::Damaged => "its map in memory is damaged; restore it from an image",
-        })
-    }
 }
 
 /// A refused or failed operation on a volume.

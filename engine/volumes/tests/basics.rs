@@ -202,7 +202,7 @@ fn a_volume_grows_and_shrinks() {
     let volume = engine.create_volume(spec("v", 4 * MIB)).expect("a volume can be made");
     volume.write(3 * MIB, &noise(1, 4096)).expect("the write succeeds");
     let refused = engine.resize_volume("v", 2 * MIB, ShrinkPolicy::KeepData);
-    assert_eq!(refused.expect_err("data is kept").kind, VolumeErrorKind::DataBehindNewEnd);
+    assert_eq!(refused.expect_err("data is kept").kind, VolumeErrorKind::DataPastNewEnd);
     assert!(read(&*volume, 3 * MIB, 4096) == noise(1, 4096));
     engine.resize_volume("v", 2 * MIB, ShrinkPolicy::DropData).expect("forced");
     let error = volume.read(3 * MIB, &mut [0; 4096]).expect_err("past the end");

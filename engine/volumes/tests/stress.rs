@@ -165,7 +165,7 @@ impl Arena<'_> {
             let new_bytes = (1 + random.below(2 * blocks)) * MIB;
             let policy = random.pick(&[ShrinkPolicy::KeepData, ShrinkPolicy::DropData]);
             if let Err(error) = self.engine.resize_volume("other", new_bytes, policy) {
-                assert_eq!(error.kind, VolumeErrorKind::DataBehindNewEnd);
+                assert_eq!(error.kind, VolumeErrorKind::DataPastNewEnd);
             }
             let reduction = random.pick(&Reduction::ALL);
             self.engine.set_reduction("hot", reduction).expect("the volume is there");

@@ -12,7 +12,7 @@ use crate::volume::ModelVolume;
 pub enum ModelRefusal {
     AlreadyExists,
     NotFound,
-    DataBehindNewEnd,
+    DataPastNewEnd,
     HasSnapshots,
 }
 
@@ -132,7 +132,7 @@ impl ModelPool {
         let volume = self.volume(name)?;
         let shrinks = size_bytes < volume.geometry().size_bytes;
         if shrinks && shrink == Shrink::KeepData && volume.holds_data_behind(size_bytes) {
-            return Err(ModelRefusal::DataBehindNewEnd);
+            return Err(ModelRefusal::DataPastNewEnd);
         }
         volume.resize(size_bytes);
         Ok(())
@@ -229,7 +229,7 @@ mod tests {
         let volume = pool.volume("a").expect("it is there");
         volume.write(8192, &[1]).expect("the write succeeds");
         let refused = pool.resize("a", 4096, Shrink::KeepData);
-        assert_eq!(refused, Err(ModelRefusal::DataBehindNewEnd));
+        assert_eq!(refused, Err(ModelRefusal::DataPastNewEnd));
         assert_eq!(pool.resize("a", 12288, Shrink::KeepData), Ok(()));
         assert_eq!(pool.resize("a", 4096, Shrink::DropData), Ok(()));
         assert_eq!(volume.written_bytes(), 0);

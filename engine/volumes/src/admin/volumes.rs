@@ -139,7 +139,7 @@ impl Engine {
         let lost = past_end(size_bytes);
         let is_refused =
             || shrink == ShrinkPolicy::KeepData && map.holds_data_in(whole_blocks(lost));
-        let refusal = || VolumeError::new(VolumeErrorKind::DataBehindNewEnd, name);
+        let refusal = || VolumeError::new(VolumeErrorKind::DataPastNewEnd, name);
         if is_refused() {
             return Err(refusal());
         }

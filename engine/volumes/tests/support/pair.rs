@@ -310,7 +310,7 @@ fn check_refusal(found: Result<(), VolumeError>, expected: Result<(), ModelRefus
     let found = found.map_err(|error| match error.kind {
         VolumeErrorKind::AlreadyExists => ModelRefusal::AlreadyExists,
         VolumeErrorKind::NotFound => ModelRefusal::NotFound,
-        VolumeErrorKind::DataBehindNewEnd => ModelRefusal::DataBehindNewEnd,
+        VolumeErrorKind::DataPastNewEnd => ModelRefusal::DataPastNewEnd,
         VolumeErrorKind::HasSnapshots => ModelRefusal::HasSnapshots,
         other => panic!("{other:?} instead of {expected:?}"),
     });
