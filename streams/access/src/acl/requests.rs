@@ -85,7 +85,7 @@ impl AclFile {
                     .with_permission_type(acl.permission.code()),
             );
         }
-        DescribeAclsResponse::default().with_resources(resources)
+        DescribeAclsResponse::default().with_error_message(None).with_resources(resources)
     }
 
     /// Takes out what the filters ask for, with one replacement of the file, and says what that
@@ -112,6 +112,7 @@ impl AclFile {
             (Err(error), _) => deletion_error(&(ResponseError::InvalidRequest, error.to_string())),
             (Ok(_), Err(error)) => deletion_error(error),
             (Ok(acls), Ok(())) => DeleteAclsFilterResult::default()
+                .with_error_message(None)
                 .with_matching_acls(acls.iter().map(deleted).collect()),
         });
         DeleteAclsResponse::default().with_filter_results(results.collect())
@@ -205,7 +206,7 @@ fn acl_of(creation: &AclCreation) -> Result<Acl, AccessError> {
 
 fn creation_result(result: Result<(), (ResponseError, String)>) -> AclCreationResult {
     match result {
-        Ok(()) => AclCreationResult::default(),
+        Ok(()) => AclCreationResult::default().with_error_message(None),
         Err((code, why)) => AclCreationResult::default()
             .with_error_code(code.code())
             .with_error_message(Some(text(&why))),
@@ -220,6 +221,7 @@ fn deletion_error((code, why): &(ResponseError, String)) -> DeleteAclsFilterResu
 
 fn deleted(acl: &Acl) -> DeleteAclsMatchingAcl {
     DeleteAclsMatchingAcl::default()
+        .with_error_message(None)
         .with_resource_type(acl.pattern.resource.code())
         .with_resource_name(text(&acl.pattern.name))
         .with_pattern_type(acl.pattern.pattern.code())

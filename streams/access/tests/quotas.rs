@@ -1,0 +1,96 @@
+//! What principals may use at once and how fast.
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use access::{PRINCIPAL_COUNT_MAX, Principal, QuotaError, QuotaLimits, Quotas};
+
+const LIMITS: QuotaLimits = QuotaLimits {
+    connections: 2,
+    bytes_in_flight: 100,
+    request_bytes: 150,
+    produce_bytes_per_second: NonZeroU64::new(1000),
+    fetch_bytes_per_second: None,
+};
+
+fn principal(name: &str) -> Principal {
+    Principal::user(name).expect("a name")
+}
+
+#[test]
+fn connections_take_places_and_give_them_back() {
+    let quotas = Quotas::new();
+    let now = Instant::now();
+    let connect = |name| quotas.connect(&principal(name), LIMITS, now);
+    let first = connect("alice").expect("there is a place");
+    let _second = connect("alice").expect("there is a place");
+    assert_eq!(connect("alice").expect_err("both are taken"), QuotaError::Connections);
+    let _other = connect("bob").expect("alice's are not bob's");
+    drop(first);
+    connect("alice").expect("one was given back");
+}
+
+#[test]
+fn bytes_in_flight_are_those_of_all_connections() {
+    let quotas = Quotas::new();
+    let now = Instant::now();
+    let connect = || quotas.connect(&principal("alice"), LIMITS, now).expect("a place");
+    let (one, other) = (connect(), connect());
+    let half = one.admit(60).expect("there is room");
+    assert_eq!(other.admit(41).expect_err("1 byte too many"), QuotaError::BytesInFlight);
+    let rest = other.admit(40).expect("there is room");
+    drop((half, rest));
+    assert_eq!(one.admit(151).expect_err("too long"), QuotaError::RequestBytes);
+    let alone = one.admit(150).expect("it is let in beside no other");
+    assert_eq!(other.admit(0).map(drop), Err(QuotaError::BytesInFlight));
+    drop(one);
+    assert_eq!(other.admit(1).expect_err("it is in flight"), QuotaError::BytesInFlight);
+    drop(alone);
+    other.admit(100).expect("all was given back");
+}
+
+#[test]
+fn a_rate_is_that_of_the_principal_and_outlives_its_connections() {
+    let quotas = Quotas::new();
+    let now = Instant::now();
+    let connect = |name| quotas.connect(&principal(name), LIMITS, now).expect("a place");
+    assert_eq!(connect("alice").produced(1500, now), 500);
+    assert_eq!(connect("alice").produced(0, now + Duration::from_millis(100)), 400);
+    assert_eq!(connect("bob").produced(500, now), 0);
+    assert_eq!(connect("alice").fetched(u64::MAX, now), 0);
+}
+
+#[test]
+fn a_reload_gives_connections_their_new_limits() {
+    let quotas = Quotas::new();
+    let now = Instant::now();
+    let place = quotas.connect(&principal("alice"), LIMITS, now).expect("a place");
+    assert_eq!(place.produced(3000, now), 2000);
+    let rate = NonZeroU64::new(100);
+    let less = QuotaLimits { request_bytes: 10, produce_bytes_per_second: rate, ..LIMITS };
+    quotas.set_limits(|who| if who.name() == "alice" { less } else { LIMITS });
+    assert_eq!(place.admit(11).expect_err("it is too long now"), QuotaError::RequestBytes);
+    assert_eq!(place.produced(101, now), 10, "debts of the old rate are gone");
+}
+
+#[test]
+fn principals_are_bounded_and_idle_ones_give_way() {
+    let quotas = Quotas::new();
+    let now = Instant::now();
+    let connect = |name: &str, now| quotas.connect(&principal(name), LIMITS, now);
+    let _connected = connect("connected", now).expect("a place");
+    let owing = connect("owing", now).expect("a place");
+    assert_eq!(owing.produced(3000, now), 2000);
+    drop(owing);
+    let mut places = Vec::new();
+    for index in 2..PRINCIPAL_COUNT_MAX {
+        places.push(connect(&index.to_string(), now).expect("a place"));
+    }
+    assert_eq!(connect("late", now).expect_err("all are there"), QuotaError::Principals);
+    places.pop();
+    let late = connect("late", now).expect("one was idle");
+    assert_eq!(connect("later", now).expect_err("none is idle"), QuotaError::Principals);
+    connect("later", now + Duration::from_secs(3)).expect("what was owed is paid");
+    drop(late);
+}
