@@ -145,6 +145,12 @@ impl<'a> Batch<'a> {
         if header.has_producer() && (header.base_sequence < 0 && !header.is_control()) {
             return Err(invalid("its producer counts from a negative number"));
         }
+        if header.has_producer() && header.producer_epoch < 0 {
+            return Err(invalid("its producer has no epoch"));
+        }
+        if header.is_transactional() && !header.has_producer() {
+            return Err(invalid("it belongs to a transaction, and to no producer"));
+        }
         if !has_valid_checksum(bytes) {
             return Err(invalid("its CRC-32C does not fit its bytes"));
         }
@@ -307,6 +313,18 @@ mod tests {
         bytes[3] ^= 1;
         bytes[13] ^= 1;
         Batch::split_first(&mut bytes).expect("the log fills these in");
+    }
+
+    #[test]
+    fn a_producer_has_an_epoch_and_a_transaction_a_producer() {
+        for end in [
+            TransactionEnd { producer_epoch: -1, ..END },
+            TransactionEnd { producer_id: -1, ..END },
+        ] {
+            let mut bytes = Marker::Commit.to_batch(end);
+            let error = Batch::split_first(&mut bytes).expect_err("it is neither");
+            assert_eq!(error.kind, LogErrorKind::InvalidBatch);
+        }
     }
 
     #[test]

@@ -20,10 +20,9 @@ pub enum LogErrorKind {
     TooLarge,
     /// The offset is before the start of the partition, or past its end.
     OffsetOutOfRange,
-    /// The producer's sequence number does not follow the last one.
+    /// The producer's sequence number does not follow the last one, and it is not that of a batch
+    /// which is remembered.
     OutOfOrderSequence,
-    /// The producer's sequence number was used before, by a batch that is not remembered.
-    DuplicateSequence,
     /// A later incarnation of the producer has taken over.
     FencedProducer,
     /// A transaction ends that the producer has not begun, or a batch outside of a transaction

@@ -143,14 +143,11 @@ impl Partition {
         if let Some(base_offset) = writer.producers.check(batch.header())? {
             return Ok(Appended { base_offset, was_there: true });
         }
-        if let Some(begun) = writer.make_room(&self.volume, size_bytes as u64)? {
-            self.view_to_change().segments.push(begun);
+        let written = self.write(&mut writer, batch, unix_ms);
+        if written.is_err() {
+            writer.producers.note_refused(batch.header());
         }
-        let base_offset = writer.next_offset;
-        batch.place(base_offset, writer.record.epoch());
-        writer.write(&self.volume, batch, unix_ms)?;
-        self.note_dirty(&mut writer);
-        Ok(Appended { base_offset, was_there: false })
+        Ok(Appended { base_offset: written?, was_there: false })
     }
 
     /// Has the next batch begin a new segment, so that retention may delete what is there.
@@ -324,6 +321,24 @@ impl Partition {
         let mut writer = self.lock_writer();
         writer.fail_flush(part);
         self.note_dirty(&mut writer);
+    }
+
+    /// Returns the offset of the batch's first record.
+    fn write(
+        &self,
+        writer: &mut Writer,
+        batch: &mut Batch<'_>,
+        unix_ms: i64,
+    ) -> Result<i64, LogError> {
+        let size_bytes = batch.header().size_bytes;
+        if let Some(begun) = writer.make_room(&self.volume, size_bytes as u64)? {
+            self.view_to_change().segments.push(begun);
+        }
+        let base_offset = writer.next_offset;
+        batch.place(base_offset, writer.record.epoch());
+        writer.write(&self.volume, batch, unix_ms)?;
+        self.note_dirty(writer);
+        Ok(base_offset)
     }
 
     fn note_dirty(&self, writer: &mut Writer) {

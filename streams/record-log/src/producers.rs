@@ -16,6 +16,9 @@ const BATCHES_REMEMBERED: usize = 5;
 /// Producers that a partition remembers. Beyond it those are forgotten that wrote longest ago.
 pub const PRODUCER_COUNT_MAX: usize = 65_536;
 
+/// Refused first batches that are remembered.
+const REFUSED_COUNT_MAX: usize = 1_024;
+
 /// A transaction of which nothing counts. Offsets are those of its first and its last record, the
 /// marker included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +62,27 @@ struct Producer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     by_id: BTreeMap<i64, Producer>,
+    /// Of producers that are not known: a batch that could not be written. What its producer had in
+    /// flight behind it must not be taken for a beginning. Not in checkpoints: connections end
+    /// with the process, and their producers begin again with what was not acknowledged.
+    refused: BTreeMap<i64, Refused>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refused {
+    epoch: i16,
+    base_sequence: i32,
 }
 
 impl Producers {
     /// Whether a batch may be appended. `Some` is the offset of its first record where it was
     /// appended before.
     pub(crate) fn check(&self, batch: &BatchHeader) -> Result<Option<i64>, LogError> {
-        let Some(producer) = self.by_id.get(&batch.producer_id).filter(|_| batch.has_producer())
-        else {
+        if !batch.has_producer() {
             return Ok(None);
+        }
+        let Some(producer) = self.by_id.get(&batch.producer_id) else {
+            return self.check_unknown(batch).map(|()| None);
         };
         if batch.producer_epoch < producer.epoch {
             let what = format!(
@@ -86,6 +101,20 @@ impl Producers {
         producer.check_sequence(batch)
     }
 
+    /// Notes that a batch could not be written.
+    pub(crate) fn note_refused(&mut self, batch: &BatchHeader) {
+        let is_first = batch.has_producer()
+            && !batch.is_control()
+            && !self.by_id.contains_key(&batch.producer_id);
+        if is_first {
+            if self.refused.len() == REFUSED_COUNT_MAX {
+                self.refused.pop_first();
+            }
+            let (epoch, base_sequence) = (batch.producer_epoch, batch.base_sequence);
+            self.refused.insert(batch.producer_id, Refused { epoch, base_sequence });
+        }
+    }
+
     /// Notes a batch that was appended, or is found in the log. `Some` is the transaction that it
     /// aborts.
     pub(crate) fn note(
@@ -100,6 +129,7 @@ impl Producers {
         if !self.by_id.contains_key(&batch.producer_id) && self.by_id.len() >= PRODUCER_COUNT_MAX {
             self.forget_the_oldest();
         }
+        self.refused.remove(&batch.producer_id);
         let producer = self.by_id.entry(batch.producer_id).or_insert_with(|| Producer {
             epoch: batch.producer_epoch,
             batches: VecDeque::new(),
@@ -141,6 +171,28 @@ impl Producers {
     /// Forgets those that wrote nothing since, but for those with an open transaction.
     pub(crate) fn forget_before(&mut self, unix_ms: i64) {
         self.by_id.retain(|_, it| it.transaction.is_some() || it.last_unix_ms >= unix_ms);
+    }
+
+    /// A producer that was forgotten goes on with any number.
+    fn check_unknown(&self, batch: &BatchHeader) -> Result<(), LogError> {
+        if batch.is_control() {
+            return Ok(());
+        }
+        let before = self.refused.get(&batch.producer_id);
+        if let Some(refused) = before.filter(|it| it.epoch == batch.producer_epoch)
+            && refused.base_sequence < batch.base_sequence
+        {
+            return Err(out_of_order(batch, refused.base_sequence));
+        }
+        let is_full = self.by_id.len() >= PRODUCER_COUNT_MAX;
+        if is_full && self.by_id.values().all(|it| it.transaction.is_some()) {
+            let what = format!(
+                "cannot take producer {}: {PRODUCER_COUNT_MAX} others have transactions open",
+                batch.producer_id
+            );
+            return Err(LogError::new(LogErrorKind::NoSpace, what));
+        }
+        Ok(())
     }
 
     /// An eighth at once, so that each new producer does not cost a search.
@@ -188,7 +240,7 @@ impl Producers {
             })?;
             Some((id, Producer { epoch, batches: batches.into(), transaction, last_unix_ms }))
         })?;
-        Some(Self { by_id: list.into_iter().collect() })
+        Some(Self { by_id: list.into_iter().collect(), refused: BTreeMap::new() })
     }
 }
 
@@ -196,11 +248,8 @@ impl Producer {
     fn check_sequence(&self, batch: &BatchHeader) -> Result<Option<i64>, LogError> {
         let (first, last) = (batch.base_sequence, batch.last_sequence());
         if batch.producer_epoch > self.epoch || self.batches.is_empty() {
-            // A new incarnation begins at 0; of one whose batches are gone any number is taken.
-            return match batch.producer_epoch > self.epoch && first != 0 {
-                true => Err(out_of_order(batch, 0)),
-                false => Ok(None),
-            };
+            // A new incarnation begins at 0, also one that a marker made known.
+            return if first == 0 { Ok(None) } else { Err(out_of_order(batch, 0)) };
         }
         let same = |it: &&Written| it.base_sequence == first && it.last_sequence == last;
         if let Some(earlier) = self.batches.iter().find(same) {
@@ -210,15 +259,8 @@ impl Producer {
         if first == expected {
             return Ok(None);
         }
-        // Half of the numbers are before the expected one, half after.
-        let distance = first.wrapping_sub(expected) & i32::MAX;
-        if distance > i32::MAX / 2 {
-            let what = format!(
-                "producer {} wrote sequence {first} before, and it is no longer remembered",
-                batch.producer_id
-            );
-            return Err(LogError::new(LogErrorKind::DuplicateSequence, what));
-        }
+        // Also where it is before the expected one: clients take a duplicate for a success, and
+        // none that is not remembered is known to have been written.
         Err(out_of_order(batch, expected))
     }
 }
@@ -276,9 +318,9 @@ mod tests {
         for index in 2..7 {
             check(&batch(0, 10 * index, 9999), Ok(Some(i64::from(100 * index))));
         }
-        check(&batch(0, 10, 9999), Err(LogErrorKind::DuplicateSequence));
-        check(&batch(0, 80, 9999), Err(LogErrorKind::OutOfOrderSequence));
-        check(&batch(0, 65, 9999), Err(LogErrorKind::DuplicateSequence));
+        for sequence in [10, 80, 65, 61, i32::MAX] {
+            check(&batch(0, sequence, 9999), Err(LogErrorKind::OutOfOrderSequence));
+        }
     }
 
     #[test]
@@ -289,6 +331,73 @@ mod tests {
         producers.note(&batch(1, 0, 10), None, 0);
         let error = producers.check(&batch(0, 10, 20)).expect_err("the earlier one");
         assert_eq!(error.kind, LogErrorKind::FencedProducer);
+    }
+
+    #[test]
+    fn an_incarnation_that_a_marker_began_begins_at_nought_too() {
+        let end = BatchHeader { attributes: CONTROL, last_offset_delta: 0, ..batch(1, -1, 70) };
+        for mut producers in [written(7), Producers::default()] {
+            producers.note(&end, Some(Marker::Commit), 0);
+            let error = producers.check(&batch(1, 10, 71)).expect_err("one is missing");
+            assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
+            assert_eq!(producers.check(&batch(1, 0, 71)).expect("it is the first"), None);
+            let error = producers.check(&batch(0, 70, 71)).expect_err("it has ended");
+            assert_eq!(error.kind, LogErrorKind::FencedProducer);
+        }
+    }
+
+    #[test]
+    fn a_marker_may_come_again() {
+        let mut producers = written(1);
+        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 10, 10) }, None, 0);
+        let end = BatchHeader { attributes: CONTROL, last_offset_delta: 0, ..batch(1, -1, 20) };
+        assert!(producers.note(&end, Some(Marker::Abort), 0).is_some());
+        let once = producers.clone();
+        assert_eq!(producers.check(&end).expect("it is not older"), None);
+        assert_eq!(producers.note(&end, Some(Marker::Abort), 0), None);
+        assert_eq!(producers, once);
+    }
+
+    #[test]
+    fn a_producer_that_is_not_known_goes_on_with_any_number() {
+        let producers = Producers::default();
+        assert_eq!(producers.check(&batch(3, 500, 0)).expect("it was forgotten"), None);
+    }
+
+    #[test]
+    fn what_comes_behind_a_first_batch_that_was_refused_is_refused_too() {
+        let mut producers = Producers::default();
+        producers.note_refused(&batch(0, 0, 0));
+        let error = producers.check(&batch(0, 10, 0)).expect_err("one is missing");
+        assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
+        // Another incarnation has given it up.
+        assert_eq!(producers.check(&batch(1, 10, 0)).expect("it was forgotten"), None);
+        assert_eq!(producers.check(&batch(0, 0, 0)).expect("it comes again"), None);
+        producers.note(&batch(0, 0, 0), None, 0);
+        assert_eq!(producers.check(&batch(0, 10, 10)).expect("it is next"), None);
+        assert!(producers.refused.is_empty());
+        for id in 0..2 * i64::try_from(REFUSED_COUNT_MAX).expect("small") {
+            producers.note_refused(&BatchHeader { producer_id: id, ..batch(0, 0, 0) });
+        }
+        assert_eq!(producers.refused.len(), REFUSED_COUNT_MAX);
+    }
+
+    #[test]
+    fn producers_with_open_transactions_are_not_forgotten_but_limited() {
+        let mut producers = Producers::default();
+        let open =
+            |id| BatchHeader { producer_id: id, attributes: TRANSACTIONAL, ..batch(0, 0, 0) };
+        let most = i64::try_from(PRODUCER_COUNT_MAX).expect("small");
+        for id in 0..most {
+            producers.note(&open(id), None, id);
+        }
+        let error = producers.check(&open(most)).expect_err("there are too many");
+        assert_eq!(error.kind, LogErrorKind::NoSpace);
+        assert_eq!(producers.check(&BatchHeader { base_sequence: 10, ..open(0) }).ok(), Some(None));
+        let end = BatchHeader { attributes: CONTROL, ..open(0) };
+        assert_eq!(producers.check(&end).ok(), Some(None));
+        producers.note(&end, Some(Marker::Abort), 0);
+        assert_eq!(producers.check(&open(most)).ok(), Some(None));
     }
 
     #[test]

@@ -227,6 +227,24 @@ fn a_full_pool_refuses_the_batch_and_nothing_else() {
 }
 
 #[test]
+fn what_a_new_producer_sends_behind_a_batch_that_found_no_room_waits_for_it() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 3);
+    let partition = topic.partition(0).expect("it is there");
+    let numbered = |sequence| {
+        batch(From { producer_id: 8, epoch: 0, sequence, is_transactional: false }, 5, 0, b"x")
+    };
+    disk.set_full_after(Some(0));
+    let error = append(&partition, &mut numbered(0)).expect_err("full");
+    assert_eq!(error.kind, LogErrorKind::NoSpace);
+    disk.set_full_after(None);
+    let error = append(&partition, &mut numbered(5)).expect_err("the first one is missing");
+    assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
+    assert_eq!(append(&partition, &mut numbered(0)).expect("there is room"), 30);
+    assert_eq!(append(&partition, &mut numbered(5)).expect("it is next"), 35);
+}
+
+#[test]
 fn a_damaged_header_is_told_and_the_batches_of_other_segments_are_read() {
     let disk = Disk::new();
     let (topic, batches) = filled(&disk, 30);
