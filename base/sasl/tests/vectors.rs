@@ -42,6 +42,30 @@ fn the_client_sends_what_the_rfc_says() {
     client.answer(SERVER_FINAL.as_bytes()).expect_err("it is over");
 }
 
+/// The RFC's example with the other hash, computed with Python's `hashlib` and `hmac`.
+#[test]
+fn the_other_hash_agrees_with_another_implementation() {
+    let mechanism = Mechanism::Scram(ScramHash::Sha512);
+    let mut client = ClientExchange::new(mechanism, "user", "pencil", nonce(CLIENT_NONCE))
+        .expect("it is allowed");
+    let ClientStep::Send(message) = client.answer(SERVER_FIRST.as_bytes()).expect("in bounds")
+    else {
+        panic!("the server was not proved yet");
+    };
+    let proof = "p=gMGXRcevScNtxZ6/8lQYpGtnsNAc3mGcmNomv+xnoOMw+3R2xNJdMNnzMlTN8PPC6wdp6dybEmDYXYT\
+                 xwnYPJQ==";
+    assert!(message.ends_with(proof.as_bytes()));
+    let signature = "v=ZQnYEgWQMFmmsM8aQMF0nDDCy/AgCzkwk8CmMZYcMg0vSVlKDanekLtifDSeVGT4+5ZxXnJq19\
+                     9RVG2rR7N7Zw==";
+    assert_eq!(client.answer(signature.as_bytes()).expect("it is right"), ClientStep::Done);
+    assert_eq!(
+        keys(ScramHash::Sha512).to_string(),
+        "SCRAM-SHA-512$4096:W22ZaJ0SNY7soEsUEjb6gQ==$6AAub3065EYRmyFpM2RNwqK+eGnrkYuEWbXn19LsEmBqz\
+         u8QaCXNc1FwpnX9NhH2hK/60dzj9DoO5DvVkOHbvg==:jZHbYjC1aHh0/hKbxyBuGFjDrgjgKTT1esA7awWiKcRZ0\
+         o/0b1yWEebBeSVkkCFewf91nLDfKF24mvD5nmE6rA=="
+    );
+}
+
 #[test]
 fn the_server_accepts_and_sends_what_the_rfc_says() {
     let keys = keys(ScramHash::Sha256);

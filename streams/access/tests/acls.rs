@@ -519,3 +519,34 @@ fn a_request_with_too_many_filters_deletes_nothing() {
     assert!(results.iter().all(|it| it.error_code == ResponseError::InvalidRequest.code()));
     assert_eq!(setup.count(), FILTERED.len());
 }
+
+#[test]
+fn a_line_is_deleted_for_the_first_filter_that_asks_for_it() {
+    let mut setup = Setup::with(&FILTERED.map(acl));
+    let groups = any_filter().with_resource_type_filter(ResourceKind::Group.code());
+    let filters = vec![groups, any_filter(), any_filter()];
+    let request = DeleteAclsRequest::default().with_filters(filters);
+    let results = setup.file.delete(&request).filter_results;
+    let counts: Vec<_> = results.iter().map(|it| it.matching_acls.len()).collect();
+    assert_eq!(counts, [1, 4, 0]);
+    assert_eq!(setup.count(), 0);
+    assert!(!setup.allows("alice", Operation::Read, "orders"), "an empty file allows nothing");
+}
+
+#[test]
+fn the_example_of_the_guide_means_what_the_guide_says() {
+    let guide = include_str!("../../../docs/guides/access.md");
+    let lists = guide.split_once("## Access lists").expect("a section").1;
+    let example = lists.split_once("```toml\n").expect("an example").1;
+    let mut setup = Setup::with(&[acl("allow bob Read on Topic other")]);
+    let text = example.split_once("```").expect("its end").0;
+    fs::write(setup.path(), text).expect("it is ours");
+    setup.file.reload().expect("it can be used");
+    assert!(setup.allows("alice", Operation::Read, "orders-1"));
+    assert!(setup.allows("alice", Operation::Describe, "orders-1"));
+    assert!(!setup.allows("alice", Operation::Read, "other"));
+    let denied = host("192.0.2.7");
+    let topic = Resource::topic("orders-1");
+    let decision = setup.file.acls().authorize(&principal("alice"), denied, Operation::Read, topic);
+    assert!(!decision.is_allowed());
+}

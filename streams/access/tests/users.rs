@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 use access::{AccessError, AccessErrorKind, NewSecret, Principal, UserFile};
@@ -178,6 +178,21 @@ fn a_file_that_others_can_write_is_refused() {
 }
 
 #[test]
+fn a_file_of_another_user_is_refused_and_a_change_keeps_its_group_and_mode() {
+    let mut setup = Setup::with_alice();
+    if chown(setup.path(), None, Some(4_000_001)).is_err() {
+        eprintln!("skipped: only root gives files away");
+        return;
+    }
+    fs::set_permissions(setup.path(), Permissions::from_mode(0o640)).expect("it is ours");
+    setup.file.add(&secret("bob", "horse")).expect("its owner is the same");
+    let metadata = fs::metadata(setup.path()).expect("a file");
+    assert_eq!((metadata.gid(), metadata.mode() & 0o777), (4_000_001, 0o640));
+    chown(setup.path(), Some(4_000_001), None).expect("root gives files away");
+    setup.check_reload_refused(AccessErrorKind::Permissions, "belongs to another user");
+}
+
+#[test]
 fn what_is_no_file_or_gone_leaves_the_old_users() {
     let mut setup = Setup::with_alice();
     fs::remove_file(setup.path()).expect("it is ours");
@@ -219,4 +234,25 @@ fn quotas_come_from_the_user_then_from_the_defaults() {
     assert_eq!((quota("CN=x,O=y").request_bytes, quota("bob").request_bytes), (8, 100 << 20));
     assert_eq!(quota("bob").fetch_bytes_per_second, None);
     assert!(!users.can_log_in("bob"));
+}
+
+#[test]
+fn the_example_of_the_guide_can_be_used() {
+    let guide = include_str!("../../../docs/guides/access.md");
+    let users = guide.split_once("## Users").expect("a section").1;
+    let example = users.split_once("```toml\n").expect("an example").1;
+    let example = example.split_once("```").expect("its end").0;
+    let mut setup = Setup::with_alice();
+    let own = setup.text();
+    let secrets =
+        own.split_once("secrets = [").expect("alice's").1.split_once(']').expect("its end");
+    let start = example.find("secrets = [").expect("the example's") + "secrets = [".len();
+    let end = start + example[start..].find(']').expect("its end");
+    setup.write(&format!("{}{}{}", &example[..start], secrets.0, &example[end..]));
+    setup.file.reload().expect("it can be used");
+    assert!(setup.file.users().verify("alice", b"pencil"));
+    let quota = |name| setup.file.users().quota_of(&Principal::user(name).expect("a name"));
+    assert_eq!(quota("CN=loader,O=Example").connections, 10);
+    assert_eq!(quota("alice").produce_bytes_per_second.map(u64::from), Some(50_000_000));
+    assert_eq!(quota("bob").connections, 200);
 }

@@ -89,24 +89,16 @@ impl AclFile {
     }
 
     /// Takes out what the filters ask for, with one replacement of the file, and says what that
-    /// was. A line that several filters ask for is in each answer.
+    /// was. A line that several filters ask for is in the answer to the first of them.
     pub fn delete(&mut self, request: &DeleteAclsRequest) -> DeleteAclsResponse {
-        let is_too_long = request.filters.len() > FILTER_COUNT_MAX;
-        let found: Vec<Result<Vec<Acl>, AccessError>> = request
-            .filters
-            .iter()
-            .map(|filter| {
-                if is_too_long {
-                    let what = format!("the request has more than {FILTER_COUNT_MAX} filters");
-                    return Err(AccessError::new(AccessErrorKind::NotAllowed, what));
-                }
-                let filter = Filter::of(filter);
-                filter.check()?;
-                let asked = self.acls().entries().filter(|acl| filter.asks_for(acl));
-                Ok(asked.cloned().collect())
-            })
-            .collect();
-        let gone: BTreeSet<Acl> = found.iter().flatten().flatten().cloned().collect();
+        let mut gone = BTreeSet::new();
+        let found: Vec<_> = if request.filters.len() > FILTER_COUNT_MAX {
+            let what = format!("the request has more than {FILTER_COUNT_MAX} filters");
+            let refused = || AccessError::new(AccessErrorKind::NotAllowed, what.clone());
+            request.filters.iter().map(|_| Err(refused())).collect()
+        } else {
+            request.filters.iter().map(|filter| self.find(filter, &mut gone)).collect()
+        };
         let stored = self.remove(&gone).map_err(code_and_text);
         let results = found.into_iter().map(|acls| match (acls, &stored) {
             (Err(error), _) => deletion_error(&(ResponseError::InvalidRequest, error.to_string())),
@@ -116,6 +108,20 @@ impl AclFile {
                 .with_matching_acls(acls.iter().map(deleted).collect()),
         });
         DeleteAclsResponse::default().with_filter_results(results.collect())
+    }
+
+    /// The lines that a filter asks for and that are not in `gone`, where they are added.
+    fn find(
+        &self,
+        filter: &DeleteAclsFilter,
+        gone: &mut BTreeSet<Acl>,
+    ) -> Result<Vec<Acl>, AccessError> {
+        let filter = Filter::of(filter);
+        filter.check()?;
+        let asked = self.acls().entries().filter(|acl| filter.asks_for(acl));
+        let new: Vec<Acl> = asked.filter(|acl| !gone.contains(*acl)).cloned().collect();
+        gone.extend(new.iter().cloned());
+        Ok(new)
     }
 }
 
