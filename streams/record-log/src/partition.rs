@@ -300,9 +300,10 @@ impl Partition {
         self.delete_before(boundary)
     }
 
-    /// Forgets producers that wrote nothing since.
-    pub fn forget_producers_before(&self, unix_ms: i64) {
-        self.lock_writer().producers.forget_before(unix_ms);
+    /// Forgets producers that wrote nothing for `idle_ms`, but for those with an open transaction.
+    /// What the opening found counts from the first call on.
+    pub fn forget_idle_producers(&self, now_unix_ms: i64, idle_ms: i64) {
+        self.lock_writer().producers.forget_idle(now_unix_ms, idle_ms);
     }
 
     /// What the flush that begins now makes stable.

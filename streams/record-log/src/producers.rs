@@ -16,6 +16,10 @@ const BATCHES_REMEMBERED: usize = 5;
 /// Producers that a partition remembers. Beyond it those are forgotten that wrote longest ago.
 pub const PRODUCER_COUNT_MAX: usize = 65_536;
 
+/// The time of a batch that an opening found. Its records say when they were made, which may be
+/// years before they came.
+pub(crate) const TIME_UNKNOWN: i64 = i64::MAX;
+
 /// Refused first batches that are remembered.
 const REFUSED_COUNT_MAX: usize = 1_024;
 
@@ -168,9 +172,16 @@ impl Producers {
         self.by_id.values().filter_map(|producer| producer.transaction).min()
     }
 
-    /// Forgets those that wrote nothing since, but for those with an open transaction.
-    pub(crate) fn forget_before(&mut self, unix_ms: i64) {
-        self.by_id.retain(|_, it| it.transaction.is_some() || it.last_unix_ms >= unix_ms);
+    /// Forgets those that wrote nothing for so long, but for those with an open transaction.
+    /// Where that is not known, it is from now on.
+    pub(crate) fn forget_idle(&mut self, now_unix_ms: i64, idle_ms: i64) {
+        let since_unix_ms = now_unix_ms.saturating_sub(idle_ms);
+        self.by_id.retain(|_, it| {
+            if it.last_unix_ms == TIME_UNKNOWN {
+                it.last_unix_ms = now_unix_ms;
+            }
+            it.transaction.is_some() || it.last_unix_ms >= since_unix_ms
+        });
     }
 
     /// A producer that was forgotten goes on with any number.
@@ -441,6 +452,23 @@ mod tests {
         let mut fields = Fields(&bytes);
         assert_eq!(Producers::take(&mut fields), Some(producers));
         assert!(fields.0.is_empty());
+    }
+
+    #[test]
+    fn producers_are_forgotten_when_they_wrote_nothing_for_long() {
+        let mut producers = Producers::default();
+        let one = |id| BatchHeader { producer_id: id, ..batch(0, 0, 0) };
+        producers.note(&one(1), None, 1_000);
+        producers.note(&one(2), None, 1_001);
+        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..one(3) }, None, 0);
+        producers.note(&one(4), None, TIME_UNKNOWN);
+        let ids = |it: &Producers| it.by_id.keys().copied().collect::<Vec<_>>();
+        producers.forget_idle(1_101, 100);
+        assert_eq!(ids(&producers), [2, 3, 4]);
+        producers.forget_idle(1_201, 100);
+        assert_eq!(ids(&producers), [3, 4], "one that was found counts from the first look on");
+        producers.forget_idle(1_202, 100);
+        assert_eq!(ids(&producers), [3]);
     }
 
     #[test]

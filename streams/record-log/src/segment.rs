@@ -12,7 +12,7 @@ use crate::batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
 use crate::error::{LogError, LogErrorKind};
 use crate::index::Index;
 use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, SLOT_BYTES, Slot};
-use crate::producers::{Aborted, Producers};
+use crate::producers::{Aborted, Producers, TIME_UNKNOWN};
 use crate::records::{Checkpoint, SegmentHeader};
 
 /// The longest batch that is taken.
@@ -239,7 +239,7 @@ impl Segment {
                 return Walk::Enough;
             }
             last_epoch = batch.epoch;
-            extent.note(batch, bytes, producers, batch.max_timestamp);
+            extent.note(batch, bytes, producers, TIME_UNKNOWN);
             Walk::On
         })?;
         debug_assert_eq!(end, extent.position, "every batch was noted");
