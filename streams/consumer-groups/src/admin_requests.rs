@@ -22,18 +22,21 @@ impl Kind {
     fn state_name(&self) -> &'static str {
         match self {
             Self::Classic(group) => group.phase.name(),
+            Self::Consumer(group) => group.state_name(),
         }
     }
 
     fn type_name(&self) -> &'static str {
         match self {
             Self::Classic(_) => "classic",
+            Self::Consumer(_) => "consumer",
         }
     }
 
     fn protocol_type(&self) -> StrBytes {
         match self {
             Self::Classic(group) => group.protocol_type.clone().unwrap_or_default(),
+            Self::Consumer(_) => StrBytes::from_static_str("consumer"),
         }
     }
 }
@@ -66,12 +69,11 @@ impl Groups {
         request: &DescribeGroupsRequest,
         out: &mut Vec<Effect>,
     ) {
-        let groups = request.groups.iter().map(|id| match self.groups.get(&id.0) {
-            Some(group) => match &group.kind {
-                Kind::Classic(group) => describe_classic(group, caller.api_version),
-            },
-            None => not_found(id, caller.api_version),
-        });
+        let groups =
+            request.groups.iter().map(|id| match self.groups.get(&id.0).map(|it| &it.kind) {
+                Some(Kind::Classic(group)) => describe_classic(group, caller.api_version),
+                Some(Kind::Consumer(_)) | None => not_found(id, caller.api_version),
+            });
         let response = DescribeGroupsResponse::default().with_groups(groups.collect());
         out.push(Effect::Reply(caller.ticket, response.into()));
     }

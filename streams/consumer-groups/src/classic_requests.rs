@@ -42,8 +42,21 @@ impl Groups {
             return Err(ResponseError::UnknownMemberId);
         }
         let group = self.classic_or_new(&request.group_id, turn.now_ms)?;
-        let Kind::Classic(group) = &mut group.kind;
-        group.join(joining, fresh_id, turn)
+        match &mut group.kind {
+            Kind::Classic(group) => group.join(joining, fresh_id, turn),
+            Kind::Consumer(consumer) if consumer.members.is_empty() => {
+                let effect_count = turn.out.len();
+                let id = consumer.id.clone();
+                let mut classic = ClassicGroup::take_over(id, consumer.epoch, turn);
+                let result = classic.join(joining, fresh_id, turn);
+                match result {
+                    Ok(()) => group.kind = Kind::Classic(classic),
+                    Err(_) => turn.out.truncate(effect_count),
+                }
+                result
+            }
+            Kind::Consumer(_) => Err(ResponseError::InconsistentGroupProtocol),
+        }
     }
 
     fn check_joining(
@@ -127,9 +140,11 @@ impl Groups {
             ..3 => &single[..],
             _ => &request.members[..],
         };
-        let results = match self.classic(&request.group_id) {
-            Ok(group) => group.leave(members, &mut turn),
-            Err(error) => vec![Err(error); members.len()],
+        let kind = self.groups.get_mut(&*request.group_id).map(|it| &mut it.kind);
+        let results = match kind {
+            Some(Kind::Classic(group)) => group.leave(members, &mut turn),
+            Some(Kind::Consumer(group)) => group.leave_all(members, &mut turn),
+            None => vec![Err(ResponseError::UnknownMemberId); members.len()],
         };
         let response = if caller.api_version < 3 {
             let result = results.into_iter().next().expect("a request of one member");
@@ -151,7 +166,7 @@ impl Groups {
         check_group_id(id)?;
         match self.groups.get_mut(id).map(|it| &mut it.kind) {
             Some(Kind::Classic(group)) => Ok(group),
-            None => Err(ResponseError::UnknownMemberId),
+            Some(Kind::Consumer(_)) | None => Err(ResponseError::UnknownMemberId),
         }
     }
 }

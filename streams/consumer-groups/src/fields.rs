@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
 
 /// Writes the fields of one key or value.
 #[derive(Default)]
@@ -36,6 +37,11 @@ impl Writer {
 
     pub(crate) fn u64(&mut self, number: u64) -> &mut Self {
         self.bytes.extend(number.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn id(&mut self, id: Uuid) -> &mut Self {
+        self.bytes.extend(id.as_bytes());
         self
     }
 
@@ -102,6 +108,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn id(&mut self) -> Option<Uuid> {
+        self.take().map(Uuid::from_bytes)
     }
 
     pub(crate) fn bytes(&mut self) -> Option<Bytes> {

@@ -8,10 +8,13 @@ use random::Random;
 use uuid::Uuid;
 
 use crate::classic::ClassicGroup;
+use crate::consumer::ConsumerGroup;
 use crate::effect::{Effect, Record, Turn};
 use crate::fields::own;
+use crate::keys::Key;
 use crate::offsets::Offsets;
 use crate::options::{ENTRY_BYTES, Options};
+use crate::subscriptions::Subscriptions;
 
 /// The group coordinator. See the crate's documentation for what its effects promise.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) enum Kind {
     Classic(ClassicGroup),
+    Consumer(ConsumerGroup),
 }
 
 impl Kind {
@@ -55,36 +59,49 @@ impl Kind {
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Classic(group) => group.is_empty(),
+            Self::Consumer(group) => group.members.is_empty(),
         }
     }
 
     fn is_stored(&self) -> bool {
         match self {
             Self::Classic(group) => group.durable.is_some(),
+            Self::Consumer(group) => group.is_stored,
         }
     }
 
     fn footprint(&self) -> usize {
         match self {
             Self::Classic(group) => group.footprint(),
+            Self::Consumer(group) => group.footprint(),
         }
     }
 
     fn next_deadline_ms(&self) -> Option<i64> {
         match self {
             Self::Classic(group) => group.next_deadline_ms(),
+            Self::Consumer(group) => group.next_deadline_ms(),
         }
     }
 
     pub(crate) fn records(&self) -> Vec<Record> {
         match self {
             Self::Classic(group) => group.records(),
+            Self::Consumer(group) => group.records(),
         }
     }
 
     fn gone(&self) -> Vec<Record> {
         match self {
             Self::Classic(group) => group.gone(),
+            Self::Consumer(group) => vec![Key::Group(group.id.clone()).gone()],
+        }
+    }
+
+    pub(crate) fn subscriptions(&self) -> Subscriptions {
+        match self {
+            Self::Classic(group) => group.subscriptions(),
+            Self::Consumer(group) => group.subscriptions(),
         }
     }
 }

@@ -31,6 +31,8 @@
 mod admin_requests;
 mod classic;
 mod classic_requests;
+mod consumer;
+mod consumer_requests;
 mod effect;
 mod fields;
 mod groups;
@@ -39,10 +41,13 @@ mod offset_fetch;
 mod offset_requests;
 mod offsets;
 mod options;
+mod subscriptions;
+mod topics;
 mod upkeep;
 
 pub use effect::{Caller, Effect, Record, Ticket};
 pub use groups::Groups;
 pub use offset_requests::TransactionEnd;
 pub use options::Options;
+pub use topics::{TopicShape, Topics};
 pub use upkeep::{LoadError, LoadErrorKind};

@@ -12,7 +12,7 @@ use kafka_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse, TopicNam
 use kafka_protocol::protocol::StrBytes;
 
 use crate::effect::{Caller, Effect};
-use crate::groups::{Group, Groups};
+use crate::groups::{Group, Groups, Kind};
 use crate::offsets::Place;
 
 impl Groups {
@@ -72,10 +72,15 @@ impl Groups {
 
 /// A member says from version 9 on who it is, so that it learns that it is out of date.
 fn check_member(
-    _group: Option<&Group>,
-    _asked: &OffsetFetchRequestGroup,
+    group: Option<&Group>,
+    asked: &OffsetFetchRequestGroup,
 ) -> Result<(), ResponseError> {
-    Ok(())
+    let Some(Kind::Consumer(group)) = group.map(|it| &it.kind) else { return Ok(()) };
+    match &asked.member_id {
+        Some(member_id) => group.check_epoch(member_id, asked.member_epoch),
+        None if asked.member_epoch < 0 => Ok(()),
+        None => Err(ResponseError::UnknownMemberId),
+    }
 }
 
 fn fetch_all(group: Option<&Group>, require_stable: bool) -> Vec<OffsetFetchResponseTopics> {

@@ -25,6 +25,7 @@ use crate::fields::own;
 use crate::groups::{Groups, Kind};
 use crate::offsets::{self, Offset, Place, Producer};
 use crate::options::{ENTRY_BYTES, ID_BYTES_MAX, TOPIC_BYTES_MAX};
+use crate::subscriptions::Subscriptions;
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,9 +249,25 @@ impl Groups {
         if !self.groups.contains_key(id) && committer.epoch >= 0 {
             return Err(ResponseError::IllegalGeneration);
         }
-        match &mut self.classic_or_new(id, caller.now_ms)?.kind {
-            Kind::Classic(group) => group.check_commit(committer, caller.now_ms),
+        let group = match &mut self.classic_or_new(id, caller.now_ms)?.kind {
+            Kind::Classic(group) => return group.check_commit(committer, caller.now_ms),
+            Kind::Consumer(group) => group,
+        };
+        let names_member = !committer.member_id.is_empty() || committer.instance.is_some();
+        let is_of_no_member = committer.epoch < 0 && !names_member && committer.is_transactional;
+        if is_of_no_member || (committer.epoch < 0 && group.members.is_empty()) {
+            return Ok(());
         }
+        group.check_epoch(committer.member_id, committer.epoch).map_err(|error| match error {
+            // Only members that know epochs know this error.
+            ResponseError::StaleMemberEpoch if committer.is_transactional => {
+                ResponseError::IllegalGeneration
+            }
+            ResponseError::StaleMemberEpoch if caller.api_version < 9 => {
+                ResponseError::UnsupportedVersion
+            }
+            error => error,
+        })
     }
 
     fn check_producer(&self, id: &StrBytes, producer: Producer) -> Result<(), ResponseError> {
@@ -318,21 +335,14 @@ impl Groups {
         }
     }
 
-    /// The topics that members of the group subscribe to.
-    fn subscriptions(
-        &self,
-        id: &StrBytes,
-    ) -> Result<std::collections::BTreeSet<StrBytes>, ResponseError> {
+    /// What members read of a group whose offsets may be deleted.
+    fn subscriptions(&self, id: &StrBytes) -> Result<Subscriptions, ResponseError> {
         let group = self.groups.get(id).ok_or(ResponseError::GroupIdNotFound)?;
         match &group.kind {
-            Kind::Classic(group) => {
-                let is_of_consumers =
-                    group.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer");
-                if !group.is_empty() && !is_of_consumers {
-                    return Err(ResponseError::NonEmptyGroup);
-                }
-                Ok(group.subscribed_topics())
+            Kind::Classic(group) if !group.is_empty() && !group.is_of_consumers() => {
+                Err(ResponseError::NonEmptyGroup)
             }
+            kind => Ok(kind.subscriptions()),
         }
     }
 }

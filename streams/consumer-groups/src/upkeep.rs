@@ -4,7 +4,8 @@ use std::ops::Bound;
 
 use kafka_protocol::protocol::StrBytes;
 
-use crate::classic::{ClassicGroup, KIND_CLASSIC, Phase};
+use crate::classic::{ClassicGroup, Phase};
+use crate::consumer::{ConsumerGroup, KIND_CONSUMER, decode_member, decode_target};
 use crate::effect::{Effect, Record, Turn};
 use crate::fields::Reader;
 use crate::groups::{Group, Groups, Kind};
@@ -56,6 +57,7 @@ impl Groups {
             if let Some(group) = self.groups.get_mut(&id) {
                 match &mut group.kind {
                     Kind::Classic(group) => group.expire(&mut turn),
+                    Kind::Consumer(group) => group.expire(&mut turn),
                 }
             }
             self.settle(&id);
@@ -113,21 +115,31 @@ impl Groups {
     fn take_over(&mut self, key: Key, value: &[u8]) -> Option<()> {
         match key {
             Key::Group(id) => {
-                let mut loaded = match value.first()? {
-                    &KIND_CLASSIC => ClassicGroup::decode(id.clone(), value)?,
-                    _ => return None,
-                };
-                let Kind::Classic(group) = &mut self.loaded(&id).kind;
-                loaded.generation_max = loaded.generation.max(group.generation_max);
-                *group = loaded;
+                if *value.first()? == KIND_CONSUMER {
+                    return self.loaded_consumer(&id).load(value);
+                }
+                let mut loaded = ClassicGroup::decode(id.clone(), value)?;
+                let kind = &mut self.loaded(&id).kind;
+                if let Kind::Classic(before) = kind {
+                    loaded.generation_max = loaded.generation.max(before.generation_max);
+                }
+                *kind = Kind::Classic(loaded);
             }
             Key::Generation(id) => {
                 let mut value = Reader::new(value);
-                let Kind::Classic(group) = &mut self.loaded(&id).kind;
-                group.generation_max = value.i32()?.max(group.generation);
-                return value.is_done().then_some(());
+                let generation = value.i32().filter(|_| value.is_done())?;
+                if let Kind::Classic(group) = &mut self.loaded(&id).kind {
+                    group.generation_max = generation.max(group.generation);
+                }
             }
-            Key::Member(..) | Key::Target(..) => return None,
+            Key::Member(id, member_id) => {
+                let member = decode_member(value)?;
+                self.loaded_consumer(&id).members.insert(member_id, member);
+            }
+            Key::Target(id, member_id) => {
+                let target = decode_target(value)?;
+                self.loaded_consumer(&id).targets.insert(member_id, target);
+            }
             Key::Offset(id, topic, partition) => {
                 let offset = offsets::decode(value)?;
                 self.loaded(&id).offsets.commit(Place { topic, partition }, offset);
@@ -148,8 +160,20 @@ impl Groups {
                 let Some(group) = self.groups.get_mut(id) else { return };
                 group.kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, 0));
             }
+            // A consumer group has it no more, and a classic one that lost it is going too.
             Key::Generation(_) => {}
-            Key::Member(..) | Key::Target(..) => {}
+            Key::Member(id, member_id) => {
+                let Some(group) = self.groups.get_mut(id) else { return };
+                if let Kind::Consumer(group) = &mut group.kind {
+                    group.members.remove(member_id);
+                }
+            }
+            Key::Target(id, member_id) => {
+                let Some(group) = self.groups.get_mut(id) else { return };
+                if let Kind::Consumer(group) = &mut group.kind {
+                    group.targets.remove(member_id);
+                }
+            }
             Key::Offset(id, topic, partition) => {
                 let Some(group) = self.groups.get_mut(id) else { return };
                 group.offsets.remove(&Place { topic: topic.clone(), partition: *partition });
@@ -171,6 +195,18 @@ impl Groups {
             .or_insert_with(|| Group::new(Kind::Classic(ClassicGroup::new(id.clone(), 0, 0))))
     }
 
+    /// Members and targets may be in the log before their group, as newer records replace older.
+    fn loaded_consumer(&mut self, id: &StrBytes) -> &mut ConsumerGroup {
+        let kind = &mut self.loaded(id).kind;
+        if matches!(kind, Kind::Classic(_)) {
+            *kind = Kind::Consumer(ConsumerGroup::new(id.clone(), 0, 0));
+        }
+        match kind {
+            Kind::Consumer(group) => group,
+            Kind::Classic(_) => unreachable!("it was made a consumer group"),
+        }
+    }
+
     /// Begins to serve once everything is loaded: members have a whole session to be heard of.
     pub fn start(&mut self, now_ms: i64) {
         let ids: Vec<StrBytes> = self.groups.keys().cloned().collect();
@@ -179,6 +215,9 @@ impl Groups {
             self.order = self.order.max(group.offsets.order_max());
             match &mut group.kind {
                 Kind::Classic(group) => group.revive(now_ms),
+                Kind::Consumer(group) => {
+                    group.revive(self.options.consumer_session_timeout_ms, now_ms);
+                }
             }
             self.settle(&id);
         }
@@ -197,6 +236,8 @@ impl Groups {
 impl Group {
     /// The offsets that have been of no use for the time of retention.
     fn expired(&self, now_ms: i64, retention_ms: i64) -> Vec<Place> {
+        let subscriptions = self.kind.subscriptions();
+        let is_unread = |place: &Place| !subscriptions.contains(&place.topic);
         let unused_since_ms = |place: &Place, offset: &Offset| match &self.kind {
             Kind::Classic(group) if group.phase == Phase::Empty => {
                 // One that never had members lives by its commits alone.
@@ -204,12 +245,13 @@ impl Group {
                 Some(if is_simple { 0 } else { group.since_ms }.max(offset.commit_ms))
             }
             Kind::Classic(group) => {
-                let is_of_consumers =
-                    group.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer");
-                let is_settled = is_of_consumers && group.phase == Phase::Stable;
-                let is_unused = is_settled && !group.subscribed_topics().contains(&place.topic);
-                is_unused.then_some(offset.commit_ms)
+                let is_settled = group.is_of_consumers() && group.phase == Phase::Stable;
+                (is_settled && is_unread(place)).then_some(offset.commit_ms)
             }
+            Kind::Consumer(group) if group.members.is_empty() => {
+                Some(group.since_ms.max(offset.commit_ms))
+            }
+            Kind::Consumer(_) => is_unread(place).then_some(offset.commit_ms),
         };
         let is_expired = |place: &Place, offset: &Offset| {
             let Some(since_ms) = unused_since_ms(place, offset) else { return false };

@@ -10,6 +10,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::effect::Waiting;
 use crate::options::ENTRY_BYTES;
+use crate::subscriptions::Subscriptions;
 
 /// Where a classic group stands between two generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,15 +231,17 @@ impl ClassicGroup {
         votes.into_iter().find(|(_, count)| *count == most).map(|(name, _)| name.clone())
     }
 
-    /// The topics that the members subscribe to, where they say so in the form of Kafka's
-    /// consumers.
-    pub(crate) fn subscribed_topics(&self) -> BTreeSet<StrBytes> {
-        let is_of_consumers =
-            self.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer");
-        let members = self.members.values().filter(|_| is_of_consumers);
-        members
-            .flat_map(|it| subscription(&it.metadata(self.protocol.as_ref())).unwrap_or_default())
-            .collect()
+    /// Whether its members are Kafka's consumers, which say what they read.
+    pub(crate) fn is_of_consumers(&self) -> bool {
+        self.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer")
+    }
+
+    /// The topics that the members read, as far as they say so.
+    pub(crate) fn subscriptions(&self) -> Subscriptions {
+        let members = self.members.values().filter(|_| self.is_of_consumers());
+        let names = members
+            .flat_map(|it| subscription(&it.metadata(self.protocol.as_ref())).unwrap_or_default());
+        Subscriptions { names: names.collect(), patterns: Vec::new() }
     }
 
     /// The reply to a join: the current generation, with all members for the leader.

@@ -19,5 +19,4 @@ mod requests;
 
 pub(crate) use group::{ClassicGroup, Phase, Protocol, refused};
 pub(crate) use join::Joining;
-pub(crate) use record::KIND_CLASSIC;
 pub(crate) use requests::Committer;

@@ -9,7 +9,7 @@ use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
 /// What a group's record begins with if it is a classic one.
-pub(crate) const KIND_CLASSIC: u8 = 1;
+const KIND_CLASSIC: u8 = 1;
 
 impl ClassicGroup {
     /// Stores the group as it is after a rebalance.
@@ -32,9 +32,21 @@ impl ClassicGroup {
         vec![group, self.generation_record()]
     }
 
+    /// An empty group that was a consumer group: its generations go on from that one's epoch.
+    pub(crate) fn take_over(id: StrBytes, epoch: i32, turn: &mut Turn<'_>) -> Self {
+        let mut group = Self::new(id, epoch, turn.now_ms);
+        group.persist(turn);
+        group
+    }
+
+    /// Forgets the highest generation, which a consumer group has as its epoch.
+    pub(crate) fn generation_gone(&self) -> Record {
+        Key::Generation(self.id.clone()).gone()
+    }
+
     /// Records that forget it.
     pub(crate) fn gone(&self) -> Vec<Record> {
-        vec![Key::Generation(self.id.clone()).gone(), Key::Group(self.id.clone()).gone()]
+        vec![self.generation_gone(), Key::Group(self.id.clone()).gone()]
     }
 
     fn encode(&self) -> Record {

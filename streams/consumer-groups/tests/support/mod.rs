@@ -3,6 +3,8 @@
 // Each file of tests uses a part of it.
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
+pub(crate) mod catalog;
+
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};

@@ -1,0 +1,193 @@
+//! What is known of a consumer group, and what follows from it without changing it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
+
+use crate::options::ENTRY_BYTES;
+use crate::subscriptions::{Subscriptions, compile};
+
+/// The epoch of a member that comes.
+pub(crate) const JOIN_EPOCH: i32 = 0;
+
+/// The epoch of a member that leaves.
+pub(crate) const LEAVE_EPOCH: i32 = -1;
+
+/// The epoch of a static member that leaves and wants its partitions kept.
+pub(crate) const STATIC_LEAVE_EPOCH: i32 = -2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Partition {
+    pub(crate) topic: Uuid,
+    pub(crate) index: i32,
+}
+
+pub(crate) type Partitions = BTreeSet<Partition>;
+
+/// The form in which partitions are sent and stored.
+pub(crate) fn by_topic(partitions: &Partitions) -> BTreeMap<Uuid, Vec<i32>> {
+    let mut topics: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
+    for partition in partitions {
+        topics.entry(partition.topic).or_default().push(partition.index);
+    }
+    topics
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) instance: Option<StrBytes>,
+    pub(crate) rack: Option<StrBytes>,
+    pub(crate) client_id: StrBytes,
+    pub(crate) host: StrBytes,
+    pub(crate) rebalance_timeout_ms: i32,
+    pub(crate) names: BTreeSet<StrBytes>,
+    pub(crate) pattern: Option<StrBytes>,
+    pub(crate) assignor: Option<StrBytes>,
+}
+
+impl Profile {
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [&self.instance, &self.rack, &self.pattern, &self.assignor];
+        let texts: usize = texts.into_iter().flatten().map(|it| it.len()).sum();
+        let names: usize = self.names.iter().map(|it| ENTRY_BYTES + it.len()).sum();
+        ENTRY_BYTES + texts + names + self.client_id.len() + self.host.len()
+    }
+
+    /// Whether both read the same and have it assigned in the same way.
+    pub(crate) fn subscribes_as(&self, other: &Self) -> bool {
+        self.names == other.names
+            && self.pattern == other.pattern
+            && self.assignor == other.assignor
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    pub(crate) profile: Profile,
+    pub(crate) epoch: i32,
+    /// The epoch before, which its client may still be at if a reply was lost.
+    pub(crate) previous_epoch: i32,
+    /// What it may read.
+    pub(crate) assigned: Partitions,
+    /// What it owns until it says that it gave it up.
+    pub(crate) revoking: Partitions,
+    /// It is dropped then.
+    pub(crate) session_until_ms: i64,
+    /// It is dropped then, unless it gave up what it is to lose.
+    pub(crate) revoke_until_ms: Option<i64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ConsumerGroup {
+    pub(crate) id: StrBytes,
+    /// Rises with every change that needs another assignment.
+    pub(crate) epoch: i32,
+    /// The epoch that the targets are for.
+    pub(crate) assignment_epoch: i32,
+    /// When a member came or left for the last time.
+    pub(crate) since_ms: i64,
+    /// A hash of the topics that members read, with their sizes, as the targets know them.
+    pub(crate) shapes_hash: u64,
+    /// The version of the topics that was looked at last.
+    pub(crate) topics_version: Option<u64>,
+    /// The assignor of the targets.
+    pub(crate) assignor: StrBytes,
+    pub(crate) members: BTreeMap<StrBytes, Member>,
+    pub(crate) targets: BTreeMap<StrBytes, Partitions>,
+    /// The member of each static instance.
+    pub(crate) instances: BTreeMap<StrBytes, StrBytes>,
+    /// The member that each partition is assigned to, or that is to give it up.
+    pub(crate) owners: BTreeMap<Partition, StrBytes>,
+    /// The names that each pattern matches.
+    pub(crate) matches: BTreeMap<StrBytes, BTreeSet<StrBytes>>,
+    /// Whether the state log has it.
+    pub(crate) is_stored: bool,
+}
+
+impl ConsumerGroup {
+    pub(crate) fn new(id: StrBytes, epoch: i32, now_ms: i64) -> Self {
+        Self {
+            id,
+            epoch,
+            assignment_epoch: epoch,
+            since_ms: now_ms,
+            shapes_hash: 0,
+            topics_version: None,
+            assignor: StrBytes::default(),
+            members: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            matches: BTreeMap::new(),
+            is_stored: false,
+        }
+    }
+
+    /// Kafka's name of the state.
+    pub(crate) fn state_name(&self) -> &'static str {
+        if self.members.is_empty() {
+            "Empty"
+        } else if self.epoch > self.assignment_epoch {
+            "Assigning"
+        } else if self.members.keys().all(|id| self.is_settled(id)) {
+            "Stable"
+        } else {
+            "Reconciling"
+        }
+    }
+
+    /// Whether the member has what it is to have, in the current epoch.
+    pub(crate) fn is_settled(&self, member_id: &StrBytes) -> bool {
+        let Some(member) = self.members.get(member_id) else { return false };
+        let target = self.targets.get(member_id);
+        member.epoch == self.assignment_epoch
+            && member.revoking.is_empty()
+            && target.map_or(member.assigned.is_empty(), |it| *it == member.assigned)
+    }
+
+    /// What members brought.
+    pub(crate) fn bytes(&self) -> usize {
+        self.members.iter().map(|(id, it)| id.len() + it.profile.bytes()).sum()
+    }
+
+    /// What it takes in memory, about.
+    pub(crate) fn footprint(&self) -> usize {
+        let targets: usize = self.targets.values().map(BTreeSet::len).sum();
+        let matches: usize = self.matches.values().flatten().map(|it| it.len() + 32).sum();
+        let partitions = targets + 3 * self.owners.len();
+        self.bytes() + matches + partitions * size_of::<Partition>()
+    }
+
+    pub(crate) fn subscriptions(&self) -> Subscriptions {
+        let profiles = self.members.values().map(|it| &it.profile);
+        let patterns: BTreeSet<&StrBytes> =
+            profiles.clone().filter_map(|it| it.pattern.as_ref()).collect();
+        Subscriptions {
+            names: profiles.flat_map(|it| it.names.iter().cloned()).collect(),
+            patterns: patterns.into_iter().filter_map(|it| compile(it).ok()).collect(),
+        }
+    }
+
+    /// Whether the member may commit or fetch offsets (Kafka:
+    /// `ConsumerGroup.validateOffsetCommit`). No member has a negative epoch.
+    pub(crate) fn check_epoch(
+        &self,
+        member_id: &StrBytes,
+        epoch: i32,
+    ) -> Result<(), ResponseError> {
+        let member = self.members.get(member_id).ok_or(ResponseError::UnknownMemberId)?;
+        match epoch >= 0 && member.epoch == epoch {
+            true => Ok(()),
+            false => Err(ResponseError::StaleMemberEpoch),
+        }
+    }
+
+    /// When something is to be done without a request.
+    pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
+        let members = self.members.values();
+        members.flat_map(|it| [Some(it.session_until_ms), it.revoke_until_ms]).flatten().min()
+    }
+}

@@ -1,0 +1,148 @@
+//! A consumer group in the state log: the group, each member, each target.
+
+use kafka_protocol::protocol::StrBytes;
+
+use super::group::{ConsumerGroup, Member, Partition, Partitions, Profile, by_topic};
+use crate::effect::{Record, Turn};
+use crate::fields::{Reader, Writer};
+use crate::keys::Key;
+
+/// What a group's record begins with if it is a consumer group.
+pub(crate) const KIND_CONSUMER: u8 = 2;
+
+impl ConsumerGroup {
+    /// Stores the group without its members.
+    pub(super) fn persist(&mut self, turn: &mut Turn<'_>) {
+        self.is_stored = true;
+        turn.persist(self.group_record());
+    }
+
+    pub(super) fn persist_member(&self, member_id: &StrBytes, turn: &mut Turn<'_>) {
+        turn.persist(self.member_record(member_id, &self.members[member_id]));
+    }
+
+    pub(super) fn persist_removal(&self, member_id: &StrBytes, turn: &mut Turn<'_>) {
+        turn.persist(Key::Target(self.id.clone(), member_id.clone()).gone());
+        turn.persist(Key::Member(self.id.clone(), member_id.clone()).gone());
+    }
+
+    fn group_record(&self) -> Record {
+        let mut value = Writer::default();
+        value.u8(KIND_CONSUMER).i64(self.since_ms).i32(self.epoch).i32(self.assignment_epoch);
+        value.u64(self.shapes_hash).text(&self.assignor);
+        Key::Group(self.id.clone()).with(value)
+    }
+
+    fn member_record(&self, member_id: &StrBytes, member: &Member) -> Record {
+        let profile = &member.profile;
+        let mut value = Writer::default();
+        value.maybe_text(profile.instance.as_ref()).maybe_text(profile.rack.as_ref());
+        value.text(&profile.client_id).text(&profile.host).i32(profile.rebalance_timeout_ms);
+        value.count(profile.names.len());
+        for name in &profile.names {
+            value.text(name);
+        }
+        value.maybe_text(profile.pattern.as_ref()).maybe_text(profile.assignor.as_ref());
+        value.i32(member.epoch).i32(member.previous_epoch);
+        put_partitions(&mut value, &member.assigned);
+        put_partitions(&mut value, &member.revoking);
+        Key::Member(self.id.clone(), member_id.clone()).with(value)
+    }
+
+    pub(super) fn target_record(&self, member_id: &StrBytes, target: &Partitions) -> Record {
+        let mut value = Writer::default();
+        put_partitions(&mut value, target);
+        Key::Target(self.id.clone(), member_id.clone()).with(value)
+    }
+
+    pub(crate) fn records(&self) -> Vec<Record> {
+        if !self.is_stored {
+            return Vec::new();
+        }
+        let members = self.members.iter().map(|(id, it)| self.member_record(id, it));
+        let targets = self.targets.iter().map(|(id, it)| self.target_record(id, it));
+        std::iter::once(self.group_record()).chain(members).chain(targets).collect()
+    }
+
+    /// Takes over the record of the group. Members may have been loaded before it.
+    pub(crate) fn load(&mut self, value: &[u8]) -> Option<()> {
+        let mut value = Reader::new(value);
+        if value.u8()? != KIND_CONSUMER {
+            return None;
+        }
+        let since_ms = value.i64()?;
+        let (epoch, assignment_epoch) = (value.i32()?, value.i32()?);
+        let (shapes_hash, assignor) = (value.u64()?, value.text()?);
+        if !value.is_done() {
+            return None;
+        }
+        (self.since_ms, self.epoch, self.assignment_epoch) = (since_ms, epoch, assignment_epoch);
+        (self.shapes_hash, self.assignor, self.is_stored) = (shapes_hash, assignor, true);
+        Some(())
+    }
+
+    /// Completes what was loaded, and gives all members fresh sessions.
+    pub(crate) fn revive(&mut self, session_timeout_ms: i32, now_ms: i64) {
+        self.targets.retain(|id, _| self.members.contains_key(id));
+        for (id, member) in &mut self.members {
+            if let Some(instance) = &member.profile.instance {
+                self.instances.insert(instance.clone(), id.clone());
+            }
+            for partition in member.assigned.union(&member.revoking) {
+                self.owners.insert(*partition, id.clone());
+            }
+            member.session_until_ms = now_ms + i64::from(session_timeout_ms);
+            let revoke_until_ms = now_ms + i64::from(member.profile.rebalance_timeout_ms);
+            member.revoke_until_ms = (!member.revoking.is_empty()).then_some(revoke_until_ms);
+        }
+    }
+}
+
+fn put_partitions(value: &mut Writer, partitions: &Partitions) {
+    let topics = by_topic(partitions);
+    value.count(topics.len());
+    for (topic, indexes) in topics {
+        value.id(topic).count(indexes.len());
+        for index in indexes {
+            value.i32(index);
+        }
+    }
+}
+
+fn take_partitions(value: &mut Reader<'_>) -> Option<Partitions> {
+    let topics = value.list(|value| {
+        let topic = value.id()?;
+        value.list(|value| Some(Partition { topic, index: value.i32()? }))
+    })?;
+    Some(topics.into_iter().flatten().collect())
+}
+
+pub(crate) fn decode_member(value: &[u8]) -> Option<Member> {
+    let mut value = Reader::new(value);
+    let profile = Profile {
+        instance: value.maybe_text()?,
+        rack: value.maybe_text()?,
+        client_id: value.text()?,
+        host: value.text()?,
+        rebalance_timeout_ms: value.i32()?,
+        names: value.list(Reader::text)?.into_iter().collect(),
+        pattern: value.maybe_text()?,
+        assignor: value.maybe_text()?,
+    };
+    let member = Member {
+        profile,
+        epoch: value.i32()?,
+        previous_epoch: value.i32()?,
+        assigned: take_partitions(&mut value)?,
+        revoking: take_partitions(&mut value)?,
+        session_until_ms: 0,
+        revoke_until_ms: None,
+    };
+    value.is_done().then_some(member)
+}
+
+pub(crate) fn decode_target(value: &[u8]) -> Option<Partitions> {
+    let mut value = Reader::new(value);
+    let target = take_partitions(&mut value)?;
+    value.is_done().then_some(target)
+}

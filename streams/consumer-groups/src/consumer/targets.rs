@@ -1,0 +1,119 @@
+//! What each member is to read: looking at topics, matching patterns, assigning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use kafka_protocol::protocol::StrBytes;
+use random::scramble;
+use uuid::Uuid;
+
+use super::assignors::{Subscriber, UNIFORM, assign};
+use super::group::{ConsumerGroup, Member, Partitions};
+use crate::effect::Turn;
+use crate::subscriptions::compile;
+use crate::topics::{TopicShape, Topics};
+
+impl ConsumerGroup {
+    /// Looks at the topics anew if these, or what members subscribe to, changed. Whether the
+    /// targets are out of date by that.
+    pub(super) fn refresh(&mut self, topics: &dyn Topics) -> bool {
+        if self.topics_version != Some(topics.version()) {
+            self.topics_version = Some(topics.version());
+            self.matches.clear();
+        }
+        self.match_patterns(topics);
+        let hash = hash(&self.shapes(topics));
+        std::mem::replace(&mut self.shapes_hash, hash) != hash
+    }
+
+    fn match_patterns(&mut self, topics: &dyn Topics) {
+        let members = self.members.values();
+        let used: BTreeSet<&StrBytes> =
+            members.filter_map(|it| it.profile.pattern.as_ref()).collect();
+        self.matches.retain(|pattern, _| used.contains(pattern));
+        for pattern in used {
+            if self.matches.contains_key(pattern) {
+                continue;
+            }
+            let mut names = BTreeSet::new();
+            // Patterns were checked when they came; one that is no pattern now matches nothing.
+            if let Ok(compiled) = compile(pattern) {
+                topics.each_name(&mut |name| {
+                    if compiled.is_match(name) {
+                        names.insert(StrBytes::from_string(name.to_owned()));
+                    }
+                    ControlFlow::Continue(())
+                });
+            }
+            self.matches.insert(pattern.clone(), names);
+        }
+    }
+
+    /// The names of topics that a member reads, whether they exist or not.
+    fn names_of<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = &'a StrBytes> {
+        let pattern = member.profile.pattern.as_ref();
+        let matches = pattern.and_then(|it| self.matches.get(it));
+        member.profile.names.iter().chain(matches.into_iter().flatten())
+    }
+
+    /// The topics that members read and that exist.
+    fn shapes(&self, topics: &dyn Topics) -> BTreeMap<StrBytes, TopicShape> {
+        let names: BTreeSet<&StrBytes> =
+            self.members.values().flat_map(|it| self.names_of(it)).collect();
+        let shape = |name: &StrBytes| topics.by_name(name).map(|it| (name.clone(), it));
+        names.into_iter().filter_map(shape).collect()
+    }
+
+    /// The assignor that most members ask for.
+    fn favourite_assignor(&self) -> StrBytes {
+        let mut votes: BTreeMap<&StrBytes, usize> = BTreeMap::new();
+        for assignor in self.members.values().filter_map(|it| it.profile.assignor.as_ref()) {
+            *votes.entry(assignor).or_default() += 1;
+        }
+        let most = votes.into_iter().max_by_key(|(_, count)| *count);
+        most.map_or(StrBytes::from_static_str(UNIFORM), |(name, _)| name.clone())
+    }
+
+    /// Makes the targets of the group's epoch.
+    pub(super) fn assign(&mut self, topics: &dyn Topics, turn: &mut Turn<'_>) {
+        let shapes = self.shapes(topics);
+        let assignor = self.favourite_assignor();
+        let subscribers: Vec<Subscriber<'_>> = self
+            .members
+            .iter()
+            .map(|(id, member)| Subscriber {
+                rank: member.profile.instance.as_ref().unwrap_or(id),
+                topics: self.names_of(member).filter_map(|it| Some(shapes.get(it)?.id)).collect(),
+                current: self.targets.get(id),
+            })
+            .collect();
+        let count = |shape: &TopicShape| i32::try_from(shape.partition_count).unwrap_or(i32::MAX);
+        let counts: BTreeMap<Uuid, i32> = shapes.values().map(|it| (it.id, count(it))).collect();
+        let assigned = assign(&assignor, &subscribers, &counts);
+        let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
+        for (id, target) in ids.into_iter().zip(assigned) {
+            self.set_target(id, target, turn);
+        }
+        self.assignor = assignor;
+        self.shapes_hash = hash(&shapes);
+        self.assignment_epoch = self.epoch;
+        self.persist(turn);
+    }
+
+    fn set_target(&mut self, member_id: StrBytes, target: Partitions, turn: &mut Turn<'_>) {
+        if self.targets.get(&member_id).is_some_and(|it| *it == target) {
+            return;
+        }
+        turn.persist(self.target_record(&member_id, &target));
+        self.targets.insert(member_id, target);
+    }
+}
+
+/// Equal for equal topics and sizes, and stored: it must stay as it is.
+fn hash(shapes: &BTreeMap<StrBytes, TopicShape>) -> u64 {
+    shapes.values().fold(0, |hash, shape| {
+        let (high, low) = shape.id.as_u64_pair();
+        let mixed = scramble(scramble(hash ^ high) ^ low);
+        scramble(mixed ^ u64::from(shape.partition_count))
+    })
+}

@@ -1,0 +1,161 @@
+//! Topics, and a member of a consumer group as its client behaves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use consumer_groups::{TopicShape, Topics};
+use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions;
+use kafka_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
+use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
+
+use crate::answer;
+use crate::support::{Owner, group_id, text, topic_name};
+
+pub(crate) type Owned = BTreeSet<(Uuid, i32)>;
+
+#[derive(Default)]
+pub(crate) struct Catalog {
+    version: u64,
+    topics: BTreeMap<String, TopicShape>,
+}
+
+impl Catalog {
+    pub(crate) fn of(topics: &[(&str, u32)]) -> Self {
+        let mut catalog = Self::default();
+        for (name, count) in topics {
+            catalog.set(name, *count);
+        }
+        catalog
+    }
+
+    /// Creates a topic or gives it partitions.
+    pub(crate) fn set(&mut self, name: &str, partition_count: u32) {
+        self.version += 1;
+        let id = self.topics.get(name).map_or(Uuid::from_u128(self.version.into()), |it| it.id);
+        self.topics.insert(name.to_owned(), TopicShape { id, partition_count });
+    }
+
+    pub(crate) fn all(&self) -> Owned {
+        let indexes = |shape: &TopicShape| 0..i32::try_from(shape.partition_count).expect("few");
+        let shapes = self.topics.values();
+        shapes.flat_map(|it| indexes(it).map(|index| (it.id, index))).collect()
+    }
+}
+
+impl Topics for Catalog {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn by_name(&self, name: &str) -> Option<TopicShape> {
+        self.topics.get(name).copied()
+    }
+
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.topics.iter().find(|(_, it)| it.id == id).map(|(name, _)| name.clone())
+    }
+
+    fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
+        let _broken = self.topics.keys().try_for_each(|name| visit(name));
+    }
+}
+
+/// A consumer that does at once what it is told.
+#[derive(Clone)]
+pub(crate) struct Consumer {
+    pub(crate) id: StrBytes,
+    pub(crate) instance: Option<StrBytes>,
+    pub(crate) epoch: i32,
+    pub(crate) owned: Owned,
+    pub(crate) topics: Vec<String>,
+    pub(crate) pattern: Option<StrBytes>,
+    pub(crate) assignor: Option<StrBytes>,
+}
+
+impl Consumer {
+    pub(crate) fn new(id: &str, topics: &[&str]) -> Self {
+        Self {
+            id: text(id),
+            instance: None,
+            epoch: 0,
+            owned: Owned::new(),
+            topics: topics.iter().map(|it| (*it).to_owned()).collect(),
+            pattern: None,
+            assignor: None,
+        }
+    }
+
+    /// A heartbeat that says everything.
+    pub(crate) fn request(&self) -> ConsumerGroupHeartbeatRequest {
+        let mut owned: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
+        for (topic, index) in &self.owned {
+            owned.entry(*topic).or_default().push(*index);
+        }
+        let owned = owned.into_iter().map(|(topic, indexes)| {
+            TopicPartitions::default().with_topic_id(topic).with_partitions(indexes)
+        });
+        let names = self.topics.iter().map(|it| topic_name(it)).collect();
+        ConsumerGroupHeartbeatRequest::default()
+            .with_group_id(group_id())
+            .with_member_id(self.id.clone())
+            .with_member_epoch(self.epoch)
+            .with_instance_id(self.instance.clone())
+            .with_rebalance_timeout_ms(60_000)
+            .with_subscribed_topic_names(Some(names))
+            .with_subscribed_topic_regex(self.pattern.clone())
+            .with_server_assignor(self.assignor.clone())
+            .with_topic_partitions(Some(owned.collect()))
+    }
+
+    /// Sends a heartbeat and does what the reply says. The error's code.
+    pub(crate) fn beat(&mut self, owner: &mut Owner, catalog: &Catalog) -> i16 {
+        let request = self.request();
+        let response = owner.beat(&request, catalog);
+        self.obey(&response);
+        response.error_code
+    }
+
+    pub(crate) fn obey(&mut self, response: &ConsumerGroupHeartbeatResponse) {
+        if response.error_code != 0 {
+            self.epoch = 0;
+            self.owned.clear();
+            return;
+        }
+        self.epoch = response.member_epoch;
+        if let Some(assignment) = &response.assignment {
+            let topics = assignment.topic_partitions.iter();
+            self.owned = topics
+                .flat_map(|it| it.partitions.iter().map(|index| (it.topic_id, *index)))
+                .collect();
+        }
+    }
+}
+
+impl Owner {
+    pub(crate) fn beat(
+        &mut self,
+        request: &ConsumerGroupHeartbeatRequest,
+        catalog: &Catalog,
+    ) -> ConsumerGroupHeartbeatResponse {
+        let ticket = self.call(1, |groups, caller, out| {
+            groups.consumer_heartbeat(caller, request, catalog, out);
+        });
+        answer!(self, ticket, ConsumerGroupHeartbeat)
+    }
+
+    /// Heartbeats of all until nothing changes.
+    pub(crate) fn settle(&mut self, consumers: &mut [Consumer], catalog: &Catalog) {
+        for _ in 0..100 {
+            let before: Vec<_> = consumers.iter().map(|it| (it.epoch, it.owned.clone())).collect();
+            for consumer in consumers.iter_mut() {
+                consumer.beat(self, catalog);
+            }
+            let after: Vec<_> = consumers.iter().map(|it| (it.epoch, it.owned.clone())).collect();
+            if before == after {
+                return;
+            }
+        }
+        panic!("the group does not settle");
+    }
+}
