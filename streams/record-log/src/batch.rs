@@ -31,11 +31,21 @@ const EPOCH: Range<usize> = 12..16;
 const MAGIC: usize = 16;
 const CRC: Range<usize> = 17..21;
 const ATTRIBUTES: Range<usize> = 21..23;
+const LAST_OFFSET_DELTA: Range<usize> = 23..27;
+const BASE_TIMESTAMP: Range<usize> = 27..35;
 const MAX_TIMESTAMP: Range<usize> = 35..43;
+const PRODUCER_ID: Range<usize> = 43..51;
+const PRODUCER_EPOCH: Range<usize> = 51..53;
+const BASE_SEQUENCE: Range<usize> = 53..57;
+const RECORD_COUNT: Range<usize> = 57..61;
+
+/// Bits of the attributes; the three lowest are the codec.
+const CODEC: i16 = 7;
 
 const TIMESTAMP_IS_OF_APPEND: i16 = 1 << 3;
 const IS_TRANSACTIONAL: i16 = 1 << 4;
 const IS_CONTROL: i16 = 1 << 5;
+const HAS_DELETE_HORIZON: i16 = 1 << 6;
 
 /// The fixed part of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +80,13 @@ impl BatchHeader {
             size_bytes,
             epoch: i32::from_be_bytes(field(header, EPOCH)),
             attributes: i16::from_be_bytes(field(header, ATTRIBUTES)),
-            last_offset_delta: i32::from_be_bytes(field(header, 23..27)),
-            base_timestamp: i64::from_be_bytes(field(header, 27..35)),
+            last_offset_delta: i32::from_be_bytes(field(header, LAST_OFFSET_DELTA)),
+            base_timestamp: i64::from_be_bytes(field(header, BASE_TIMESTAMP)),
             max_timestamp: i64::from_be_bytes(field(header, MAX_TIMESTAMP)),
-            producer_id: i64::from_be_bytes(field(header, 43..51)),
-            producer_epoch: i16::from_be_bytes(field(header, 51..53)),
-            base_sequence: i32::from_be_bytes(field(header, 53..57)),
-            record_count: i32::from_be_bytes(field(header, 57..61)),
+            producer_id: i64::from_be_bytes(field(header, PRODUCER_ID)),
+            producer_epoch: i16::from_be_bytes(field(header, PRODUCER_EPOCH)),
+            base_sequence: i32::from_be_bytes(field(header, BASE_SEQUENCE)),
+            record_count: i32::from_be_bytes(field(header, RECORD_COUNT)),
         };
         (header.last_offset_delta >= 0 && header.base_offset >= 0).then_some(header)
     }
@@ -100,6 +110,30 @@ impl BatchHeader {
         self.attributes & IS_CONTROL != 0
     }
 
+    /// Whether all of its records have the time of their append.
+    pub fn has_append_time(&self) -> bool {
+        self.attributes & TIMESTAMP_IS_OF_APPEND != 0
+    }
+
+    /// When its tombstones, or the marker that it holds, may go: Unix milliseconds. `None` where no
+    /// compaction has met them. Source: KIP-534.
+    pub fn delete_horizon_ms(&self) -> Option<i64> {
+        (self.attributes & HAS_DELETE_HORIZON != 0).then_some(self.base_timestamp)
+    }
+
+    /// The horizon takes the place of the first timestamp: those of the records are counted from
+    /// it.
+    pub(crate) fn with_delete_horizon(&self, horizon_ms: i64) -> Self {
+        let attributes = self.attributes | HAS_DELETE_HORIZON;
+        Self { attributes, base_timestamp: horizon_ms, ..*self }
+    }
+
+    /// The same batch, all of whose records were taken out.
+    pub(crate) fn without_records(&self) -> Self {
+        let attributes = self.attributes & !(CODEC | HAS_DELETE_HORIZON);
+        Self { attributes, base_timestamp: -1, record_count: 0, ..*self }
+    }
+
     pub fn has_producer(&self) -> bool {
         self.producer_id >= 0
     }
@@ -108,6 +142,28 @@ impl BatchHeader {
     pub fn last_sequence(&self) -> i32 {
         sequence_after(self.base_sequence, self.last_offset_delta)
     }
+}
+
+/// A batch of this header, but for its size, and of records as its codec leaves them.
+pub(crate) fn assemble(header: &BatchHeader, records: &[u8]) -> Vec<u8> {
+    let mut batch = vec![0; HEADER_BYTES];
+    batch.extend_from_slice(records);
+    let length = i32::try_from(batch.len() - LENGTH_END).expect("batches have a limit");
+    batch[BASE_OFFSET].copy_from_slice(&header.base_offset.to_be_bytes());
+    batch[LENGTH].copy_from_slice(&length.to_be_bytes());
+    batch[EPOCH].copy_from_slice(&header.epoch.to_be_bytes());
+    batch[MAGIC] = 2;
+    batch[ATTRIBUTES].copy_from_slice(&header.attributes.to_be_bytes());
+    batch[LAST_OFFSET_DELTA].copy_from_slice(&header.last_offset_delta.to_be_bytes());
+    batch[BASE_TIMESTAMP].copy_from_slice(&header.base_timestamp.to_be_bytes());
+    batch[MAX_TIMESTAMP].copy_from_slice(&header.max_timestamp.to_be_bytes());
+    batch[PRODUCER_ID].copy_from_slice(&header.producer_id.to_be_bytes());
+    batch[PRODUCER_EPOCH].copy_from_slice(&header.producer_epoch.to_be_bytes());
+    batch[BASE_SEQUENCE].copy_from_slice(&header.base_sequence.to_be_bytes());
+    batch[RECORD_COUNT].copy_from_slice(&header.record_count.to_be_bytes());
+    let crc = crc32c(&batch[ATTRIBUTES.start..]);
+    batch[CRC].copy_from_slice(&crc.to_be_bytes());
+    batch
 }
 
 /// `count` numbers after `sequence`.
@@ -231,26 +287,26 @@ impl Marker {
         record.extend([6 * 2, 0, 0]);
         record.extend(end.coordinator_epoch.to_be_bytes());
         record.push(0);
-        let mut batch = vec![0; HEADER_BYTES];
-        batch.push(u8::try_from(record.len() * 2).expect("a short record"));
-        batch.extend(record);
-        let length = i32::try_from(batch.len() - LENGTH_END).expect("a short batch");
-        batch[LENGTH].copy_from_slice(&length.to_be_bytes());
-        batch[MAGIC] = 2;
-        batch[ATTRIBUTES].copy_from_slice(&(IS_TRANSACTIONAL | IS_CONTROL).to_be_bytes());
-        batch[27..35].copy_from_slice(&end.unix_ms.to_be_bytes());
-        batch[MAX_TIMESTAMP].copy_from_slice(&end.unix_ms.to_be_bytes());
-        batch[43..51].copy_from_slice(&end.producer_id.to_be_bytes());
-        batch[51..53].copy_from_slice(&end.producer_epoch.to_be_bytes());
-        batch[53..57].copy_from_slice(&(-1_i32).to_be_bytes());
-        batch[57..61].copy_from_slice(&1_i32.to_be_bytes());
-        let crc = crc32c(&batch[ATTRIBUTES.start..]);
-        batch[CRC].copy_from_slice(&crc.to_be_bytes());
-        batch
+        let mut records = vec![u8::try_from(record.len() * 2).expect("a short record")];
+        records.extend(record);
+        let header = BatchHeader {
+            base_offset: 0,
+            size_bytes: HEADER_BYTES + records.len(),
+            epoch: 0,
+            attributes: IS_TRANSACTIONAL | IS_CONTROL,
+            last_offset_delta: 0,
+            base_timestamp: end.unix_ms,
+            max_timestamp: end.unix_ms,
+            producer_id: end.producer_id,
+            producer_epoch: end.producer_epoch,
+            base_sequence: -1,
+            record_count: 1,
+        };
+        assemble(&header, &records)
     }
 }
 
-/// Whose transaction ends, and when.
+/// The producer whose transaction ends, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionEnd {
     pub producer_id: i64,

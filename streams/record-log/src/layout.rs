@@ -43,6 +43,10 @@ const PROPERTIES: [u64; 2] = [64 << 10, 256 << 10];
 /// The most that the contents of their frame may take.
 pub(crate) const PROPERTIES_CONTENTS_BYTES_MAX: usize = 128 << 10;
 
+/// The most bytes of batches that fit a slot. Compaction may fill it beyond what an append does:
+/// records that are compressed again may become longer.
+pub(crate) const SEGMENT_ROOM_BYTES: u64 = SLOT_BYTES - BATCHES;
+
 const PARTITION_RECORDS: u64 = 1 << 20;
 
 /// One block of bytes.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod compaction;
 mod error;
 mod index;
 mod layout;
@@ -23,6 +24,7 @@ mod partition;
 mod producers;
 mod properties;
 mod records;
+mod recovery;
 mod segment;
 mod slots;
 mod topic;
@@ -30,6 +32,7 @@ mod volume;
 mod writer;
 
 pub use batch::{Batch, BatchHeader, HEADER_BYTES, Marker, TransactionEnd};
+pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, CompactionStep};
 pub use error::{LogError, LogErrorKind};
 pub use layout::{PARTITION_COUNT_MAX, SEGMENT_BYTES_MAX};
 pub use partition::{Appended, Partition, Retention, TimePlace, headers};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 use crate::batch::{Batch, BatchHeader};
 use crate::error::{LogError, LogErrorKind};
-use crate::producers::Aborted;
+use crate::producers::{Aborted, LastBatch};
 use crate::records::{EpochStart, PartitionRecord};
 use crate::segment::{BATCH_BYTES_MAX, Segment, Walk, Wanted};
 use crate::volume::TopicVolume;
@@ -45,10 +45,18 @@ pub struct TimePlace {
 pub struct Partition {
     number: u32,
     volume: Arc<TopicVolume>,
+    compaction: Mutex<CompactionState>,
     /// Held by the thread that takes segments out of the log.
     restructuring: Mutex<()>,
     writer: Mutex<Writer>,
     view: RwLock<View>,
+}
+
+#[derive(Debug)]
+struct CompactionState {
+    is_running: bool,
+    /// Of the newest segment that compaction made.
+    generation: u64,
 }
 
 /// What readers see.
@@ -71,6 +79,9 @@ impl Partition {
         mut found: Found,
     ) -> Result<Self, LogError> {
         let writer = Writer::open(&volume, number, &mut found)?;
+        let generations = found.segments.iter().map(|segment| segment.header.generation());
+        let generation = generations.max().unwrap_or(0);
+        let compaction = Mutex::new(CompactionState { is_running: false, generation });
         let view = View {
             start_offset: writer.record.start_offset,
             stable_offset: writer.next_offset,
@@ -79,7 +90,7 @@ impl Partition {
         };
         let (restructuring, writer, view) =
             (Mutex::default(), Mutex::new(writer), RwLock::new(view));
-        Ok(Self { number, volume, restructuring, writer, view })
+        Ok(Self { number, volume, compaction, restructuring, writer, view })
     }
 
     pub fn number(&self) -> u32 {
@@ -157,34 +168,40 @@ impl Partition {
 
     /// Reads whole batches from the one that holds `offset` on, those of one segment at most, as
     /// long as they are stable and have `bytes_max` bytes; the first one comes even if it is
-    /// longer. They lie in the returned part of `buffer`, which is reused.
+    /// longer. They lie in the returned part of `buffer`, which is reused. It is empty at the end,
+    /// and where all records from `offset` on were taken out by compaction.
     pub fn read(
         &self,
         offset: i64,
         bytes_max: usize,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<usize>, LogError> {
-        let (segments, end_offset) = {
+        let end_offset = {
             let view = self.view();
             if offset < view.start_offset || offset > view.stable_offset {
                 return Err(self.out_of_range(offset, &view));
             }
-            let after = view.segments.partition_point(|it| it.header.base_offset <= offset);
-            let first = after.saturating_sub(1);
-            // The next one too: an offset may be in neither where records were taken out.
-            let end = (first + 2).min(view.segments.len());
-            let segments: Vec<_> = view.segments[first..end].iter().map(Arc::clone).collect();
-            (segments, view.stable_offset)
+            view.stable_offset
         };
         let bytes_max = bytes_max.min(BATCH_BYTES_MAX);
-        let wanted = Wanted { offset, end_offset, bytes_max };
-        for segment in segments {
+        let mut offset = offset;
+        loop {
+            let (segment, next_base) = {
+                let segments = &self.view().segments;
+                let after = segments.partition_point(|it| it.header.base_offset <= offset);
+                let Some(segment) = segments.get(after.saturating_sub(1)) else { return Ok(0..0) };
+                let next = segments.get(after).map(|next| next.header.base_offset);
+                (Arc::clone(segment), next)
+            };
+            let wanted = Wanted { offset, end_offset, bytes_max };
             let range = segment.read(&*self.volume.device, &wanted, buffer)?;
-            if !range.is_empty() {
-                return Ok(range);
+            match next_base.filter(|next| range.is_empty() && *next < end_offset) {
+                // Records were taken out up to the end of the segment.
+                Some(next) => offset = next,
+                None if range.is_empty() => return Ok(0..0),
+                None => return Ok(range),
             }
         }
-        Ok(0..0)
     }
 
     /// Finds the first batch with a record that is as new as this; `None` where all are older.
@@ -244,7 +261,7 @@ impl Partition {
     /// offset that is left. Memory is given back in whole segments: now, or with the first flush
     /// after their last reader has left.
     pub fn delete_before(&self, offset: i64) -> Result<i64, LogError> {
-        let _one = self.restructuring.lock().expect("nothing panics while segments are taken out");
+        let _one = self.lock_restructuring();
         let (start_offset, stable_offset) = {
             let view = self.view();
             (view.start_offset, view.stable_offset)
@@ -304,6 +321,96 @@ impl Partition {
     /// What the opening found counts from the first call on.
     pub fn forget_idle_producers(&self, now_unix_ms: i64, idle_ms: i64) {
         self.lock_writer().producers.forget_idle(now_unix_ms, idle_ms);
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<TopicVolume> {
+        &self.volume
+    }
+
+    /// Whether no compaction was going on. The caller ends it.
+    pub(crate) fn begin_compacting(&self) -> bool {
+        !std::mem::replace(&mut self.lock_compaction().is_running, true)
+    }
+
+    pub(crate) fn end_compacting(&self) {
+        self.lock_compaction().is_running = false;
+    }
+
+    /// For a segment that takes the place of others.
+    pub(crate) fn next_generation(&self) -> u64 {
+        let mut compaction = self.lock_compaction();
+        compaction.generation += 1;
+        compaction.generation
+    }
+
+    /// Compaction has seen all before it.
+    pub(crate) fn clean_offset(&self) -> i64 {
+        self.lock_writer().record.clean_offset
+    }
+
+    /// Everything before the offset was compacted, durably. A crash may bring the old offset back.
+    pub(crate) fn set_clean_offset(&self, clean_offset: i64) -> Result<(), LogError> {
+        let _one = self.lock_restructuring();
+        let record = PartitionRecord { clean_offset, ..self.lock_writer().record.clone() };
+        record.save(&*self.volume.device, self.number)?;
+        self.lock_writer().record = record;
+        Ok(())
+    }
+
+    /// The first segments, as long as they are complete, stable, all of their transactions have
+    /// ended, and the caller wants them. The last segment is never among them.
+    pub(crate) fn decided_segments(&self, wanted: impl Fn(&Segment) -> bool) -> Vec<Arc<Segment>> {
+        let end_offset = self.last_stable_offset();
+        let view = self.view();
+        let followed = view.segments.windows(2).map(|pair| (&pair[0], &pair[1]));
+        followed
+            .take_while(|(it, next)| next.header.base_offset <= end_offset && wanted(it))
+            .map(|(it, _)| Arc::clone(it))
+            .collect()
+    }
+
+    pub(crate) fn last_batches(&self) -> Vec<LastBatch> {
+        self.lock_writer().producers.last_batches()
+    }
+
+    /// Puts a segment in the place of others. All of it but its header is durable: an opening finds
+    /// either them or, once the header is written, the new one. Their memory is given back when the
+    /// header is durable and their last reader has left. The first of them may have been deleted
+    /// meanwhile; `false` where all were.
+    pub(crate) fn replace(
+        &self,
+        old: &[Arc<Segment>],
+        new: Arc<Segment>,
+    ) -> Result<bool, LogError> {
+        let one = self.lock_restructuring();
+        let Some((place, old)) = self.view().place_of(old) else {
+            self.volume.retire(vec![new]);
+            return Ok(false);
+        };
+        if let Err(error) = new.header.save(&*self.volume.device, new.slot) {
+            // Without memory nothing was written. After other errors that is not known, and the
+            // slot is left to the next opening: it finds a complete segment, or a free slot.
+            if error.kind == LogErrorKind::NoSpace {
+                self.volume.retire(vec![new]);
+            }
+            return Err(error);
+        }
+        {
+            let mut writer = self.lock_writer();
+            self.view_to_change().segments.splice(place, [new]);
+            writer.drop_checkpoints_of(old);
+        }
+        self.volume.lock_slots().supersede(old);
+        drop(one);
+        self.volume.flush_slots().map(|()| true)
+    }
+
+    fn lock_compaction(&self) -> MutexGuard<'_, CompactionState> {
+        self.compaction.lock().expect("nothing panics with it locked")
+    }
+
+    fn lock_restructuring(&self) -> MutexGuard<'_, ()> {
+        self.restructuring.lock().expect("nothing panics while segments are taken out")
     }
 
     /// What the flush that begins now makes stable.
@@ -366,6 +473,23 @@ impl Partition {
 
     fn view_to_change(&self) -> RwLockWriteGuard<'_, View> {
         self.view.write().expect("nothing panics with the view locked")
+    }
+}
+
+impl View {
+    /// Where those of the segments are that were not deleted, and which.
+    fn place_of<'a>(
+        &self,
+        segments: &'a [Arc<Segment>],
+    ) -> Option<(Range<usize>, &'a [Arc<Segment>])> {
+        let last = segments.last()?;
+        let end = 1 + self.segments.iter().position(|it| Arc::ptr_eq(it, last))?;
+        let left = &segments[segments.len().saturating_sub(end)..];
+        let place = end - left.len()..end;
+        let are_same =
+            self.segments[place.clone()].iter().zip(left).all(|(it, other)| Arc::ptr_eq(it, other));
+        assert!(are_same, "segments go from the front, or by a compaction, of which there is one");
+        Some((place, left))
     }
 }
 

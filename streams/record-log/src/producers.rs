@@ -53,6 +53,15 @@ struct Written {
     base_offset: i64,
 }
 
+/// The last batch of a producer that is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastBatch {
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+    /// `None` where its incarnation wrote nothing but markers.
+    pub(crate) base_offset: Option<i64>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Producer {
     epoch: i16,
@@ -165,6 +174,15 @@ impl Producers {
             base_offset: batch.base_offset,
         });
         None
+    }
+
+    pub(crate) fn last_batches(&self) -> Vec<LastBatch> {
+        let last = |(id, producer): (&i64, &Producer)| LastBatch {
+            producer_id: *id,
+            epoch: producer.epoch,
+            base_offset: producer.batches.back().map(|it| it.base_offset),
+        };
+        self.by_id.iter().map(last).collect()
     }
 
     /// The first offset that belongs to a transaction whose end is not known.

@@ -88,6 +88,8 @@ pub(crate) struct EpochStart {
 pub(crate) struct PartitionRecord {
     /// What is before it was deleted.
     pub(crate) start_offset: i64,
+    /// Compaction has seen all before it.
+    pub(crate) clean_offset: i64,
     /// Ascending in both.
     pub(crate) epochs: Vec<EpochStart>,
 }
@@ -109,6 +111,7 @@ impl PartitionRecord {
 
     pub(crate) fn save(&self, device: &dyn BlockDevice, partition: u32) -> Result<(), LogError> {
         let mut contents = self.start_offset.to_le_bytes().to_vec();
+        contents.extend(self.clean_offset.to_le_bytes());
         put_list(&mut contents, &self.epochs, |into, it| {
             into.extend(it.epoch.to_le_bytes());
             into.extend(it.offset.to_le_bytes());
@@ -118,10 +121,10 @@ impl PartitionRecord {
 
     pub(crate) fn load(device: &dyn BlockDevice, partition: u32) -> Result<Option<Self>, LogError> {
         load(device, (FrameKind::Partition, layout::partition_record(partition)), |fields| {
-            let start_offset = fields.i64()?;
+            let (start_offset, clean_offset) = (fields.i64()?, fields.i64()?);
             let epochs = fields
                 .list(|fields| Some(EpochStart { epoch: fields.i32()?, offset: fields.i64()? }))?;
-            Some(Self { start_offset, epochs })
+            Some(Self { start_offset, clean_offset, epochs })
         })
     }
 }
@@ -134,6 +137,21 @@ pub(crate) struct SegmentHeader {
     pub(crate) base_offset: i64,
     /// Of its first batch: an earlier one is left from another life of the slot.
     pub(crate) epoch: i32,
+    /// Where compaction made it.
+    pub(crate) replacement: Option<Replacement>,
+}
+
+/// Which segments a segment takes the place of: those with their first record in its offsets and
+/// an earlier generation. It was durable as a whole before its header was written, and nothing is
+/// appended to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replacement {
+    /// Grows with each replacement in the partition; never 0.
+    pub(crate) generation: u64,
+    /// The first offset after the segment.
+    pub(crate) end_offset: i64,
+    /// Of its batches.
+    pub(crate) size_bytes: u64,
 }
 
 impl SegmentHeader {
@@ -142,6 +160,11 @@ impl SegmentHeader {
         contents.extend(self.partition.to_le_bytes());
         contents.extend(self.base_offset.to_le_bytes());
         contents.extend(self.epoch.to_le_bytes());
+        let replacement =
+            self.replacement.unwrap_or(Replacement { generation: 0, end_offset: 0, size_bytes: 0 });
+        contents.extend(replacement.generation.to_le_bytes());
+        contents.extend(replacement.end_offset.to_le_bytes());
+        contents.extend(replacement.size_bytes.to_le_bytes());
         save(device, (FrameKind::Segment, slot.start()), &contents)
     }
 
@@ -150,8 +173,17 @@ impl SegmentHeader {
         load(device, (FrameKind::Segment, slot.start()), |fields| {
             let (topic, partition) = (fields.bytes()?, fields.u32()?);
             let base_offset = fields.i64()?;
-            Some(Self { topic, partition, base_offset, epoch: fields.i32()? })
+            let epoch = fields.i32()?;
+            let (generation, end_offset) = (fields.u64()?, fields.i64()?);
+            let replacement = Replacement { generation, end_offset, size_bytes: fields.u64()? };
+            let replacement = Some(replacement).filter(|it| it.generation > 0);
+            Some(Self { topic, partition, base_offset, epoch, replacement })
         })
+    }
+
+    /// 0 for segments that were appended to.
+    pub(crate) fn generation(&self) -> u64 {
+        self.replacement.map_or(0, |it| it.generation)
     }
 }
 

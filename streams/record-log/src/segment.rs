@@ -79,6 +79,15 @@ impl Segment {
         self.extent.write().expect("nothing panics with an extent locked")
     }
 
+    /// What a checkpoint of the whole segment says.
+    pub(crate) fn set_extent(&self, checkpoint: Checkpoint) {
+        let mut extent = self.extent_to_change();
+        extent.position = checkpoint.position;
+        extent.next_offset = checkpoint.next_offset;
+        extent.index = checkpoint.index;
+        extent.aborted = checkpoint.aborted;
+    }
+
     /// Reads whole batches from the one that holds `wanted.offset` on. They lie in the returned
     /// part of `buffer`, which is empty where there are none.
     pub(crate) fn read(
@@ -217,14 +226,16 @@ impl Segment {
     ) -> Result<Option<u64>, LogError> {
         let checkpoint = Checkpoint::load_newest(device, self.slot, &self.header)?;
         let sequence = checkpoint.as_ref().map(|it| it.sequence);
-        let mut extent = self.extent_to_change();
-        if let Some(found) = checkpoint {
-            *producers = found.producers;
-            extent.position = found.position;
-            extent.next_offset = found.next_offset;
-            extent.index = found.index;
-            extent.aborted = found.aborted;
+        if let Some(replacement) = self.header.replacement {
+            let whole = checkpoint.filter(|it| it.position == replacement.size_bytes);
+            self.recover_replacement(device, whole, producers)?;
+            return Ok(sequence);
         }
+        if let Some(mut found) = checkpoint {
+            *producers = std::mem::take(&mut found.producers);
+            self.set_extent(found);
+        }
+        let mut extent = self.extent_to_change();
         if until.next_base == Some(extent.next_offset) {
             return Ok(sequence);
         }
@@ -244,6 +255,36 @@ impl Segment {
         })?;
         debug_assert_eq!(end, extent.position, "every batch was noted");
         Ok(sequence)
+    }
+
+    /// The same for a segment that compaction made, of which all is known to be there.
+    fn recover_replacement(
+        &self,
+        device: &dyn BlockDevice,
+        checkpoint: Option<Checkpoint>,
+        producers: &mut Producers,
+    ) -> Result<(), LogError> {
+        let replacement = self.header.replacement.expect("the caller has seen it");
+        if let Some(mut found) = checkpoint {
+            *producers = std::mem::take(&mut found.producers);
+            self.set_extent(found);
+            return Ok(());
+        }
+        let mut extent = self.extent_to_change();
+        let extent = &mut *extent;
+        self.walk(device, 0..replacement.size_bytes, &mut |batch, bytes| {
+            // What was taken out left gaps.
+            if batch.base_offset < extent.next_offset || !has_valid_checksum(bytes) {
+                return Walk::Enough;
+            }
+            extent.note(batch, bytes, producers, TIME_UNKNOWN);
+            Walk::On
+        })?;
+        if extent.position < replacement.size_bytes {
+            return Err(self.damaged(extent.position));
+        }
+        extent.next_offset = replacement.end_offset;
+        Ok(())
     }
 
     /// Forgets the bytes after the last batch, so that nothing of them is ever taken for one.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! free ──take──▶ in use ──retire──▶ retired ──last reader leaves──▶ discarded ──flush──▶ free
+//!                   └──supersede──▶ superseded ──flush──┘
 //! ```
 //!
 //! A slot is used again only after its discard is as durable as the volume makes it: nothing of its
@@ -26,6 +27,8 @@ pub(crate) struct Slots {
     /// Slots of the volume's size.
     count: u32,
     free: BTreeSet<Slot>,
+    /// Segments in whose place others are, which are not known to be durable.
+    superseded: Vec<Arc<Segment>>,
     retired: Vec<Arc<Segment>>,
     discarded: Vec<Slot>,
 }
@@ -34,7 +37,14 @@ impl Slots {
     /// All slots that were ever used are in use, until [`Slots::give_back`] says otherwise.
     pub(crate) fn new(device: &dyn BlockDevice, record: TopicRecord) -> Self {
         let count = u32::try_from(device.geometry().size_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
-        Self { record, count, free: BTreeSet::new(), retired: Vec::new(), discarded: Vec::new() }
+        Self {
+            record,
+            count,
+            free: BTreeSet::new(),
+            superseded: Vec::new(),
+            retired: Vec::new(),
+            discarded: Vec::new(),
+        }
     }
 
     /// The lowest free slot.
@@ -81,18 +91,36 @@ impl Slots {
         self.discarded.push(slot);
     }
 
-    /// The slots that a flush that begins now makes free.
-    pub(crate) fn begin_flush(&mut self) -> Vec<Slot> {
-        std::mem::take(&mut self.discarded)
+    /// Segments whose memory is needed until their replacement is durable.
+    pub(crate) fn supersede(&mut self, segments: &[Arc<Segment>]) {
+        self.superseded.extend_from_slice(segments);
+    }
+
+    /// What a flush that begins now changes.
+    pub(crate) fn begin_flush(&mut self) -> FlushedSlots {
+        FlushedSlots {
+            superseded: std::mem::take(&mut self.superseded),
+            discarded: std::mem::take(&mut self.discarded),
+        }
     }
 
     /// The flush is over; where it failed they wait for the next one.
-    pub(crate) fn end_flush(&mut self, slots: Vec<Slot>, is_durable: bool) {
-        match is_durable {
-            true => self.free.extend(slots),
-            false => self.discarded.extend(slots),
+    pub(crate) fn end_flush(&mut self, slots: FlushedSlots, is_durable: bool) {
+        if is_durable {
+            self.retired.extend(slots.superseded);
+            self.free.extend(slots.discarded);
+        } else {
+            self.superseded.extend(slots.superseded);
+            self.discarded.extend(slots.discarded);
         }
     }
+}
+
+/// Slots that wait for a flush that has begun.
+#[derive(Debug)]
+pub(crate) struct FlushedSlots {
+    superseded: Vec<Arc<Segment>>,
+    discarded: Vec<Slot>,
 }
 
 /// Gives a slot's memory back. The header goes last: until then the segment is there, empty, and is

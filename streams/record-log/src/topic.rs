@@ -9,8 +9,9 @@ use crate::error::{LogError, LogErrorKind};
 use crate::layout::{PARTITION_COUNT_MAX, Slot};
 use crate::partition::Partition;
 use crate::properties::Properties;
-use crate::records::{Checkpoint, PartitionRecord, SegmentHeader, TopicId, TopicRecord};
-use crate::segment::{Segment, Until};
+use crate::records::{PartitionRecord, SegmentHeader, TopicId, TopicRecord};
+use crate::recovery::{give_back, recover};
+use crate::segment::Segment;
 use crate::slots::{self, Slots};
 use crate::volume::{TopicOptions, TopicVolume};
 use crate::writer::Found;
@@ -170,16 +171,13 @@ impl Topic {
     pub fn flush(&self) -> Result<(), LogError> {
         let _one = self.flushing.lock().expect("nothing panics in a flush");
         let reclaimed = self.volume.reclaim();
-        let discarded = self.volume.lock_slots().begin_flush();
         let parts: Vec<_> = {
             let partitions = self.list();
             let of = |number: u32| &partitions[usize::try_from(number).expect("it fits memory")];
             let dirty = self.volume.take_dirty().into_iter();
             dirty.map(|number| (Arc::clone(of(number)), of(number).begin_flush())).collect()
         };
-        let flushed = self.volume.flush_device();
-        self.volume.lock_slots().end_flush(discarded, flushed.is_ok());
-        match flushed {
+        match self.volume.flush_slots() {
             Err(error) => {
                 parts.into_iter().for_each(|(partition, part)| partition.fail_flush(part));
                 Err(error)
@@ -208,74 +206,4 @@ fn check_count(partition_count: u32) -> Result<(), LogError> {
             Err(LogError::new(LogErrorKind::NoSuchPartition, what))
         }
     }
-}
-
-/// Opens a partition from the segments that name it.
-fn recover(
-    volume: &Arc<TopicVolume>,
-    number: u32,
-    mut segments: Vec<Segment>,
-) -> Result<Partition, LogError> {
-    let device = &*volume.device;
-    let Some(record) = PartitionRecord::load(device, number)? else {
-        let what = format!("partition {number} has no record");
-        return Err(LogError::new(LogErrorKind::Damaged, what));
-    };
-    segments.sort_by_key(|segment| segment.header.base_offset);
-    // Those before the start were deleted, perhaps not to the end.
-    let mut deleted = segments
-        .iter()
-        .skip(1)
-        .take_while(|next| next.header.base_offset <= record.start_offset)
-        .count();
-    let first = segments.get(deleted).filter(|_| deleted > 0);
-    if let Some(first) = first
-        && Checkpoint::load_newest(device, first.slot, &first.header)?.is_none()
-    {
-        // Only the one before knows of the producers.
-        deleted -= 1;
-    }
-    for segment in segments.drain(..deleted) {
-        give_back(volume, &segment)?;
-    }
-    let bases: Vec<i64> = segments.iter().map(|segment| segment.header.base_offset).collect();
-    let mut found = Found::nothing(record);
-    let start_offset = found.record.start_offset;
-    let mut end = bases.first().map_or(start_offset, |first| start_offset.min(*first));
-    for (index, segment) in segments.into_iter().enumerate() {
-        if bases[index] != end {
-            drop_unflushed(volume, &segment, end)?;
-            continue;
-        }
-        let until = Until { epoch: found.record.epoch(), next_base: bases.get(index + 1).copied() };
-        found.sequence = segment.recover(device, &mut found.producers, &until)?;
-        end = segment.extent().next_offset;
-        found.segments.push(Arc::new(segment));
-    }
-    if end < start_offset || found.segments.is_empty() && start_offset > 0 {
-        let what = format!(
-            "partition {number} begins at offset {start_offset}, and its last record is before \
-             {end}"
-        );
-        return Err(LogError::new(LogErrorKind::Damaged, what));
-    }
-    Partition::open(Arc::clone(volume), number, found)
-}
-
-/// A segment that does not follow the one before: both were being written when the power went. One
-/// with a checkpoint of some batches was flushed, and so was all before it.
-fn drop_unflushed(volume: &TopicVolume, segment: &Segment, end: i64) -> Result<(), LogError> {
-    let device = &*volume.device;
-    let checkpoint = Checkpoint::load_newest(device, segment.slot, &segment.header)?;
-    if checkpoint.is_some_and(|it| it.position > 0) {
-        let what = format!("{} does not follow offset {end}, where it should", segment.place());
-        return Err(LogError::new(LogErrorKind::Damaged, what));
-    }
-    give_back(volume, segment)
-}
-
-fn give_back(volume: &TopicVolume, segment: &Segment) -> Result<(), LogError> {
-    slots::discard(&*volume.device, segment.slot)?;
-    volume.lock_slots().give_back(segment.slot);
-    Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use block_device::BlockDevice;
 
 use crate::error::LogError;
+use crate::layout::SEGMENT_BYTES_MAX;
 use crate::records::TopicId;
 use crate::segment::Segment;
 use crate::slots::{self, Slots};
@@ -17,6 +18,8 @@ pub struct TopicOptions {
     /// [`crate::SEGMENT_BYTES_MAX`].
     pub segment_bytes: u64,
 }
+
+const OPTIONS_LOCK: &str = "nothing panics with the options locked";
 
 pub(crate) struct TopicVolume {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -33,12 +36,8 @@ impl TopicVolume {
         Self { device, id, options, slots: Mutex::new(slots), dirty: Mutex::default() }
     }
 
-    pub(crate) fn options(&self) -> TopicOptions {
-        *self.options.read().expect("nothing panics with the options locked")
-    }
-
     pub(crate) fn set_options(&self, options: TopicOptions) {
-        *self.options.write().expect("nothing panics with the options locked") = options;
+        *self.options.write().expect(OPTIONS_LOCK) = options;
     }
 
     pub(crate) fn lock_slots(&self) -> MutexGuard<'_, Slots> {
@@ -57,17 +56,36 @@ impl TopicVolume {
         self.dirty.lock().expect("nothing panics with the list locked")
     }
 
+    /// The most that a segment is to hold.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.options.read().expect(OPTIONS_LOCK).segment_bytes.min(SEGMENT_BYTES_MAX)
+    }
+
     pub(crate) fn flush_device(&self) -> Result<(), LogError> {
         slots::flush(&*self.device)
     }
 
+    /// Flushes, and has slots be used again whose discard that made durable.
+    pub(crate) fn flush_slots(&self) -> Result<(), LogError> {
+        let waiting = self.lock_slots().begin_flush();
+        let flushed = self.flush_device();
+        self.lock_slots().end_flush(waiting, flushed.is_ok());
+        flushed
+    }
+
     /// Gives back the memory of segments that are no longer part of the log, as far as they have
-    /// no reader. A discard that fails is tried again, and told of, by the next flush.
+    /// no reader.
     pub(crate) fn retire(&self, segments: Vec<Arc<Segment>>) {
         {
             let mut slots = self.lock_slots();
             segments.into_iter().for_each(|segment| slots.retire(segment));
         }
+        self.reclaim_now();
+    }
+
+    /// Gives back what can be given back. A discard that fails is tried again, and told of, by the
+    /// next flush.
+    pub(crate) fn reclaim_now(&self) {
         self.reclaim().ok();
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::LogError;
-use crate::layout::{BLOCK, SEGMENT_BYTES_MAX};
+use crate::layout::BLOCK;
 use crate::producers::Producers;
 use crate::records::{Checkpoint, PartitionRecord, SegmentHeader};
 use crate::segment::Segment;
@@ -111,6 +111,7 @@ impl Writer {
         let mut record = std::mem::take(&mut found.record);
         let active = match found.segments.last() {
             None => None,
+            Some(segment) if segment.header.replacement.is_some() => None,
             Some(segment) => Some(Active {
                 segment: Arc::clone(segment),
                 tail: segment.cut_tail(&*volume.device)?,
@@ -141,7 +142,7 @@ impl Writer {
         volume: &TopicVolume,
         size_bytes: u64,
     ) -> Result<Option<Arc<Segment>>, LogError> {
-        let segment_bytes = volume.options().segment_bytes.min(SEGMENT_BYTES_MAX);
+        let segment_bytes = volume.segment_bytes();
         let is_full = self.active.as_ref().is_some_and(|active| {
             let extent = active.segment.extent();
             let is_too_long = extent.position + size_bytes > segment_bytes;
@@ -166,6 +167,7 @@ impl Writer {
             partition: self.number,
             base_offset: self.next_offset,
             epoch: self.record.epoch(),
+            replacement: None,
         };
         let segment = Arc::new(Segment::new(slot, header));
         let (tail, is_torn, sequence, checkpoint_position) = (Vec::new(), false, None, 0);

@@ -1,0 +1,207 @@
+//! What becomes of a batch: it stays as it is, goes, or loses some of its records.
+//!
+//! A batch that cannot be read stays as it is, and from there on tombstones stay too: what they
+//! delete may be in it.
+
+use crate::batch::{BatchHeader, HEADER_BYTES, Marker, assemble, has_valid_checksum};
+use crate::compaction::compression::Codec;
+use crate::compaction::key_map::KeyMap;
+use crate::compaction::records::{Record, are_records, records};
+use crate::compaction::transactions::{AbortedBatches, LastBatches, Markers};
+use crate::segment::BATCH_BYTES_MAX;
+
+/// The most that the records of one batch may take when they are decompressed.
+const RECORDS_BYTES_MAX: usize = 128 << 20;
+
+/// The same for all batches of a pass.
+pub(crate) struct Rules {
+    pub(crate) keys: KeyMap,
+    /// Batches from here on stay as they are.
+    pub(crate) map_end: i64,
+    pub(crate) now_ms: i64,
+    /// Until when tombstones stay that a pass meets for the first time.
+    pub(crate) horizon_ms: i64,
+    pub(crate) last_batches: LastBatches,
+    /// Batches of more records are not looked into: their keys do not fit the map.
+    pub(crate) record_count_max: usize,
+}
+
+/// What a pass remembers of the batches before the one that it is at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Met {
+    pub(crate) markers: Markers,
+    tombstones_stay: bool,
+    /// Batches that could not be read.
+    pub(crate) unread_count: u64,
+    /// Records that were taken out.
+    pub(crate) removed_count: u64,
+}
+
+impl Met {
+    /// Batches before this one stay that the rules would have changed.
+    pub(crate) fn keep_tombstones(&mut self) {
+        self.tombstones_stay = true;
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Whole,
+    Gone,
+    /// The bytes of another batch take its place.
+    Changed(Vec<u8>),
+}
+
+/// Of the records of a batch those that stay.
+struct Kept {
+    count: i32,
+    has_tombstones: bool,
+    max_timestamp: i64,
+}
+
+impl Rules {
+    /// The records of a batch; `None` if it cannot be read.
+    pub(crate) fn read(&self, batch: &BatchHeader, bytes: &[u8]) -> Option<Vec<u8>> {
+        let count = usize::try_from(batch.record_count).ok()?;
+        if count > self.record_count_max || !has_valid_checksum(bytes) {
+            return None;
+        }
+        let codec = Codec::of(batch.attributes)?;
+        let decoded = codec.decompress(&bytes[HEADER_BYTES..], RECORDS_BYTES_MAX)?;
+        are_records(&decoded, batch.record_count, batch.last_offset_delta).then_some(decoded)
+    }
+
+    /// Batches come in order. `aborted` knows those of this one's segment.
+    pub(crate) fn fate(
+        &self,
+        batch: &BatchHeader,
+        bytes: &[u8],
+        aborted: &AbortedBatches,
+        met: &mut Met,
+    ) -> Fate {
+        if batch.is_control() {
+            return self.fate_of_control(batch, bytes, met);
+        }
+        met.markers.note_records(batch);
+        if batch.base_offset >= self.map_end {
+            return Fate::Whole;
+        }
+        if aborted.contains(batch) {
+            met.removed_count += u64::try_from(batch.record_count).unwrap_or(0);
+            return self.emptied(batch);
+        }
+        if batch.record_count == 0 {
+            return self.emptied(batch);
+        }
+        let Some(decoded) = self.read(batch, bytes) else {
+            met.unread_count += 1;
+            met.keep_tombstones();
+            return Fate::Whole;
+        };
+        self.fate_of_records(batch, &decoded, met)
+    }
+
+    fn fate_of_control(&self, batch: &BatchHeader, bytes: &[u8], met: &mut Met) -> Fate {
+        let is_marker = has_valid_checksum(bytes) && Marker::read(bytes).is_some();
+        if !is_marker {
+            return Fate::Whole;
+        }
+        let has_records = met.markers.end(batch);
+        if has_records || batch.base_offset >= self.map_end {
+            return Fate::Whole;
+        }
+        match batch.delete_horizon_ms() {
+            None => {
+                let horizon_ms = Some(self.horizon_ms);
+                let mut moved = Vec::new();
+                for record in records(&bytes[HEADER_BYTES..]) {
+                    put_moved(&record, batch.base_timestamp, horizon_ms, &mut moved);
+                }
+                Fate::Changed(assemble(&with_horizon(batch, horizon_ms), &moved))
+            }
+            Some(horizon_ms) if horizon_ms > self.now_ms => Fate::Whole,
+            Some(_) if self.last_batches.contains(batch) => Fate::Whole,
+            Some(_) => Fate::Gone,
+        }
+    }
+
+    fn fate_of_records(&self, batch: &BatchHeader, decoded: &[u8], met: &mut Met) -> Fate {
+        let old_horizon_ms = batch.delete_horizon_ms();
+        let tombstones_stay =
+            met.tombstones_stay || old_horizon_ms.is_none_or(|it| it > self.now_ms);
+        let stays = |record: &Record<'_>| {
+            let offset = batch.base_offset + record.offset_delta;
+            record.key.is_some_and(|key| {
+                let is_latest = self.keys.latest(key).is_none_or(|latest| latest <= offset);
+                is_latest && (record.has_value || tombstones_stay)
+            })
+        };
+        let mut kept = Kept { count: 0, has_tombstones: false, max_timestamp: i64::MIN };
+        for record in records(decoded).filter(stays) {
+            kept.count += 1;
+            kept.has_tombstones |= !record.has_value;
+            let timestamp = batch.base_timestamp.wrapping_add(record.timestamp_delta);
+            kept.max_timestamp = kept.max_timestamp.max(timestamp);
+        }
+        let new_horizon_ms =
+            Some(self.horizon_ms).filter(|_| kept.has_tombstones && old_horizon_ms.is_none());
+        let removed = u64::try_from(batch.record_count - kept.count).unwrap_or(0);
+        if removed == 0 && new_horizon_ms.is_none() {
+            return Fate::Whole;
+        }
+        if kept.count == 0 {
+            met.removed_count += removed;
+            return self.emptied(batch);
+        }
+        let mut moved = Vec::with_capacity(decoded.len());
+        for record in records(decoded).filter(stays) {
+            put_moved(&record, batch.base_timestamp, new_horizon_ms, &mut moved);
+        }
+        let mut header = with_horizon(batch, new_horizon_ms);
+        header.record_count = kept.count;
+        if !header.has_append_time() {
+            header.max_timestamp = kept.max_timestamp;
+        }
+        let codec = Codec::of(batch.attributes).expect("it was read with it");
+        let bytes = assemble(&header, &codec.compress(&moved));
+        if bytes.len() > BATCH_BYTES_MAX {
+            met.keep_tombstones();
+            return Fate::Whole;
+        }
+        met.removed_count += removed;
+        Fate::Changed(bytes)
+    }
+
+    /// What is left of a batch without records: nothing, unless its producer goes on from it.
+    fn emptied(&self, batch: &BatchHeader) -> Fate {
+        if !self.last_batches.contains(batch) {
+            return Fate::Gone;
+        }
+        match batch.record_count {
+            0 => Fate::Whole,
+            _ => Fate::Changed(assemble(&batch.without_records(), &[])),
+        }
+    }
+}
+
+/// Says in the batch until when its tombstones stay, if that is to be said.
+fn with_horizon(batch: &BatchHeader, horizon_ms: Option<i64>) -> BatchHeader {
+    horizon_ms.map_or(*batch, |horizon_ms| batch.with_delete_horizon(horizon_ms))
+}
+
+/// Appends a record of a batch whose first timestamp becomes the horizon, so that its own is the
+/// same as before.
+fn put_moved(
+    record: &Record<'_>,
+    base_timestamp: i64,
+    horizon_ms: Option<i64>,
+    into: &mut Vec<u8>,
+) {
+    let delta = match horizon_ms {
+        None => record.timestamp_delta,
+        Some(horizon_ms) => {
+            base_timestamp.wrapping_add(record.timestamp_delta).wrapping_sub(horizon_ms)
+        }
+    };
+    record.put(delta, into);
+}

@@ -1,0 +1,75 @@
+//! What a pass knows of transactions: which records were aborted, and whether a marker still has
+//! records before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::batch::BatchHeader;
+use crate::producers::{Aborted, LastBatch};
+
+/// Which of the batches with a run of offsets belong to aborted transactions.
+#[derive(Debug, Default)]
+pub(crate) struct AbortedBatches {
+    by_producer: BTreeMap<i64, Vec<Aborted>>,
+}
+
+impl AbortedBatches {
+    pub(crate) fn new(aborted: Vec<Aborted>) -> Self {
+        let mut by_producer: BTreeMap<i64, Vec<Aborted>> = BTreeMap::new();
+        for it in aborted {
+            by_producer.entry(it.producer_id).or_default().push(it);
+        }
+        by_producer.values_mut().for_each(|list| list.sort_by_key(|it| it.first_offset));
+        Self { by_producer }
+    }
+
+    pub(crate) fn contains(&self, batch: &BatchHeader) -> bool {
+        if !batch.is_transactional() {
+            return false;
+        }
+        // Transactions of one producer follow each other.
+        self.by_producer.get(&batch.producer_id).is_some_and(|list| {
+            let after = list.partition_point(|it| it.first_offset <= batch.base_offset);
+            after > 0 && batch.base_offset <= list[after - 1].last_offset
+        })
+    }
+}
+
+/// Producers with records since their last marker, aborted ones included.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Markers {
+    with_records: BTreeSet<i64>,
+}
+
+impl Markers {
+    pub(crate) fn note_records(&mut self, batch: &BatchHeader) {
+        if batch.is_transactional() {
+            self.with_records.insert(batch.producer_id);
+        }
+    }
+
+    /// Whether the transaction that the marker ends has records.
+    pub(crate) fn end(&mut self, marker: &BatchHeader) -> bool {
+        self.with_records.remove(&marker.producer_id)
+    }
+}
+
+/// The last batch of each producer that is known. It stays, empty if need be: whoever computes
+/// what is known of producers from the batches finds the last sequence number in it.
+#[derive(Debug)]
+pub(crate) struct LastBatches {
+    by_producer: BTreeMap<i64, LastBatch>,
+}
+
+impl LastBatches {
+    pub(crate) fn new(last: impl Iterator<Item = LastBatch>) -> Self {
+        Self { by_producer: last.map(|it| (it.producer_id, it)).collect() }
+    }
+
+    pub(crate) fn contains(&self, batch: &BatchHeader) -> bool {
+        self.by_producer.get(&batch.producer_id).is_some_and(|last| match last.base_offset {
+            Some(base_offset) => base_offset == batch.base_offset,
+            // Its epoch is known by a marker alone.
+            None => batch.is_control() && batch.producer_epoch == last.epoch,
+        })
+    }
+}

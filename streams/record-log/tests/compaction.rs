@@ -1,0 +1,382 @@
+//! What compaction keeps and what it takes out, one rule at a time.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use block_device::BlockDevice;
+use model::Random;
+use record_log::{
+    Compaction, CompactionOptions, CompactionOutcome, CompactionStep, Marker, NewTopic, Partition,
+    Topic, TopicOptions, TransactionEnd,
+};
+use support::records::{Entry, decode, entries, keyed_batch, value};
+use support::{Disk, From, NO_PRODUCER, append, new_topic, open, read_all};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+fn options(now_ms: i64) -> CompactionOptions {
+    CompactionOptions {
+        now_ms,
+        delete_retention_ms: DAY_MS,
+        min_compaction_lag_ms: 0,
+        min_dirty_ratio: 0.0,
+        map_bytes_max: 1 << 20,
+        hash_secret: [3; 16],
+    }
+}
+
+fn topic(disk: &Arc<Disk>, segment_bytes: u64) -> Topic {
+    let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+    let options = TopicOptions { segment_bytes };
+    Topic::create(device, &NewTopic { options, ..new_topic(1) }).expect("it is made")
+}
+
+fn put(partition: &Partition, from: From, time: i64, records: &[(&str, Option<&str>)]) -> i64 {
+    append(partition, &mut keyed_batch(from, 0, time, records)).expect("there is room")
+}
+
+/// Ends the segment that is appended to with a record that is never compacted.
+fn close(topic: &Topic, partition: &Partition) {
+    partition.roll();
+    put(partition, NO_PRODUCER, 0, &[("the last segment", Some("stays"))]);
+    topic.flush().expect("it flushes");
+}
+
+fn compact(partition: &Arc<Partition>, now_ms: i64) -> CompactionOutcome {
+    partition.compact(&options(now_ms)).expect("it compacts").expect("there is something to do")
+}
+
+/// Offset, key and value of all records, without markers and those of `close`.
+fn contents(partition: &Partition) -> Vec<Entry> {
+    let batches = read_all(partition, partition.start_offset(), &mut Random::new(1));
+    let all = batches.iter().flat_map(|batch| entries(batch));
+    all.filter(|it| it.key.as_deref() != Some("the last segment")).collect()
+}
+
+fn entry(offset: i64, key: &str, value: Option<&str>) -> Entry {
+    Entry { offset, key: Some(key.to_owned()), value: value.map(str::to_owned) }
+}
+
+#[test]
+fn the_latest_record_of_each_key_stays_at_its_offset() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    let mut random = Random::new(5);
+    let mut expected = BTreeMap::new();
+    let mut offset = 0;
+    for _ in 0..300 {
+        let key = format!("key {}", random.below(20));
+        let value = value(&mut random, 100);
+        put(&partition, NO_PRODUCER, 0, &[(&key, Some(&value)), ("both", Some(&value))]);
+        expected.insert(key.clone(), entry(offset, &key, Some(&value)));
+        expected.insert("both".to_owned(), entry(offset + 1, "both", Some(&value)));
+        offset += 2;
+    }
+    close(&topic, &partition);
+    let (blocks, end) = (disk.block_count(), partition.next_offset());
+    let outcome = compact(&partition, 0);
+    assert_eq!((outcome.records_removed, outcome.batches_unread), (600 - 21, 0));
+    assert!(outcome.segments_after <= 2 && outcome.segments_before > 5, "{outcome:?}");
+    let mut expected: Vec<Entry> = expected.into_values().collect();
+    expected.sort_by_key(|it| it.offset);
+    assert_eq!(contents(&partition), expected);
+    assert_eq!((partition.start_offset(), partition.next_offset()), (0, end));
+    assert!(disk.block_count() < blocks / 2, "memory is given back at once");
+    // Every offset leads to the next record that is left.
+    for from in 0..end {
+        let found = read_all(&partition, from, &mut Random::new(2));
+        // The first batch may begin before the offset.
+        let offsets = found.iter().flat_map(|it| entries(it)).map(|it| it.offset);
+        let left = expected.iter().map(|it| it.offset).chain([600]);
+        let left: Vec<i64> = left.filter(|it| *it >= from).collect();
+        assert_eq!(offsets.filter(|it| *it >= from).collect::<Vec<i64>>(), left, "from {from}");
+    }
+    for left in [disk.after_kill(), disk.after_power_loss(&mut random)] {
+        let topic = open(&left);
+        let partition = topic.partition(0).expect("it is there");
+        assert_eq!(contents(&partition), expected);
+        assert_eq!(partition.next_offset(), end);
+    }
+}
+
+#[test]
+fn what_is_compressed_is_compacted_and_stays_compressed() {
+    for codec in 0..=4 {
+        let disk = Disk::new();
+        let topic = topic(&disk, 8 << 10);
+        let partition = topic.partition(0).expect("it is there");
+        for number in 0..3 {
+            let value = format!("value {number} {}", "x".repeat(300));
+            let records = [("a", Some(&*value)), (["b", "c", "d"][number], Some(&*value))];
+            append(&partition, &mut keyed_batch(NO_PRODUCER, codec, 7, &records)).expect("room");
+        }
+        close(&topic, &partition);
+        compact(&partition, 0);
+        let found = contents(&partition);
+        let offsets: Vec<i64> = found.iter().map(|it| it.offset).collect();
+        assert_eq!(offsets, [1, 3, 4, 5], "codec {codec}");
+        let batches = read_all(&partition, 0, &mut Random::new(1));
+        assert_eq!(decode(&batches[0]).map(|it| it.codec), Some(codec));
+        assert!(found[3].value.as_deref().is_some_and(|it| it.starts_with("value 2 xxx")));
+    }
+}
+
+#[test]
+fn tombstones_stay_for_a_while_after_they_were_first_compacted() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    put(&partition, NO_PRODUCER, 5, &[("a", Some("1")), ("b", Some("1"))]);
+    put(&partition, NO_PRODUCER, 6, &[("a", None), ("c", Some("1"))]);
+    close(&topic, &partition);
+    let left = [entry(1, "b", Some("1")), entry(2, "a", None), entry(3, "c", Some("1"))];
+    let now = 100 * DAY_MS;
+    // However old it is: readers that are behind see that the key was deleted.
+    for later in [0, DAY_MS / 2, DAY_MS - 1] {
+        compact(&partition, now + later);
+        assert_eq!(contents(&partition), left);
+    }
+    let times = read_all(&partition, 2, &mut Random::new(1));
+    assert_eq!(decode(&times[0]).map(|it| it.timestamps), Some(vec![6, 6]), "times never change");
+    compact(&partition, now + DAY_MS);
+    assert_eq!(contents(&partition), [entry(1, "b", Some("1")), entry(3, "c", Some("1"))]);
+}
+
+#[test]
+fn records_of_aborted_transactions_go_and_their_markers_later() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    let from =
+        |producer_id, sequence| From { producer_id, epoch: 0, sequence, is_transactional: true };
+    let end = |producer_id| TransactionEnd {
+        producer_id,
+        producer_epoch: 0,
+        coordinator_epoch: 0,
+        unix_ms: 0,
+    };
+    put(&partition, NO_PRODUCER, 0, &[("a", Some("first"))]);
+    put(&partition, from(1, 0), 0, &[("a", Some("aborted")), ("b", Some("aborted"))]);
+    put(&partition, from(2, 0), 0, &[("b", Some("committed"))]);
+    append(&partition, &mut Marker::Abort.to_batch(end(1))).expect("there is room");
+    append(&partition, &mut Marker::Commit.to_batch(end(2))).expect("there is room");
+    // Both go on, so that nothing has to stay for their sequence numbers.
+    put(&partition, from(1, 2), 0, &[("c", Some("open"))]);
+    put(&partition, from(2, 1), 0, &[("c", Some("open"))]);
+    close(&topic, &partition);
+    assert_eq!(partition.last_stable_offset(), 6);
+    assert_eq!(partition.compact(&options(0)).expect("it looks"), None, "a part of it is open");
+    append(&partition, &mut Marker::Commit.to_batch(end(1))).expect("there is room");
+    append(&partition, &mut Marker::Commit.to_batch(end(2))).expect("there is room");
+    close(&topic, &partition);
+    let left = [
+        entry(0, "a", Some("first")),
+        entry(3, "b", Some("committed")),
+        entry(7, "c", Some("open")),
+    ];
+    let markers = |partition: &Partition| -> Vec<i64> {
+        let batches = read_all(partition, 0, &mut Random::new(1));
+        let headers = batches.iter().flat_map(|batch| record_log::headers(batch));
+        headers.filter(|it| it.is_control()).map(|it| it.base_offset).collect()
+    };
+    let compact_until = |now_ms| {
+        compact(&partition, now_ms);
+        assert_eq!(contents(&partition), left);
+        (markers(&partition), partition.aborted(0..100).len())
+    };
+    // A pass that met records keeps their marker; the next one says when it goes.
+    assert_eq!(compact_until(0), (vec![4, 5, 9, 10], 1));
+    close(&topic, &partition);
+    assert_eq!(compact_until(0), (vec![4, 5, 9, 10], 1));
+    assert_eq!(compact_until(DAY_MS - 1), (vec![4, 5, 9, 10], 1));
+    let (left_markers, aborted) = compact_until(DAY_MS);
+    assert!(!left_markers.contains(&4) && left_markers.contains(&5), "{left_markers:?}");
+    assert_eq!(aborted, 0);
+}
+
+#[test]
+fn the_last_batch_of_a_producer_stays_without_records_and_its_sequence_goes_on() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    let from = |sequence| From { producer_id: 9, epoch: 0, sequence, is_transactional: false };
+    put(&partition, from(0), 0, &[("a", Some("1"))]);
+    let last = keyed_batch(from(1), 0, 0, &[("a", Some("2")), ("a", Some("3"))]);
+    assert_eq!(append(&partition, &mut last.clone()).expect("there is room"), 1);
+    put(&partition, NO_PRODUCER, 0, &[("a", Some("4"))]);
+    close(&topic, &partition);
+    compact(&partition, 0);
+    let batches = read_all(&partition, 0, &mut Random::new(1));
+    let headers: Vec<_> = batches.iter().flat_map(|batch| record_log::headers(batch)).collect();
+    assert_eq!(
+        (headers[0].base_offset, headers[0].last_offset(), headers[0].record_count),
+        (1, 2, 0)
+    );
+    assert_eq!((headers[0].base_sequence, headers[0].last_sequence()), (1, 2));
+    assert_eq!(contents(&partition), [entry(3, "a", Some("4"))]);
+    drop((topic, partition));
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!(append(&partition, &mut last.clone()).expect("it was there"), 1);
+    put(&partition, from(3), 0, &[("z", Some("next"))]);
+    // The producer goes on elsewhere, so the empty batch may go.
+    close(&topic, &partition);
+    close(&topic, &partition);
+    compact(&partition, 0);
+    let batches = read_all(&partition, 0, &mut Random::new(1));
+    let first = record_log::headers(&batches[0]).next().expect("there is one");
+    assert_eq!((first.base_offset, first.record_count), (3, 1));
+}
+
+#[test]
+fn a_batch_that_cannot_be_read_stays_and_what_it_may_hold_is_not_forgotten() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    put(&partition, NO_PRODUCER, 0, &[("a", Some("1"))]);
+    // Of a codec that there is not.
+    let mut unread = keyed_batch(NO_PRODUCER, 0, 0, &[("a", Some("hidden"))]);
+    support::change_attributes(&mut unread, 7);
+    append(&partition, &mut unread).expect("the log takes what it cannot read");
+    put(&partition, NO_PRODUCER, 0, &[("a", None)]);
+    close(&topic, &partition);
+    for now in [0, 2 * DAY_MS, 4 * DAY_MS] {
+        let outcome = compact(&partition, now);
+        assert_eq!(outcome.batches_unread, 1);
+        let batches = read_all(&partition, 0, &mut Random::new(1));
+        assert_eq!(batches[0], unread);
+        assert_eq!(contents(&partition), [entry(2, "a", None)], "the tombstone stays");
+    }
+}
+
+#[test]
+fn new_records_wait_and_little_dirt_is_left() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    for time in [10, 20, 30] {
+        put(&partition, NO_PRODUCER, time, &[("a", Some("1"))]);
+        partition.roll();
+    }
+    close(&topic, &partition);
+    let lag = CompactionOptions { min_compaction_lag_ms: 10, ..options(30) };
+    let outcome = partition.compact(&lag).expect("it compacts").expect("two are old enough");
+    assert_eq!((outcome.clean_offset, outcome.segments_before), (2, 2));
+    assert_eq!(contents(&partition), [entry(1, "a", Some("1")), entry(2, "a", Some("1"))]);
+    let ratio = CompactionOptions { min_dirty_ratio: 0.9, ..options(30) };
+    assert_eq!(partition.compact(&ratio).expect("it looks"), None);
+    let ratio = CompactionOptions { min_dirty_ratio: 0.4, ..options(30) };
+    assert!(partition.compact(&ratio).expect("it compacts").is_some());
+    assert_eq!(contents(&partition), [entry(2, "a", Some("1"))]);
+}
+
+#[test]
+fn a_map_without_room_for_all_keys_takes_several_passes() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    for round in 0..2 {
+        for number in 0..100 {
+            let (key, value) = (format!("key {number}"), format!("round {round}"));
+            put(&partition, NO_PRODUCER, 0, &[(&key, Some(&value))]);
+        }
+    }
+    close(&topic, &partition);
+    // 48 keys at once.
+    let small = CompactionOptions { map_bytes_max: 64 * 24, ..options(0) };
+    let mut clean = Vec::new();
+    for _ in 0..20 {
+        let outcome = partition.compact(&small).expect("it compacts").expect("it was asked for");
+        clean.push(outcome.clean_offset);
+        if outcome.clean_offset == 200 {
+            break;
+        }
+    }
+    assert_eq!(clean, [48, 96, 144, 192, 200]);
+    let found: Vec<i64> = contents(&partition).iter().map(|it| it.offset).collect();
+    assert_eq!(found, (100..200).collect::<Vec<i64>>());
+}
+
+#[test]
+fn a_pass_that_is_dropped_or_finds_no_room_changes_nothing() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    for number in 0..40 {
+        let value = "v".repeat(500 + number);
+        put(&partition, NO_PRODUCER, 0, &[("a", Some(&value)), ("b", Some(&value))]);
+    }
+    close(&topic, &partition);
+    let (before, blocks) = (contents(&partition), disk.block_count());
+    let mut pass = Compaction::begin(&partition, &options(0)).expect("it begins").expect("dirty");
+    let again = Compaction::begin(&partition, &options(0)).expect("it looks");
+    assert!(again.is_none(), "one pass at a time");
+    for _ in 0..8 {
+        assert_eq!(pass.step().expect("it goes on"), CompactionStep::More);
+    }
+    drop(pass);
+    assert_eq!((contents(&partition), disk.block_count()), (before.clone(), blocks));
+    disk.set_full_after(Some(0));
+    let error = partition.compact(&options(0)).expect_err("no memory");
+    assert_eq!(error.kind, record_log::LogErrorKind::NoSpace);
+    disk.set_full_after(None);
+    assert_eq!((contents(&partition), disk.block_count()), (before, blocks));
+    compact(&partition, 0);
+    let found: Vec<i64> = contents(&partition).iter().map(|it| it.offset).collect();
+    assert_eq!(found, [78, 79]);
+}
+
+#[test]
+fn appends_reads_and_deletions_go_on_during_a_pass() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    for number in 0..200 {
+        let key = format!("key {}", number % 7);
+        put(&partition, NO_PRODUCER, 0, &[(&key, Some("v"))]);
+    }
+    close(&topic, &partition);
+    let mut pass = Compaction::begin(&partition, &options(0)).expect("it begins").expect("dirty");
+    let mut steps = 0;
+    while pass.step().expect("it goes on") == CompactionStep::More {
+        steps += 1;
+        put(&partition, NO_PRODUCER, 0, &[("new", Some("v"))]);
+        topic.flush().expect("it flushes");
+        assert!(!contents(&partition).is_empty());
+        if steps == 5 {
+            partition.delete_before(50).expect("it deletes");
+        }
+    }
+    let outcome = pass.outcome();
+    drop(pass);
+    assert_eq!(outcome.clean_offset, 200);
+    assert!(contents(&partition).iter().all(|it| it.offset >= 50));
+    compact(&partition, 0);
+    let old = contents(&partition).into_iter().filter(|it| it.key.as_deref() != Some("new"));
+    assert_eq!(old.map(|it| it.offset).collect::<Vec<i64>>(), (193..200).collect::<Vec<i64>>());
+}
+
+#[test]
+fn a_segment_that_was_compacted_is_read_without_its_checkpoint() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    for number in 0..100 {
+        put(&partition, NO_PRODUCER, 0, &[(&format!("key {}", number % 3), Some("v"))]);
+    }
+    close(&topic, &partition);
+    compact(&partition, 0);
+    let found = contents(&partition);
+    drop((topic, partition));
+    let checkpoints = disk.stored_between(1 << 20, 2 << 20);
+    assert!(!checkpoints.is_empty());
+    for at in checkpoints {
+        let left = disk.after_kill();
+        left.flip(at + 20);
+        let topic = open(&left);
+        assert_eq!(contents(&topic.partition(0).expect("it is there")), found);
+    }
+}
