@@ -36,7 +36,7 @@ pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, Compactio
 pub use error::{LogError, LogErrorKind};
 pub use layout::{PARTITION_COUNT_MAX, SEGMENT_BYTES_MAX};
 pub use partition::{Appended, Partition, Retention, TimePlace, headers};
-pub use producers::{Aborted, PRODUCER_COUNT_MAX};
+pub use producers::{Aborted, PRODUCER_COUNT_MAX, ProducerState};
 pub use properties::PROPERTIES_BYTES_MAX;
 pub use records::TopicId;
 pub use segment::BATCH_BYTES_MAX;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 use crate::batch::{Batch, BatchHeader};
 use crate::error::{LogError, LogErrorKind};
-use crate::producers::{Aborted, LastBatch};
+use crate::producers::{Aborted, LastBatch, ProducerState};
 use crate::records::{EpochStart, PartitionRecord};
 use crate::segment::{BATCH_BYTES_MAX, Segment, Walk, Wanted};
 use crate::volume::TopicVolume;
@@ -315,6 +315,17 @@ impl Partition {
             boundary
         };
         self.delete_before(boundary)
+    }
+
+    /// The producers that are remembered.
+    pub fn producers(&self) -> Vec<ProducerState> {
+        self.lock_writer().producers.states().collect()
+    }
+
+    /// Whether a producer's transaction is open here, so that the records that it appends now
+    /// belong to it.
+    pub fn is_in_transaction(&self, producer_id: i64, epoch: i16) -> bool {
+        self.lock_writer().producers.is_in_transaction(producer_id, epoch)
     }
 
     /// Forgets producers that wrote nothing for `idle_ms`, but for those with an open transaction.

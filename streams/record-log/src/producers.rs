@@ -45,6 +45,18 @@ impl Aborted {
     }
 }
 
+/// A producer that a partition remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerState {
+    pub producer_id: i64,
+    pub epoch: i16,
+    /// Of its last record; -1 where it wrote none in this epoch.
+    pub last_sequence: i32,
+    pub last_unix_ms: i64,
+    /// The first offset of the transaction that is open.
+    pub transaction_offset: Option<i64>,
+}
+
 /// A batch that a producer wrote not long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
@@ -183,6 +195,23 @@ impl Producers {
             base_offset: producer.batches.back().map(|it| it.base_offset),
         };
         self.by_id.iter().map(last).collect()
+    }
+
+    /// All that are remembered, by id.
+    pub(crate) fn states(&self) -> impl Iterator<Item = ProducerState> + '_ {
+        self.by_id.iter().map(|(id, producer)| ProducerState {
+            producer_id: *id,
+            epoch: producer.epoch,
+            last_sequence: producer.batches.back().map_or(-1, |last| last.last_sequence),
+            last_unix_ms: producer.last_unix_ms,
+            transaction_offset: producer.transaction,
+        })
+    }
+
+    /// Whether the producer has a transaction open in this epoch.
+    pub(crate) fn is_in_transaction(&self, producer_id: i64, epoch: i16) -> bool {
+        let producer = self.by_id.get(&producer_id);
+        producer.is_some_and(|it| it.epoch == epoch && it.transaction.is_some())
     }
 
     /// The first offset that belongs to a transaction whose end is not known.
