@@ -75,9 +75,8 @@ pub fn serve(
     appender: &mut dyn Appender,
 ) -> Result<(), WireError> {
     let is_flexible = version >= FLEXIBLE_FROM;
-    let topics_at = ProduceStart::read(body, version)?.topics_at;
-    walk_to_the_end(&body[topics_at..], is_flexible)?;
-    let mut at = topics_at;
+    each_partition(body, version, &mut |_, _, _| {})?;
+    let mut at = ProduceStart::read(body, version)?.topics_at;
     let mut writer = Writer::new(into, is_flexible);
     // Positions are kept instead of a reader, since the records are changed in place.
     let (topic_count, next) = step(body, at, is_flexible, Reader::count)?;
@@ -141,13 +140,20 @@ fn step<'a, T>(
     Ok((value, at + reader.position()))
 }
 
-fn walk_to_the_end(topics: &[u8], is_flexible: bool) -> Result<(), WireError> {
-    let mut reader = Reader::new(topics, is_flexible);
+/// Is given a topic's name, the number of a partition and the records for it.
+pub type Visit<'a> = dyn FnMut(&str, i32, Option<&[u8]>) + 'a;
+
+/// Shows each partition of a request, with its topic and the records for it. Refuses a body that is
+/// not well-formed from its beginning to its end.
+pub fn each_partition(body: &[u8], version: i16, visit: &mut Visit<'_>) -> Result<(), WireError> {
+    let topics = &body[ProduceStart::read(body, version)?.topics_at..];
+    let mut reader = Reader::new(topics, version >= FLEXIBLE_FROM);
     for _ in 0..reader.count()? {
-        reader.string()?;
+        let name = reader.string()?.unwrap_or_default();
         for _ in 0..reader.count()? {
-            reader.i32()?;
-            reader.bytes()?;
+            let index = reader.i32()?;
+            let records = reader.bytes()?;
+            visit(name, index, records.map(|range| &topics[range]));
             reader.skip_tags()?;
         }
         reader.skip_tags()?;

@@ -1,0 +1,43 @@
+//! What all connections share.
+
+use std::sync::Arc;
+
+use crate::coordinator::Coordinator;
+use crate::serving::Buffers;
+use crate::topics::Topics;
+
+/// The one broker of the cluster.
+pub(crate) const NODE_ID: i32 = 1;
+
+/// Where clients are told to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Advertised {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// Topics that are made without saying how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewTopics {
+    /// Whether clients that ask for a topic have it made.
+    pub(crate) are_created_on_demand: bool,
+    pub(crate) partition_count: u32,
+}
+
+/// What clients may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) connection_count: usize,
+    /// Of one request.
+    pub(crate) request_bytes: usize,
+}
+
+pub(crate) struct Broker {
+    pub(crate) cluster_id: String,
+    pub(crate) advertised: Advertised,
+    pub(crate) new_topics: NewTopics,
+    pub(crate) limits: Limits,
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) buffers: Buffers,
+}

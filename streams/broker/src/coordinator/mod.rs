@@ -1,0 +1,106 @@
+//! The coordinator of consumer groups and of transactions: one thread that owns both, and the log
+//! of their state.
+//!
+//! Requests come over a bounded queue. Those that have come together are handled in one round: what
+//! they change is made durable by one flush, and only then are they answered and markers written.
+
+mod round;
+mod state_log;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::{RequestKind, ResponseKind};
+use tokio::sync::{mpsc, oneshot};
+use transactions::Write;
+
+use crate::storage::{Storage, VolumeClass};
+use crate::topics::Topics;
+use round::State;
+
+/// Requests that wait for the thread; beyond it clients are told to come again.
+const QUEUE_LENGTH: usize = 4_096;
+
+/// A request, and where its answer goes.
+pub(crate) struct Ask {
+    pub(crate) request: RequestKind,
+    pub(crate) api_version: i16,
+    pub(crate) client_id: String,
+    pub(crate) host: String,
+    pub(crate) reply: oneshot::Sender<ResponseKind>,
+}
+
+enum Command {
+    Ask(Box<Ask>),
+    /// May these records be written for a transaction?
+    Admit {
+        write: Write,
+        api_version: i16,
+        reply: oneshot::Sender<Result<(), ResponseError>>,
+    },
+    TopicDeleted(Arc<str>),
+}
+
+/// The way to the coordinator's thread.
+pub(crate) struct Coordinator {
+    queue: mpsc::Sender<Command>,
+}
+
+/// The thread; it ends when all ways to it are gone.
+pub(crate) struct CoordinatorThread(JoinHandle<()>);
+
+impl CoordinatorThread {
+    /// Waits for the end of the thread, after the last [`Coordinator`] was dropped.
+    pub(crate) fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the coordinator's thread panicked");
+        }
+    }
+}
+
+/// Loads the state and starts the thread.
+pub(crate) fn start(
+    storage: &dyn Storage,
+    class: VolumeClass,
+    topics: Arc<Topics>,
+    options: consumer_groups::Options,
+) -> anyhow::Result<(Coordinator, CoordinatorThread)> {
+    let mut state = State::open(storage, class, topics, options)
+        .context("cannot load the state of groups and transactions")?;
+    let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let work = move || runtime.block_on(state.run(commands));
+    let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
+    Ok((Coordinator { queue }, CoordinatorThread(thread)))
+}
+
+impl Coordinator {
+    /// Has a request answered; `None` where the coordinator has too much to do, or has lost what
+    /// the request was about.
+    pub(crate) async fn ask(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<ResponseKind>) -> Ask,
+    ) -> Option<ResponseKind> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Command::Ask(Box::new(ask(reply)))).ok()?;
+        answer.await.ok()
+    }
+
+    /// Whether records may be written for a transaction.
+    pub(crate) async fn admit(&self, write: Write, api_version: i16) -> Result<(), ResponseError> {
+        let (reply, answer) = oneshot::channel();
+        let busy = ResponseError::CoordinatorNotAvailable;
+        let sent = self.queue.try_send(Command::Admit { write, api_version, reply });
+        sent.map_err(|_| busy)?;
+        answer.await.unwrap_or(Err(busy))
+    }
+
+    /// Forgets what groups have of a topic that is gone.
+    pub(crate) fn topic_deleted(&self, name: &Arc<str>) {
+        if self.queue.try_send(Command::TopicDeleted(Arc::clone(name))).is_err() {
+            tracing::warn!(topic = %name, "offsets of a deleted topic are kept until they expire");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! One round after the other: commands in, records to the log, then answers and markers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use consumer_groups::Groups;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::{RequestKind, ResponseKind};
+use record_log::{Batch, LogError, Marker};
+use tokio::sync::{mpsc, oneshot};
+use transactions::{Markers, Outcome, Response, Settings, Transactions};
+
+use super::state_log::{StateLog, StateRecord};
+use super::{Ask, Command};
+use crate::clock;
+use crate::storage::{Storage, VolumeClass};
+use crate::topics::{OpenTopic, Topics};
+
+/// Commands of one round.
+const ROUND_LENGTH_MAX: usize = 1_024;
+
+/// The thread looks at its clocks at least so often.
+const TURN_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// After a failed write of the log, or of a marker, it waits before it tries again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The epoch of the coordinator itself in markers: there is one, and it never moves.
+const COORDINATOR_EPOCH: i32 = 0;
+
+/// Where an answer goes.
+enum Reply {
+    Client(oneshot::Sender<ResponseKind>),
+    Admission(oneshot::Sender<Result<(), ResponseError>>),
+}
+
+/// All that the thread owns.
+pub(super) struct State {
+    groups: Groups,
+    transactions: Transactions,
+    log: StateLog,
+    topics: Arc<Topics>,
+    options: consumer_groups::Options,
+    /// By ticket.
+    replies: BTreeMap<u64, Reply>,
+    last_ticket: u64,
+    /// Markers that are to be written.
+    markers: VecDeque<Markers>,
+}
+
+/// What both state machines ask for in a round.
+#[derive(Default)]
+struct Effects {
+    groups: Vec<consumer_groups::Effect>,
+    transactions: Vec<transactions::Effect>,
+}
+
+impl Effects {
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.transactions.is_empty()
+    }
+}
+
+impl State {
+    pub(super) fn open(
+        storage: &dyn Storage,
+        class: VolumeClass,
+        topics: Arc<Topics>,
+        options: consumer_groups::Options,
+    ) -> anyhow::Result<Self> {
+        let log = StateLog::open(storage, class)?;
+        let mut state = Self {
+            groups: Groups::new(options, seed()),
+            transactions: Transactions::new(Settings::DEFAULTS),
+            log,
+            topics,
+            options,
+            replies: BTreeMap::new(),
+            last_ticket: 0,
+            markers: VecDeque::new(),
+        };
+        state.load()?;
+        Ok(state)
+    }
+
+    /// Begins again from what the log says. Requests that wait are not answered: their clients
+    /// come again.
+    fn load(&mut self) -> anyhow::Result<()> {
+        self.groups = Groups::new(self.options, seed());
+        self.transactions = Transactions::new(Settings::DEFAULTS);
+        self.replies.clear();
+        self.markers.clear();
+        let (groups, transactions) = (&mut self.groups, &mut self.transactions);
+        self.log.load(
+            &mut |key, value| match owner_of(key).context("a key without an owner")? {
+                (Owner::Groups, key) => groups.load(key, value).map_err(anyhow::Error::new),
+                (Owner::Transactions, key) => {
+                    transactions.load(key, value).map_err(anyhow::Error::new)
+                }
+            },
+        )?;
+        self.groups.start(clock::unix_ms());
+        let mut effects = Effects::default();
+        self.transactions.resume(&mut effects.transactions);
+        self.reply(effects);
+        Ok(())
+    }
+
+    pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Command>) {
+        let mut round = Vec::new();
+        loop {
+            let receiving = commands.recv_many(&mut round, ROUND_LENGTH_MAX);
+            let received = tokio::time::timeout(self.idle_time(), receiving).await;
+            if received == Ok(0) {
+                return;
+            }
+            let mut effects = Effects::default();
+            for command in round.drain(..) {
+                self.take(command, &mut effects);
+            }
+            let now_ms = clock::unix_ms();
+            self.groups.tick(now_ms, &mut effects.groups);
+            self.transactions.tick(now_ms, &mut effects.transactions);
+            self.settle(effects);
+        }
+    }
+
+    /// How long nothing is due.
+    fn idle_time(&self) -> Duration {
+        if !self.markers.is_empty() {
+            return PAUSE;
+        }
+        let deadlines = [self.groups.next_deadline_ms(), self.transactions.next_deadline_ms()];
+        let due_ms = deadlines.into_iter().flatten().min().unwrap_or(i64::MAX);
+        let left_ms = due_ms.saturating_sub(clock::unix_ms());
+        Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(TURN_TIME_MAX)
+    }
+
+    fn take(&mut self, command: Command, effects: &mut Effects) {
+        let now_ms = clock::unix_ms();
+        match command {
+            Command::Ask(ask) => self.answer(*ask, now_ms, effects),
+            Command::Admit { write, api_version, reply } => {
+                let ticket = self.ticket(Reply::Admission(reply));
+                let ticket = transactions::Ticket(ticket);
+                let caller = transactions::Caller { ticket, api_version, now_ms };
+                self.transactions.admit_produce(caller, write, &mut effects.transactions);
+            }
+            Command::TopicDeleted(name) => self.groups.delete_topic(&name, &mut effects.groups),
+        }
+    }
+
+    fn ticket(&mut self, reply: Reply) -> u64 {
+        self.last_ticket += 1;
+        self.replies.insert(self.last_ticket, reply);
+        self.last_ticket
+    }
+
+    fn answer(&mut self, ask: Ask, now_ms: i64, effects: &mut Effects) {
+        let Ask { request, api_version, client_id, host, reply } = ask;
+        let ticket = self.ticket(Reply::Client(reply));
+        let of_transactions =
+            transactions::Caller { ticket: transactions::Ticket(ticket), api_version, now_ms };
+        let caller = consumer_groups::Caller {
+            ticket: consumer_groups::Ticket(ticket),
+            api_version,
+            client_id: &client_id,
+            host: &host,
+            now_ms,
+        };
+        let (groups, transactions) = (&mut self.groups, &mut self.transactions);
+        let (out, transactional) = (&mut effects.groups, &mut effects.transactions);
+        match &request {
+            RequestKind::JoinGroup(it) => groups.join(caller, it, out),
+            RequestKind::SyncGroup(it) => groups.sync(caller, it, out),
+            RequestKind::Heartbeat(it) => groups.heartbeat(caller, it, out),
+            RequestKind::LeaveGroup(it) => groups.leave(caller, it, out),
+            RequestKind::OffsetCommit(it) => groups.offset_commit(caller, it, out),
+            RequestKind::TxnOffsetCommit(it) => groups.txn_offset_commit(caller, it, out),
+            RequestKind::OffsetFetch(it) => groups.offset_fetch(caller, it, out),
+            RequestKind::OffsetDelete(it) => groups.offset_delete(caller, it, out),
+            RequestKind::ListGroups(it) => groups.list(caller, it, out),
+            RequestKind::DescribeGroups(it) => groups.describe(caller, it, out),
+            RequestKind::DeleteGroups(it) => groups.delete(caller, it, out),
+            RequestKind::InitProducerId(it) => {
+                transactions.init_producer_id(of_transactions, it, transactional);
+            }
+            RequestKind::AddPartitionsToTxn(it) => {
+                transactions.add_partitions(of_transactions, it, transactional);
+            }
+            RequestKind::AddOffsetsToTxn(it) => {
+                transactions.add_offsets(of_transactions, it, transactional);
+            }
+            RequestKind::EndTxn(it) => transactions.end(of_transactions, it, transactional),
+            RequestKind::ListTransactions(it) => {
+                transactions.list(of_transactions, it, transactional);
+            }
+            RequestKind::DescribeTransactions(it) => {
+                transactions.describe(of_transactions, it, transactional);
+            }
+            // The requests that come here are listed where they are sent.
+            _ => drop(self.replies.remove(&ticket)),
+        }
+    }
+
+    /// Carries effects out, and those that come of them.
+    fn settle(&mut self, mut effects: Effects) {
+        loop {
+            if let Err(error) = self.persist(&effects) {
+                tracing::error!(%error, "cannot write the state of groups and transactions");
+                std::thread::sleep(PAUSE);
+                if let Err(error) = self.load() {
+                    tracing::error!(%error, "cannot load the state of groups and transactions");
+                }
+                return;
+            }
+            self.reply(effects);
+            effects = Effects::default();
+            self.write_markers(&mut effects);
+            if effects.is_empty() {
+                break;
+            }
+        }
+        if self.log.is_outdated() {
+            self.rewrite();
+        }
+    }
+
+    fn persist(&mut self, effects: &Effects) -> Result<(), LogError> {
+        let mut records = Vec::new();
+        for effect in &effects.groups {
+            if let consumer_groups::Effect::Persist(record) = effect {
+                records.push(of_groups(record));
+            }
+        }
+        for effect in &effects.transactions {
+            if let transactions::Effect::Persist(record) = effect {
+                records.push(of_transactions(record));
+            }
+        }
+        if records.is_empty() { Ok(()) } else { self.log.append(&records) }
+    }
+
+    fn reply(&mut self, effects: Effects) {
+        for effect in effects.groups {
+            if let consumer_groups::Effect::Reply(ticket, response) = effect {
+                self.send(ticket.0, response);
+            }
+        }
+        for effect in effects.transactions {
+            match effect {
+                transactions::Effect::Persist(_) => {}
+                transactions::Effect::WriteMarkers(markers) => self.markers.push_back(markers),
+                transactions::Effect::Reply(ticket, response) => match response {
+                    Response::InitProducerId(it) => self.send(ticket.0, it.into()),
+                    Response::AddPartitionsToTxn(it) => self.send(ticket.0, it.into()),
+                    Response::AddOffsetsToTxn(it) => self.send(ticket.0, it.into()),
+                    Response::EndTxn(it) => self.send(ticket.0, it.into()),
+                    Response::ListTransactions(it) => self.send(ticket.0, it.into()),
+                    Response::DescribeTransactions(it) => self.send(ticket.0, it.into()),
+                    Response::Admitted(result) => {
+                        if let Some(Reply::Admission(reply)) = self.replies.remove(&ticket.0) {
+                            // The connection may have gone.
+                            let _gone = reply.send(result);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn send(&mut self, ticket: u64, response: ResponseKind) {
+        if let Some(Reply::Client(reply)) = self.replies.remove(&ticket) {
+            // The connection may have gone.
+            let _gone = reply.send(response);
+        }
+    }
+
+    /// Writes the markers of all transactions that end, with one flush for each topic. Those that
+    /// cannot be written now are tried again in the next round.
+    fn write_markers(&mut self, effects: &mut Effects) {
+        let mut touched: BTreeMap<Arc<str>, Arc<OpenTopic>> = BTreeMap::new();
+        let mut written = Vec::new();
+        let mut failed = VecDeque::new();
+        for markers in std::mem::take(&mut self.markers) {
+            match self.append_markers(&markers, &mut touched) {
+                Ok(()) => written.push(markers),
+                Err(error) => {
+                    let id = &**markers.transactional_id;
+                    tracing::warn!(transaction = id, %error, "cannot end a transaction yet");
+                    failed.push_back(markers);
+                }
+            }
+        }
+        for topic in touched.values() {
+            if let Err(error) = topic.flush() {
+                tracing::warn!(topic = %topic.name, %error, "cannot make markers stable yet");
+                failed.extend(written.drain(..));
+                break;
+            }
+        }
+        self.markers = failed;
+        let now_ms = clock::unix_ms();
+        for markers in written {
+            let end = match markers.outcome {
+                Outcome::Commit => consumer_groups::TransactionEnd::Commit,
+                Outcome::Abort => consumer_groups::TransactionEnd::Abort,
+            };
+            let producer = markers.producer;
+            self.groups.end_transaction(producer.id.0, producer.epoch, end, &mut effects.groups);
+            self.transactions.markers_written(markers.ticket, now_ms, &mut effects.transactions);
+        }
+    }
+
+    fn append_markers(
+        &self,
+        markers: &Markers,
+        touched: &mut BTreeMap<Arc<str>, Arc<OpenTopic>>,
+    ) -> Result<(), LogError> {
+        let marker = match markers.outcome {
+            Outcome::Commit => Marker::Commit,
+            Outcome::Abort => Marker::Abort,
+        };
+        let unix_ms = clock::unix_ms();
+        for (name, partitions) in &markers.participants.topics {
+            let Some(topic) = self.topics.by_name(name) else { continue };
+            for number in partitions {
+                let Some(partition) = topic.partition(*number) else { continue };
+                let mut batch = marker.to_batch(record_log::TransactionEnd {
+                    producer_id: markers.producer.id.0,
+                    producer_epoch: markers.producer.epoch,
+                    coordinator_epoch: COORDINATOR_EPOCH,
+                    unix_ms,
+                });
+                let (mut batch, _) = Batch::split_first(&mut batch)?;
+                partition.log.append(&mut batch, unix_ms)?;
+            }
+            touched.insert(Arc::clone(&topic.name), topic);
+        }
+        Ok(())
+    }
+
+    /// Writes the log anew. Where that fails the old one goes on.
+    fn rewrite(&mut self) {
+        let groups = self.groups.state();
+        let mut state: Vec<StateRecord> = groups.map(|record| of_groups(&record)).collect();
+        state.extend(self.transactions.state().map(|record| of_transactions(&record)));
+        if let Err(error) = self.log.rewrite(&state) {
+            tracing::warn!(%error, "cannot write the state of groups and transactions anew");
+        }
+    }
+}
+
+/// The first byte of a key says to which of the two a record belongs.
+enum Owner {
+    Groups,
+    Transactions,
+}
+
+const GROUPS: u8 = b'g';
+const TRANSACTIONS: u8 = b't';
+
+fn owner_of(key: &[u8]) -> Option<(Owner, &[u8])> {
+    match key.split_first()? {
+        (&GROUPS, key) => Some((Owner::Groups, key)),
+        (&TRANSACTIONS, key) => Some((Owner::Transactions, key)),
+        _ => None,
+    }
+}
+
+fn of_groups(record: &consumer_groups::Record) -> StateRecord {
+    let key = [&[GROUPS], record.key.as_ref()].concat().into();
+    StateRecord { key, value: record.value.clone() }
+}
+
+fn of_transactions(record: &transactions::Record) -> StateRecord {
+    let key = [&[TRANSACTIONS], record.key.as_slice()].concat().into();
+    StateRecord { key, value: record.value.clone().map(Bytes::from) }
+}
+
+/// Another one for each start.
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the kernel has random bytes");
+    u64::from_ne_bytes(bytes)
+}

@@ -1,0 +1,153 @@
+//! What the coordinator remembers over restarts: records by key in a log of its own, which is
+//! written anew when most of it is outdated.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::records::{
+    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE,
+    Record as KafkaRecord, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions,
+    TimestampType,
+};
+use record_log::{Batch, LogError, NewTopic, Partition, SEGMENT_BYTES_MAX, Topic, TopicOptions};
+
+use crate::clock;
+use crate::storage::{Storage, VolumeClass};
+use crate::topics::random_id;
+
+/// The volume of the log. No topic's volume has a name like it.
+const VOLUME: &str = "broker-state";
+
+/// What the log's properties say, so that no other log is taken for it.
+const PROPERTIES: &[u8] = b"{\"state\":1}";
+
+/// Records are put in batches of about this size.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What is read at a time.
+const READ_BYTES: usize = 4 << 20;
+
+/// The log is written anew when it is longer than this and three times what it would be then.
+const REWRITTEN_BYTES_MIN: u64 = 16 << 20;
+
+/// Is given a key and its value.
+pub(super) type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> anyhow::Result<()> + 'a;
+
+/// A key and its value; without one the key is forgotten.
+#[derive(Clone, Debug)]
+pub(super) struct StateRecord {
+    pub(super) key: Bytes,
+    pub(super) value: Option<Bytes>,
+}
+
+pub(super) struct StateLog {
+    topic: Topic,
+    partition: Arc<Partition>,
+    /// What the log took when it was last written anew.
+    least_bytes: u64,
+}
+
+impl StateLog {
+    /// Opens the log, or makes it.
+    pub(super) fn open(storage: &dyn Storage, class: VolumeClass) -> anyhow::Result<Self> {
+        let is_there = storage.names()?.iter().any(|name| name == VOLUME);
+        let device = match is_there {
+            true => storage.open(VOLUME)?,
+            false => storage.create(VOLUME, class)?,
+        };
+        let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+        let topic = match Topic::open(Arc::clone(&device), options)? {
+            Some(topic) => topic,
+            None => {
+                let id = random_id();
+                let new = NewTopic { id, partition_count: 1, options, properties: PROPERTIES };
+                Topic::create(device, &new)?
+            }
+        };
+        if topic.properties() != PROPERTIES {
+            bail!("volume {VOLUME:?} holds no state of a broker, or that of a later version");
+        }
+        let partition = topic.partition(0)?;
+        Ok(Self { topic, partition, least_bytes: 0 })
+    }
+
+    /// Shows all records, oldest first.
+    pub(super) fn load(&self, visit: &mut Visit<'_>) -> anyhow::Result<()> {
+        let mut offset = self.partition.start_offset();
+        let mut buffer = Vec::new();
+        while offset < self.partition.stable_offset() {
+            let range = self.partition.read(offset, READ_BYTES, &mut buffer)?;
+            let Some(last) = record_log::headers(&buffer[range.clone()]).last() else { break };
+            let mut batches = Bytes::copy_from_slice(&buffer[range]);
+            let sets = RecordBatchDecoder::decode_all(&mut batches)
+                .context("the state log holds what is no record")?;
+            for record in sets.iter().flat_map(|set| &set.records) {
+                let key = record.key.as_deref().context("a record of the state log has no key")?;
+                visit(key, record.value.as_deref())?;
+            }
+            offset = last.next_offset();
+        }
+        Ok(())
+    }
+
+    /// Appends records and makes them stable.
+    pub(super) fn append(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
+        let mut records = records;
+        while !records.is_empty() {
+            let mut bytes = 0;
+            let fits = records.iter().take_while(|it| {
+                bytes += it.key.len() + it.value.as_ref().map_or(0, Bytes::len) + 32;
+                bytes <= BATCH_BYTES
+            });
+            let count = fits.count().max(1);
+            let mut batch = encode(&records[..count]);
+            let (mut batch, _) = Batch::split_first(&mut batch)?;
+            self.partition.append(&mut batch, clock::unix_ms())?;
+            records = &records[count..];
+        }
+        self.topic.flush()
+    }
+
+    /// Whether most of the log says nothing any more.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.partition.size_bytes() > REWRITTEN_BYTES_MIN.max(3 * self.least_bytes)
+    }
+
+    /// Writes the state anew, and forgets all before it. Should that end half-way, the old records
+    /// are still there, and the new ones repeat some of them.
+    pub(super) fn rewrite(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
+        self.partition.roll();
+        let begin = self.partition.next_offset();
+        self.append(state)?;
+        self.partition.delete_before(begin)?;
+        self.least_bytes = self.partition.size_bytes();
+        self.topic.flush()
+    }
+}
+
+fn encode(records: &[StateRecord]) -> Vec<u8> {
+    let timestamp = clock::unix_ms();
+    let numbered = (0_i64..).zip(records);
+    let records: Vec<KafkaRecord> = numbered
+        .map(|(offset, record)| KafkaRecord {
+            transactional: false,
+            control: false,
+            delete_horizon: false,
+            partition_leader_epoch: NO_PARTITION_LEADER_EPOCH,
+            producer_id: NO_PRODUCER_ID,
+            producer_epoch: NO_PRODUCER_EPOCH,
+            timestamp_type: TimestampType::Creation,
+            offset,
+            sequence: NO_SEQUENCE,
+            timestamp,
+            key: Some(record.key.clone()),
+            value: record.value.clone(),
+            headers: Default::default(),
+        })
+        .collect();
+    let mut bytes = BytesMut::new();
+    let options = RecordEncodeOptions { version: 2, compression: Compression::None };
+    RecordBatchEncoder::encode(&mut bytes, &records, &options).expect("the records are plain");
+    bytes.to_vec()
+}

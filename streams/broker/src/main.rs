@@ -1,0 +1,125 @@
+//! `memlane-broker`: topics on Memlane volumes, for every client that speaks Kafka's protocol.
+//!
+//! ```text
+//! client ─▶ serving ─┬─ produce, fetch ─▶ topics ─▶ record-log ─▶ storage: a volume for each topic
+//!                    └─ requests ─┬─────────┘
+//!                                 └─▶ coordinator: groups, transactions, the log of their state
+//! ```
+#![forbid(unsafe_code)]
+
+mod broker;
+mod clock;
+mod coordinator;
+mod options;
+mod requests;
+mod serving;
+mod storage;
+mod topics;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+use uuid::Uuid;
+
+use crate::broker::{Advertised, Broker, Limits, NewTopics};
+use crate::options::{Options, host_and_port};
+use crate::serving::Buffers;
+use crate::storage::{Durability, Embedded, EmbeddedPool, Reduction, Storage, VolumeClass};
+use crate::topics::Topics;
+
+/// Connections have so long to finish after a signal.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memlane-broker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&options.log)
+        .with_context(|| format!("--log {:?} is no filter", options.log))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    let pool = EmbeddedPool { size_bytes: options.embedded, file: options.pool_file.clone() };
+    let storage: Arc<dyn Storage> = Arc::new(Embedded::open(&pool)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("serve")
+        .build()
+        .context("cannot start threads")?;
+    let served = runtime.block_on(serve(options, storage));
+    runtime.shutdown_timeout(STOP_TIME_MAX);
+    served
+}
+
+async fn serve(options: &Options, storage: Arc<dyn Storage>) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(&options.listen)
+        .await
+        .with_context(|| format!("cannot serve at {}", options.listen))?;
+    let address = listener.local_addr()?;
+    let (host, port) = match &options.advertise {
+        Some(text) => host_and_port(text)?,
+        None => (address.ip().to_string(), address.port()),
+    };
+    let defaults = options.topic_default.iter().cloned().collect();
+    let topics = Arc::new(Topics::open(Arc::clone(&storage), defaults)?);
+    let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::Compress };
+    let group_options = consumer_groups::Options {
+        initial_rebalance_delay_ms: options.group_initial_rebalance_delay,
+        ..consumer_groups::Options::default()
+    };
+    let (coordinator, thread) =
+        coordinator::start(&*storage, class, Arc::clone(&topics), group_options)?;
+    let broker = Arc::new(Broker {
+        cluster_id: Uuid::nil().simple().to_string(),
+        advertised: Advertised { host, port },
+        new_topics: NewTopics {
+            are_created_on_demand: options.auto_create_topics,
+            partition_count: options.partitions,
+        },
+        limits: Limits {
+            connection_count: options.connections,
+            request_bytes: usize::try_from(options.request_size).unwrap_or(usize::MAX),
+        },
+        topics: Arc::clone(&topics),
+        coordinator,
+        buffers: Buffers::default(),
+    });
+    let (stop, stops) = watch::channel(false);
+    let upkeep = tokio::spawn(topics::keep_up(topics, stops.clone()));
+    let listening = tokio::spawn(serving::listen(broker, listener, stops));
+    // The line that scripts wait for.
+    eprintln!("memlane-broker: ready at {address}");
+    wait_for_signal().await?;
+    stop.send_replace(true);
+    listening.await?;
+    upkeep.await?;
+    tokio::task::spawn_blocking(|| thread.join());
+    Ok(())
+}
+
+async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! What there is: the broker itself, topics and their partitions.
+
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
+use kafka_protocol::messages::describe_topic_partitions_response::{
+    Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
+};
+use kafka_protocol::messages::find_coordinator_response::Coordinator;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    BrokerId, DescribeClusterResponse, DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse, FindCoordinatorRequest, FindCoordinatorResponse,
+    ListPartitionReassignmentsResponse, MetadataRequest, MetadataResponse, TopicName,
+};
+use uuid::Uuid;
+
+use super::{Context, code, on_blocking_thread, text};
+use crate::broker::NODE_ID;
+use crate::serving::{Operation, Resource};
+use crate::topics::{NewTopic, OpenTopic};
+
+/// Partitions in one answer, if the client has no limit of its own.
+const PARTITIONS_SHOWN_MAX: usize = 2_000;
+
+pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> MetadataResponse {
+    let broker = &context.broker;
+    // The first version has no way to ask for none.
+    let asks_for_all =
+        context.asked.version == 0 && request.topics.as_ref().is_some_and(Vec::is_empty);
+    let topics = match request.topics {
+        None => all_topics(context),
+        Some(_) if asks_for_all => all_topics(context),
+        Some(asked) => {
+            let mut topics = Vec::new();
+            for topic in asked {
+                let creates = request.allow_auto_topic_creation || context.asked.version < 4;
+                let name = topic.name.unwrap_or_default();
+                topics.push(metadata_of(context, &name, topic.topic_id, creates).await);
+            }
+            topics
+        }
+    };
+    let node = MetadataResponseBroker::default()
+        .with_node_id(BrokerId(NODE_ID))
+        .with_host(text(&*broker.advertised.host))
+        .with_port(i32::from(broker.advertised.port));
+    MetadataResponse::default()
+        .with_brokers(vec![node])
+        .with_cluster_id(Some(text(&*broker.cluster_id)))
+        .with_controller_id(BrokerId(NODE_ID))
+        .with_topics(topics)
+}
+
+fn all_topics(context: &Context) -> Vec<MetadataResponseTopic> {
+    let mut topics = context.broker.topics.all();
+    topics.retain(|topic| context.may(Operation::Describe, Resource::Topic(&topic.name)));
+    topics.iter().map(|topic| describe_topic(topic)).collect()
+}
+
+async fn metadata_of(
+    context: &Context,
+    name: &TopicName,
+    id: Uuid,
+    creates: bool,
+) -> MetadataResponseTopic {
+    let found = match id.is_nil() {
+        true => find_or_create(context, name, creates).await,
+        false => {
+            let found = context.broker.topics.by_id(id).ok_or(ResponseError::UnknownTopicId);
+            found.and_then(|topic| {
+                context.check_topic(Operation::Describe, &topic.name)?;
+                Ok(topic)
+            })
+        }
+    };
+    match found {
+        Ok(topic) => describe_topic(&topic),
+        Err(error) => MetadataResponseTopic::default()
+            .with_error_code(error.code())
+            .with_name(Some(name.clone()))
+            .with_topic_id(id),
+    }
+}
+
+async fn find_or_create(
+    context: &Context,
+    name: &str,
+    creates: bool,
+) -> Result<Arc<OpenTopic>, ResponseError> {
+    let broker = &context.broker;
+    context.check_topic(Operation::Describe, name)?;
+    if let Some(topic) = broker.topics.by_name(name) {
+        return Ok(topic);
+    }
+    let may_create = context.may(Operation::Create, Resource::Cluster)
+        || context.may(Operation::Create, Resource::Topic(name));
+    if !(creates && broker.new_topics.are_created_on_demand && may_create) {
+        return Err(ResponseError::UnknownTopicOrPartition);
+    }
+    let new = NewTopic {
+        name: name.to_owned(),
+        partition_count: broker.new_topics.partition_count,
+        settings: Default::default(),
+    };
+    let topics = Arc::clone(&broker.topics);
+    let made = on_blocking_thread(move || topics.create(&new, false)).await;
+    match made {
+        Ok(made) => made.ok_or(ResponseError::UnknownTopicOrPartition),
+        // Another client was first.
+        Err(refusal) if refusal.error == ResponseError::TopicAlreadyExists => {
+            broker.topics.by_name(name).ok_or(ResponseError::InvalidTopicException)
+        }
+        Err(refusal) => {
+            tracing::warn!(topic = name, error = refusal.message, "cannot make the topic");
+            Err(refusal.error)
+        }
+    }
+}
+
+fn describe_topic(topic: &OpenTopic) -> MetadataResponseTopic {
+    let partitions = topic.partitions();
+    let partitions = partitions.iter().map(|partition| {
+        MetadataResponsePartition::default()
+            .with_partition_index(index(partition.log.number()))
+            .with_leader_id(BrokerId(NODE_ID))
+            .with_leader_epoch(partition.log.epoch())
+            .with_replica_nodes(vec![BrokerId(NODE_ID)])
+            .with_isr_nodes(vec![BrokerId(NODE_ID)])
+    });
+    MetadataResponseTopic::default()
+        .with_name(Some(TopicName(text(&*topic.name))))
+        .with_topic_id(topic.id)
+        .with_partitions(partitions.collect())
+}
+
+pub(super) fn index(number: u32) -> i32 {
+    i32::try_from(number).expect("partitions have a limit")
+}
+
+pub(super) fn describe(context: &Context) -> DescribeClusterResponse {
+    let broker = &context.broker;
+    let node = DescribeClusterBroker::default()
+        .with_broker_id(BrokerId(NODE_ID))
+        .with_host(text(&*broker.advertised.host))
+        .with_port(i32::from(broker.advertised.port));
+    DescribeClusterResponse::default()
+        .with_cluster_id(text(&*broker.cluster_id))
+        .with_controller_id(BrokerId(NODE_ID))
+        .with_brokers(vec![node])
+}
+
+pub(super) fn find_coordinator(
+    context: &Context,
+    request: &FindCoordinatorRequest,
+) -> FindCoordinatorResponse {
+    let broker = &context.broker;
+    let find = |key: &str| match request.key_type {
+        0 => context.check(
+            Operation::Describe,
+            Resource::Group(key),
+            ResponseError::GroupAuthorizationFailed,
+        ),
+        1 => context.check(
+            Operation::Describe,
+            Resource::TransactionalId(key),
+            ResponseError::TransactionalIdAuthorizationFailed,
+        ),
+        _ => Err(ResponseError::InvalidRequest),
+    };
+    let (host, port) = (text(&*broker.advertised.host), i32::from(broker.advertised.port));
+    if context.asked.version < 4 {
+        let found = find(&request.key);
+        let response = FindCoordinatorResponse::default().with_error_code(code(&found));
+        return match found {
+            Ok(()) => response.with_node_id(BrokerId(NODE_ID)).with_host(host).with_port(port),
+            Err(_) => response.with_node_id(BrokerId(-1)).with_port(-1),
+        };
+    }
+    let coordinators = request.coordinator_keys.iter().map(|key| {
+        let found = find(key);
+        let coordinator =
+            Coordinator::default().with_key(key.clone()).with_error_code(code(&found));
+        match found {
+            Ok(()) => {
+                coordinator.with_node_id(BrokerId(NODE_ID)).with_host(host.clone()).with_port(port)
+            }
+            Err(_) => coordinator.with_node_id(BrokerId(-1)).with_port(-1),
+        }
+    });
+    FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
+}
+
+/// DescribeTopicPartitions (KIP-966), in pages.
+pub(super) fn partitions(
+    context: &Context,
+    request: &DescribeTopicPartitionsRequest,
+) -> DescribeTopicPartitionsResponse {
+    let limit = usize::try_from(request.response_partition_limit).unwrap_or(0);
+    let mut left = limit.clamp(1, PARTITIONS_SHOWN_MAX);
+    let mut names: Vec<TopicName> = match request.topics.is_empty() {
+        true => context.broker.topics.all().iter().map(|it| TopicName(text(&*it.name))).collect(),
+        false => request.topics.iter().map(|it| it.name.clone()).collect(),
+    };
+    names.sort();
+    names.dedup();
+    let (first_name, first_partition) = match &request.cursor {
+        Some(cursor) => (cursor.topic_name.clone(), cursor.partition_index),
+        None => (TopicName::default(), 0),
+    };
+    let mut response = DescribeTopicPartitionsResponse::default();
+    for name in names.into_iter().filter(|name| *name >= first_name) {
+        let from =
+            if name == first_name { usize::try_from(first_partition).unwrap_or(0) } else { 0 };
+        if left == 0 {
+            let cursor = Cursor::default().with_topic_name(name).with_partition_index(0);
+            response.next_cursor = Some(cursor);
+            break;
+        }
+        let allowed = context.check_topic(Operation::Describe, &name);
+        let found = allowed.and_then(|()| {
+            context.broker.topics.by_name(&name).ok_or(ResponseError::UnknownTopicOrPartition)
+        });
+        let shown = DescribeTopicPartitionsResponseTopic::default()
+            .with_name(Some(name.clone()))
+            .with_error_code(code(&found));
+        let Ok(topic) = found else {
+            response.topics.push(shown);
+            continue;
+        };
+        let all: Vec<_> = topic.partitions().iter().skip(from).map(describe_partition).collect();
+        let is_cut = all.len() > left;
+        let taken: Vec<_> = all.into_iter().take(left).collect();
+        left -= taken.len();
+        let next = from + taken.len();
+        response.topics.push(shown.with_topic_id(topic.id).with_partitions(taken));
+        if is_cut {
+            let next = i32::try_from(next).expect("partitions have a limit");
+            response.next_cursor =
+                Some(Cursor::default().with_topic_name(name).with_partition_index(next));
+            break;
+        }
+    }
+    response
+}
+
+fn describe_partition(
+    partition: &Arc<crate::topics::OpenPartition>,
+) -> DescribeTopicPartitionsResponsePartition {
+    DescribeTopicPartitionsResponsePartition::default()
+        .with_partition_index(index(partition.log.number()))
+        .with_leader_id(BrokerId(NODE_ID))
+        .with_leader_epoch(partition.log.epoch())
+        .with_replica_nodes(vec![BrokerId(NODE_ID)])
+        .with_isr_nodes(vec![BrokerId(NODE_ID)])
+        .with_eligible_leader_replicas(Some(Vec::new()))
+        .with_last_known_elr(Some(Vec::new()))
+}
+
+/// Partitions never move.
+pub(super) fn reassignments() -> ListPartitionReassignmentsResponse {
+    ListPartitionReassignmentsResponse::default()
+}

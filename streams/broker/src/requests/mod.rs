@@ -1,0 +1,130 @@
+//! All requests but those that carry records: decoded, answered, encoded.
+
+mod cluster;
+mod configs;
+mod coordinated;
+mod offsets;
+mod records;
+mod refusals;
+mod topics;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, RequestKind, ResponseKind};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::broker::Broker;
+use crate::serving::{Asked, Client, Operation, Resource};
+
+/// Elements of all arrays of one request: some 200 bytes each once they are decoded.
+const ELEMENTS_MAX: usize = 200_000;
+
+/// A request, and where it comes from.
+pub(crate) struct Context {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) client: Client,
+    pub(crate) client_id: String,
+    pub(crate) asked: Asked,
+}
+
+impl Context {
+    pub(crate) fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
+        self.client.may(&self.broker, operation, resource)
+    }
+
+    /// The error unless the client may do that.
+    fn check(
+        &self,
+        operation: Operation,
+        resource: Resource<'_>,
+        error: ResponseError,
+    ) -> Result<(), ResponseError> {
+        if self.may(operation, resource) { Ok(()) } else { Err(error) }
+    }
+
+    fn check_topic(&self, operation: Operation, name: &str) -> Result<(), ResponseError> {
+        let error = ResponseError::TopicAuthorizationFailed;
+        self.check(operation, Resource::Topic(name), error)
+    }
+}
+
+/// Answers a request whose key and version are served.
+pub(crate) async fn serve(context: Context, mut body: Bytes) -> Vec<u8> {
+    let asked = context.asked;
+    let request = match decode(asked, &mut body) {
+        Ok(request) => request,
+        Err(error) => {
+            tracing::debug!(request = ?asked.key, %error, "a request cannot be read");
+            return asked.refusal(ResponseError::InvalidRequest.code());
+        }
+    };
+    asked.frame(&answer(context, request).await)
+}
+
+/// The decoder takes memory for as many elements as a request says that it has, so that is looked
+/// at before.
+fn decode(asked: Asked, body: &mut Bytes) -> anyhow::Result<RequestKind> {
+    kafka::shapes::check(asked.key, asked.version, body, ELEMENTS_MAX)?;
+    RequestKind::decode(asked.key, body, asked.version)
+}
+
+async fn answer(context: Context, request: RequestKind) -> ResponseKind {
+    match request {
+        RequestKind::ApiVersions(_) => api_versions(0).into(),
+        RequestKind::Metadata(it) => cluster::metadata(&context, it).await.into(),
+        RequestKind::DescribeCluster(_) => cluster::describe(&context).into(),
+        RequestKind::FindCoordinator(it) => cluster::find_coordinator(&context, &it).into(),
+        RequestKind::DescribeTopicPartitions(it) => cluster::partitions(&context, &it).into(),
+        RequestKind::ListPartitionReassignments(_) => cluster::reassignments().into(),
+        RequestKind::ListOffsets(it) => offsets::list(context, it).await.into(),
+        RequestKind::OffsetForLeaderEpoch(it) => offsets::for_epoch(&context, it).into(),
+        RequestKind::DeleteRecords(it) => records::delete(context, it).await.into(),
+        RequestKind::DescribeProducers(it) => records::producers(&context, it).into(),
+        RequestKind::DescribeLogDirs(it) => records::log_dirs(&context, it).into(),
+        RequestKind::CreateTopics(it) => topics::create(context, it).await.into(),
+        RequestKind::DeleteTopics(it) => topics::delete(context, it).await.into(),
+        RequestKind::CreatePartitions(it) => topics::add_partitions(context, it).await.into(),
+        RequestKind::DescribeConfigs(it) => configs::describe(&context, it).into(),
+        RequestKind::IncrementalAlterConfigs(it) => configs::alter(context, it).await.into(),
+        other => coordinated::serve(context, other).await,
+    }
+}
+
+/// What is served, in which versions.
+fn api_versions(error_code: i16) -> ApiVersionsResponse {
+    let versions = kafka::SERVED.iter().map(|(key, lowest, highest)| {
+        let lowest = if *key == ApiKey::Produce { 0 } else { *lowest };
+        ApiVersion::default()
+            .with_api_key(*key as i16)
+            .with_min_version(lowest)
+            .with_max_version(*highest)
+    });
+    ApiVersionsResponse::default().with_error_code(error_code).with_api_keys(versions.collect())
+}
+
+/// For requests in a version that is not served. A client that asks for the versions in one that
+/// is too new gets them in the oldest (KIP-511).
+pub(crate) fn not_served(asked: Asked) -> Vec<u8> {
+    let error = ResponseError::UnsupportedVersion.code();
+    match asked.key {
+        ApiKey::ApiVersions => Asked { version: 0, ..asked }.frame(&api_versions(error).into()),
+        _ => asked.refusal(error),
+    }
+}
+
+/// 0, or the error's code.
+fn code<T>(result: &Result<T, ResponseError>) -> i16 {
+    result.as_ref().err().map_or(0, |error| error.code())
+}
+
+fn text(text: impl Into<String>) -> StrBytes {
+    StrBytes::from_string(text.into())
+}
+
+/// Runs what may wait for a disk on a thread that may.
+async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("the work does not panic")
+}

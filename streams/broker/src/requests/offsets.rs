@@ -1,0 +1,154 @@
+//! Offsets by time and by epoch.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderPartition;
+use kafka_protocol::messages::offset_for_leader_epoch_response::{
+    EpochEndOffset, OffsetForLeaderTopicResult,
+};
+use kafka_protocol::messages::{
+    ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+};
+use record_log::Partition;
+
+use super::{Context, on_blocking_thread};
+use crate::serving::Operation;
+use crate::topics::error_of;
+
+/// Times that stand for places (KIP-79, KIP-405, KIP-734).
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const NEWEST: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
+const EARLIEST_PENDING_UPLOAD: i64 = -6;
+
+/// Searches by time read the log.
+pub(super) async fn list(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse {
+    on_blocking_thread(move || {
+        let is_committed_only = request.isolation_level == 1;
+        let topics = request.topics.into_iter().map(|topic| {
+            let partitions = topic.partitions.iter().map(|asked| {
+                let found = find(&context, &topic.name, asked, is_committed_only);
+                let response = ListOffsetsPartitionResponse::default()
+                    .with_partition_index(asked.partition_index);
+                match found {
+                    Err(error) => {
+                        response.with_error_code(error.code()).with_offset(-1).with_timestamp(-1)
+                    }
+                    Ok(place) => {
+                        let response =
+                            response.with_offset(place.offset).with_timestamp(place.timestamp);
+                        match context.asked.version {
+                            4.. => response.with_leader_epoch(place.leader_epoch),
+                            _ => response,
+                        }
+                    }
+                }
+            });
+            ListOffsetsTopicResponse::default()
+                .with_partitions(partitions.collect())
+                .with_name(topic.name.clone())
+        });
+        ListOffsetsResponse::default().with_topics(topics.collect())
+    })
+    .await
+}
+
+struct Place {
+    offset: i64,
+    timestamp: i64,
+    leader_epoch: i32,
+}
+
+fn find(
+    context: &Context,
+    name: &str,
+    asked: &ListOffsetsPartition,
+    is_committed_only: bool,
+) -> Result<Place, ResponseError> {
+    context.check_topic(Operation::Describe, name)?;
+    let topic = context.broker.topics.by_name(name);
+    let partition = topic.and_then(|topic| topic.partition(asked.partition_index));
+    let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let log = &partition.log;
+    check_epoch(log, asked.current_leader_epoch)?;
+    let at = |offset: i64, timestamp: i64| Place { offset, timestamp, leader_epoch: log.epoch() };
+    let end = match is_committed_only {
+        true => log.last_stable_offset(),
+        false => log.stable_offset(),
+    };
+    match asked.timestamp {
+        LATEST => Ok(at(end, -1)),
+        EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset(), -1)),
+        // Nothing is elsewhere.
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(at(-1, -1)),
+        NEWEST => match log.max_timestamp() {
+            None => Ok(at(-1, -1)),
+            Some(newest) => by_time(log, newest, end, &at),
+        },
+        ..0 => Err(ResponseError::UnsupportedVersion),
+        time => by_time(log, time, end, &at),
+    }
+}
+
+/// The first record that is as new as this.
+fn by_time(
+    log: &Partition,
+    unix_ms: i64,
+    end: i64,
+    at: &dyn Fn(i64, i64) -> Place,
+) -> Result<Place, ResponseError> {
+    let found = log.find_time(unix_ms).map_err(|error| error_of(error.kind))?;
+    Ok(found
+        .filter(|it| it.base_offset < end)
+        .map_or_else(|| at(-1, -1), |it| at(it.base_offset, it.max_timestamp)))
+}
+
+fn check_epoch(log: &Partition, known: i32) -> Result<(), ResponseError> {
+    match known {
+        ..0 => Ok(()),
+        known if known < log.epoch() => Err(ResponseError::FencedLeaderEpoch),
+        known if known > log.epoch() => Err(ResponseError::UnknownLeaderEpoch),
+        _ => Ok(()),
+    }
+}
+
+/// Where an epoch ended: by this, clients notice that records they read are gone.
+pub(super) fn for_epoch(
+    context: &Context,
+    request: OffsetForLeaderEpochRequest,
+) -> OffsetForLeaderEpochResponse {
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|asked| {
+            let response = EpochEndOffset::default().with_partition(asked.partition);
+            match end_of_epoch(context, &topic.topic, asked) {
+                Ok((epoch, end)) => response.with_leader_epoch(epoch).with_end_offset(end),
+                Err(error) => {
+                    response.with_error_code(error.code()).with_leader_epoch(-1).with_end_offset(-1)
+                }
+            }
+        });
+        OffsetForLeaderTopicResult::default()
+            .with_partitions(partitions.collect())
+            .with_topic(topic.topic.clone())
+    });
+    OffsetForLeaderEpochResponse::default().with_topics(topics.collect())
+}
+
+fn end_of_epoch(
+    context: &Context,
+    name: &str,
+    asked: &OffsetForLeaderPartition,
+) -> Result<(i32, i64), ResponseError> {
+    context.check_topic(Operation::Describe, name)?;
+    let topic = context.broker.topics.by_name(name);
+    let partition = topic.and_then(|topic| topic.partition(asked.partition));
+    let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    check_epoch(&partition.log, asked.current_leader_epoch)?;
+    Ok(partition.log.end_of_epoch(asked.leader_epoch).unwrap_or((-1, -1)))
+}

@@ -1,0 +1,42 @@
+//! What a response answers to, and the frames of those that carry no records.
+
+use kafka_protocol::messages::{ApiKey, ResponseKind};
+
+/// What a response answers to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) key: ApiKey,
+    pub(crate) version: i16,
+    pub(crate) correlation_id: i32,
+}
+
+impl Asked {
+    /// The frame of a response whose body the protocol crate writes.
+    pub(crate) fn frame(self, response: &ResponseKind) -> Vec<u8> {
+        let mut body = bytes::BytesMut::new();
+        if let Err(error) = response.encode(&mut body, self.version) {
+            // A field that this version does not have was set: a defect of the broker.
+            tracing::error!(request = ?self.key, version = self.version, %error, "cannot answer");
+            return self.refusal(kafka_protocol::ResponseError::UnknownServerError.code());
+        }
+        let mut frame = Vec::with_capacity(body.len() + 16);
+        kafka::begin_response(self.key, self.version, self.correlation_id, &mut frame);
+        frame.extend_from_slice(&body);
+        kafka::end_response(&mut frame, 0);
+        frame
+    }
+
+    /// The shortest response: an error's code and nothing else.
+    pub(crate) fn refusal(self, error_code: i16) -> Vec<u8> {
+        bare_refusal(self.correlation_id, error_code)
+    }
+}
+
+/// For requests that are not known: a header of the oldest form, and an error's code.
+pub(crate) fn bare_refusal(correlation_id: i32, error_code: i16) -> Vec<u8> {
+    let mut frame = vec![0; kafka::LENGTH_BYTES];
+    frame.extend(correlation_id.to_be_bytes());
+    frame.extend(error_code.to_be_bytes());
+    kafka::end_response(&mut frame, 0);
+    frame
+}

@@ -1,0 +1,253 @@
+//! One connection: requests are taken in as they come, and answered in their order.
+//!
+//! A reader takes requests from the socket. What produce requests bring is in the log before the
+//! next one is read; all else is done when its turn to be answered has come. A writer sends the
+//! answers. So several requests are in flight on a connection, and one flush serves all of them.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka::{RequestHeader, WireError};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::ApiKey;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::answer::{Answer, ProducedAnswer};
+use super::asked::{Asked, bare_refusal};
+use super::client::Client;
+use super::fetch::{self, FetchJob};
+use super::session::{Changes, Sessions};
+use super::{produce, transactional};
+use crate::broker::Broker;
+use crate::requests;
+use crate::topics::error_of;
+
+/// Requests of one connection that wait for their answers; beyond it no more are read.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// What an idle connection has to read into.
+const IDLE_BUFFER_BYTES: usize = 4 << 10;
+
+/// What a busy one has at least.
+const BUSY_BUFFER_BYTES: usize = 256 << 10;
+
+/// A client that takes nothing for so long is not there any more.
+const SEND_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Small answers that are ready are sent together, up to this.
+const SENT_TOGETHER_BYTES: usize = 64 << 10;
+
+/// Why a connection ends, unless the client ended it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ending {
+    #[error("{0}")]
+    Network(#[from] io::Error),
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    #[error("the client took nothing for {} s", SEND_TIME_MAX.as_secs())]
+    Stalled,
+}
+
+/// Serves a client until it goes, or sends what is no request.
+pub(crate) async fn serve<S>(broker: Arc<Broker>, client: Client, stream: S) -> Result<(), Ending>
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    let (mut from_client, mut to_client) = tokio::io::split(stream);
+    let (queue, answers) = mpsc::channel(IN_FLIGHT_MAX);
+    let reading = async {
+        let read = read(&broker, &client, &mut from_client, &queue).await;
+        // The writer sends what is left, and ends.
+        drop(queue);
+        read
+    };
+    let writing = write(&broker, &client, &mut to_client, answers);
+    tokio::pin!(reading, writing);
+    tokio::select! {
+        read = &mut reading => {
+            writing.await?;
+            read
+        }
+        written = &mut writing => written,
+    }
+}
+
+async fn read(
+    broker: &Arc<Broker>,
+    client: &Client,
+    from: &mut (impl AsyncRead + Unpin),
+    queue: &mpsc::Sender<Answer>,
+) -> Result<(), Ending> {
+    let mut buffer = vec![0; IDLE_BUFFER_BYTES];
+    let (mut start, mut end) = (0, 0);
+    loop {
+        let wanted = match kafka::frame_bytes(&buffer[start..end], broker.limits.request_bytes)? {
+            Some(length) if length <= end - start => {
+                let frame = &mut buffer[start + kafka::LENGTH_BYTES..start + length];
+                if let Some(answer) = take(broker, client, frame).await?
+                    && queue.send(answer).await.is_err()
+                {
+                    return Ok(());
+                }
+                start += length;
+                continue;
+            }
+            Some(length) => length,
+            None => kafka::LENGTH_BYTES,
+        };
+        make_room(&mut buffer, &mut start, &mut end, wanted);
+        let read = from.read(&mut buffer[end..]).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        end += read;
+    }
+}
+
+/// Makes sure that `wanted` bytes from `start` on fit, and that there is room for more. The buffer
+/// is small where nothing has come, and as large as the longest request else.
+fn make_room(buffer: &mut Vec<u8>, start: &mut usize, end: &mut usize, wanted: usize) {
+    let held = *end - *start;
+    if held == 0 {
+        (*start, *end) = (0, 0);
+        if buffer.len() > BUSY_BUFFER_BYTES {
+            *buffer = vec![0; BUSY_BUFFER_BYTES];
+        }
+    }
+    // A full buffer is a sign of a busy client.
+    let is_full = *end == buffer.len();
+    if *start + wanted > buffer.len() || is_full {
+        buffer.copy_within(*start..*end, 0);
+        (*start, *end) = (0, held);
+    }
+    if wanted > buffer.len() || held == buffer.len() {
+        buffer.resize(wanted.max(BUSY_BUFFER_BYTES).max(2 * held), 0);
+    }
+}
+
+/// Takes one request in. `None` where it gets no answer.
+async fn take(
+    broker: &Arc<Broker>,
+    client: &Client,
+    frame: &mut [u8],
+) -> Result<Option<Answer>, WireError> {
+    let header = RequestHeader::read(frame)?;
+    let (version, correlation_id) = (header.api_version, header.correlation_id);
+    let Some(key) = header.key() else {
+        tracing::debug!(key = header.api_key, "a request that is not known");
+        let error = ResponseError::UnsupportedVersion.code();
+        return Ok(Some(Answer::Ready(bare_refusal(correlation_id, error))));
+    };
+    let asked = Asked { key, version, correlation_id };
+    if !kafka::is_served(key, version) {
+        return Ok(Some(Answer::Ready(requests::not_served(asked))));
+    }
+    let body_at = header.body_at;
+    match key {
+        ApiKey::Produce => {
+            let body = &mut frame[body_at..];
+            let refused = transactional::check(broker, asked, body).await?;
+            produce::serve(broker, client, asked, body, &refused)
+        }
+        ApiKey::Fetch => {
+            let mut changes = Changes::default();
+            let start = kafka::fetch::read(&frame[body_at..], version, &mut changes)?;
+            Ok(Some(Answer::Fetch(Box::new(FetchJob { asked, start, changes }))))
+        }
+        _ => {
+            let client_id = header.client_id.to_owned();
+            let body = bytes::Bytes::copy_from_slice(&frame[body_at..]);
+            let context = requests::Context {
+                broker: Arc::clone(broker),
+                client: client.clone(),
+                client_id,
+                asked,
+            };
+            Ok(Some(Answer::Later(Box::pin(requests::serve(context, body)))))
+        }
+    }
+}
+
+async fn write(
+    broker: &Arc<Broker>,
+    client: &Client,
+    to: &mut (impl AsyncWrite + Unpin),
+    mut answers: mpsc::Receiver<Answer>,
+) -> Result<(), Ending> {
+    let mut sessions = Sessions::default();
+    let mut held = None;
+    loop {
+        let answer = match held.take() {
+            Some(answer) => answer,
+            None => match answers.recv().await {
+                Some(answer) => answer,
+                None => return Ok(()),
+            },
+        };
+        match answer {
+            Answer::Ready(mut frame) => {
+                while frame.len() < SENT_TOGETHER_BYTES {
+                    match answers.try_recv() {
+                        Ok(Answer::Ready(more)) => frame.extend_from_slice(&more),
+                        Ok(other) => {
+                            held = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                send(to, &mut [IoSlice::new(&frame)]).await?;
+            }
+            Answer::Produced(answer) => {
+                let frame = settle(answer).await;
+                send(to, &mut [IoSlice::new(&frame)]).await?;
+            }
+            Answer::Later(answering) => {
+                let frame = answering.await;
+                send(to, &mut [IoSlice::new(&frame)]).await?;
+            }
+            Answer::Fetch(job) => {
+                let frame = fetch::serve(broker, client, &mut sessions, *job).await;
+                send(to, &mut frame.slices()).await?;
+                frame.recycle(broker);
+            }
+        }
+    }
+}
+
+/// Waits until all that is acknowledged is stable, or writes into the answer why it is not.
+async fn settle(answer: ProducedAnswer) -> Vec<u8> {
+    let ProducedAnswer { mut frame, waits, timeout_ms } = answer;
+    let time = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+    let deadline = tokio::time::Instant::now() + time;
+    for wait in waits {
+        let stable = tokio::time::timeout_at(deadline, wait.pending.stable()).await;
+        let error = match stable {
+            Ok(Ok(())) => continue,
+            Ok(Err(kind)) => error_of(kind),
+            Err(_) => ResponseError::RequestTimedOut,
+        };
+        produce::set_error(&mut frame, wait.error_at, error);
+    }
+    frame
+}
+
+/// Sends everything. A client that takes nothing is given up.
+async fn send(
+    to: &mut (impl AsyncWrite + Unpin),
+    mut slices: &mut [IoSlice<'_>],
+) -> Result<(), Ending> {
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        let sent = tokio::time::timeout(SEND_TIME_MAX, to.write_vectored(slices)).await;
+        let sent = sent.map_err(|_| Ending::Stalled)??;
+        if sent == 0 {
+            return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+        }
+        IoSlice::advance_slices(&mut slices, sent);
+    }
+    let flushed = tokio::time::timeout(SEND_TIME_MAX, to.flush()).await;
+    Ok(flushed.map_err(|_| Ending::Stalled)??)
+}

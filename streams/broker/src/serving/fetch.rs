@@ -1,0 +1,324 @@
+//! Fetch: what a client gets of its partitions, now or when there is enough.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka::fetch::{AbortedTransaction, FetchStart, FetchWriter, Fetched};
+use kafka_protocol::error::ResponseError;
+use record_log::LogErrorKind;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::asked::Asked;
+use super::client::{Client, Operation, Resource};
+use super::session::{Changes, Sessions, Tracked};
+use crate::broker::Broker;
+use crate::topics::{OpenPartition, error_of};
+
+/// A response has no more records than this, but for one batch that is longer.
+const RESPONSE_BYTES_MAX: usize = 16 << 20;
+
+/// A client may ask to wait so long.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// A request that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct FetchJob {
+    pub(super) asked: Asked,
+    pub(super) start: FetchStart,
+    pub(super) changes: Changes,
+}
+
+/// A response: bytes between which records go out from where they were read.
+#[derive(Debug, Default)]
+pub(crate) struct FetchFrame {
+    head: Vec<u8>,
+    /// Where in `head` each run of records goes.
+    records: Vec<(usize, Records)>,
+}
+
+/// Records of one partition, in a buffer.
+#[derive(Debug)]
+struct Records {
+    buffer: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl FetchFrame {
+    /// The frame in the order in which it goes out.
+    pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(2 * self.records.len() + 1);
+        let mut at = 0;
+        for (position, records) in &self.records {
+            slices.push(IoSlice::new(&self.head[at..*position]));
+            slices.push(IoSlice::new(&records.buffer[records.range.clone()]));
+            at = *position;
+        }
+        slices.push(IoSlice::new(&self.head[at..]));
+        slices
+    }
+
+    /// Gives the buffers back.
+    pub(crate) fn recycle(self, broker: &Broker) {
+        for (_, records) in self.records {
+            broker.buffers.give(records.buffer);
+        }
+    }
+}
+
+/// What was found for a partition.
+#[derive(Debug)]
+struct Found {
+    error: Option<ResponseError>,
+    high_watermark: i64,
+    last_stable_offset: i64,
+    log_start_offset: i64,
+    aborted: Vec<AbortedTransaction>,
+    records: Option<Records>,
+}
+
+impl Found {
+    fn error(error: ResponseError) -> Self {
+        Self {
+            error: Some(error),
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            aborted: Vec::new(),
+            records: None,
+        }
+    }
+
+    fn records_bytes(&self) -> usize {
+        self.records.as_ref().map_or(0, |records| records.range.len())
+    }
+}
+
+/// Answers a request, after as long a wait as it asks for where there is too little.
+pub(super) async fn serve(
+    broker: &Broker,
+    client: &Client,
+    sessions: &mut Sessions,
+    job: FetchJob,
+) -> FetchFrame {
+    let FetchJob { asked, start, changes } = job;
+    let session = match sessions.begin(&start, changes) {
+        Ok(session) => session,
+        Err(error) => return refusal(asked, error),
+    };
+    session.resolve(|topic| find(broker, client, topic));
+    let wait = Duration::from_millis(u64::try_from(start.max_wait_ms).unwrap_or(0)).min(WAIT_MAX);
+    let deadline = Instant::now() + wait;
+    let bytes_min = usize::try_from(start.min_bytes).unwrap_or(0);
+    let watcher = Arc::new(Notify::new());
+    let found = loop {
+        // What is appended from here on wakes this task.
+        for partition in session.tracked.iter().filter_map(|it| it.partition.as_ref().ok()) {
+            partition.watchers.add(&watcher);
+        }
+        let found = look(broker, &session.tracked, &start);
+        let bytes: usize = found.iter().map(Found::records_bytes).sum();
+        let is_enough = bytes >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
+        if is_enough || bytes_min == 0 || Instant::now() >= deadline {
+            break found;
+        }
+        found.into_iter().filter_map(|it| it.records).for_each(|it| broker.buffers.give(it.buffer));
+        // Either there is more, or the time is up: the next round sees which.
+        let _either = tokio::time::timeout_at(deadline, watcher.notified()).await;
+    };
+    let frame = write(asked, session, found);
+    session.turn();
+    frame
+}
+
+/// The partition that a request names, as it is now.
+fn find(
+    broker: &Broker,
+    client: &Client,
+    tracked: &mut Tracked,
+) -> Result<Arc<OpenPartition>, ResponseError> {
+    let topic = match tracked.is_by_id {
+        true => broker.topics.by_id(tracked.id).ok_or(ResponseError::UnknownTopicId)?,
+        false => {
+            broker.topics.by_name(&tracked.name).ok_or(ResponseError::UnknownTopicOrPartition)?
+        }
+    };
+    if !client.may(broker, Operation::Read, Resource::Topic(&topic.name)) {
+        return Err(ResponseError::TopicAuthorizationFailed);
+    }
+    topic.partition(tracked.want.index).ok_or(ResponseError::UnknownTopicOrPartition)
+}
+
+/// Reads what there is, up to the limits of the request.
+fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> {
+    let limit = |bytes: i32| usize::try_from(bytes).unwrap_or(0);
+    let mut left = limit(start.max_bytes).min(RESPONSE_BYTES_MAX);
+    let mut is_first = true;
+    let mut all = Vec::with_capacity(tracked.len());
+    for it in tracked {
+        let partition = match &it.partition {
+            Ok(partition) => partition,
+            Err(error) => {
+                all.push(Found::error(*error));
+                continue;
+            }
+        };
+        let bytes_max = limit(it.want.max_bytes).min(left);
+        let wanted = Wanted { bytes_max, is_first, is_committed_only: start.is_committed_only };
+        let found = read(broker, partition, it, &wanted);
+        left = left.saturating_sub(found.records_bytes());
+        is_first &= found.records_bytes() == 0;
+        all.push(found);
+    }
+    all
+}
+
+struct Wanted {
+    bytes_max: usize,
+    /// The first records of a response come even if they are more.
+    is_first: bool,
+    is_committed_only: bool,
+}
+
+fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wanted) -> Found {
+    let log = &partition.log;
+    let (start_offset, stable_offset) = (log.start_offset(), log.stable_offset());
+    let epoch = log.epoch();
+    if it.want.leader_epoch >= 0 && it.want.leader_epoch != epoch {
+        return Found::error(match it.want.leader_epoch < epoch {
+            true => ResponseError::FencedLeaderEpoch,
+            false => ResponseError::UnknownLeaderEpoch,
+        });
+    }
+    if !(start_offset..=stable_offset).contains(&it.want.offset) {
+        return Found::error(ResponseError::OffsetOutOfRange);
+    }
+    let last_stable_offset = log.last_stable_offset().max(start_offset);
+    let mut found = Found {
+        error: None,
+        high_watermark: stable_offset,
+        last_stable_offset,
+        log_start_offset: start_offset,
+        aborted: Vec::new(),
+        records: None,
+    };
+    let end = if wanted.is_committed_only { last_stable_offset } else { stable_offset };
+    if it.want.offset >= end || (wanted.bytes_max == 0 && !wanted.is_first) {
+        return found;
+    }
+    let mut buffer = broker.buffers.take();
+    match log.read(it.want.offset, wanted.bytes_max, &mut buffer) {
+        Ok(range) => {
+            let range = cut(&buffer, range, end);
+            let is_too_long = range.len() > wanted.bytes_max && !wanted.is_first;
+            if range.is_empty() || is_too_long {
+                broker.buffers.give(buffer);
+                return found;
+            }
+            if wanted.is_committed_only {
+                found.aborted = aborted(partition, &buffer[range.clone()]);
+            }
+            found.records = Some(Records { buffer, range });
+            found
+        }
+        Err(error) => {
+            broker.buffers.give(buffer);
+            if error.kind != LogErrorKind::OffsetOutOfRange {
+                tracing::error!(partition = log.number(), %error, "cannot read");
+            }
+            Found::error(error_of(error.kind))
+        }
+    }
+}
+
+/// The part of the batches that lies before an offset.
+fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> Range<usize> {
+    let shown = record_log::headers(&buffer[range.clone()])
+        .take_while(|batch| batch.base_offset < end_offset)
+        .map(|batch| batch.size_bytes)
+        .sum::<usize>();
+    range.start..range.start + shown
+}
+
+fn aborted(partition: &OpenPartition, batches: &[u8]) -> Vec<AbortedTransaction> {
+    let mut headers = record_log::headers(batches);
+    let Some(first) = headers.next() else { return Vec::new() };
+    let last = headers.last().unwrap_or(first);
+    let aborted = partition.log.aborted(first.base_offset..last.next_offset());
+    aborted
+        .iter()
+        .map(|it| AbortedTransaction { producer_id: it.producer_id, first_offset: it.first_offset })
+        .collect()
+}
+
+/// Writes what was found. In a session that goes on, partitions without news are left out.
+fn write(asked: Asked, session: &mut super::session::Session, found: Vec<Found>) -> FetchFrame {
+    let mut frame = FetchFrame::default();
+    kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame.head);
+    let mut shown: Vec<(usize, Found)> = Vec::new();
+    for (index, found) in found.into_iter().enumerate() {
+        let news = (found.high_watermark, found.log_start_offset, found.last_stable_offset);
+        let is_news = session.tracked[index].sent != Some(news)
+            || found.records.is_some()
+            || found.error.is_some();
+        if !session.is_incremental || is_news {
+            session.tracked[index].sent = found.error.is_none().then_some(news);
+            shown.push((index, found));
+        }
+    }
+    // Partitions of a topic stand together.
+    shown.sort_by(|(a, _), (b, _)| {
+        let key = |index: usize| (&session.tracked[index].name, session.tracked[index].id);
+        key(*a).cmp(&key(*b))
+    });
+    let runs: Vec<usize> = shown
+        .chunk_by(|(a, _), (b, _)| session.tracked[*a].is_same_topic(&session.tracked[*b]))
+        .map(<[_]>::len)
+        .collect();
+    let mut writer = FetchWriter::new(&mut frame.head, asked.version);
+    writer.begin(0, session.id, runs.len());
+    let mut shown = shown.into_iter();
+    for count in runs {
+        for (nth, (index, found)) in shown.by_ref().take(count).enumerate() {
+            let tracked = &session.tracked[index];
+            let mut writer = FetchWriter::new(&mut frame.head, asked.version);
+            if nth == 0 {
+                writer.begin_topic(&tracked.name, tracked.id.into_bytes(), count);
+            }
+            writer.begin_partition(&Fetched {
+                index: tracked.want.index,
+                error_code: found.error.map_or(0, |error| error.code()),
+                high_watermark: found.high_watermark,
+                last_stable_offset: found.last_stable_offset,
+                log_start_offset: found.log_start_offset,
+                aborted: session.is_committed_only.then_some(&found.aborted),
+                records_bytes: found.records_bytes(),
+            });
+            if let Ok(partition) = &tracked.partition {
+                partition.traffic.count_out(found.records_bytes());
+            }
+            if let Some(records) = found.records {
+                frame.records.push((frame.head.len(), records));
+            }
+            FetchWriter::new(&mut frame.head, asked.version).end_partition();
+        }
+        FetchWriter::new(&mut frame.head, asked.version).end_topic();
+    }
+    FetchWriter::new(&mut frame.head, asked.version).end();
+    let records_bytes = frame.records.iter().map(|(_, records)| records.range.len()).sum();
+    kafka::end_response(&mut frame.head, records_bytes);
+    frame
+}
+
+/// An error of the whole request.
+fn refusal(asked: Asked, error: ResponseError) -> FetchFrame {
+    let mut frame = FetchFrame::default();
+    kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame.head);
+    let mut writer = FetchWriter::new(&mut frame.head, asked.version);
+    writer.begin(error.code(), 0, 0);
+    writer.end();
+    kafka::end_response(&mut frame.head, 0);
+    frame
+}

@@ -1,0 +1,17 @@
+//! Connections of clients, and the two requests that carry records.
+
+mod answer;
+mod asked;
+mod buffers;
+mod client;
+mod connection;
+mod fetch;
+mod listener;
+mod produce;
+mod session;
+mod transactional;
+
+pub(crate) use asked::Asked;
+pub(crate) use buffers::Buffers;
+pub(crate) use client::{Client, Operation, Resource};
+pub(crate) use listener::listen;

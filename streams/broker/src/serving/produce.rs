@@ -1,0 +1,219 @@
+//! Produce: from the connection's buffer to the log, answered when it is stable.
+
+use std::sync::Arc;
+
+use super::client::{Operation, Resource};
+use kafka::produce::{self, Appender, ProduceStart, Produced};
+use kafka_protocol::error::ResponseError;
+use record_log::{Batch, LogErrorKind};
+
+use super::answer::{Answer, ProducedAnswer, Wait};
+use super::asked::Asked;
+use super::client::Client;
+use crate::broker::Broker;
+use crate::clock;
+use crate::topics::{OpenPartition, OpenTopic, Pending, error_of};
+
+/// Where the version of a batch's format is.
+const MAGIC_AT: usize = 16;
+
+/// Takes a request in: when this returns, all of its batches are in the log or refused. `None`
+/// where the client wants no answer.
+pub(super) fn serve(
+    broker: &Arc<Broker>,
+    client: &Client,
+    asked: Asked,
+    body: &mut [u8],
+    refused: &Refused,
+) -> Result<Option<Answer>, kafka::WireError> {
+    let start = ProduceStart::read(body, asked.version)?;
+    let (acks, timeout_ms) = (start.acks, start.timeout_ms);
+    let mut frame = Vec::with_capacity(128);
+    kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame);
+    let mut turn = Turn {
+        broker,
+        client,
+        now_ms: clock::unix_ms(),
+        refusal: (!matches!(acks, -1..=1)).then_some(ResponseError::InvalidRequiredAcks),
+        is_transactional: start.transactional_id.is_some(),
+        refused,
+        topic: None,
+        appended: Vec::new(),
+    };
+    produce::serve(body, asked.version, &mut frame, &mut turn)?;
+    let waits = stabilize(turn.appended, &mut frame);
+    kafka::end_response(&mut frame, 0);
+    Ok(match (acks, waits.is_empty()) {
+        (0, _) => None,
+        (_, true) => Some(Answer::Ready(frame)),
+        (_, false) => Some(Answer::Produced(ProducedAnswer { frame, waits, timeout_ms })),
+    })
+}
+
+/// Partitions that a transaction may not write to, as its coordinator said.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(pub(crate) Vec<(String, i32, ResponseError)>);
+
+/// What was appended to a partition.
+struct AppendedTo {
+    topic: Arc<OpenTopic>,
+    partition: Arc<OpenPartition>,
+    end_offset: i64,
+    error_at: usize,
+}
+
+/// One request on its way.
+struct Turn<'a> {
+    broker: &'a Arc<Broker>,
+    client: &'a Client,
+    now_ms: i64,
+    /// Of all that the request brings.
+    refusal: Option<ResponseError>,
+    is_transactional: bool,
+    refused: &'a Refused,
+    /// The one that was looked up last, or why it cannot be written to.
+    topic: Option<Arc<OpenTopic>>,
+    appended: Vec<AppendedTo>,
+}
+
+impl Appender for Turn<'_> {
+    fn append(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        records: Option<&mut [u8]>,
+        error_at: usize,
+    ) -> Produced<'static> {
+        match self.try_append(topic, partition, records, error_at) {
+            Ok(produced) => produced,
+            Err(error) => Produced::error(error.code()),
+        }
+    }
+}
+
+impl Turn<'_> {
+    fn try_append(
+        &mut self,
+        name: &str,
+        number: i32,
+        records: Option<&mut [u8]>,
+        error_at: usize,
+    ) -> Result<Produced<'static>, ResponseError> {
+        if let Some(error) = self.refusal {
+            return Err(error);
+        }
+        let topic = self.find(name)?;
+        let partition = topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)?;
+        let is_refused = |it: &&(String, i32, _)| it.0 == name && it.1 == number;
+        if let Some((.., error)) = self.refused.0.iter().find(is_refused) {
+            return Err(*error);
+        }
+        let settings = topic.settings();
+        let mut batch = self.check(records, settings.batch_bytes_max)?;
+        if settings.has_append_time {
+            batch.set_append_time(self.now_ms);
+        }
+        let appended = partition.log.append(&mut batch, self.now_ms).map_err(|error| {
+            if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
+                tracing::error!(topic = name, partition = number, %error, "cannot append");
+            }
+            error_of(error.kind)
+        })?;
+        let header = batch.header();
+        if !appended.was_there {
+            partition.traffic.count_in(header.size_bytes, header.record_count);
+        }
+        let end_offset = appended.base_offset + i64::from(header.last_offset_delta) + 1;
+        let produced = Produced {
+            base_offset: appended.base_offset,
+            log_append_time_ms: if settings.has_append_time { self.now_ms } else { -1 },
+            log_start_offset: partition.log.start_offset(),
+            ..Produced::error(0)
+        };
+        self.appended.push(AppendedTo { topic, partition, end_offset, error_at });
+        Ok(produced)
+    }
+
+    /// Most requests bring several partitions of one topic.
+    fn find(&mut self, name: &str) -> Result<Arc<OpenTopic>, ResponseError> {
+        if let Some(topic) = self.topic.as_ref().filter(|topic| *topic.name == *name) {
+            return Ok(Arc::clone(topic));
+        }
+        if !self.client.may(self.broker, Operation::Write, Resource::Topic(name)) {
+            return Err(ResponseError::TopicAuthorizationFailed);
+        }
+        let topic =
+            self.broker.topics.by_name(name).ok_or(ResponseError::UnknownTopicOrPartition)?;
+        self.topic = Some(Arc::clone(&topic));
+        Ok(topic)
+    }
+
+    /// The one batch that a request may bring for a partition.
+    fn check<'b>(
+        &self,
+        records: Option<&'b mut [u8]>,
+        bytes_max: usize,
+    ) -> Result<Batch<'b>, ResponseError> {
+        let records = records.ok_or(ResponseError::CorruptMessage)?;
+        if records.get(MAGIC_AT).is_some_and(|magic| *magic < 2) {
+            return Err(ResponseError::UnsupportedForMessageFormat);
+        }
+        if records.len() > bytes_max {
+            return Err(ResponseError::MessageTooLarge);
+        }
+        let (batch, rest) = Batch::split_first(records).map_err(|error| error_of(error.kind))?;
+        let header = batch.header();
+        if !rest.is_empty() || header.is_control() {
+            return Err(ResponseError::InvalidRecord);
+        }
+        if header.is_transactional() != self.is_transactional {
+            return Err(ResponseError::InvalidTxnState);
+        }
+        Ok(batch)
+    }
+}
+
+/// Makes stable what was appended, with one flush of each topic. What fails at once is written
+/// into the answer; what waits for a disk is returned.
+fn stabilize(appended: Vec<AppendedTo>, frame: &mut [u8]) -> Vec<Wait> {
+    let mut waits = Vec::new();
+    let mut flushed: Option<(Arc<OpenTopic>, Flushed)> = None;
+    for AppendedTo { topic, partition, end_offset, error_at } in appended {
+        let outcome = match &flushed {
+            Some((last, outcome)) if Arc::ptr_eq(last, &topic) => *outcome,
+            _ => {
+                let outcome = match topic.stabilize() {
+                    Ok(None) => Flushed::Now,
+                    Ok(Some(turn)) => Flushed::AfterTurn(turn),
+                    Err(error) => Flushed::Failed(error.kind),
+                };
+                flushed = Some((Arc::clone(&topic), outcome));
+                outcome
+            }
+        };
+        partition.watchers.wake();
+        match outcome {
+            Flushed::AfterTurn(turn) => {
+                let pending = Pending { topic, partition, end_offset, turn };
+                waits.push(Wait { pending, error_at });
+            }
+            Flushed::Failed(kind) if partition.log.stable_offset() < end_offset => {
+                set_error(frame, error_at, error_of(kind));
+            }
+            Flushed::Now | Flushed::Failed(_) => {}
+        }
+    }
+    waits
+}
+
+#[derive(Clone, Copy)]
+enum Flushed {
+    Now,
+    AfterTurn(crate::topics::Turn),
+    Failed(LogErrorKind),
+}
+
+/// Replaces the error code of a partition in an answer that was written.
+pub(super) fn set_error(frame: &mut [u8], error_at: usize, error: ResponseError) {
+    frame[error_at..error_at + 2].copy_from_slice(&error.code().to_be_bytes());
+}

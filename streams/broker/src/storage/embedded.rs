@@ -1,0 +1,128 @@
+//! A pool of the broker's own: for a first try, for tests, and where no daemon is wanted.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use block_device::{BlockDevice, SectorSize};
+use maintenance::Maintenance;
+use region::{Region, RegionSpec};
+use volumes::{Engine, EngineOptions, VolumeError, VolumeErrorKind, VolumeSpec};
+
+use super::{
+    Durability, Reduction, Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass,
+};
+
+/// More than there are processors, so that threads which wait for a disk hold no other up.
+const LANE_COUNT: usize = 8;
+
+/// Where the pool is, and how large.
+#[derive(Clone, Debug)]
+pub(crate) struct EmbeddedPool {
+    pub(crate) size_bytes: u64,
+    /// A file on tmpfs that outlives the broker. Without one, the pool ends with the broker.
+    pub(crate) file: Option<PathBuf>,
+}
+
+pub(crate) struct Embedded {
+    engine: Arc<Engine>,
+    _maintenance: Maintenance,
+}
+
+impl Embedded {
+    pub(crate) fn open(pool: &EmbeddedPool) -> anyhow::Result<Self> {
+        let (path, is_temporary) = match &pool.file {
+            Some(path) => (path.clone(), false),
+            None => (format!("/dev/shm/memlane-broker-{}", std::process::id()).into(), true),
+        };
+        if is_temporary && path.exists() {
+            bail!(
+                "{} is in the way: another broker's, or left by one that was killed",
+                path.display()
+            );
+        }
+        let size_bytes = pool.size_bytes.next_multiple_of(2 << 20);
+        let region = Region::open(&RegionSpec { path: path.clone(), size_bytes })?;
+        if is_temporary {
+            // The memory stays as long as it is mapped, and no longer.
+            std::fs::remove_file(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        let mut fresh_secret = [0; 32];
+        getrandom::fill(&mut fresh_secret).context("cannot draw the secret of the pool")?;
+        let options = EngineOptions { lane_count: LANE_COUNT, fresh_secret };
+        let engine = Engine::open(region, options)
+            .with_context(|| format!("cannot open the pool in {}", path.display()))?;
+        let engine = Arc::new(engine);
+        let maintenance = Maintenance::start(Arc::clone(&engine), |_| {})
+            .context("cannot start the thread that keeps the pool up")?;
+        Ok(Self { engine, _maintenance: maintenance })
+    }
+}
+
+impl Storage for Embedded {
+    fn names(&self) -> Result<Vec<String>, StorageError> {
+        Ok(self.engine.volumes().iter().map(|volume| volume.name()).collect())
+    }
+
+    fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        let name = name
+            .parse()
+            .map_err(|error| StorageError::new(StorageErrorKind::Unsupported, error))?;
+        let spec = VolumeSpec {
+            sector: SectorSize::Bytes4096,
+            reduction: reduction(class.reduction),
+            durability: durability(class.durability)?,
+            ..VolumeSpec::new(name, VOLUME_BYTES)
+        };
+        Ok(self.engine.create_volume(spec).map_err(refused)?)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        Ok(self.engine.volume(name).map_err(refused)?)
+    }
+
+    fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
+        let durability = durability(class.durability)?;
+        self.engine.set_durability(name, durability).map_err(refused)?;
+        self.engine.set_reduction(name, reduction(class.reduction)).map_err(refused)
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        self.engine.delete_volume(name).map_err(refused)
+    }
+}
+
+fn reduction(asked: Reduction) -> volumes::Reduction {
+    match asked {
+        Reduction::Full => volumes::Reduction::Full,
+        Reduction::Compress => volumes::Reduction::Compress,
+        Reduction::Dedup => volumes::Reduction::Dedup,
+        Reduction::None => volumes::Reduction::None,
+    }
+}
+
+/// A pool of the broker's own has neither journal nor images.
+fn durability(asked: Durability) -> Result<volumes::Durability, StorageError> {
+    match asked {
+        Durability::Ram => Ok(volumes::Durability::Ram),
+        Durability::Image | Durability::Journal => {
+            let what = format!(
+                "a broker with a pool of its own keeps topics in class ram only; for class {} run \
+                 it on memlaned",
+                asked.name()
+            );
+            Err(StorageError::new(StorageErrorKind::Unsupported, what))
+        }
+    }
+}
+
+fn refused(error: VolumeError) -> StorageError {
+    let kind = match error.kind {
+        VolumeErrorKind::AlreadyExists => StorageErrorKind::Exists,
+        VolumeErrorKind::NotFound => StorageErrorKind::Missing,
+        VolumeErrorKind::NoSpace => StorageErrorKind::NoSpace,
+        _ => StorageErrorKind::Failed,
+    };
+    StorageError::new(kind, error)
+}

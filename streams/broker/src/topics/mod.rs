@@ -1,0 +1,352 @@
+//! The topics that the broker serves: one volume each, found by name and by id.
+
+mod settings;
+mod stability;
+mod topic;
+mod upkeep;
+mod watchers;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, RwLock};
+
+use kafka_protocol::error::ResponseError;
+use record_log::{LogError, LogErrorKind, Topic, TopicOptions};
+use uuid::Uuid;
+
+use crate::storage::{Storage, StorageError, StorageErrorKind};
+
+pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
+pub(crate) use stability::Turn;
+pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
+pub(crate) use upkeep::keep_up;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Volumes of topics have names that begin so.
+const VOLUME_PREFIX: &str = "topic.";
+
+/// What volumes may be called at most.
+const VOLUME_NAME_MAX: usize = 63;
+
+/// What Kafka allows.
+const NAME_MAX: usize = 249;
+
+/// Topics that one broker serves.
+const TOPIC_COUNT_MAX: usize = 10_000;
+
+/// A refusal: Kafka's error for the client's code, and a sentence for people.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: ResponseError,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(error: ResponseError, message: impl Into<String>) -> Self {
+        Self { error, message: message.into() }
+    }
+
+    /// There is no topic of that name.
+    pub(crate) fn no_topic(name: &str) -> Self {
+        Self::new(ResponseError::UnknownTopicOrPartition, format!("there is no topic {name:?}"))
+    }
+}
+
+/// A topic that is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct NewTopic {
+    pub(crate) name: String,
+    pub(crate) partition_count: u32,
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// Changes what the owner of a topic has set.
+pub(crate) type Change<'a> = dyn Fn(&mut BTreeMap<String, String>) -> Result<(), Refusal> + 'a;
+
+pub(crate) struct Topics {
+    storage: Arc<dyn Storage>,
+    /// Settings of topics that do not say.
+    pub(crate) defaults: BTreeMap<String, String>,
+    table: RwLock<Table>,
+    /// One change of what topics there are at a time.
+    changing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_name: BTreeMap<Arc<str>, Arc<OpenTopic>>,
+    by_id: HashMap<Uuid, Arc<OpenTopic>>,
+}
+
+impl Topics {
+    /// Opens all topics that the storage holds.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        defaults: BTreeMap<String, String>,
+    ) -> anyhow::Result<Self> {
+        let (table, changing) = Default::default();
+        let topics = Self { storage, defaults, table, changing };
+        let mut volumes = topics.storage.names()?;
+        volumes.retain(|name| name.starts_with(VOLUME_PREFIX) && !name.contains('@'));
+        for volume in volumes {
+            match topics.open_volume(&volume) {
+                Ok(Some(topic)) => topics.insert(topic),
+                Ok(None) => {
+                    // The broker died while it made the topic, before it said so.
+                    tracing::info!(volume, "a volume without a topic is deleted");
+                    topics.storage.delete(&volume)?;
+                }
+                Err(refusal) => {
+                    tracing::error!(volume, error = refusal.message, "cannot serve the topic");
+                }
+            }
+        }
+        Ok(topics)
+    }
+
+    fn open_volume(&self, volume: &str) -> Result<Option<OpenTopic>, Refusal> {
+        let device = self.storage.open(volume).map_err(of_storage)?;
+        // Until its settings are known.
+        let first_options = TopicOptions { segment_bytes: record_log::SEGMENT_BYTES_MAX };
+        let Some(log) = Topic::open(device, first_options).map_err(of_log)? else {
+            return Ok(None);
+        };
+        let properties: Properties =
+            serde_json::from_slice(&log.properties()).map_err(|error| {
+                let what =
+                    format!("what volume {volume:?} says of its topic cannot be read: {error}");
+                Refusal::new(ResponseError::KafkaStorageError, what)
+            })?;
+        let settings = TopicSettings::new(properties.settings.clone(), &self.defaults)
+            .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
+        log.set_options(options(&settings));
+        OpenTopic::new(&properties, volume.to_owned(), log, settings).map(Some).map_err(of_log)
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<OpenTopic>> {
+        self.table.read().expect(NO_PANIC).by_name.get(name).map(Arc::clone)
+    }
+
+    pub(crate) fn by_id(&self, id: Uuid) -> Option<Arc<OpenTopic>> {
+        self.table.read().expect(NO_PANIC).by_id.get(&id).map(Arc::clone)
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<OpenTopic>> {
+        self.table.read().expect(NO_PANIC).by_name.values().map(Arc::clone).collect()
+    }
+
+    /// Makes a topic; with `validate_only` it only says whether that could be done. It is durable
+    /// when this returns. May wait.
+    pub(crate) fn create(
+        &self,
+        new: &NewTopic,
+        validate_only: bool,
+    ) -> Result<Option<Arc<OpenTopic>>, Refusal> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        check_name(&new.name)?;
+        if let Some(name) = self.colliding(&new.name) {
+            let what = format!("there is a topic {name:?}");
+            return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
+        }
+        let settings = TopicSettings::new(new.settings.clone(), &self.defaults)
+            .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
+        if !(1..=record_log::PARTITION_COUNT_MAX).contains(&new.partition_count) {
+            let most = record_log::PARTITION_COUNT_MAX;
+            let what = format!("a topic has 1 to {most} partitions, not {}", new.partition_count);
+            return Err(Refusal::new(ResponseError::InvalidPartitions, what));
+        }
+        if self.table.read().expect(NO_PANIC).by_name.len() >= TOPIC_COUNT_MAX {
+            let what = format!("the broker serves {TOPIC_COUNT_MAX} topics already");
+            return Err(Refusal::new(ResponseError::PolicyViolation, what));
+        }
+        if validate_only {
+            return Ok(None);
+        }
+        let id = Uuid::from_bytes(random_id());
+        let volume = volume_name(&new.name, id);
+        let device = self.storage.create(&volume, settings.class).map_err(of_storage)?;
+        let properties = Properties { name: new.name.clone(), settings: new.settings.clone() };
+        let bytes = serde_json::to_vec(&properties).expect("it is plain data");
+        let made = Topic::create(
+            device,
+            &record_log::NewTopic {
+                id: id.into_bytes(),
+                partition_count: new.partition_count,
+                options: options(&settings),
+                properties: &bytes,
+            },
+        );
+        let topic = made
+            .and_then(|log| OpenTopic::new(&properties, volume.clone(), log, settings))
+            .map_err(of_log)
+            .inspect_err(|_| {
+                // What cannot be deleted now is deleted when the broker starts again.
+                if let Err(error) = self.storage.delete(&volume) {
+                    tracing::warn!(volume, %error, "cannot delete a volume");
+                }
+            })?;
+        tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
+        self.insert(topic);
+        Ok(self.by_name(&new.name))
+    }
+
+    /// A topic whose metrics would be the same, as Kafka has it: dots and underscores are one.
+    fn colliding(&self, name: &str) -> Option<Arc<str>> {
+        let plain = |name: &str| name.replace('.', "_");
+        let table = self.table.read().expect(NO_PANIC);
+        let wanted = plain(name);
+        table.by_name.keys().find(|known| plain(known) == wanted).map(Arc::clone)
+    }
+
+    /// Deletes a topic for good. Requests that go on meet a volume that is gone. May wait.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        self.storage.delete(&topic.volume).map_err(of_storage)?;
+        let mut table = self.table.write().expect(NO_PANIC);
+        table.by_name.remove(name);
+        table.by_id.remove(&topic.id);
+        drop(table);
+        tracing::info!(topic = name, "topic deleted");
+        topic.wake_all();
+        Ok(())
+    }
+
+    /// Gives a topic more partitions; they are durable when this returns. May wait.
+    pub(crate) fn add_partitions(
+        &self,
+        name: &str,
+        partition_count: i32,
+        validate_only: bool,
+    ) -> Result<(), Refusal> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let before = topic.log.partition_count();
+        let most = record_log::PARTITION_COUNT_MAX;
+        let wanted = u32::try_from(partition_count).unwrap_or(0);
+        if wanted <= before || wanted > most {
+            let what = format!(
+                "topic {name:?} has {before} partitions; it can have more, up to {most}, and not \
+                 {partition_count}"
+            );
+            return Err(Refusal::new(ResponseError::InvalidPartitions, what));
+        }
+        if validate_only {
+            return Ok(());
+        }
+        topic.log.add_partitions(wanted).map_err(of_log)?;
+        topic.find_partitions().map_err(of_log)
+    }
+
+    /// Changes what the owner of a topic has set; durable when this returns. May wait.
+    pub(crate) fn configure(
+        &self,
+        name: &str,
+        validate_only: bool,
+        change: &Change<'_>,
+    ) -> Result<(), Refusal> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let before = topic.settings();
+        let mut own = before.own.clone();
+        change(&mut own)?;
+        let settings = TopicSettings::new(own.clone(), &self.defaults)
+            .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
+        if validate_only || settings == *before {
+            return Ok(());
+        }
+        if settings.class != before.class {
+            self.storage.set_class(&topic.volume, settings.class).map_err(of_storage)?;
+        }
+        let properties = Properties { name: name.to_owned(), settings: own };
+        let bytes = serde_json::to_vec(&properties).expect("it is plain data");
+        topic.log.set_properties(&bytes).map_err(of_log)?;
+        topic.log.set_options(options(&settings));
+        topic.set_settings(settings);
+        Ok(())
+    }
+
+    fn insert(&self, topic: OpenTopic) {
+        let topic = Arc::new(topic);
+        let mut table = self.table.write().expect(NO_PANIC);
+        table.by_id.insert(topic.id, Arc::clone(&topic));
+        table.by_name.insert(Arc::clone(&topic.name), topic);
+    }
+}
+
+fn options(settings: &TopicSettings) -> TopicOptions {
+    TopicOptions { segment_bytes: settings.segment_bytes }
+}
+
+/// As Kafka has it.
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let is_good = (1..=NAME_MAX).contains(&name.len())
+        && name.chars().all(is_allowed)
+        && !matches!(name, "." | "..");
+    if is_good {
+        return Ok(());
+    }
+    let what = format!(
+        "{name:?} cannot be the name of a topic: it has 1 to {NAME_MAX} of a-z A-Z 0-9 . _ -, and \
+         is not . or .."
+    );
+    Err(Refusal::new(ResponseError::InvalidTopicException, what))
+}
+
+/// The topic's name as far as it fits; one that was cut has its id, so that it is the only one.
+fn volume_name(topic: &str, id: Uuid) -> String {
+    let whole = format!("{VOLUME_PREFIX}{topic}");
+    if whole.len() <= VOLUME_NAME_MAX {
+        return whole;
+    }
+    let id = id.simple().to_string();
+    format!("{}.{id}", &whole[..VOLUME_NAME_MAX - 1 - id.len()])
+}
+
+/// Random, and of the form of a UUID of version 4.
+pub(crate) fn random_id() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the kernel has random bytes");
+    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
+}
+
+fn of_storage(error: StorageError) -> Refusal {
+    let code = match error.kind {
+        StorageErrorKind::Exists => ResponseError::TopicAlreadyExists,
+        StorageErrorKind::Missing => ResponseError::UnknownTopicOrPartition,
+        StorageErrorKind::Unsupported => ResponseError::InvalidConfig,
+        StorageErrorKind::NoSpace | StorageErrorKind::Failed => ResponseError::KafkaStorageError,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+/// An error of the log in words, with its causes.
+fn of_log(error: LogError) -> Refusal {
+    let mut message = error.to_string();
+    let mut cause = error.source.as_deref().map(|it| it as &dyn std::error::Error);
+    while let Some(error) = cause {
+        message = format!("{message}: {error}");
+        cause = error.source();
+    }
+    Refusal::new(error_of(error.kind), message)
+}
+
+/// Kafka's error for one of the log's.
+pub(crate) fn error_of(kind: LogErrorKind) -> ResponseError {
+    match kind {
+        // Producers try again: retention, or the owner, makes room.
+        LogErrorKind::NoSpace | LogErrorKind::NotDurable => ResponseError::NotEnoughReplicas,
+        LogErrorKind::NotALog | LogErrorKind::Damaged | LogErrorKind::Device => {
+            ResponseError::KafkaStorageError
+        }
+        LogErrorKind::InvalidBatch => ResponseError::CorruptMessage,
+        LogErrorKind::TooLarge => ResponseError::MessageTooLarge,
+        LogErrorKind::OffsetOutOfRange => ResponseError::OffsetOutOfRange,
+        LogErrorKind::OutOfOrderSequence => ResponseError::OutOfOrderSequenceNumber,
+        LogErrorKind::FencedProducer => ResponseError::InvalidProducerEpoch,
+        LogErrorKind::TransactionState => ResponseError::InvalidTxnState,
+        LogErrorKind::NoSuchPartition => ResponseError::UnknownTopicOrPartition,
+    }
+}

@@ -1,0 +1,313 @@
+//! The configuration of topics, by Kafka's names and three of Memlane's own.
+
+use std::collections::BTreeMap;
+
+use crate::storage::{Durability, Reduction, VolumeClass};
+
+/// What values a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Boolean,
+    /// From this to that.
+    Long(i64, i64),
+    Double,
+    Choice(&'static [&'static str]),
+    /// One or several, divided by commas.
+    Choices(&'static [&'static str]),
+}
+
+/// A setting that a topic may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) kind: Kind,
+    /// Shown to people. Empty where the setting is taken for the sake of clients that send it, and
+    /// means nothing here.
+    pub(crate) meaning: &'static str,
+}
+
+const fn setting(
+    name: &'static str,
+    default: &'static str,
+    kind: Kind,
+    meaning: &'static str,
+) -> Setting {
+    Setting { name, default, kind, meaning }
+}
+
+const POSITIVE: Kind = Kind::Long(0, i64::MAX);
+const LIMIT: Kind = Kind::Long(-1, i64::MAX);
+
+/// The greatest batch that the log takes.
+const BATCH_BYTES_MAX: i64 = 16 << 20;
+
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting(
+        "cleanup.policy",
+        "delete",
+        Kind::Choices(&["delete", "compact"]),
+        "delete drops whole segments by age and size; compact keeps the latest record of each key",
+    ),
+    setting(
+        "compression.type",
+        "producer",
+        Kind::Choice(&["producer"]),
+        "records are stored as the producer compressed them",
+    ),
+    setting(
+        "delete.retention.ms",
+        "86400000",
+        POSITIVE,
+        "how long a compacted topic keeps the tombstone of a key",
+    ),
+    setting("file.delete.delay.ms", "60000", POSITIVE, ""),
+    setting("flush.messages", "9223372036854775807", POSITIVE, ""),
+    setting("flush.ms", "9223372036854775807", POSITIVE, ""),
+    setting("index.interval.bytes", "4096", POSITIVE, ""),
+    setting("max.compaction.lag.ms", "9223372036854775807", POSITIVE, ""),
+    setting(
+        "max.message.bytes",
+        "1048588",
+        Kind::Long(0, BATCH_BYTES_MAX),
+        "the greatest batch of records, as it is sent",
+    ),
+    setting(
+        "memlane.capacity",
+        "thin",
+        Kind::Choice(&["thin"]),
+        "thin: a full pool refuses producers until retention has made room",
+    ),
+    setting(
+        "memlane.durability",
+        "ram",
+        Kind::Choice(&["ram", "image", "journal"]),
+        "what an acknowledged record survives: ram, the death of processes; journal, the loss of \
+         power; image, that up to the last image",
+    ),
+    setting(
+        "memlane.reduction",
+        "compress",
+        Kind::Choice(&["full", "compress", "dedup", "none"]),
+        "how the volume makes contents smaller",
+    ),
+    setting(
+        "message.timestamp.type",
+        "CreateTime",
+        Kind::Choice(&["CreateTime", "LogAppendTime"]),
+        "whether a record has the producer's time, or that of the append",
+    ),
+    setting("message.timestamp.after.max.ms", "3600000", POSITIVE, ""),
+    setting("message.timestamp.before.max.ms", "9223372036854775807", POSITIVE, ""),
+    setting(
+        "min.cleanable.dirty.ratio",
+        "0.5",
+        Kind::Double,
+        "how much is new before it is compacted",
+    ),
+    setting(
+        "min.compaction.lag.ms",
+        "0",
+        POSITIVE,
+        "how long a record stays as it is before it is compacted",
+    ),
+    setting("min.insync.replicas", "1", Kind::Long(1, i64::MAX), ""),
+    setting("preallocate", "false", Kind::Boolean, ""),
+    setting("retention.bytes", "-1", LIMIT, "how much a partition keeps at most; -1: no limit"),
+    setting("retention.ms", "604800000", LIMIT, "how long records are kept; -1: no limit"),
+    setting(
+        "segment.bytes",
+        "1073741824",
+        Kind::Long(1 << 14, 1 << 30),
+        "records are deleted and compacted in segments of this size",
+    ),
+    setting("segment.index.bytes", "10485760", POSITIVE, ""),
+    setting("segment.jitter.ms", "0", POSITIVE, ""),
+    setting(
+        "segment.ms",
+        "604800000",
+        Kind::Long(1, i64::MAX),
+        "a segment is closed after this time",
+    ),
+    setting("unclean.leader.election.enable", "false", Kind::Boolean, ""),
+];
+
+/// A setting of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+impl Setting {
+    /// Says why it does not take a value.
+    pub(crate) fn check(&self, value: &str) -> Result<(), String> {
+        let is_good = match self.kind {
+            Kind::Boolean => matches!(value, "true" | "false"),
+            Kind::Long(least, most) => {
+                value.parse::<i64>().is_ok_and(|it| (least..=most).contains(&it))
+            }
+            Kind::Double => value.parse::<f64>().is_ok_and(|it| (0.0..=1.0).contains(&it)),
+            Kind::Choice(choices) => choices.contains(&value),
+            Kind::Choices(choices) => {
+                !value.is_empty() && value.split(',').all(|it| choices.contains(&it.trim()))
+            }
+        };
+        if is_good {
+            Ok(())
+        } else {
+            Err(format!("{} = {value:?}: it takes {}", self.name, self.values()))
+        }
+    }
+
+    fn values(&self) -> String {
+        match self.kind {
+            Kind::Boolean => "true or false".to_owned(),
+            Kind::Long(least, i64::MAX) => format!("a number, {least} or more"),
+            Kind::Long(least, most) => format!("a number from {least} to {most}"),
+            Kind::Double => "a number from 0 to 1".to_owned(),
+            Kind::Choice(choices) => choices.join(" or "),
+            Kind::Choices(choices) => format!("one or several of {}", choices.join(",")),
+        }
+    }
+}
+
+/// The settings of one topic: those that its owner set, and what comes of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TopicSettings {
+    /// By name; the others have their defaults.
+    pub(crate) own: BTreeMap<String, String>,
+    pub(crate) class: VolumeClass,
+    pub(crate) retention_ms: Option<i64>,
+    pub(crate) retention_bytes: Option<u64>,
+    pub(crate) deletes: bool,
+    pub(crate) compacts: bool,
+    pub(crate) segment_bytes: u64,
+    pub(crate) segment_ms: i64,
+    pub(crate) batch_bytes_max: usize,
+    pub(crate) has_append_time: bool,
+    pub(crate) delete_retention_ms: i64,
+    pub(crate) min_compaction_lag_ms: i64,
+    pub(crate) min_dirty_ratio: f64,
+}
+
+impl TopicSettings {
+    /// Refuses names and values that are not known, and says which. `defaults` are the broker's
+    /// for topics that do not say.
+    pub(crate) fn new(
+        own: BTreeMap<String, String>,
+        defaults: &BTreeMap<String, String>,
+    ) -> Result<Self, String> {
+        for (name, value) in &own {
+            let setting =
+                find(name).ok_or_else(|| format!("there is no setting {name:?} of topics"))?;
+            setting.check(value)?;
+        }
+        let values = Values { own: &own, defaults };
+        let policies = values.text("cleanup.policy");
+        let has_policy = |name| policies.split(',').any(|policy| policy.trim() == name);
+        let class = VolumeClass {
+            durability: values.text("memlane.durability").parse::<Durability>()?,
+            reduction: values.text("memlane.reduction").parse::<Reduction>()?,
+        };
+        Ok(Self {
+            class,
+            retention_ms: values.limit("retention.ms"),
+            retention_bytes: values.limit("retention.bytes").map(unsigned),
+            deletes: has_policy("delete"),
+            compacts: has_policy("compact"),
+            segment_bytes: unsigned(values.number("segment.bytes")),
+            segment_ms: values.number("segment.ms"),
+            batch_bytes_max: usize::try_from(values.number("max.message.bytes"))
+                .expect("it was checked"),
+            has_append_time: values.text("message.timestamp.type") == "LogAppendTime",
+            delete_retention_ms: values.number("delete.retention.ms"),
+            min_compaction_lag_ms: values.number("min.compaction.lag.ms"),
+            min_dirty_ratio: values
+                .text("min.cleanable.dirty.ratio")
+                .parse()
+                .expect("it was checked"),
+            own,
+        })
+    }
+
+    /// A setting's value, and whether the topic's owner set it.
+    pub(crate) fn value<'a>(
+        &'a self,
+        setting: &'static Setting,
+        defaults: &'a BTreeMap<String, String>,
+    ) -> (&'a str, bool) {
+        let values = Values { own: &self.own, defaults };
+        (values.text(setting.name), self.own.contains_key(setting.name))
+    }
+}
+
+struct Values<'a> {
+    own: &'a BTreeMap<String, String>,
+    defaults: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Values<'a> {
+    fn text(&self, name: &str) -> &'a str {
+        let set = self.own.get(name).or_else(|| self.defaults.get(name));
+        set.map_or_else(|| find(name).expect("it is in the table").default, String::as_str)
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        self.text(name).parse().expect("values were checked")
+    }
+
+    /// `None` where it is -1.
+    fn limit(&self, name: &str) -> Option<i64> {
+        Some(self.number(name)).filter(|number| *number >= 0)
+    }
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).expect("it was checked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(own: &[(&str, &str)]) -> Result<TopicSettings, String> {
+        let own = own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        TopicSettings::new(own.collect(), &BTreeMap::new())
+    }
+
+    #[test]
+    fn defaults_are_kafkas() {
+        let settings = settings(&[]).expect("nothing is refused");
+        assert_eq!(settings.retention_ms, Some(7 * 24 * 3600 * 1000));
+        assert_eq!(settings.retention_bytes, None);
+        assert!(settings.deletes && !settings.compacts);
+        assert_eq!(settings.batch_bytes_max, 1_048_588);
+        for setting in SETTINGS {
+            setting.check(setting.default).expect("a default is a value");
+        }
+    }
+
+    #[test]
+    fn what_is_set_counts() {
+        let set = [("cleanup.policy", "compact, delete"), ("retention.ms", "-1")];
+        let settings = settings(&set).expect("they are good");
+        assert!(settings.deletes && settings.compacts);
+        assert_eq!(settings.retention_ms, None);
+    }
+
+    #[test]
+    fn a_bad_value_is_named() {
+        for (name, value) in [
+            ("retention.ms", "soon"),
+            ("retention.ms", "-2"),
+            ("segment.bytes", "5"),
+            ("memlane.durability", "disk"),
+            ("cleanup.policy", "compact,forget"),
+            ("cleanup.policy", ""),
+            ("compression.type", "zstd"),
+            ("colour", "red"),
+        ] {
+            let why = settings(&[(name, value)]).expect_err(value);
+            assert!(why.contains(name), "{why}");
+        }
+    }
+}

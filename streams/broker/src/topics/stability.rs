@@ -1,0 +1,92 @@
+//! When what was appended counts as written: one flush serves all appends before it.
+
+use std::sync::{Arc, Mutex};
+
+use record_log::{LogError, LogErrorKind, Topic};
+use tokio::sync::watch;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// The flushes of one topic.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    topic: Arc<Topic>,
+    turns: Mutex<Turns>,
+    /// How many turns have ended, and what the last one came to.
+    ended: watch::Sender<Ended>,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    begun: u64,
+    is_running: bool,
+    is_wanted: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    turn: u64,
+    /// Why that turn failed.
+    failed: Option<LogErrorKind>,
+}
+
+/// What an append waits for: the end of a flush that began after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn(u64);
+
+impl Flusher {
+    pub(crate) fn new(topic: Arc<Topic>) -> Self {
+        Self { topic, turns: Mutex::default(), ended: watch::Sender::default() }
+    }
+
+    /// Flushes on this thread. For topics whose flush waits for no disk.
+    pub(crate) fn flush_now(&self) -> Result<(), LogError> {
+        self.topic.flush()
+    }
+
+    /// Has everything flushed that was appended so far, on a thread that may wait; `then` is called
+    /// after each flush.
+    pub(crate) fn flush_later(self: &Arc<Self>, then: impl Fn() + Send + Sync + 'static) -> Turn {
+        let mut turns = self.turns.lock().expect(NO_PANIC);
+        let turn = Turn(turns.begun + 1);
+        if std::mem::replace(&mut turns.is_running, true) {
+            // The one that runs may have begun before the append: another follows it.
+            turns.is_wanted = true;
+            return turn;
+        }
+        drop(turns);
+        let this = Arc::clone(self);
+        tokio::task::spawn_blocking(move || this.run(&then));
+        turn
+    }
+
+    /// Waits for the end of a turn. Whether what was appended is stable now, the partition knows;
+    /// returned is why the last flush failed, if it did.
+    pub(crate) async fn ended(&self, turn: Turn) -> Option<LogErrorKind> {
+        let mut ended = self.ended.subscribe();
+        let seen = ended.wait_for(|ended| ended.turn >= turn.0).await;
+        seen.expect("the sender is in self").failed
+    }
+
+    fn run(&self, then: &(dyn Fn() + Send + Sync)) {
+        loop {
+            let turn = {
+                let mut turns = self.turns.lock().expect(NO_PANIC);
+                turns.is_wanted = false;
+                turns.begun += 1;
+                turns.begun
+            };
+            let flushed = self.topic.flush();
+            if let Err(error) = &flushed {
+                tracing::warn!(topic = ?self.topic.id(), %error, "cannot flush");
+            }
+            then();
+            self.ended.send_replace(Ended { turn, failed: flushed.err().map(|error| error.kind) });
+            let mut turns = self.turns.lock().expect(NO_PANIC);
+            if !turns.is_wanted {
+                turns.is_running = false;
+                return;
+            }
+        }
+    }
+}

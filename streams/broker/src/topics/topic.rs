@@ -1,0 +1,157 @@
+//! A topic that is open, and its partitions.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+
+use record_log::{LogError, LogErrorKind, Partition, Topic};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::settings::TopicSettings;
+use super::stability::{Flusher, Turn};
+use super::watchers::Watchers;
+use crate::storage::Durability;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// What the log keeps for the broker beside the records.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Properties {
+    pub(crate) name: String,
+    /// Those that the topic's owner set.
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct OpenTopic {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: Uuid,
+    /// Of the volume that it is on.
+    pub(crate) volume: String,
+    pub(crate) log: Arc<Topic>,
+    flusher: Arc<Flusher>,
+    settings: RwLock<Arc<TopicSettings>>,
+    partitions: RwLock<Arc<[Arc<OpenPartition>]>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct OpenPartition {
+    pub(crate) log: Arc<Partition>,
+    pub(crate) watchers: Watchers,
+    pub(crate) traffic: Traffic,
+}
+
+/// What has passed since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) records_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+}
+
+impl Traffic {
+    pub(crate) fn count_in(&self, bytes: usize, records: i32) {
+        self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.records_in.fetch_add(u64::try_from(records).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_out(&self, bytes: usize) {
+        self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// What was appended and is not stable yet.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) topic: Arc<OpenTopic>,
+    pub(crate) partition: Arc<OpenPartition>,
+    /// Stable once the partition's stable offset is not below it.
+    pub(crate) end_offset: i64,
+    pub(crate) turn: Turn,
+}
+
+impl Pending {
+    pub(crate) async fn stable(&self) -> Result<(), LogErrorKind> {
+        let failed = self.topic.flusher.ended(self.turn).await;
+        match self.partition.log.stable_offset() >= self.end_offset {
+            true => Ok(()),
+            false => Err(failed.unwrap_or(LogErrorKind::NotDurable)),
+        }
+    }
+}
+
+impl OpenTopic {
+    pub(crate) fn new(
+        properties: &Properties,
+        volume: String,
+        log: Topic,
+        settings: TopicSettings,
+    ) -> Result<Self, LogError> {
+        let log = Arc::new(log);
+        let topic = Self {
+            name: properties.name.as_str().into(),
+            id: Uuid::from_bytes(log.id()),
+            volume,
+            flusher: Arc::new(Flusher::new(Arc::clone(&log))),
+            log,
+            settings: RwLock::new(Arc::new(settings)),
+            partitions: RwLock::new(Arc::new([])),
+        };
+        topic.find_partitions()?;
+        Ok(topic)
+    }
+
+    /// Takes in partitions that the log has and the broker does not know yet.
+    pub(crate) fn find_partitions(&self) -> Result<(), LogError> {
+        let mut partitions = self.partitions.write().expect(NO_PANIC);
+        let mut all = partitions.to_vec();
+        for number in (0..self.log.partition_count()).skip(all.len()) {
+            let log = self.log.partition(number)?;
+            let (watchers, traffic) = Default::default();
+            all.push(Arc::new(OpenPartition { log, watchers, traffic }));
+        }
+        *partitions = all.into();
+        Ok(())
+    }
+
+    pub(crate) fn partitions(&self) -> RwLockReadGuard<'_, Arc<[Arc<OpenPartition>]>> {
+        self.partitions.read().expect(NO_PANIC)
+    }
+
+    pub(crate) fn partition(&self, number: i32) -> Option<Arc<OpenPartition>> {
+        let index = usize::try_from(number).ok()?;
+        self.partitions().get(index).map(Arc::clone)
+    }
+
+    pub(crate) fn settings(&self) -> Arc<TopicSettings> {
+        Arc::clone(&self.settings.read().expect(NO_PANIC))
+    }
+
+    pub(crate) fn set_settings(&self, settings: TopicSettings) {
+        *self.settings.write().expect(NO_PANIC) = Arc::new(settings);
+    }
+
+    /// Makes stable what was appended so far: at once where that waits for no disk, else when the
+    /// turn that is returned has ended.
+    pub(crate) fn stabilize(self: &Arc<Self>) -> Result<Option<Turn>, LogError> {
+        if self.settings().class.durability != Durability::Journal {
+            return self.flusher.flush_now().map(|()| None);
+        }
+        let this = Arc::clone(self);
+        Ok(Some(self.flusher.flush_later(move || this.wake_all())))
+    }
+
+    /// Flushes on this thread, which may wait for a disk.
+    pub(crate) fn flush(&self) -> Result<(), LogError> {
+        let flushed = self.flusher.flush_now();
+        self.wake_all();
+        flushed
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for partition in self.partitions().iter() {
+            partition.watchers.wake();
+        }
+    }
+}
