@@ -71,6 +71,11 @@ const BUILD_SHIPPED: &[&str] = &[
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
 
+/// The crate whose tests run programs of others that no package of Debian holds, and the program
+/// that fetches those: as long as that takes, which no suite may.
+const KAFKA_CLIENTS: &str = "kafka-clients";
+const KAFKA_CLIENTS_FETCHER: &str = "fetch-kafka-clients";
+
 /// The integration tests of this name explore interleavings and need their own build.
 const LOOM_TARGET: &str = "loom";
 
@@ -115,7 +120,7 @@ pub(crate) fn check() -> Result<()> {
 
 pub(crate) fn test(filter: &str) -> Result<()> {
     let root = house::root();
-    let mut progress = Progress::new(6);
+    let mut progress = Progress::new(7);
     // A broken rule of the house is a failure like others, and no reason not to look for them.
     let mut outcome = counted(lint(&root, &mut progress));
     progress.step("build the programs and the tests");
@@ -129,6 +134,10 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     suites.extend(loom_suites(&root)?);
     suites.retain(|suite| suite.name.contains(filter));
     ensure!(!suites.is_empty(), "no suite has {filter:?} in its name");
+    progress.step("fetch Kafka's clients");
+    if suites.iter().any(|suite| suite.crate_name() == KAFKA_CLIENTS) {
+        outcome.add(counted(fetch_kafka_clients(&programs)));
+    }
     let runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
     outcome.add(runner.run_all(&suites)?);
     eprintln!("everything took {}", clock(progress.elapsed()));
@@ -219,6 +228,16 @@ fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
     suites.retain(is_loom);
     ensure!(!suites.is_empty(), "no crate has tests that explore interleavings");
     Ok(suites)
+}
+
+fn fetch_kafka_clients(programs: &[Executable]) -> Result<()> {
+    let is_fetcher = |program: &&Executable| {
+        program.path.file_name().is_some_and(|name| name == KAFKA_CLIENTS_FETCHER)
+    };
+    let fetcher = programs.iter().find(is_fetcher).context("the build made no fetcher")?;
+    let status = Command::new(&fetcher.path).status().context("cannot run the fetcher")?;
+    ensure!(status.success(), "Kafka's clients could not be fetched");
+    Ok(())
 }
 
 fn runner(root: &Path, time_limit: Duration) -> Runner {

@@ -1,0 +1,194 @@
+//! The broker that clients are run against: one for each suite, with nothing in it at first.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use system::{Ability, Tool, missing, product_path};
+use tempfile::TempDir;
+
+use crate::java::{JAVA_FLAGS, jars};
+
+/// Set to run against Apache Kafka.
+const REFERENCE_VARIABLE: &str = "MEMLANE_KAFKA_REFERENCE";
+
+const PROGRAM: &str = "memlane-broker";
+const POOL_SIZE: &str = "512MiB";
+
+const START_TIME_LIMIT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How much of a broker's log is shown when a client failed.
+const LOG_LINES_SHOWN: usize = 20;
+
+/// Ends a program, and removes its folder, when the process that started it has gone: a suite
+/// shares one broker in a place that is never dropped.
+const KEEPER: &str = r#"folder=$1; shift
+"$@" >"$folder/log" 2>&1 </dev/null &
+program=$!
+echo "$program" >"$folder/id"
+read -r line
+kill -KILL "$program"
+wait "$program" 2>/dev/null
+rm -rf "$folder""#;
+
+/// What Apache Kafka needs to be a cluster of one, and to do soon what clients wait for.
+const REFERENCE_SETTINGS: &str = "\
+process.roles=broker,controller
+node.id=1
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+group.initial.rebalance.delay.ms=0
+group.consumer.heartbeat.interval.ms=500
+group.consumer.min.heartbeat.interval.ms=500
+";
+
+/// Whether a test cannot run here, for want of the broker or of programs; it then says so.
+pub fn is_skipped(programs: &[&'static str]) -> bool {
+    let needed: Vec<_> = programs.iter().map(|program| Ability::Program(program)).collect();
+    let has_broker = Broker::is_reference() || product_path(PROGRAM).exists();
+    let no_broker = (!has_broker).then(|| format!("{PROGRAM} is not built"));
+    let reason = no_broker.or_else(|| missing(&needed));
+    if let Some(reason) = &reason {
+        eprintln!("skipped: {reason}");
+    }
+    reason.is_some()
+}
+
+/// A broker on a free port of the loopback device.
+pub struct Broker {
+    folder: PathBuf,
+    address: SocketAddr,
+    /// Its end is the end of the broker.
+    _keeper: Child,
+}
+
+impl Broker {
+    /// The broker of this suite, started by the first test that asks for it.
+    pub fn shared() -> Result<&'static Self> {
+        static SHARED: OnceLock<Result<Broker>> = OnceLock::new();
+        SHARED.get_or_init(Self::start).as_ref().map_err(|error| anyhow!("{error:#}"))
+    }
+
+    /// As `host:port`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub fn socket_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it is Apache Kafka.
+    pub fn is_reference() -> bool {
+        std::env::var_os(REFERENCE_VARIABLE).is_some_and(|it| !it.is_empty())
+    }
+
+    /// The process of the broker itself.
+    pub fn process_id(&self) -> Result<u32> {
+        let text = fs::read_to_string(self.folder.join("id")).context("cannot read the id")?;
+        text.trim().parse().with_context(|| format!("{text:?} is no process id"))
+    }
+
+    /// Runs a client, which must succeed, and returns what it printed.
+    pub fn check(&self, client: Tool) -> Result<String> {
+        client.check().with_context(|| self.last_words())
+    }
+
+    /// The end of the broker's log, to be shown beside the failure of a client.
+    pub fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+        format!("the broker's log ends with:\n{}", shown.join("\n"))
+    }
+
+    fn start() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("memlane-kafka-").tempdir()?;
+        if Self::is_reference() { start_reference(folder) } else { start_product(folder) }
+    }
+
+    /// Starts `command`, which shall serve `address`, and waits until it does.
+    fn kept(folder: TempDir, command: &[String], address: SocketAddr) -> Result<Self> {
+        let folder = folder.keep();
+        let keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(&folder)
+            .args(command)
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("cannot run sh")?;
+        let broker = Self { folder, address, _keeper: keeper };
+        let deadline = Instant::now() + START_TIME_LIMIT;
+        while TcpStream::connect(address).is_err() {
+            let has_ended = broker.process_id().is_ok_and(|id| !is_running(id));
+            if has_ended || Instant::now() >= deadline {
+                bail!("the broker does not serve {address}; {}", broker.last_words());
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(broker)
+    }
+}
+
+fn start_product(folder: TempDir) -> Result<Broker> {
+    let address = free_address()?;
+    let program = product_path(PROGRAM);
+    let program = program.to_str().context("the path of the broker is no UTF-8")?;
+    let listen = address.to_string();
+    let command = [program, "--embedded", POOL_SIZE, "--listen", &listen].map(str::to_owned);
+    Broker::kept(folder, &command, address)
+}
+
+fn start_reference(folder: TempDir) -> Result<Broker> {
+    let (address, controller) = (free_address()?, free_address()?);
+    let settings_path = folder.path().join("settings");
+    let settings = format!(
+        "{REFERENCE_SETTINGS}listeners=PLAINTEXT://{address},CONTROLLER://{controller}\n\
+         advertised.listeners=PLAINTEXT://{address}\ncontroller.quorum.voters=1@{controller}\n\
+         log.dirs={}\n",
+        folder.path().join("logs").display()
+    );
+    fs::write(&settings_path, settings).context("cannot write the settings of Apache Kafka")?;
+    let settings = settings_path.to_str().context("the path of the settings is no UTF-8")?;
+    let jars = jars()?;
+    let java = |words: &[&str]| -> Vec<String> {
+        let flags = JAVA_FLAGS.iter().copied().chain(["-cp", &jars]);
+        std::iter::once("java")
+            .chain(flags)
+            .chain(words.iter().copied())
+            .map(str::to_owned)
+            .collect()
+    };
+    let format = java(&[
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        "bWVtbGFuZS10ZXN0cy0xMQ",
+        "-c",
+        settings,
+    ]);
+    Tool::new("env").args(&format).check()?;
+    Broker::kept(folder, &java(&["kafka.Kafka", settings]), address)
+}
+
+/// An address that nothing listens at now.
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
+    listener.local_addr().context("a listener has an address")
+}
+
+fn is_running(id: u32) -> bool {
+    Path::new(&format!("/proc/{id}")).exists()
+}

@@ -1,0 +1,96 @@
+//! franz-go in the program of `go/`, built by the Go that `go/toolchain` names.
+//!
+//! Distributions have older ones. Those can fetch the right one, which is a module as any other,
+//! but not all of them know how to make it run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use system::Tool;
+
+use crate::fetched::{Recipe, SOURCES};
+
+const PROGRAM: &[&str] =
+    &["go/go.mod", "go/go.sum", "go/main.go", "go/toolchain/go.mod", "go/toolchain/go.sum"];
+
+/// Folders of programs in a toolchain; modules hold files that nobody may execute.
+const FOLDERS_OF_PROGRAMS: &[&str] = &["bin", "pkg/tool/linux_amd64"];
+/// Modules inside a module have their own file hidden.
+const HIDDEN_MODULES: &[&str] = &["src", "src/cmd"];
+
+/// A program that uses franz-go.
+pub struct GoClient {
+    program: PathBuf,
+}
+
+impl GoClient {
+    pub fn fetched() -> Result<Self> {
+        let recipe = Recipe { name: "go", origin: "Go's module proxy", made_of: PROGRAM };
+        let folder = recipe.folder(build)?;
+        Ok(Self { program: folder.join("client") })
+    }
+
+    pub fn scenario(&self, name: &str) -> Tool {
+        Tool::new("env").arg(&self.program).arg(name)
+    }
+}
+
+fn build(folder: &Path) -> Result<()> {
+    let sources = Path::new(SOURCES).join("go");
+    let toolchain = toolchain(&sources.join("toolchain"), folder)?;
+    Tool::new("env")
+        .arg(toolchain.join("bin/go"))
+        .args(["build", "-trimpath", "-o"])
+        .arg(folder.join("client"))
+        .current_dir(&sources)
+        .env("GOTOOLCHAIN", "local")
+        .env("GOROOT", text_of(&toolchain)?)
+        .env("GOPATH", text_of(&folder.join("modules"))?)
+        .env("GOCACHE", text_of(&folder.join("built"))?)
+        .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
+        .env("CGO_ENABLED", "0")
+        .check()?;
+    // What was built needs neither.
+    for kept in ["modules", "built"] {
+        fs::remove_dir_all(folder.join(kept)).with_context(|| format!("cannot remove {kept}"))?;
+    }
+    Ok(())
+}
+
+/// Fetches the toolchain, as its sum says, and makes it one that runs.
+fn toolchain(module: &Path, folder: &Path) -> Result<PathBuf> {
+    let fetched = Tool::new("go mod download -json -modcacherw")
+        .current_dir(module)
+        .env("GOTOOLCHAIN", "local")
+        .env("GOFLAGS", "-mod=readonly")
+        .env("GOPATH", text_of(&folder.join("modules"))?)
+        .env("GOCACHE", text_of(&folder.join("built"))?)
+        .check()?;
+    let line = fetched.lines().find_map(|line| line.trim().strip_prefix("\"Dir\": \""));
+    let path = line.and_then(|line| line.split('"').next());
+    let toolchain = PathBuf::from(path.context("go tells no folder of the toolchain")?);
+    for programs in FOLDERS_OF_PROGRAMS {
+        let programs = toolchain.join(programs);
+        let entries = fs::read_dir(&programs)
+            .with_context(|| format!("cannot list {}", programs.display()))?;
+        for program in entries {
+            let path = program?.path();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+                .with_context(|| format!("cannot make a program of {}", path.display()))?;
+        }
+    }
+    for module in HIDDEN_MODULES.iter().map(|module| toolchain.join(module)) {
+        let hidden = module.join("_go.mod");
+        if hidden.exists() {
+            fs::rename(&hidden, module.join("go.mod")).context("cannot show a module")?;
+        }
+    }
+    ensure!(toolchain.join("src/go.mod").exists(), "{} is no toolchain", toolchain.display());
+    Ok(toolchain)
+}
+
+fn text_of(path: &Path) -> Result<&str> {
+    path.to_str().context("the path of the project is no UTF-8")
+}

@@ -1,0 +1,75 @@
+//! Java's clients, the tools of Apache Kafka and its broker: jars of one version, and the programs
+//! of `java/`, compiled against them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use system::Tool;
+
+use crate::fetched::{Recipe, SOURCES};
+
+/// Fetched and checked by this list; `sha256sum` says what is wrong.
+const POM: &str = "java/pom.xml";
+const HASHES: &str = "java/jars.sha256";
+const PROGRAMS: &[&str] = &["java/ToolBox.java", "java/Transactions.java", "java/WordCount.java"];
+
+/// Small, and compiled quickly rather than well: no program runs for long.
+pub(crate) const JAVA_FLAGS: &[&str] =
+    &["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
+
+/// The class path of all jars.
+pub fn jars() -> Result<String> {
+    let recipe = Recipe { name: "jars", origin: "Maven", made_of: &[POM, HASHES] };
+    let folder = recipe.folder(|folder| {
+        let sources = Path::new(SOURCES);
+        // Maven's own folder is used like that of other programs of its user; strict checksums
+        // guard what it downloads, and the list what it found there.
+        Tool::new("mvn --quiet --batch-mode --strict-checksums dependency:copy-dependencies")
+            .arg("--file")
+            .arg(sources.join(POM))
+            .arg(format!("-DoutputDirectory={}", folder.display()))
+            .check()?;
+        Tool::new("sha256sum --check --strict --quiet")
+            .arg(sources.join(HASHES))
+            .current_dir(folder)
+            .check()?;
+        Ok(())
+    })?;
+    Ok(format!("{}/*", folder.display()))
+}
+
+/// Java programs that know all jars.
+pub struct JavaClient {
+    class_path: String,
+}
+
+impl JavaClient {
+    pub fn fetched() -> Result<Self> {
+        let jars = jars()?;
+        let made_of = [&[POM], PROGRAMS].concat();
+        let recipe = Recipe { name: "classes", origin: "this folder", made_of: &made_of };
+        let sources: Vec<PathBuf> =
+            PROGRAMS.iter().map(|program| Path::new(SOURCES).join(program)).collect();
+        let folder = recipe.folder(|folder| {
+            Tool::new("javac -Xlint:all,-processing -Werror --release 17 -cp")
+                .arg(&jars)
+                .arg("-d")
+                .arg(folder)
+                .args(&sources)
+                .check()?;
+            Ok(())
+        })?;
+        let folder = folder.to_str().context("the path of the project is no UTF-8")?;
+        Ok(Self { class_path: format!("{folder}:{jars}") })
+    }
+
+    /// The words that start `class`.
+    pub(crate) fn command(&self, class: &str) -> Vec<String> {
+        let flags = JAVA_FLAGS.iter().copied().chain(["-cp", &self.class_path, class]);
+        std::iter::once("java").chain(flags).map(str::to_owned).collect()
+    }
+
+    pub fn program(&self, class: &str) -> Tool {
+        Tool::new("env").args(self.command(class))
+    }
+}

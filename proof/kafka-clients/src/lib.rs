@@ -1,0 +1,21 @@
+//! Kafka's clients as their users have them: kcat, librdkafka for Python, Java's with the tools of
+//! Apache Kafka, and franz-go. Tests run them against `memlane-broker`.
+//!
+//! With `MEMLANE_KAFKA_REFERENCE` set they run against Apache Kafka instead: each test passes there
+//! too, so that one that fails shows a difference of the broker. Nothing here speaks Kafka's
+//! protocol itself. Clients come from their registries in the versions and with the hashes that are
+//! written down beside them, and lie in `target/kafka-clients` once they were fetched.
+#![forbid(unsafe_code)]
+
+mod broker;
+mod fetched;
+mod go;
+mod java;
+mod python;
+mod tool_box;
+
+pub use broker::{Broker, is_skipped};
+pub use go::GoClient;
+pub use java::{JavaClient, jars};
+pub use python::PythonClient;
+pub use tool_box::{Answer, ToolBox};

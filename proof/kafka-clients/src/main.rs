@@ -1,0 +1,12 @@
+//! Fetches the clients that are not packages of Debian, before tests wait for them.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use kafka_clients::{GoClient, JavaClient, PythonClient};
+
+fn main() -> Result<()> {
+    PythonClient::fetched()?;
+    JavaClient::fetched()?;
+    GoClient::fetched()?;
+    Ok(())
+}

@@ -1,0 +1,401 @@
+//! Java's clients through the tools of Apache Kafka: each is run as its script runs it.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use kafka_clients::{Answer, Broker, ToolBox, is_skipped};
+use serde_json::Value;
+
+const PROGRAMS: &[&str] = &["javac", "mvn"];
+
+const TOPICS: &str = "org.apache.kafka.tools.TopicCommand";
+const CONFIGS: &str = "kafka.admin.ConfigCommand";
+const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
+const ALL_GROUPS: &str = "org.apache.kafka.tools.GroupsCommand";
+const OFFSETS: &str = "org.apache.kafka.tools.GetOffsetShell";
+const LOG_FOLDERS: &str = "org.apache.kafka.tools.LogDirsCommand";
+const TRANSACTIONS: &str = "org.apache.kafka.tools.TransactionsCommand";
+const ACCESS: &str = "org.apache.kafka.tools.AclCommand";
+const DELETE_RECORDS: &str = "org.apache.kafka.tools.DeleteRecordsCommand";
+const VERSIONS: &str = "org.apache.kafka.tools.BrokerApiVersionsCommand";
+const CLUSTER: &str = "org.apache.kafka.tools.ClusterTool";
+const PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
+const CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
+const PRODUCER_PERFORMANCE: &str = "org.apache.kafka.tools.ProducerPerformance";
+const CONSUMER_PERFORMANCE: &str = "org.apache.kafka.tools.ConsumerPerformance";
+
+/// The broker, and a name that no other test uses.
+struct Site {
+    broker: &'static Broker,
+    name: String,
+}
+
+impl Site {
+    fn new(name: &str) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: the number carries no data.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { broker: Broker::shared()?, name: format!("{name}-{number}") })
+    }
+
+    /// One with a topic of its name.
+    fn with_topic(name: &str, partition_count: u32) -> Result<Self> {
+        let site = Self::new(name)?;
+        let topic = &site.name;
+        site.run(TOPICS, &format!("--create --topic {topic} --partitions {partition_count}"))?;
+        Ok(site)
+    }
+
+    /// Runs a tool that succeeds; no option holds a blank.
+    fn run(&self, tool: &str, options: &str) -> Result<String> {
+        self.run_with_input(tool, options, "")
+    }
+
+    fn run_with_input(&self, tool: &str, options: &str, input: &str) -> Result<String> {
+        let address = self.broker.address();
+        let mut words = vec!["--bootstrap-server", &address];
+        words.extend(options.split_whitespace());
+        ToolBox::check(tool, &words, input).with_context(|| self.broker.last_words())
+    }
+
+    /// Runs a tool that fails, and returns all that it printed.
+    fn refused(&self, tool: &str, options: &str) -> Result<String> {
+        let address = self.broker.address();
+        let mut words = vec!["--bootstrap-server", &address];
+        words.extend(options.split_whitespace());
+        let Answer { exit_code, printed, errors } = ToolBox::run(tool, &words, "")?;
+        ensure!(exit_code != 0, "{tool} {options} was not refused: {printed}");
+        Ok(printed + &errors)
+    }
+
+    fn produce(&self, lines: &[String], options: &str) -> Result<()> {
+        let mut text = String::new();
+        for line in lines {
+            writeln!(text, "{line}")?;
+        }
+        self.run_with_input(PRODUCER, &format!("--topic {} {options}", self.name), &text)?;
+        Ok(())
+    }
+
+    /// Lines of the console's consumer, which ends after so many.
+    fn consume(&self, count: usize, options: &str) -> Result<Vec<String>> {
+        let limits = format!("--max-messages {count} --timeout-ms 20000");
+        let printed = self.run(CONSUMER, &format!("--topic {} {limits} {options}", self.name))?;
+        Ok(printed.lines().map(str::to_owned).collect())
+    }
+}
+
+fn lines(label: &str, count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("{label}-{index}")).collect()
+}
+
+/// The words of the line that holds all of `marks`.
+#[track_caller]
+fn row<'text>(text: &'text str, marks: &[&str]) -> Result<Vec<&'text str>> {
+    let has_all =
+        |line: &&str| marks.iter().all(|mark| line.split_whitespace().any(|it| it == *mark));
+    let line = text.lines().find(has_all);
+    let line = line.with_context(|| format!("no line with {marks:?} in: {text}"))?;
+    Ok(line.split_whitespace().collect())
+}
+
+#[test]
+fn the_console_reads_what_it_wrote() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("console", 1)?;
+    let written: Vec<_> = (0..1000).map(|it| format!("k{it}\tv{it}")).collect();
+    site.produce(&written, "--reader-property parse.key=true --compression-codec zstd")?;
+    let shown = "--formatter-property print.key=true";
+    assert_eq!(site.consume(1000, &format!("--from-beginning {shown}"))?, written);
+    let shown = format!("{shown} --formatter-property print.offset=true");
+    let found = site.consume(2, &format!("--partition 0 --offset 998 {shown}"))?;
+    assert_eq!(found, ["Offset:998\tk998\tv998", "Offset:999\tk999\tv999"]);
+    Ok(())
+}
+
+#[test]
+fn groups_of_either_protocol_go_on_where_they_were() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    for protocol in ["classic", "consumer"] {
+        let site = Site::with_topic(&format!("group-{protocol}"), 1)?;
+        let written = lines(protocol, 90);
+        site.produce(&written, "")?;
+        let group = format!(
+            "--group {} --from-beginning --command-property group.protocol={protocol}",
+            site.name
+        );
+        assert_eq!(site.consume(40, &group)?, written[..40], "the first of a {protocol} group");
+        assert_eq!(site.consume(50, &group)?, written[40..], "the rest of a {protocol} group");
+        let kind = if protocol == "classic" { "Classic" } else { "Consumer" };
+        let listed = site.run(ALL_GROUPS, "--list")?;
+        ensure!(row(&listed, &[&site.name])?.contains(&kind), "{listed}");
+        let described = site.run(GROUPS, &format!("--describe --group {}", site.name))?;
+        let row = row(&described, &[&site.name, "0"])?;
+        assert_eq!(row[3..6], ["90", "90", "0"], "committed, end, lag: {described}");
+    }
+    Ok(())
+}
+
+#[test]
+fn topics_are_made_shown_grown_and_deleted() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::new("topics")?;
+    let name = &site.name;
+    let config = "--config retention.ms=3600000 --config cleanup.policy=compact";
+    site.run(TOPICS, &format!("--create --topic {name} --partitions 3 {config}"))?;
+    let again = site.refused(TOPICS, &format!("--create --topic {name}"))?;
+    ensure!(again.contains("already exists"), "{again}");
+    site.run(TOPICS, &format!("--create --topic {name} --if-not-exists"))?;
+    site.run(TOPICS, &format!("--alter --topic {name} --partitions 4"))?;
+    let fewer = site.refused(TOPICS, &format!("--alter --topic {name} --partitions 2"))?;
+    ensure!(fewer.contains("InvalidPartitionsException"), "{fewer}");
+    let described = site.run(TOPICS, &format!("--describe --topic {name}"))?;
+    ensure!(described.contains("PartitionCount: 4\tReplicationFactor: 1"), "{described}");
+    ensure!(described.contains("retention.ms=3600000"), "{described}");
+    ensure!(described.contains("cleanup.policy=compact"), "{described}");
+    assert_eq!(described.matches("\tPartition: ").count(), 4, "{described}");
+    ensure!(site.run(TOPICS, "--list")?.lines().any(|it| it == name), "it is not listed");
+    site.run(TOPICS, &format!("--delete --topic {name}"))?;
+    ensure!(!site.run(TOPICS, "--list")?.lines().any(|it| it == name), "it is listed still");
+    let gone = site.refused(TOPICS, &format!("--describe --topic {name}"))?;
+    ensure!(gone.contains("does not exist"), "{gone}");
+    Ok(())
+}
+
+#[test]
+fn settings_of_topics_and_the_broker_are_shown_and_changed() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("configs", 1)?;
+    let entity = format!("--entity-type topics --entity-name {}", site.name);
+    let values = "retention.ms=60000,max.message.bytes=100000,cleanup.policy=[compact,delete]";
+    site.run(CONFIGS, &format!("--alter {entity} --add-config {values}"))?;
+    let described = site.run(CONFIGS, &format!("--describe {entity}"))?;
+    for value in ["retention.ms=60000", "max.message.bytes=100000", "cleanup.policy=compact,delete"]
+    {
+        ensure!(described.contains(value), "{value} is not in {described}");
+    }
+    site.run(CONFIGS, &format!("--alter {entity} --delete-config retention.ms"))?;
+    let described = site.run(CONFIGS, &format!("--describe {entity}"))?;
+    ensure!(!described.contains("retention.ms"), "{described}");
+    let all = site.run(CONFIGS, &format!("--describe --all {entity}"))?;
+    ensure!(all.contains("retention.ms=604800000"), "{all}");
+    let refused =
+        site.refused(CONFIGS, &format!("--alter {entity} --add-config retention.ms=soon"))?;
+    ensure!(refused.contains("InvalidConfigurationException"), "{refused}");
+    let node = site.run(VERSIONS, "")?;
+    let id = node.split("(id: ").nth(1).and_then(|it| it.split(' ').next()).context("a node")?;
+    let broker = format!("--describe --all --entity-type brokers --entity-name {id}");
+    let all = site.run(CONFIGS, &broker)?;
+    ensure!(all.contains("auto.create.topics.enable="), "{all}");
+    Ok(())
+}
+
+#[test]
+fn offsets_of_a_group_are_shown_reset_and_deleted() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("reset", 1)?;
+    site.produce(&lines("x", 100), "")?;
+    let name = &site.name;
+    site.consume(60, &format!("--group {name} --from-beginning"))?;
+    let position = |expected: [&str; 3]| -> Result<()> {
+        let described = site.run(GROUPS, &format!("--describe --group {name}"))?;
+        assert_eq!(row(&described, &[name, "0"])?[3..6], expected, "{described}");
+        Ok(())
+    };
+    position(["60", "100", "40"])?;
+    let reset = format!("--reset-offsets --execute --group {name} --topic {name}");
+    for (to, expected) in [
+        ("--to-earliest", ["0", "100", "100"]),
+        ("--to-offset 30", ["30", "100", "70"]),
+        ("--shift-by 5", ["35", "100", "65"]),
+        ("--to-datetime 2000-01-01T00:00:00.000", ["0", "100", "100"]),
+        ("--to-latest", ["100", "100", "0"]),
+    ] {
+        site.run(GROUPS, &format!("{reset} {to}"))?;
+        position(expected)?;
+    }
+    let state = site.run(GROUPS, &format!("--describe --state --group {name}"))?;
+    ensure!(row(&state, &[name])?.contains(&"Empty"), "{state}");
+    let listed = site.run(GROUPS, "--list --state")?;
+    ensure!(row(&listed, &[name])?.contains(&"Empty"), "{listed}");
+    site.run(GROUPS, &format!("--delete-offsets --group {name} --topic {name}"))?;
+    site.run(GROUPS, &format!("--delete --group {name}"))?;
+    ensure!(!site.run(GROUPS, "--list")?.lines().any(|it| it == name), "it is listed still");
+    Ok(())
+}
+
+#[test]
+fn offsets_of_partitions_are_listed() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("offsets", 2)?;
+    site.produce(&lines("x", 50), "")?;
+    let name = &site.name;
+    let ask = |time: &str| -> Result<u32> {
+        let printed = site.run(OFFSETS, &format!("--topic {name} --time {time}"))?;
+        let prefix = format!("{name}:");
+        let rows: Vec<_> = printed.lines().filter_map(|it| it.strip_prefix(&prefix)).collect();
+        ensure!(rows.len() == 2, "{printed}");
+        rows.iter().try_fold(0, |sum, row| {
+            let offset = row.rsplit(':').next().context("an offset")?;
+            Ok(sum + offset.parse::<u32>()?)
+        })
+    };
+    assert_eq!(ask("latest")?, 50);
+    assert_eq!(ask("earliest")?, 0);
+    Ok(())
+}
+
+#[test]
+fn records_are_deleted_up_to_an_offset() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("delete", 1)?;
+    site.produce(&lines("x", 100), "")?;
+    let name = &site.name;
+    let file = tempfile::NamedTempFile::new()?;
+    let place = format!(r#"{{"topic": "{name}", "partition": 0, "offset": 70}}"#);
+    std::fs::write(file.path(), format!(r#"{{"partitions": [{place}], "version": 1}}"#))?;
+    let printed =
+        site.run(DELETE_RECORDS, &format!("--offset-json-file {}", file.path().display()))?;
+    ensure!(printed.contains("low_watermark: 70"), "{printed}");
+    assert_eq!(site.consume(30, "--from-beginning")?, lines("x", 100)[70..]);
+    Ok(())
+}
+
+#[test]
+fn the_size_of_a_topic_is_shown() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("size", 1)?;
+    site.produce(&lines("x", 1000), "")?;
+    let name = &site.name;
+    let printed = site.run(LOG_FOLDERS, &format!("--describe --topic-list {name}"))?;
+    let json = printed.lines().find(|it| it.starts_with('{')).context("a line of JSON")?;
+    let json: Value = serde_json::from_str(json)?;
+    let folder = &json["brokers"][0]["logDirs"][0];
+    ensure!(folder["error"].is_null(), "{json}");
+    let partition = &folder["partitions"][0];
+    assert_eq!(partition["partition"], format!("{name}-0"), "{json}");
+    ensure!(partition["size"].as_u64().is_some_and(|it| it > 5000), "{json}");
+    Ok(())
+}
+
+#[test]
+fn versions_and_the_cluster_are_shown() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::new("versions")?;
+    let printed = site.run(VERSIONS, "")?;
+    for request in ["Produce(0)", "Fetch(1)", "ConsumerGroupHeartbeat(68)", "AddOffsetsToTxn(25)"] {
+        let line = printed.lines().find(|it| it.trim().starts_with(request));
+        let line = line.with_context(|| format!("{request} is not in {printed}"))?;
+        ensure!(line.contains("[usable: "), "{line}");
+    }
+    let address = site.broker.address();
+    let id = ToolBox::check(CLUSTER, &["cluster-id", "--bootstrap-server", &address], "")?;
+    ensure!(id.trim().starts_with("Cluster ID: "), "{id}");
+    Ok(())
+}
+
+#[test]
+fn access_control_that_is_off_says_so() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::new("access")?;
+    let printed = site.refused(ACCESS, "--list")?;
+    ensure!(printed.contains("SecurityDisabledException"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn transactions_are_listed_and_described() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("listed", 1)?;
+    let name = &site.name;
+    let options = format!("--topic {name} --transactional-id {name} --num-records 200");
+    let size = "--record-size 100 --throughput -1 --transaction-duration-ms 20";
+    site.run(PRODUCER_PERFORMANCE, &format!("{options} {size}"))?;
+    let listed = site.run(TRANSACTIONS, "list")?;
+    ensure!(row(&listed, &[name])?.contains(&"CompleteCommit"), "{listed}");
+    let described = site.run(TRANSACTIONS, &format!("describe --transactional-id {name}"))?;
+    ensure!(row(&described, &[name])?.contains(&"CompleteCommit"), "{described}");
+    let producers = format!("describe-producers --topic {name} --partition 0");
+    let producers = site.run(TRANSACTIONS, &producers)?;
+    ensure!(producers.lines().count() >= 2, "no producer in {producers}");
+    let hanging = format!("find-hanging --topic {name} --partition 0");
+    let hanging = site.run(TRANSACTIONS, &hanging)?;
+    ensure!(!hanging.contains(name.as_str()), "{hanging}");
+    Ok(())
+}
+
+#[test]
+fn producer_and_consumer_performance_move_every_record() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::with_topic("performance", 1)?;
+    let name = &site.name;
+    let options = "--num-records 100000 --record-size 512 --throughput -1";
+    let props = "--command-property acks=all --command-property batch.size=65536";
+    let printed = site.run(PRODUCER_PERFORMANCE, &format!("--topic {name} {options} {props}"))?;
+    ensure!(printed.contains("100000 records sent"), "{printed}");
+    let printed =
+        site.run(CONSUMER_PERFORMANCE, &format!("--topic {name} --num-records 100000"))?;
+    let row = printed.lines().nth(1).context("a line of results")?;
+    let read = row.split(", ").nth(4).context("a count of records")?;
+    ensure!(read.parse::<u32>().is_ok_and(|it| it >= 100_000), "{printed}");
+    Ok(())
+}
+
+#[track_caller]
+fn check_transactions(scenario: &str, topics: &[&Site]) -> Result<()> {
+    let address = topics[0].broker.address();
+    let mut words = vec![scenario, &address];
+    words.extend(topics.iter().map(|it| it.name.as_str()));
+    ToolBox::check("Transactions", &words, "").with_context(|| topics[0].broker.last_words())?;
+    Ok(())
+}
+
+#[test]
+fn transactions_are_seen_whole_or_not_at_all() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    check_transactions("commit-and-abort", &[&Site::with_topic("transactions", 1)?])
+}
+
+#[test]
+fn a_second_producer_fences_the_first() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    check_transactions("fencing", &[&Site::with_topic("fencing", 1)?])
+}
+
+#[test]
+fn records_and_offsets_change_together_or_not_at_all() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (source, target) = (Site::with_topic("source", 1)?, Site::with_topic("target", 1)?);
+    check_transactions("transform", &[&source, &target])
+}
