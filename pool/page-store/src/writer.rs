@@ -14,7 +14,7 @@ pub struct Writer<'store> {
 
 impl PageStore {
     /// Takes a lane, as [`PageStore::lane`] does, and pins. Not to be called while pinned.
-    #[inline]
+    #[inline(always)]
     pub fn writer(&self) -> Writer<'_> {
         let lane = self.lane();
         Writer { pinned: self.pin(), lane }
