@@ -36,13 +36,16 @@ pub(crate) struct Beat {
 }
 
 impl Beat {
-    /// The member by this heartbeat, if it was so before.
+    /// The member by this heartbeat, if it was so before. One that joins says everything.
     fn profile(&self, before: &Profile) -> Profile {
+        let instance = self.instance.clone().or_else(|| before.instance.clone());
+        let nothing = Profile::default();
+        let before = if self.epoch == JOIN_EPOCH { &nothing } else { before };
         let maybe = |now: &Option<StrBytes>, before: &Option<StrBytes>| {
             now.clone().or_else(|| before.clone())
         };
         Profile {
-            instance: maybe(&self.instance, &before.instance),
+            instance,
             rack: maybe(&self.rack, &before.rack),
             client_id: self.client_id.clone(),
             host: self.host.clone(),

@@ -37,9 +37,13 @@ impl Catalog {
     }
 
     pub(crate) fn all(&self) -> Owned {
-        let indexes = |shape: &TopicShape| 0..i32::try_from(shape.partition_count).expect("few");
-        let shapes = self.topics.values();
-        shapes.flat_map(|it| indexes(it).map(|index| (it.id, index))).collect()
+        self.topics.keys().flat_map(|name| self.partitions(name)).collect()
+    }
+
+    pub(crate) fn partitions(&self, name: &str) -> Owned {
+        let shape = self.topics.get(name);
+        let count = shape.map_or(0, |it| i32::try_from(it.partition_count).expect("few"));
+        shape.into_iter().flat_map(|it| (0..count).map(|index| (it.id, index))).collect()
     }
 }
 
@@ -71,6 +75,7 @@ pub(crate) struct Consumer {
     pub(crate) topics: Vec<String>,
     pub(crate) pattern: Option<StrBytes>,
     pub(crate) assignor: Option<StrBytes>,
+    pub(crate) rebalance_timeout_ms: i32,
 }
 
 impl Consumer {
@@ -83,6 +88,7 @@ impl Consumer {
             topics: topics.iter().map(|it| (*it).to_owned()).collect(),
             pattern: None,
             assignor: None,
+            rebalance_timeout_ms: 60_000,
         }
     }
 
@@ -101,7 +107,7 @@ impl Consumer {
             .with_member_id(self.id.clone())
             .with_member_epoch(self.epoch)
             .with_instance_id(self.instance.clone())
-            .with_rebalance_timeout_ms(60_000)
+            .with_rebalance_timeout_ms(self.rebalance_timeout_ms)
             .with_subscribed_topic_names(Some(names))
             .with_subscribed_topic_regex(self.pattern.clone())
             .with_server_assignor(self.assignor.clone())

@@ -62,6 +62,8 @@ pub(crate) struct Owner {
     /// The versions of requests that wait.
     pub(crate) waiting: BTreeMap<Ticket, i16>,
     pub(crate) replies: BTreeMap<Ticket, ResponseKind>,
+    /// After so many effects more nothing is kept: the process is gone.
+    pub(crate) dies_after: Option<usize>,
     next_ticket: u64,
 }
 
@@ -76,6 +78,7 @@ impl Owner {
             log: Vec::new(),
             waiting: BTreeMap::new(),
             replies: BTreeMap::new(),
+            dies_after: None,
             next_ticket: 0,
         }
     }
@@ -99,6 +102,11 @@ impl Owner {
 
     pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
         for effect in effects {
+            match &mut self.dies_after {
+                Some(0) => return,
+                Some(left) => *left -= 1,
+                None => {}
+            }
             match effect {
                 Effect::Persist(record) => self.log.push(record),
                 Effect::Reply(ticket, response) => {
@@ -136,6 +144,10 @@ impl Owner {
         self.now_ms = until_ms;
     }
 
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dies_after == Some(0)
+    }
+
     /// Starts again from the log, or from a log that is written anew.
     pub(crate) fn restart(&mut self, log: Vec<Record>) {
         let mut groups = Groups::new(self.options, self.next_ticket + 1_000);
@@ -146,6 +158,7 @@ impl Owner {
         self.groups = groups;
         self.log = log;
         self.waiting.clear();
+        self.dies_after = None;
     }
 
     pub(crate) fn join(&mut self, api_version: i16, request: &JoinGroupRequest) -> Ticket {
