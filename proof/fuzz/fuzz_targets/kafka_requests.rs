@@ -1,0 +1,13 @@
+//! Arbitrary bodies of every request that Kafka's clients send, in every version.
+#![no_main]
+
+#[path = "../../../streams/kafka/tests/support/decoders.rs"]
+mod decoders;
+#[path = "../../../streams/kafka/tests/support/own_parsers.rs"]
+mod own_parsers;
+#[path = "../../../streams/kafka/tests/support/storm.rs"]
+mod storm;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| storm::request(bytes));
