@@ -44,6 +44,11 @@ impl Index {
         self.max_timestamp
     }
 
+    /// About what [`Index::put`] writes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        size_of::<Entry>() * self.entries.len()
+    }
+
     /// The position of a batch at or before the one that holds the offset.
     pub(crate) fn position_of_offset(&self, offset: i64) -> u64 {
         let after = self.entries.partition_point(|entry| entry.offset <= offset);

@@ -426,7 +426,7 @@ impl Partition {
 
     /// What the flush that begins now makes stable.
     pub(crate) fn begin_flush(&self) -> FlushedPart {
-        self.lock_writer().begin_flush()
+        self.lock_writer().begin_flush(&self.volume)
     }
 
     /// A flush has made it stable.

@@ -3,7 +3,7 @@
 //!
 //! All of it can be computed from the log, batch by batch; checkpoints only make that shorter.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::batch::{BatchHeader, Marker, sequence_after};
 use crate::error::{LogError, LogErrorKind};
@@ -87,6 +87,8 @@ struct Producer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     by_id: BTreeMap<i64, Producer>,
+    /// First offsets of the transactions that are open: each read asks for the lowest.
+    open: BTreeSet<i64>,
     /// Of producers that are not known: a batch that could not be written. What its producer had in
     /// flight behind it must not be taken for a beginning. Not in checkpoints: connections end
     /// with the process, and their producers begin again with what was not acknowledged.
@@ -168,6 +170,7 @@ impl Producers {
         }
         if batch.is_control() {
             let first_offset = producer.transaction.take()?;
+            self.open.remove(&first_offset);
             return (marker == Some(Marker::Abort)).then_some(Aborted {
                 producer_id: batch.producer_id,
                 first_offset,
@@ -176,6 +179,7 @@ impl Producers {
         }
         if batch.is_transactional() && producer.transaction.is_none() {
             producer.transaction = Some(batch.base_offset);
+            self.open.insert(batch.base_offset);
         }
         if producer.batches.len() == BATCHES_REMEMBERED {
             producer.batches.pop_front();
@@ -216,7 +220,7 @@ impl Producers {
 
     /// The first offset that belongs to a transaction whose end is not known.
     pub(crate) fn first_open_offset(&self) -> Option<i64> {
-        self.by_id.values().filter_map(|producer| producer.transaction).min()
+        self.open.first().copied()
     }
 
     /// Forgets those that wrote nothing for so long, but for those with an open transaction.
@@ -267,6 +271,12 @@ impl Producers {
         }
     }
 
+    /// About what [`Producers::put`] writes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        const PRODUCER_BYTES: usize = 30 + BATCHES_REMEMBERED * 16;
+        self.by_id.len() * PRODUCER_BYTES
+    }
+
     pub(crate) fn put(&self, into: &mut Vec<u8>) {
         let producers: Vec<_> = self.by_id.iter().collect();
         put_list(into, &producers, |into, (id, producer)| {
@@ -298,7 +308,9 @@ impl Producers {
             })?;
             Some((id, Producer { epoch, batches: batches.into(), transaction, last_unix_ms }))
         })?;
-        Some(Self { by_id: list.into_iter().collect(), refused: BTreeMap::new() })
+        let by_id: BTreeMap<i64, Producer> = list.into_iter().collect();
+        let open = by_id.values().filter_map(|producer| producer.transaction).collect();
+        Some(Self { by_id, open, refused: BTreeMap::new() })
     }
 }
 

@@ -19,6 +19,14 @@ pub struct TopicOptions {
     pub segment_bytes: u64,
 }
 
+/// An opening reads no more batches than this of a topic, as long as that leaves each partition the
+/// least below.
+const UNCHECKED_BYTES_MAX: u64 = 128 << 20;
+
+/// Of one partition, at least and at most.
+const CHECKPOINT_BYTES_MIN: u64 = 1 << 20;
+const CHECKPOINT_BYTES_MAX: u64 = 64 << 20;
+
 const OPTIONS_LOCK: &str = "nothing panics with the options locked";
 
 pub(crate) struct TopicVolume {
@@ -59,6 +67,12 @@ impl TopicVolume {
     /// The most that a segment is to hold.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.options.read().expect(OPTIONS_LOCK).segment_bytes.min(SEGMENT_BYTES_MAX)
+    }
+
+    /// A checkpoint is written after so many bytes of batches of one partition.
+    pub(crate) fn checkpoint_bytes(&self) -> u64 {
+        let partition_count = u64::from(self.lock_slots().record.partition_count.max(1));
+        (UNCHECKED_BYTES_MAX / partition_count).clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX)
     }
 
     pub(crate) fn flush_device(&self) -> Result<(), LogError> {

@@ -13,8 +13,8 @@ use crate::segment::Segment;
 use crate::slots;
 use crate::volume::TopicVolume;
 
-/// A checkpoint is written after so many bytes of batches: an opening looks at no more of them.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// So many bytes of batches come between two checkpoints for each byte of the next one, at least.
+const BATCHES_A_CHECKPOINT: u64 = 8;
 
 /// A segment with so many aborted transactions is full: a checkpoint lists them all.
 pub(crate) const ABORTED_COUNT_MAX: usize = 100_000;
@@ -221,10 +221,10 @@ impl Writer {
     }
 
     /// What the flush that begins now makes stable.
-    pub(crate) fn begin_flush(&mut self) -> FlushedPart {
+    pub(crate) fn begin_flush(&mut self, volume: &TopicVolume) -> FlushedPart {
         self.is_dirty = false;
         let mut checkpoints = std::mem::take(&mut self.sealed);
-        checkpoints.extend(self.checkpoint_if_due());
+        checkpoints.extend(self.checkpoint_if_due(volume.checkpoint_bytes()));
         FlushedPart { offset: self.next_offset, checkpoints }
     }
 
@@ -238,13 +238,21 @@ impl Writer {
         self.sealed.retain(|it| !segments.iter().any(|gone| Arc::ptr_eq(gone, &it.segment)));
     }
 
-    /// The first flush of a segment writes one too: a segment with a checkpoint of some batches is
-    /// known to follow a complete one.
-    fn checkpoint_if_due(&mut self) -> Option<SealedCheckpoint> {
+    /// One is due after `checkpoint_bytes` of batches, or when it is worth its length. The first
+    /// flush of a segment writes one too: a segment with a checkpoint of some batches is known to
+    /// follow a complete one.
+    fn checkpoint_if_due(&mut self, checkpoint_bytes: u64) -> Option<SealedCheckpoint> {
         let mut active = self.active.take()?;
-        let position = active.segment.extent().position;
+        let (position, size_bytes) = {
+            let extent = active.segment.extent();
+            let aborted_bytes = size_of_val(&extent.aborted[..]);
+            let size_bytes =
+                extent.index.size_bytes() + aborted_bytes + self.producers.size_bytes();
+            (extent.position, size_bytes as u64)
+        };
+        let since = position - active.checkpoint_position;
         let is_due = position > 0 && active.checkpoint_position == 0
-            || position >= active.checkpoint_position + CHECKPOINT_BYTES;
+            || since >= checkpoint_bytes.max(BATCHES_A_CHECKPOINT * size_bytes);
         let due = is_due.then(|| {
             let checkpoint = self.checkpoint(&mut active);
             SealedCheckpoint { segment: Arc::clone(&active.segment), checkpoint }

@@ -410,3 +410,26 @@ fn deleting_gives_memory_back_without_a_flush_where_no_reader_is() {
     partition.delete_before(905).expect("it deletes");
     assert!(disk.block_count() < before / 4, "{} of {before}", disk.block_count());
 }
+
+#[test]
+fn an_opening_reads_little_of_what_was_flushed_however_many_partitions_there_are() {
+    let disk = Disk::new();
+    let device: Arc<dyn BlockDevice> = Arc::clone(&disk) as _;
+    let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+    let new = NewTopic { options, ..new_topic(1_000) };
+    let topic = Topic::create(device, &new).expect("it is made");
+    for number in [0, 500, 999] {
+        let partition = topic.partition(number).expect("it is there");
+        for _ in 0..150 {
+            append(&partition, &mut batch(NO_PRODUCER, 1, 0, &[3; 60_000])).expect("room");
+            topic.flush().expect("it flushes");
+        }
+    }
+    drop(topic);
+    let left = disk.after_kill();
+    drop(open(&left));
+    let records = 1_000 * 4096 + 3 * (3 * 4096 + 100_000);
+    let read = left.read_bytes();
+    eprintln!("{} KiB were read of 27 MiB", read >> 10);
+    assert!(read < records + 3 * (2 << 20), "{read} bytes");
+}

@@ -61,6 +61,17 @@ impl Keyed {
         self.stable = self.appended.len();
     }
 
+    /// What a cut may leave between two moments: all of this may be there, and what was promised at
+    /// the first one is.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            stable: before.stable,
+            start_offset: before.start_offset,
+            maybe_start: Some(self.start_offset),
+            ..self.clone()
+        }
+    }
+
     fn sequence(&self, producer_id: i64) -> i32 {
         let of_it = self.appended.iter().filter(|it| it.producer_id == producer_id);
         let count: usize = of_it.map(|it| it.entries.len()).sum();

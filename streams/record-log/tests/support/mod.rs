@@ -43,6 +43,8 @@ struct State {
     pending: Vec<(u64, Option<Block>)>,
     /// Stores and discards of blocks so far.
     stores: u64,
+    /// Bytes that were read so far.
+    read_bytes: u64,
     /// The disk takes no more of them than this.
     dies_after: Option<u64>,
     /// Every write fails for lack of memory after so many blocks of it.
@@ -58,6 +60,10 @@ impl Disk {
 
     pub(crate) fn stores(&self) -> u64 {
         self.lock().stores
+    }
+
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.lock().read_bytes
     }
 
     pub(crate) fn block_count(&self) -> usize {
@@ -159,7 +165,8 @@ impl BlockDevice for Disk {
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.read_bytes += into.len() as u64;
         let mut at = offset_bytes;
         let mut rest = into;
         while !rest.is_empty() {
