@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::coordinator::Coordinator;
+use crate::gate::Gate;
 use crate::serving::Buffers;
 use crate::topics::Topics;
 
@@ -39,5 +40,6 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     pub(crate) topics: Arc<Topics>,
     pub(crate) coordinator: Coordinator,
+    pub(crate) gate: Gate,
     pub(crate) buffers: Buffers,
 }

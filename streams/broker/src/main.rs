@@ -10,6 +10,7 @@
 mod broker;
 mod clock;
 mod coordinator;
+mod gate;
 mod options;
 mod requests;
 mod serving;
@@ -29,6 +30,7 @@ use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
+use crate::gate::Gate;
 use crate::options::{Options, host_and_port};
 use crate::serving::Buffers;
 use crate::storage::{Durability, Embedded, EmbeddedPool, Reduction, Storage, VolumeClass};
@@ -73,6 +75,9 @@ async fn serve(options: &Options, storage: Arc<dyn Storage>) -> anyhow::Result<(
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
+    let policy = options.policy();
+    policy.check(address.ip())?;
+    let gate = Gate::open(policy, options.gate_files())?;
     let (host, port) = match &options.advertise {
         Some(text) => host_and_port(text)?,
         None => (address.ip().to_string(), address.port()),
@@ -99,6 +104,7 @@ async fn serve(options: &Options, storage: Arc<dyn Storage>) -> anyhow::Result<(
         },
         topics: Arc::clone(&topics),
         coordinator,
+        gate,
         buffers: Buffers::default(),
     });
     let (stop, stops) = watch::channel(false);

@@ -1,9 +1,17 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use access::{
+    ClientCertificates, Exposure, ListenerPolicy, LoginSettings, Principal, SecurityProtocol,
+};
 use anyhow::{Context, bail};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use sasl::Mechanism;
+use tls::TlsFiles;
+
+use crate::gate::GateFiles;
 
 /// Serves topics on Memlane volumes to Kafka's clients.
 #[derive(Clone, Debug, Parser)]
@@ -24,6 +32,49 @@ pub(crate) struct Options {
     /// Tell clients to connect to this host and port, where it is not the address that is served.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
+
+    /// Serve clients that do not log in: from this host alone, from everywhere, or not at all.
+    #[arg(long, value_name = "WHERE", default_value = "refused")]
+    pub(crate) anonymous: Anonymous,
+
+    /// Have clients log in as the users of this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) user_file: Option<PathBuf>,
+
+    /// How clients may log in.
+    #[arg(
+        long,
+        value_name = "MECHANISM",
+        value_delimiter = ',',
+        default_value = "SCRAM-SHA-256,SCRAM-SHA-512",
+        value_parser = mechanism
+    )]
+    pub(crate) mechanisms: Vec<Mechanism>,
+
+    /// Seconds after which clients have to log in again; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) login_lifetime: u64,
+
+    /// Allow what this file of access lists allows. Without one, clients that were let in may do
+    /// everything.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) acl_file: Option<PathBuf>,
+
+    /// A principal that may do everything, as User:admin; may be repeated.
+    #[arg(long, value_name = "PRINCIPAL", value_parser = principal)]
+    pub(crate) super_user: Vec<Principal>,
+
+    /// Encrypt connections with this certificate, in PEM form.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// The key of the certificate, in PEM form.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Let in clients alone whose certificate is of this authority.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_client_authority: Option<PathBuf>,
 
     /// Make topics that clients ask for.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -52,6 +103,65 @@ pub(crate) struct Options {
     /// What is logged, as info or broker=debug.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
+}
+
+/// Where clients come from that may stay anonymous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Anonymous {
+    Refused,
+    Loopback,
+    Everywhere,
+}
+
+impl Options {
+    /// What clients have to show.
+    pub(crate) fn policy(&self) -> ListenerPolicy {
+        let protocol = match (self.tls_certificate.is_some(), self.user_file.is_some()) {
+            (false, false) => SecurityProtocol::Plaintext,
+            (true, false) => SecurityProtocol::Ssl,
+            (false, true) => SecurityProtocol::SaslPlaintext,
+            (true, true) => SecurityProtocol::SaslSsl,
+        };
+        let session_lifetime =
+            (self.login_lifetime > 0).then(|| Duration::from_secs(self.login_lifetime));
+        ListenerPolicy {
+            protocol,
+            certificates: match self.tls_client_authority {
+                Some(_) => ClientCertificates::Required,
+                None => ClientCertificates::None,
+            },
+            logins: LoginSettings { mechanisms: self.mechanisms.clone(), session_lifetime },
+            exposure: match self.anonymous {
+                Anonymous::Refused => Exposure::Refused,
+                Anonymous::Loopback => Exposure::Loopback,
+                Anonymous::Everywhere => Exposure::Everywhere,
+            },
+        }
+    }
+
+    pub(crate) fn gate_files(&self) -> GateFiles {
+        let tls = self.tls_certificate.clone().zip(self.tls_key.clone());
+        GateFiles {
+            users: self.user_file.clone(),
+            acls: self.acl_file.clone(),
+            super_users: self.super_user.clone(),
+            tls: tls.map(|(certificate, key)| TlsFiles {
+                certificate,
+                key,
+                client_authorities: self.tls_client_authority.clone(),
+            }),
+        }
+    }
+}
+
+fn mechanism(name: &str) -> Result<Mechanism, String> {
+    let names: Vec<_> = Mechanism::ALL.iter().map(|it| it.name()).collect();
+    Mechanism::from_name(name).ok_or_else(|| format!("it is one of {}", names.join(", ")))
+}
+
+fn principal(text: &str) -> Result<Principal, String> {
+    let name = text.strip_prefix("User:").ok_or("a principal is User:NAME")?;
+    Principal::user(name).map_err(|error| error.to_string())
 }
 
 /// Host and port; an IPv6 address is in brackets.

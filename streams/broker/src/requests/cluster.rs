@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::describe_topic_partitions_response::{
@@ -20,7 +21,6 @@ use uuid::Uuid;
 
 use super::{Context, code, on_blocking_thread, text};
 use crate::broker::NODE_ID;
-use crate::serving::{Operation, Resource};
 use crate::topics::{NewTopic, OpenTopic};
 
 /// Partitions in one answer, if the client has no limit of its own.
@@ -57,7 +57,7 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
 
 fn all_topics(context: &Context) -> Vec<MetadataResponseTopic> {
     let mut topics = context.broker.topics.all();
-    topics.retain(|topic| context.may(Operation::Describe, Resource::Topic(&topic.name)));
+    topics.retain(|topic| context.may(Operation::Describe, Resource::topic(&topic.name)));
     topics.iter().map(|topic| describe_topic(topic)).collect()
 }
 
@@ -96,8 +96,8 @@ async fn find_or_create(
     if let Some(topic) = broker.topics.by_name(name) {
         return Ok(topic);
     }
-    let may_create = context.may(Operation::Create, Resource::Cluster)
-        || context.may(Operation::Create, Resource::Topic(name));
+    let may_create = context.may(Operation::Create, Resource::cluster())
+        || context.may(Operation::Create, Resource::topic(name));
     if !(creates && broker.new_topics.are_created_on_demand && may_create) {
         return Err(ResponseError::UnknownTopicOrPartition);
     }
@@ -161,12 +161,12 @@ pub(super) fn find_coordinator(
     let find = |key: &str| match request.key_type {
         0 => context.check(
             Operation::Describe,
-            Resource::Group(key),
+            Resource::group(key),
             ResponseError::GroupAuthorizationFailed,
         ),
         1 => context.check(
             Operation::Describe,
-            Resource::TransactionalId(key),
+            Resource::transactional_id(key),
             ResponseError::TransactionalIdAuthorizationFailed,
         ),
         _ => Err(ResponseError::InvalidRequest),

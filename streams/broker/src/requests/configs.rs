@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
@@ -18,7 +19,6 @@ use kafka_protocol::messages::{
 
 use super::topics::{SET_BY_DEFAULT, SET_ON_TOPIC};
 use super::{Context, on_blocking_thread, text};
-use crate::serving::{Operation, Resource};
 use crate::topics::{Kind, Refusal, SETTINGS, Setting, find_setting};
 
 /// Kinds of resources, as Kafka counts them.
@@ -74,7 +74,7 @@ fn configs_of(
             Ok(shown.collect())
         }
         BROKER => {
-            if !context.may(Operation::DescribeConfigs, Resource::Cluster) {
+            if !context.may(Operation::DescribeConfigs, Resource::cluster()) {
                 let error = ResponseError::ClusterAuthorizationFailed;
                 return Err(Refusal::new(error, "no right to see the broker's settings"));
             }

@@ -1,12 +1,12 @@
 //! Requests for the coordinator of groups and transactions.
 
+use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 
 use super::Context;
 use super::refusals::refuse;
 use crate::coordinator::Ask;
-use crate::serving::{Operation, Resource};
 
 pub(super) async fn serve(context: Context, request: RequestKind) -> ResponseKind {
     if let Err(error) = check(&context, &request) {
@@ -28,11 +28,11 @@ pub(super) async fn serve(context: Context, request: RequestKind) -> ResponseKin
 fn check(context: &Context, request: &RequestKind) -> Result<(), ResponseError> {
     let group = |operation, name: &str| {
         let error = ResponseError::GroupAuthorizationFailed;
-        context.check(operation, Resource::Group(name), error)
+        context.check(operation, Resource::group(name), error)
     };
     let transaction = |operation, id: &str| {
         let error = ResponseError::TransactionalIdAuthorizationFailed;
-        context.check(operation, Resource::TransactionalId(id), error)
+        context.check(operation, Resource::transactional_id(id), error)
     };
     match request {
         RequestKind::JoinGroup(it) => group(Operation::Read, &it.group_id),
@@ -57,7 +57,10 @@ fn check(context: &Context, request: &RequestKind) -> Result<(), ResponseError> 
         }
         RequestKind::InitProducerId(it) => match &it.transactional_id {
             Some(id) => transaction(Operation::Write, id),
-            None => Ok(()),
+            None => match context.client.may_with_some_topic(&context.broker, Operation::Write) {
+                true => Ok(()),
+                false => Err(ResponseError::ClusterAuthorizationFailed),
+            },
         },
         RequestKind::AddPartitionsToTxn(it) => {
             transaction(Operation::Write, &it.v3_and_below_transactional_id)

@@ -1,5 +1,6 @@
 //! All requests but those that carry records: decoded, answered, encoded.
 
+mod acls;
 mod cluster;
 mod configs;
 mod coordinated;
@@ -10,6 +11,7 @@ mod topics;
 
 use std::sync::Arc;
 
+use access::{Operation, Resource};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
@@ -17,7 +19,7 @@ use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, RequestKind, Respons
 use kafka_protocol::protocol::StrBytes;
 
 use crate::broker::Broker;
-use crate::serving::{Asked, Client, Operation, Resource};
+use crate::serving::{Asked, Client};
 
 /// Elements of all arrays of one request: some 200 bytes each once they are decoded.
 const ELEMENTS_MAX: usize = 200_000;
@@ -47,7 +49,7 @@ impl Context {
 
     fn check_topic(&self, operation: Operation, name: &str) -> Result<(), ResponseError> {
         let error = ResponseError::TopicAuthorizationFailed;
-        self.check(operation, Resource::Topic(name), error)
+        self.check(operation, Resource::topic(name), error)
     }
 }
 
@@ -66,7 +68,7 @@ pub(crate) async fn serve(context: Context, mut body: Bytes) -> Vec<u8> {
 
 /// The decoder takes memory for as many elements as a request says that it has, so that is looked
 /// at before.
-fn decode(asked: Asked, body: &mut Bytes) -> anyhow::Result<RequestKind> {
+pub(crate) fn decode(asked: Asked, body: &mut Bytes) -> anyhow::Result<RequestKind> {
     kafka::shapes::check(asked.key, asked.version, body, ELEMENTS_MAX)?;
     RequestKind::decode(asked.key, body, asked.version)
 }
@@ -89,6 +91,9 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
         RequestKind::CreatePartitions(it) => topics::add_partitions(context, it).await.into(),
         RequestKind::DescribeConfigs(it) => configs::describe(&context, it).into(),
         RequestKind::IncrementalAlterConfigs(it) => configs::alter(context, it).await.into(),
+        RequestKind::DescribeAcls(it) => acls::describe(context, it).await.into(),
+        RequestKind::CreateAcls(it) => acls::create(context, it).await.into(),
+        RequestKind::DeleteAcls(it) => acls::delete(context, it).await.into(),
         other => coordinated::serve(context, other).await,
     }
 }

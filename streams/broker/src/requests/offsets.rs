@@ -1,5 +1,6 @@
 //! Offsets by time and by epoch.
 
+use access::Operation;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
@@ -16,7 +17,6 @@ use kafka_protocol::messages::{
 use record_log::Partition;
 
 use super::{Context, on_blocking_thread};
-use crate::serving::Operation;
 use crate::topics::error_of;
 
 /// Times that stand for places (KIP-79, KIP-405, KIP-734).

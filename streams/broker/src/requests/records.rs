@@ -1,5 +1,6 @@
 //! Records that are deleted, those who write them, and the memory that they take.
 
+use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
@@ -17,7 +18,6 @@ use kafka_protocol::messages::{
 
 use super::cluster::index;
 use super::{Context, on_blocking_thread, text};
-use crate::serving::{Operation, Resource};
 use crate::topics::error_of;
 
 /// Asks to delete everything that readers see.
@@ -112,7 +112,7 @@ pub(super) fn log_dirs(
     context: &Context,
     request: DescribeLogDirsRequest,
 ) -> DescribeLogDirsResponse {
-    if !context.may(Operation::Describe, Resource::Cluster) {
+    if !context.may(Operation::Describe, Resource::cluster()) {
         let error = ResponseError::ClusterAuthorizationFailed.code();
         return DescribeLogDirsResponse::default().with_error_code(error);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
@@ -17,7 +18,6 @@ use kafka_protocol::messages::{
 };
 
 use super::{Context, on_blocking_thread, text};
-use crate::serving::{Operation, Resource};
 use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS};
 
 /// The broker's default is asked for.
@@ -52,8 +52,8 @@ fn create_one(
     validate_only: bool,
 ) -> Result<Option<Arc<OpenTopic>>, Refusal> {
     let name = asked.name.to_string();
-    let may_create = context.may(Operation::Create, Resource::Cluster)
-        || context.may(Operation::Create, Resource::Topic(&name));
+    let may_create = context.may(Operation::Create, Resource::cluster())
+        || context.may(Operation::Create, Resource::topic(&name));
     if !may_create {
         let what = format!("the client may not make topic {name:?}");
         return Err(Refusal::new(ResponseError::TopicAuthorizationFailed, what));

@@ -8,6 +8,8 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{BytesInFlight, QuotaError};
+use bytes::Bytes;
 use kafka::{RequestHeader, WireError};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
@@ -18,6 +20,7 @@ use super::answer::{Answer, ProducedAnswer};
 use super::asked::{Asked, bare_refusal};
 use super::client::Client;
 use super::fetch::{self, FetchJob};
+use super::login::Login;
 use super::session::{Changes, Sessions};
 use super::{produce, transactional};
 use crate::broker::Broker;
@@ -39,6 +42,19 @@ const SEND_TIME_MAX: Duration = Duration::from_secs(60);
 /// Small answers that are ready are sent together, up to this.
 const SENT_TOGETHER_BYTES: usize = 64 << 10;
 
+/// A client has so long to say who it is.
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A client that asks for nothing for so long is not there any more (Kafka's
+/// `connections.max.idle.ms`).
+const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// The longest request of a client that is not known yet.
+const LOGIN_REQUEST_BYTES: usize = 64 << 10;
+
+/// How soon a principal that has used up its bytes in flight is looked at again.
+const QUOTA_PAUSE: Duration = Duration::from_millis(5);
+
 /// Why a connection ends, unless the client ended it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ending {
@@ -48,6 +64,14 @@ pub(crate) enum Ending {
     Wire(#[from] WireError),
     #[error("the client took nothing for {} s", SEND_TIME_MAX.as_secs())]
     Stalled,
+    #[error("the client asked for nothing for too long")]
+    Idle,
+    #[error("the client has not logged in, or not again in time")]
+    NotLoggedIn,
+    #[error("the login was refused")]
+    Refused,
+    #[error("{0}")]
+    Quota(#[from] access::QuotaError),
 }
 
 /// Serves a client until it goes, or sends what is no request.
@@ -78,18 +102,28 @@ async fn read(
     broker: &Arc<Broker>,
     client: &Client,
     from: &mut (impl AsyncRead + Unpin),
-    queue: &mpsc::Sender<Answer>,
+    queue: &mpsc::Sender<Queued>,
 ) -> Result<(), Ending> {
+    let mut login = Login::new(broker);
     let mut buffer = vec![0; IDLE_BUFFER_BYTES];
     let (mut start, mut end) = (0, 0);
     loop {
-        let wanted = match kafka::frame_bytes(&buffer[start..end], broker.limits.request_bytes)? {
+        let (bytes_max, time_max) = match client.is_known() {
+            true => (broker.limits.request_bytes, IDLE_TIME_MAX),
+            false => (LOGIN_REQUEST_BYTES.min(broker.limits.request_bytes), LOGIN_TIME_MAX),
+        };
+        let wanted = match kafka::frame_bytes(&buffer[start..end], bytes_max)? {
             Some(length) if length <= end - start => {
+                let in_flight = admit(client, length).await?;
                 let frame = &mut buffer[start + kafka::LENGTH_BYTES..start + length];
-                if let Some(answer) = take(broker, client, frame).await?
-                    && queue.send(answer).await.is_err()
+                let Taken { answer, goes_on } = take(broker, client, &mut login, frame).await?;
+                if let Some(answer) = answer
+                    && queue.send(Queued { answer, _in_flight: in_flight }).await.is_err()
                 {
                     return Ok(());
+                }
+                if !goes_on {
+                    return Err(Ending::Refused);
                 }
                 start += length;
                 continue;
@@ -98,11 +132,44 @@ async fn read(
             None => kafka::LENGTH_BYTES,
         };
         make_room(&mut buffer, &mut start, &mut end, wanted);
-        let read = from.read(&mut buffer[end..]).await?;
+        let reading = tokio::time::timeout(time_max, from.read(&mut buffer[end..]));
+        let read = reading.await.map_err(|_| Ending::Idle)??;
         if read == 0 {
             return Ok(());
         }
         end += read;
+    }
+}
+
+/// An answer, and what its request takes of the client's quota until it is sent.
+struct Queued {
+    answer: Answer,
+    _in_flight: Option<BytesInFlight>,
+}
+
+/// What became of a request.
+struct Taken {
+    /// `None` where the client wants none.
+    answer: Option<Answer>,
+    /// Whether the connection goes on.
+    goes_on: bool,
+}
+
+impl Taken {
+    fn answer(answer: Option<Answer>) -> Self {
+        Self { answer, goes_on: true }
+    }
+}
+
+/// Counts a request as in flight, once the principal's quota has room for it.
+async fn admit(client: &Client, length: usize) -> Result<Option<BytesInFlight>, Ending> {
+    let Some(place) = client.place() else { return Ok(None) };
+    loop {
+        match place.admit(length as u64) {
+            Ok(bytes) => return Ok(Some(bytes)),
+            Err(QuotaError::BytesInFlight) => tokio::time::sleep(QUOTA_PAUSE).await,
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -127,62 +194,73 @@ fn make_room(buffer: &mut Vec<u8>, start: &mut usize, end: &mut usize, wanted: u
     }
 }
 
-/// Takes one request in. `None` where it gets no answer.
+/// Takes one request in.
 async fn take(
     broker: &Arc<Broker>,
     client: &Client,
+    login: &mut Login,
     frame: &mut [u8],
-) -> Result<Option<Answer>, WireError> {
+) -> Result<Taken, Ending> {
     let header = RequestHeader::read(frame)?;
     let (version, correlation_id) = (header.api_version, header.correlation_id);
     let Some(key) = header.key() else {
         tracing::debug!(key = header.api_key, "a request that is not known");
         let error = ResponseError::UnsupportedVersion.code();
-        return Ok(Some(Answer::Ready(bare_refusal(correlation_id, error))));
+        return Ok(Taken::answer(Some(Answer::Ready(bare_refusal(correlation_id, error)))));
     };
     let asked = Asked { key, version, correlation_id };
     if !kafka::is_served(key, version) {
-        return Ok(Some(Answer::Ready(requests::not_served(asked))));
+        return Ok(Taken::answer(Some(Answer::Ready(requests::not_served(asked)))));
     }
     let body_at = header.body_at;
-    match key {
+    if matches!(key, ApiKey::SaslHandshake | ApiKey::SaslAuthenticate) {
+        let mut body = Bytes::copy_from_slice(&frame[body_at..]);
+        let request = requests::decode(asked, &mut body).map_err(|_| WireError::Length)?;
+        let answered = login.take(broker, client, &request).ok_or(WireError::Length)?;
+        let answer = Some(Answer::Ready(asked.frame(&answered.response)));
+        return Ok(Taken { answer, goes_on: answered.goes_on });
+    }
+    if key != ApiKey::ApiVersions && (!client.is_known() || login.has_expired()) {
+        return Err(Ending::NotLoggedIn);
+    }
+    let answer = match key {
         ApiKey::Produce => {
             let body = &mut frame[body_at..];
             let refused = transactional::check(broker, asked, body).await?;
-            produce::serve(broker, client, asked, body, &refused)
+            produce::serve(broker, client, asked, body, &refused)?
         }
         ApiKey::Fetch => {
             let mut changes = Changes::default();
             let start = kafka::fetch::read(&frame[body_at..], version, &mut changes)?;
-            Ok(Some(Answer::Fetch(Box::new(FetchJob { asked, start, changes }))))
+            Some(Answer::Fetch(Box::new(FetchJob { asked, start, changes })))
         }
         _ => {
-            let client_id = header.client_id.to_owned();
-            let body = bytes::Bytes::copy_from_slice(&frame[body_at..]);
             let context = requests::Context {
                 broker: Arc::clone(broker),
                 client: client.clone(),
-                client_id,
+                client_id: header.client_id.to_owned(),
                 asked,
             };
-            Ok(Some(Answer::Later(Box::pin(requests::serve(context, body)))))
+            let body = Bytes::copy_from_slice(&frame[body_at..]);
+            Some(Answer::Later(Box::pin(requests::serve(context, body))))
         }
-    }
+    };
+    Ok(Taken::answer(answer))
 }
 
 async fn write(
     broker: &Arc<Broker>,
     client: &Client,
     to: &mut (impl AsyncWrite + Unpin),
-    mut answers: mpsc::Receiver<Answer>,
+    mut answers: mpsc::Receiver<Queued>,
 ) -> Result<(), Ending> {
     let mut sessions = Sessions::default();
     let mut held = None;
     loop {
-        let answer = match held.take() {
-            Some(answer) => answer,
+        let Queued { answer, _in_flight } = match held.take() {
+            Some(queued) => queued,
             None => match answers.recv().await {
-                Some(answer) => answer,
+                Some(queued) => queued,
                 None => return Ok(()),
             },
         };
@@ -190,7 +268,9 @@ async fn write(
             Answer::Ready(mut frame) => {
                 while frame.len() < SENT_TOGETHER_BYTES {
                     match answers.try_recv() {
-                        Ok(Answer::Ready(more)) => frame.extend_from_slice(&more),
+                        Ok(Queued { answer: Answer::Ready(more), .. }) => {
+                            frame.extend_from_slice(&more);
+                        }
                         Ok(other) => {
                             held = Some(other);
                             break;

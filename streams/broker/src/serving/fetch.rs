@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{Operation, Resource};
 use kafka::fetch::{AbortedTransaction, FetchStart, FetchWriter, Fetched};
 use kafka_protocol::error::ResponseError;
 use record_log::LogErrorKind;
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::asked::Asked;
-use super::client::{Client, Operation, Resource};
+use super::client::Client;
 use super::session::{Changes, Sessions, Tracked};
 use crate::broker::Broker;
 use crate::topics::{OpenPartition, error_of};
@@ -145,7 +146,7 @@ fn find(
             broker.topics.by_name(&tracked.name).ok_or(ResponseError::UnknownTopicOrPartition)?
         }
     };
-    if !client.may(broker, Operation::Read, Resource::Topic(&topic.name)) {
+    if !client.may(broker, Operation::Read, Resource::topic(&topic.name)) {
         return Err(ResponseError::TopicAuthorizationFailed);
     }
     topic.partition(tracked.want.index).ok_or(ResponseError::UnknownTopicOrPartition)

@@ -1,9 +1,12 @@
 //! Takes connections in, as many as the limit allows.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
+use anyhow::Context;
+use tls::ClientCertificate;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::client::Client;
@@ -12,6 +15,9 @@ use crate::broker::Broker;
 
 /// After an error of the listener, such as no free descriptors, it pauses.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// A client has so long for the handshake of TLS.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Serves clients until `stop` says so. Connections that there are then end by themselves.
 pub(crate) async fn listen(
@@ -37,22 +43,47 @@ pub(crate) async fn listen(
             tracing::warn!(%address, "refused: there are as many connections as allowed");
             continue;
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%address, %error, "cannot turn off delays");
-        }
         let broker = Arc::clone(&broker);
         let mut stop = stop.clone();
         tokio::spawn(async move {
             let _seat = seat;
-            let serving = connection::serve(broker, Client { address }, stream);
             tokio::select! {
-                served = serving => {
+                served = serve(broker, stream, address) => {
                     if let Err(ending) = served {
-                        tracing::debug!(%address, %ending, "connection ended");
+                        tracing::debug!(%address, error = format!("{ending:#}"), "connection ended");
                     }
                 }
                 _ = stop.wait_for(|stops| *stops) => {}
             }
         });
     }
+}
+
+/// Encrypts the connection if clients are served so, and finds out who the client is.
+async fn serve(broker: Arc<Broker>, stream: TcpStream, address: SocketAddr) -> anyhow::Result<()> {
+    stream.set_nodelay(true)?;
+    let client = Client::new(address);
+    let Some(acceptor) = broker.gate.tls() else {
+        identify(&broker, &client, None)?;
+        return Ok(connection::serve(broker, client, stream).await?);
+    };
+    let accepted = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await;
+    let stream = accepted.context("the client took too long for the handshake of TLS")??;
+    let certificate = ClientCertificate::of(stream.get_ref().1);
+    identify(&broker, &client, certificate.as_ref())?;
+    Ok(connection::serve(broker, client, stream).await?)
+}
+
+/// A client that does not log in is known by its certificate, or is anonymous.
+fn identify(
+    broker: &Broker,
+    client: &Client,
+    certificate: Option<&ClientCertificate>,
+) -> anyhow::Result<()> {
+    if let Some(principal) = broker.gate.policy.principal(certificate)? {
+        let limits = broker.gate.users().quota_of(&principal);
+        let place = broker.gate.quotas.connect(&principal, limits, Instant::now())?;
+        client.identify(principal, place);
+    }
+    Ok(())
 }

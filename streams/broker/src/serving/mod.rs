@@ -7,11 +7,12 @@ mod client;
 mod connection;
 mod fetch;
 mod listener;
+mod login;
 mod produce;
 mod session;
 mod transactional;
 
 pub(crate) use asked::Asked;
 pub(crate) use buffers::Buffers;
-pub(crate) use client::{Client, Operation, Resource};
+pub(crate) use client::Client;
 pub(crate) use listener::listen;

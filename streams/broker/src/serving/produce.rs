@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client::{Operation, Resource};
+use access::{Operation, Resource};
 use kafka::produce::{self, Appender, ProduceStart, Produced};
 use kafka_protocol::error::ResponseError;
 use record_log::{Batch, LogErrorKind};
@@ -139,7 +139,7 @@ impl Turn<'_> {
         if let Some(topic) = self.topic.as_ref().filter(|topic| *topic.name == *name) {
             return Ok(Arc::clone(topic));
         }
-        if !self.client.may(self.broker, Operation::Write, Resource::Topic(name)) {
+        if !self.client.may(self.broker, Operation::Write, Resource::topic(name)) {
             return Err(ResponseError::TopicAuthorizationFailed);
         }
         let topic =

@@ -1,0 +1,149 @@
+//! Who is let in, and what they may do: users, access lists and quotas in force, and the files that
+//! they come from.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock};
+
+use access::{
+    AccessError, AclFile, AclOptions, Acls, ListenerPolicy, Operation, Principal, Quotas, Resource,
+    ResourceKind, UserFile, Users, WithoutFile,
+};
+use tls::{TlsFiles, TlsSettings};
+use tokio_rustls::TlsAcceptor;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Where the rules are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GateFiles {
+    pub(crate) users: Option<PathBuf>,
+    pub(crate) acls: Option<PathBuf>,
+    pub(crate) super_users: Vec<Principal>,
+    pub(crate) tls: Option<TlsFiles>,
+}
+
+/// The rules in force. Connections keep the users and settings that they began with.
+pub(crate) struct Gate {
+    pub(crate) policy: ListenerPolicy,
+    pub(crate) quotas: Quotas,
+    user_file: Option<Mutex<UserFile>>,
+    users: RwLock<Arc<Users>>,
+    acl_file: Option<Mutex<AclFile>>,
+    /// `None`: everything is allowed to clients that were let in.
+    acls: RwLock<Option<Arc<Acls>>>,
+    tls_files: Option<TlsFiles>,
+    tls: RwLock<Option<TlsAcceptor>>,
+}
+
+impl Gate {
+    pub(crate) fn open(policy: ListenerPolicy, files: GateFiles) -> anyhow::Result<Self> {
+        let user_file = files.users.map(UserFile::open).transpose()?;
+        let users =
+            user_file.as_ref().map_or_else(|| Arc::new(Users::none()), |it| Arc::clone(it.users()));
+        let options =
+            AclOptions { super_users: files.super_users, without_file: WithoutFile::AllowEveryone };
+        let acl_file = files.acls.map(|path| AclFile::open(path, options)).transpose()?;
+        let acls = acl_file.as_ref().map(|it| Arc::clone(it.acls()));
+        let tls = files.tls.as_ref().map(acceptor).transpose()?;
+        Ok(Self {
+            policy,
+            quotas: Quotas::new(),
+            user_file: user_file.map(Mutex::new),
+            users: RwLock::new(users),
+            acl_file: acl_file.map(Mutex::new),
+            acls: RwLock::new(acls),
+            tls_files: files.tls,
+            tls: RwLock::new(tls),
+        })
+    }
+
+    /// Reads all files again. What cannot be used stays as it was, and is reported.
+    pub(crate) fn reload(&self) -> Vec<anyhow::Error> {
+        let mut failures = Vec::new();
+        if let Some(file) = &self.user_file {
+            let mut file = file.lock().expect(NO_PANIC);
+            match file.reload() {
+                Ok(()) => self.use_users(Arc::clone(file.users())),
+                Err(error) => failures.push(error.into()),
+            }
+        }
+        if let Some(file) = &self.acl_file {
+            let mut file = file.lock().expect(NO_PANIC);
+            match file.reload() {
+                Ok(()) => *self.acls.write().expect(NO_PANIC) = Some(Arc::clone(file.acls())),
+                Err(error) => failures.push(error.into()),
+            }
+        }
+        if let Some(files) = &self.tls_files {
+            match acceptor(files) {
+                Ok(acceptor) => *self.tls.write().expect(NO_PANIC) = Some(acceptor),
+                Err(error) => failures.push(error),
+            }
+        }
+        failures
+    }
+
+    fn use_users(&self, users: Arc<Users>) {
+        self.quotas.set_limits(|principal| users.quota_of(principal));
+        *self.users.write().expect(NO_PANIC) = users;
+    }
+
+    pub(crate) fn users(&self) -> Arc<Users> {
+        Arc::clone(&self.users.read().expect(NO_PANIC))
+    }
+
+    /// For connections that come now; `None` where they are not encrypted.
+    pub(crate) fn tls(&self) -> Option<TlsAcceptor> {
+        self.tls.read().expect(NO_PANIC).clone()
+    }
+
+    pub(crate) fn allows(
+        &self,
+        principal: &Principal,
+        host: IpAddr,
+        operation: Operation,
+        resource: Resource<'_>,
+    ) -> bool {
+        let acls = self.acls.read().expect(NO_PANIC);
+        acls.as_ref()
+            .is_none_or(|acls| acls.authorize(principal, host, operation, resource).is_allowed())
+    }
+
+    /// Whether the principal may do this with some topic.
+    pub(crate) fn allows_some_topic(
+        &self,
+        principal: &Principal,
+        host: IpAddr,
+        operation: Operation,
+    ) -> bool {
+        let acls = self.acls.read().expect(NO_PANIC);
+        acls.as_ref().is_none_or(|acls| {
+            acls.authorize_any(principal, host, operation, ResourceKind::Topic).is_allowed()
+        })
+    }
+
+    /// Works on the file of access lists, whose lines count when this returns. `None` where there
+    /// is none. May wait for a disk.
+    pub(crate) fn with_acl_file<T>(&self, work: impl FnOnce(&mut AclFile) -> T) -> Option<T> {
+        let mut file = self.acl_file.as_ref()?.lock().expect(NO_PANIC);
+        let done = work(&mut file);
+        *self.acls.write().expect(NO_PANIC) = Some(Arc::clone(file.acls()));
+        Some(done)
+    }
+}
+
+fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
+    Ok(TlsAcceptor::from(TlsSettings::load(files)?.server_config()))
+}
+
+/// Makes keys of a user's secret and stores them in a file of users.
+pub(crate) fn add_user(path: PathBuf, name: &str, secret: &str) -> Result<(), AccessError> {
+    let mut file = UserFile::open(path)?;
+    let iterations = sasl::ITERATIONS_DEFAULT;
+    let new = access::NewSecret { name, secret, iterations };
+    match file.users().can_log_in(name) {
+        true => file.set_secret(&new),
+        false => file.add(&new),
+    }
+}

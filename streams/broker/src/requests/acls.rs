@@ -1,0 +1,75 @@
+//! Access lists, as far as the broker has a file of them.
+
+use access::{Operation, Resource};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::create_acls_response::AclCreationResult;
+use kafka_protocol::messages::delete_acls_response::DeleteAclsFilterResult;
+use kafka_protocol::messages::{
+    CreateAclsRequest, CreateAclsResponse, DeleteAclsRequest, DeleteAclsResponse,
+    DescribeAclsRequest, DescribeAclsResponse,
+};
+
+use super::{Context, on_blocking_thread, text};
+
+/// What clients are told where there is no file of access lists.
+const NONE: &str = "the broker was started without a file of access lists";
+
+/// Why a request about access lists is not served.
+struct Refused {
+    error: ResponseError,
+    message: &'static str,
+}
+
+fn check(context: &Context, operation: Operation) -> Result<(), Refused> {
+    let error = ResponseError::ClusterAuthorizationFailed;
+    let message = "no right to see or change access lists";
+    context.check(operation, Resource::cluster(), error).map_err(|error| Refused { error, message })
+}
+
+fn no_file() -> Refused {
+    Refused { error: ResponseError::SecurityDisabled, message: NONE }
+}
+
+pub(super) async fn describe(
+    context: Context,
+    request: DescribeAclsRequest,
+) -> DescribeAclsResponse {
+    let described = check(&context, Operation::Describe).and_then(|()| {
+        context.broker.gate.with_acl_file(|file| file.describe(&request)).ok_or_else(no_file)
+    });
+    described.unwrap_or_else(|refused| {
+        DescribeAclsResponse::default()
+            .with_error_code(refused.error.code())
+            .with_error_message(Some(text(refused.message)))
+    })
+}
+
+pub(super) async fn create(context: Context, request: CreateAclsRequest) -> CreateAclsResponse {
+    on_blocking_thread(move || {
+        let created = check(&context, Operation::Alter).and_then(|()| {
+            context.broker.gate.with_acl_file(|file| file.create(&request)).ok_or_else(no_file)
+        });
+        created.unwrap_or_else(|refused| {
+            let result = AclCreationResult::default()
+                .with_error_code(refused.error.code())
+                .with_error_message(Some(text(refused.message)));
+            CreateAclsResponse::default().with_results(vec![result; request.creations.len()])
+        })
+    })
+    .await
+}
+
+pub(super) async fn delete(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse {
+    on_blocking_thread(move || {
+        let deleted = check(&context, Operation::Alter).and_then(|()| {
+            context.broker.gate.with_acl_file(|file| file.delete(&request)).ok_or_else(no_file)
+        });
+        deleted.unwrap_or_else(|refused| {
+            let result = DeleteAclsFilterResult::default()
+                .with_error_code(refused.error.code())
+                .with_error_message(Some(text(refused.message)));
+            DeleteAclsResponse::default().with_filter_results(vec![result; request.filters.len()])
+        })
+    })
+    .await
+}
