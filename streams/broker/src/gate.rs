@@ -138,7 +138,7 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
 }
 
 /// Makes keys of a user's secret and stores them in a file of users.
-pub(crate) fn add_user(path: PathBuf, name: &str, secret: &str) -> Result<(), AccessError> {
+pub(crate) fn set_user(path: PathBuf, name: &str, secret: &str) -> Result<(), AccessError> {
     let mut file = UserFile::open(path)?;
     let iterations = sasl::ITERATIONS_DEFAULT;
     let new = access::NewSecret { name, secret, iterations };

@@ -9,6 +9,7 @@
 
 mod broker;
 mod clock;
+mod commands;
 mod coordinator;
 mod gate;
 mod options;
@@ -40,7 +41,12 @@ use crate::topics::Topics;
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    let options = Options::parse();
+    let done = match &options.command {
+        Some(command) => command.run(),
+        None => run(&options),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane-broker: {error:#}");
@@ -58,7 +64,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .with_target(false)
         .with_writer(std::io::stderr)
         .init();
-    let pool = EmbeddedPool { size_bytes: options.embedded, file: options.pool_file.clone() };
+    let size_bytes = options.embedded.context("say --embedded SIZE")?;
+    let pool = EmbeddedPool { size_bytes, file: options.pool_file.clone() };
     let storage: Arc<dyn Storage> = Arc::new(Embedded::open(&pool)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -109,23 +116,34 @@ async fn serve(options: &Options, storage: Arc<dyn Storage>) -> anyhow::Result<(
     });
     let (stop, stops) = watch::channel(false);
     let upkeep = tokio::spawn(topics::keep_up(topics, stops.clone()));
-    let listening = tokio::spawn(serving::listen(broker, listener, stops));
+    let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener, stops));
     // The line that scripts wait for.
     eprintln!("memlane-broker: ready at {address}");
-    wait_for_signal().await?;
+    wait_for_stop(&broker).await?;
     stop.send_replace(true);
     listening.await?;
     upkeep.await?;
+    drop(broker);
     tokio::task::spawn_blocking(|| thread.join());
     Ok(())
 }
 
-async fn wait_for_signal() -> anyhow::Result<()> {
+/// Waits for a signal to end; SIGHUP has users, access lists and certificates read again.
+async fn wait_for_stop(broker: &Broker) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => {
+                let failures = broker.gate.reload();
+                for error in &failures {
+                    tracing::error!(error = format!("{error:#}"), "cannot reload; the old stays");
+                }
+                tracing::info!(failures = failures.len(), "users, lists and certificates read");
+            }
+        }
     }
-    Ok(())
 }

@@ -11,15 +11,20 @@ use clap::{Parser, ValueEnum};
 use sasl::Mechanism;
 use tls::TlsFiles;
 
+use crate::commands::Command;
 use crate::gate::GateFiles;
 
 /// Serves topics on Memlane volumes to Kafka's clients.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-broker", version)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
     /// Keep topics in a pool of the broker's own of this size, as 512M or 4G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) embedded: u64,
+    pub(crate) embedded: Option<u64>,
 
     /// Keep the pool in this file on tmpfs, so that it outlives the broker.
     #[arg(long, value_name = "FILE", requires = "embedded")]

@@ -4,6 +4,7 @@
 //! Requests come over a bounded queue. Those that have come together are handled in one round: what
 //! they change is made durable by one flush, and only then are they answered and markers written.
 
+mod refusals;
 mod round;
 mod state_log;
 
@@ -19,6 +20,8 @@ use transactions::Write;
 use crate::storage::{Storage, VolumeClass};
 use crate::topics::Topics;
 use round::State;
+
+pub(crate) use refusals::refuse;
 
 /// Requests that wait for the thread; beyond it clients are told to come again.
 const QUEUE_LENGTH: usize = 4_096;

@@ -11,8 +11,11 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 use record_log::{Batch, LogError, Marker};
 use tokio::sync::{mpsc, oneshot};
-use transactions::{Markers, Outcome, Response, Settings, Transactions};
+use transactions::{
+    Markers, Outcome, Participants, Producer, Response, Settings, Transactions, Write,
+};
 
+use super::refusals::refuse;
 use super::state_log::{StateLog, StateRecord};
 use super::{Ask, Command};
 use crate::clock;
@@ -35,6 +38,8 @@ const COORDINATOR_EPOCH: i32 = 0;
 enum Reply {
     Client(oneshot::Sender<ResponseKind>),
     Admission(oneshot::Sender<Result<(), ResponseError>>),
+    /// Offsets that count with a transaction, once that is known to be open.
+    Offsets(Box<Ask>),
 }
 
 /// All that the thread owns.
@@ -105,7 +110,8 @@ impl State {
         self.groups.start(clock::unix_ms());
         let mut effects = Effects::default();
         self.transactions.resume(&mut effects.transactions);
-        self.reply(effects);
+        // Nothing but markers, which are written in the next round.
+        self.reply(effects, &mut Effects::default());
         Ok(())
     }
 
@@ -160,6 +166,19 @@ impl State {
     }
 
     fn answer(&mut self, ask: Ask, now_ms: i64, effects: &mut Effects) {
+        if let RequestKind::TxnOffsetCommit(request) = &ask.request {
+            let write = Write {
+                transactional_id: request.transactional_id.clone(),
+                producer: Producer { id: request.producer_id, epoch: request.producer_epoch },
+                participants: Participants::of_group(&request.group_id),
+            };
+            let api_version = ask.api_version;
+            let ticket = transactions::Ticket(self.ticket(Reply::Offsets(Box::new(ask))));
+            let caller = transactions::Caller { ticket, api_version, now_ms };
+            let out = &mut effects.transactions;
+            self.transactions.admit_offset_commit(caller, write, out);
+            return;
+        }
         let Ask { request, api_version, client_id, host, reply } = ask;
         let ticket = self.ticket(Reply::Client(reply));
         let of_transactions =
@@ -179,12 +198,17 @@ impl State {
             RequestKind::Heartbeat(it) => groups.heartbeat(caller, it, out),
             RequestKind::LeaveGroup(it) => groups.leave(caller, it, out),
             RequestKind::OffsetCommit(it) => groups.offset_commit(caller, it, out),
-            RequestKind::TxnOffsetCommit(it) => groups.txn_offset_commit(caller, it, out),
             RequestKind::OffsetFetch(it) => groups.offset_fetch(caller, it, out),
             RequestKind::OffsetDelete(it) => groups.offset_delete(caller, it, out),
             RequestKind::ListGroups(it) => groups.list(caller, it, out),
             RequestKind::DescribeGroups(it) => groups.describe(caller, it, out),
             RequestKind::DeleteGroups(it) => groups.delete(caller, it, out),
+            RequestKind::ConsumerGroupHeartbeat(it) => {
+                groups.consumer_heartbeat(caller, it, &*self.topics, out);
+            }
+            RequestKind::ConsumerGroupDescribe(it) => {
+                groups.consumer_group_describe(caller, it, &*self.topics, out);
+            }
             RequestKind::InitProducerId(it) => {
                 transactions.init_producer_id(of_transactions, it, transactional);
             }
@@ -217,8 +241,9 @@ impl State {
                 }
                 return;
             }
-            self.reply(effects);
-            effects = Effects::default();
+            let mut next = Effects::default();
+            self.reply(effects, &mut next);
+            effects = next;
             self.write_markers(&mut effects);
             if effects.is_empty() {
                 break;
@@ -244,7 +269,8 @@ impl State {
         if records.is_empty() { Ok(()) } else { self.log.append(&records) }
     }
 
-    fn reply(&mut self, effects: Effects) {
+    /// Sends what is due; what admitted offsets bring goes to `next`.
+    fn reply(&mut self, effects: Effects, next: &mut Effects) {
         for effect in effects.groups {
             if let consumer_groups::Effect::Reply(ticket, response) = effect {
                 self.send(ticket.0, response);
@@ -261,15 +287,36 @@ impl State {
                     Response::EndTxn(it) => self.send(ticket.0, it.into()),
                     Response::ListTransactions(it) => self.send(ticket.0, it.into()),
                     Response::DescribeTransactions(it) => self.send(ticket.0, it.into()),
-                    Response::Admitted(result) => {
-                        if let Some(Reply::Admission(reply)) = self.replies.remove(&ticket.0) {
-                            // The connection may have gone.
-                            let _gone = reply.send(result);
-                        }
-                    }
+                    Response::Admitted(result) => self.admitted(ticket.0, result, next),
                 },
             }
         }
+    }
+
+    fn admitted(&mut self, ticket: u64, result: Result<(), ResponseError>, next: &mut Effects) {
+        match self.replies.remove(&ticket) {
+            Some(Reply::Admission(reply)) => {
+                // The connection may have gone.
+                let _gone = reply.send(result);
+            }
+            Some(Reply::Offsets(ask)) => self.commit_offsets(*ask, result, next),
+            Some(Reply::Client(_)) | None => {}
+        }
+    }
+
+    /// Takes offsets for a transaction that is open, or refuses them.
+    fn commit_offsets(&mut self, ask: Ask, result: Result<(), ResponseError>, next: &mut Effects) {
+        let Ask { request, api_version, client_id, host, reply } = ask;
+        if let Err(error) = result {
+            // The connection may have gone.
+            let _gone = reply.send(refuse(&request, error));
+            return;
+        }
+        let RequestKind::TxnOffsetCommit(request) = &request else { return };
+        let ticket = consumer_groups::Ticket(self.ticket(Reply::Client(reply)));
+        let (client_id, host, now_ms) = (&*client_id, &*host, clock::unix_ms());
+        let caller = consumer_groups::Caller { ticket, api_version, client_id, host, now_ms };
+        self.groups.txn_offset_commit(caller, request, &mut next.groups);
     }
 
     fn send(&mut self, ticket: u64, response: ResponseKind) {

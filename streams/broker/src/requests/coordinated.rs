@@ -2,16 +2,25 @@
 
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::offset_commit_response::{
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 
 use super::Context;
-use super::refusals::refuse;
-use crate::coordinator::Ask;
+use crate::coordinator::{Ask, refuse};
 
-pub(super) async fn serve(context: Context, request: RequestKind) -> ResponseKind {
+pub(super) async fn serve(context: Context, mut request: RequestKind) -> ResponseKind {
     if let Err(error) = check(&context, &request) {
         return refuse(&request, error);
     }
+    let withheld = match withhold(&context, &mut request) {
+        Ok(withheld) => withheld,
+        Err(error) => return refuse(&request, error),
+    };
     let refused = refuse(&request, ResponseError::CoordinatorNotAvailable);
     let Context { broker, client, client_id, asked } = context;
     let answer = broker.coordinator.ask(|reply| Ask {
@@ -21,7 +30,103 @@ pub(super) async fn serve(context: Context, request: RequestKind) -> ResponseKin
         host: format!("/{}", client.address.ip()),
         reply,
     });
-    answer.await.unwrap_or(refused)
+    withheld.add_to(answer.await.unwrap_or(refused))
+}
+
+/// What is refused of a request before the coordinator sees the rest.
+enum Withheld {
+    Nothing,
+    Offsets(Vec<OffsetCommitResponseTopic>),
+    TransactionalOffsets(Vec<TxnOffsetCommitResponseTopic>),
+}
+
+impl Withheld {
+    fn add_to(self, response: ResponseKind) -> ResponseKind {
+        match (self, response) {
+            (Self::Offsets(topics), ResponseKind::OffsetCommit(mut it)) => {
+                it.topics.extend(topics);
+                it.into()
+            }
+            (Self::TransactionalOffsets(topics), ResponseKind::TxnOffsetCommit(mut it)) => {
+                it.topics.extend(topics);
+                it.into()
+            }
+            (_, response) => response,
+        }
+    }
+}
+
+/// Takes out what concerns topics that are not there, or that the client may not use. Partitions
+/// are added to a transaction all together or not at all.
+fn withhold(context: &Context, request: &mut RequestKind) -> Result<Withheld, ResponseError> {
+    match request {
+        RequestKind::OffsetCommit(it) => {
+            let mut refused = Vec::new();
+            it.topics.retain(|topic| {
+                let indexes = topic.partitions.iter().map(|it| it.partition_index);
+                let Err(error) = usable(context, Operation::Read, &topic.name, indexes) else {
+                    return true;
+                };
+                let partitions = topic.partitions.iter().map(|it| {
+                    OffsetCommitResponsePartition::default()
+                        .with_partition_index(it.partition_index)
+                        .with_error_code(error.code())
+                });
+                let refusal = OffsetCommitResponseTopic::default()
+                    .with_name(topic.name.clone())
+                    .with_partitions(partitions.collect());
+                refused.push(refusal);
+                false
+            });
+            Ok(Withheld::Offsets(refused))
+        }
+        RequestKind::TxnOffsetCommit(it) => {
+            let mut refused = Vec::new();
+            it.topics.retain(|topic| {
+                let indexes = topic.partitions.iter().map(|it| it.partition_index);
+                let Err(error) = usable(context, Operation::Read, &topic.name, indexes) else {
+                    return true;
+                };
+                let partitions = topic.partitions.iter().map(|it| {
+                    TxnOffsetCommitResponsePartition::default()
+                        .with_partition_index(it.partition_index)
+                        .with_error_code(error.code())
+                });
+                let refusal = TxnOffsetCommitResponseTopic::default()
+                    .with_name(topic.name.clone())
+                    .with_partitions(partitions.collect());
+                refused.push(refusal);
+                false
+            });
+            Ok(Withheld::TransactionalOffsets(refused))
+        }
+        RequestKind::AddPartitionsToTxn(it) => {
+            let mut topics = it.v3_and_below_topics.iter().map(|topic| {
+                usable(context, Operation::Write, &topic.name, topic.partitions.iter().copied())
+            });
+            match topics.find_map(Result::err) {
+                Some(error) => Err(error),
+                None => Ok(Withheld::Nothing),
+            }
+        }
+        _ => Ok(Withheld::Nothing),
+    }
+}
+
+/// Whether all of these partitions are there, and the client may use them.
+fn usable(
+    context: &Context,
+    operation: Operation,
+    name: &str,
+    mut indexes: impl Iterator<Item = i32>,
+) -> Result<(), ResponseError> {
+    context.check_topic(operation, name)?;
+    let topic = context.broker.topics.by_name(name);
+    let topic = topic.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    match indexes.all(|index| topic.partition(index).is_some()) {
+        true => Ok(()),
+        false => Err(ResponseError::UnknownTopicOrPartition),
+    }
 }
 
 /// Whether the client may ask for that.
@@ -66,6 +171,10 @@ fn check(context: &Context, request: &RequestKind) -> Result<(), ResponseError> 
             transaction(Operation::Write, &it.v3_and_below_transactional_id)
         }
         RequestKind::AddOffsetsToTxn(it) => transaction(Operation::Write, &it.transactional_id),
+        RequestKind::ConsumerGroupHeartbeat(it) => group(Operation::Read, &it.group_id),
+        RequestKind::ConsumerGroupDescribe(it) => {
+            it.group_ids.iter().try_for_each(|it| group(Operation::Describe, it))
+        }
         RequestKind::EndTxn(it) => transaction(Operation::Write, &it.transactional_id),
         _ => Ok(()),
     }

@@ -6,7 +6,6 @@ mod configs;
 mod coordinated;
 mod offsets;
 mod records;
-mod refusals;
 mod topics;
 
 use std::sync::Arc;

@@ -50,7 +50,8 @@ pub(crate) async fn listen(
             tokio::select! {
                 served = serve(broker, stream, address) => {
                     if let Err(ending) = served {
-                        tracing::debug!(%address, error = format!("{ending:#}"), "connection ended");
+                        let error = format!("{ending:#}");
+                        tracing::debug!(%address, error, "connection ended");
                     }
                 }
                 _ = stop.wait_for(|stops| *stops) => {}

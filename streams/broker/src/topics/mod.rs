@@ -7,6 +7,8 @@ mod upkeep;
 mod watchers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use kafka_protocol::error::ResponseError;
@@ -68,6 +70,8 @@ pub(crate) struct Topics {
     /// Settings of topics that do not say.
     pub(crate) defaults: BTreeMap<String, String>,
     table: RwLock<Table>,
+    /// Grows whenever a topic comes, goes or gets partitions.
+    version: AtomicU64,
     /// One change of what topics there are at a time.
     changing: Mutex<()>,
 }
@@ -84,8 +88,8 @@ impl Topics {
         storage: Arc<dyn Storage>,
         defaults: BTreeMap<String, String>,
     ) -> anyhow::Result<Self> {
-        let (table, changing) = Default::default();
-        let topics = Self { storage, defaults, table, changing };
+        let (table, version, changing) = Default::default();
+        let topics = Self { storage, defaults, table, version, changing };
         let mut volumes = topics.storage.names()?;
         volumes.retain(|name| name.starts_with(VOLUME_PREFIX) && !name.contains('@'));
         for volume in volumes {
@@ -208,6 +212,7 @@ impl Topics {
         table.by_name.remove(name);
         table.by_id.remove(&topic.id);
         drop(table);
+        self.version.fetch_add(1, Ordering::AcqRel);
         tracing::info!(topic = name, "topic deleted");
         topic.wake_all();
         Ok(())
@@ -236,7 +241,9 @@ impl Topics {
             return Ok(());
         }
         topic.log.add_partitions(wanted).map_err(of_log)?;
-        topic.find_partitions().map_err(of_log)
+        topic.find_partitions().map_err(of_log)?;
+        self.version.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Changes what the owner of a topic has set; durable when this returns. May wait.
@@ -272,6 +279,31 @@ impl Topics {
         let mut table = self.table.write().expect(NO_PANIC);
         table.by_id.insert(topic.id, Arc::clone(&topic));
         table.by_name.insert(Arc::clone(&topic.name), topic);
+        drop(table);
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What the coordinator of groups assigns.
+impl consumer_groups::Topics for Topics {
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn by_name(&self, name: &str) -> Option<consumer_groups::TopicShape> {
+        let topic = Self::by_name(self, name)?;
+        let partition_count = topic.log.partition_count();
+        Some(consumer_groups::TopicShape { id: topic.id, partition_count })
+    }
+
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.by_id(id).map(|topic| topic.name.to_string())
+    }
+
+    fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
+        let table = self.table.read().expect(NO_PANIC);
+        // The visitor's last word is to see no more.
+        let _ended = table.by_name.keys().try_for_each(|name| visit(name));
     }
 }
 

@@ -25,7 +25,7 @@ use kafka_protocol::messages::{
 };
 
 /// Refuses a request of the coordinator.
-pub(super) fn refuse(request: &RequestKind, error: ResponseError) -> ResponseKind {
+pub(crate) fn refuse(request: &RequestKind, error: ResponseError) -> ResponseKind {
     let code = error.code();
     match request {
         RequestKind::JoinGroup(_) => {

@@ -1,0 +1,79 @@
+//! Commands that work on files of the broker instead of serving.
+
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+
+use access::UserFile;
+use anyhow::{Context, bail};
+use clap::Subcommand;
+
+use crate::gate;
+
+/// Far longer than any password.
+const PASSWORD_BYTES_MAX: u64 = 4 << 10;
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The users that may log in. A broker takes changes in after SIGHUP.
+    #[command(subcommand)]
+    User(UserCommand),
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Add a user, or give one another password, which is read from standard input.
+    Set {
+        name: String,
+        #[arg(long, value_name = "FILE")]
+        user_file: PathBuf,
+    },
+    /// Remove a user.
+    Remove {
+        name: String,
+        #[arg(long, value_name = "FILE")]
+        user_file: PathBuf,
+    },
+    /// Show the names of users.
+    List {
+        #[arg(long, value_name = "FILE")]
+        user_file: PathBuf,
+    },
+}
+
+impl Command {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let Self::User(command) = self;
+        match command {
+            UserCommand::Set { name, user_file } => {
+                let password = read_password()?;
+                Ok(gate::set_user(user_file.clone(), name, &password)?)
+            }
+            UserCommand::Remove { name, user_file } => {
+                Ok(UserFile::open(user_file.clone())?.remove(name)?)
+            }
+            UserCommand::List { user_file } => {
+                let file = UserFile::open(user_file.clone())?;
+                let mut out = std::io::stdout().lock();
+                for user in file.users().list() {
+                    std::io::Write::write_fmt(&mut out, format_args!("{}\n", user.name))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The first line of standard input.
+fn read_password() -> anyhow::Result<String> {
+    let mut input = std::io::stdin().lock();
+    if input.is_terminal() {
+        bail!("give the password on standard input, not in the command line");
+    }
+    let mut text = String::new();
+    input.by_ref().take(PASSWORD_BYTES_MAX).read_to_string(&mut text).context("the password")?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        bail!("standard input holds no password");
+    }
+    Ok(password.to_owned())
+}
