@@ -42,7 +42,7 @@ impl Client {
     /// Opens a volume. Fails at once when the daemon is not there, or refuses: the error says why.
     /// When it has no room, only after [`ClientOptions::room_patience`].
     pub fn open(&self, target: &Target) -> Result<Device, ClientError> {
-        let link = Link::open_when_there_is_room((&self.path, target), LANES_MAX, &self.options)
+        let link = Link::open_when_there_is_room(&self.path, target, LANES_MAX, &self.options)
             .map_err(|error: LinkError| error.into_client_error(&self.path))?;
         let opened = &link.opened;
         let sector = match opened.sector_bytes {

@@ -120,8 +120,8 @@ struct Piece {
 
 impl Lane {
     pub(crate) fn open(origin: Origin) -> Result<Self, ClientError> {
-        let target = (&*origin.path, &origin.target());
-        let link = Link::open_when_there_is_room(target, 1, &origin.options)
+        let target = origin.target();
+        let link = Link::open_when_there_is_room(&origin.path, &target, 1, &origin.options)
             .map_err(|error| error.into_client_error(&origin.path))?;
         let lane = ClientLane::new(Arc::clone(&link.ring), 0);
         Ok(Self {

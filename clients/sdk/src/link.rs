@@ -114,11 +114,11 @@ impl Link {
 
     /// As [`Link::open`], and tries again for as long as there is no room and `patience` lasts.
     pub(crate) fn open_when_there_is_room(
-        origin: (&Path, &Target),
+        path: &Path,
+        target: &Target,
         lane_count: usize,
         options: &ClientOptions,
     ) -> Result<Arc<Self>, LinkError> {
-        let (path, target) = origin;
         let mut patience = Patience::new(options.room_patience.min(options.patience));
         loop {
             match Self::open(path, target, lane_count, options.place_socket) {

@@ -139,7 +139,7 @@ impl Daemon {
         let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
-        let ring = start_ring(config, parts, (&devices, &ublk))?;
+        let ring = start_ring(config, parts, &devices, &ublk)?;
         let maintenance = start_maintenance(&engine, &watch, &filling, fuse.clone())?;
         let service = Arc::new(Service {
             engine,
@@ -290,7 +290,8 @@ fn start_vhost_user(
 fn start_ring(
     config: &Config,
     parts: NbdParts,
-    (devices, ublk): (&Devices, &Option<Arc<UblkDevices>>),
+    devices: &Devices,
+    ublk: &Option<Arc<UblkDevices>>,
 ) -> anyhow::Result<Arc<RingExport>> {
     let NbdParts { catalog, rule, users, spin_permits } = parts;
     let ublk = ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk });

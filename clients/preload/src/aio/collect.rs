@@ -46,7 +46,7 @@ pub(crate) unsafe fn collect(context: &Context, wait: &Wait, events: *mut Event)
         room.take(context);
         if context.count_at_kernel() > 0 && room.left() > 0 {
             // An error shows when there is nothing else to tell.
-            room.ask(context, 0, (&raw const AT_ONCE, ptr::null()));
+            room.ask(context, 0, &raw const AT_ONCE, ptr::null());
         }
         if room.taken >= least {
             return room.result();
@@ -134,7 +134,7 @@ impl Room {
         let result = if is_empty {
             let left = deadline.map(|it| timespec_of(it.saturating_duration_since(Instant::now())));
             let timeout = left.as_ref().map_or(ptr::null(), ptr::from_ref);
-            self.ask(context, 1, (timeout, mask))
+            self.ask(context, 1, timeout, mask)
         } else {
             0
         };
@@ -147,7 +147,8 @@ impl Room {
         &mut self,
         context: &Context,
         least: isize,
-        (timeout, mask): (*const timespec, *const sigset_t),
+        timeout: *const timespec,
+        mask: *const sigset_t,
     ) -> c_int {
         let (start, left) = (self.next(), self.left().cast_signed());
         let result = calls::collect(context.kernel(), (least, left), start, timeout, mask);

@@ -47,7 +47,7 @@ pub(super) fn write_zeroes(
 fn zero_piece(volume: &Volume, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceError> {
     loop {
         let Err(error) = zero_present_piece(volume, piece, zeroes) else { return Ok(()) };
-        error.prepare(volume, Action::WriteZeroes, (piece.range(), piece.block))?;
+        error.prepare(volume, Action::WriteZeroes, piece.range(), piece.block)?;
     }
 }
 

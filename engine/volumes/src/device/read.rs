@@ -1,6 +1,7 @@
 //! Reads: no lock, no store to shared memory but the pin.
 
 use std::io::IoSlice;
+use std::ops::Range;
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind};
 use codec::{BLOCK_BYTES, Block, DecodeError};
@@ -197,18 +198,19 @@ pub(super) fn list_extents(
         if at >= end || extents.is_full() {
             break;
         }
-        at = list_leaf(&volume.map, &pinned, (at, end), &mut extents);
+        at = list_leaf(&volume.map, &pinned, at..end, &mut extents);
     }
     Ok(extents.into_list(|range, kind| Extent { range, kind }))
 }
 
-/// Adds what is known up to the end of the next leaf. Returns where that is.
+/// Adds what is known of `bytes` up to the end of the next leaf. Returns where that is.
 fn list_leaf(
     map: &VolumeMap,
     pinned: &Pinned<'_>,
-    (at, end): (u64, u64),
+    bytes: Range<u64>,
     extents: &mut Runs<ExtentKind>,
 ) -> u64 {
+    let Range { start: at, end } = bytes;
     let block_bytes = BLOCK_BYTES as u64;
     let Some((leaf, node)) = map.next_leaf_node(pinned, at / LEAF_BYTES) else {
         extents.add(at, end, ExtentKind::Hole);

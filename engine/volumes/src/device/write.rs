@@ -78,7 +78,7 @@ fn write_batch(
         };
         if let Err(error) = result {
             drop(writer);
-            return error.prepare(volume, Action::Write, (range, piece.block));
+            return error.prepare(volume, Action::Write, range, piece.block);
         }
         *from = &from[piece.length..];
         todo.next();
@@ -157,7 +157,8 @@ impl PartError {
         self,
         volume: &Volume,
         action: Action,
-        (range, block): (ByteRange, u64),
+        range: ByteRange,
+        block: u64,
     ) -> Result<(), DeviceError> {
         match self {
             Self::Absent => bring_in_block(volume, action, block),

@@ -3,6 +3,8 @@
 //! Blocks are equal when their contents are, wherever these are stored: pages move, and are
 //! compressed, without a change of what they say.
 
+use std::ops::Range;
+
 use block_device::{
     Action, BLOCK_BYTES, ByteRange, ChangeExtent, ChangeKind, DeviceError, DeviceErrorKind,
 };
@@ -52,19 +54,20 @@ impl VolumeMap {
                 runs.add(at, end, ChangeKind::Changed);
                 break;
             }
-            at = self.compare_some(from, &pinned, (at, known_end), &mut runs);
+            at = self.compare_some(from, &pinned, at..known_end, &mut runs);
         }
         Ok(runs.into_list(|range, kind| ChangeExtent { range, kind }))
     }
 
-    /// Compares on from `at`. Returns how far it came.
+    /// Compares some of `bytes`, from their start on. Returns how far it came.
     fn compare_some(
         &self,
         from: &Self,
         pinned: &Pinned<'_>,
-        (at, end): (u64, u64),
+        bytes: Range<u64>,
         runs: &mut Runs<ChangeKind>,
     ) -> u64 {
+        let Range { start: at, end } = bytes;
         let store = &self.pool.store;
         let (block_bytes, leaf_bytes) = (BLOCK_BYTES as u64, LEAF_BYTES);
         let first = leaf_of(at / block_bytes);

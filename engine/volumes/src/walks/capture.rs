@@ -126,7 +126,7 @@ impl CaptureWalk {
             // from here on; all others see the bit gone and set it again.
             drop(map.pool.locks.lock_leaf(map.id(), leaf));
         }
-        if let Some(block) = self.capture_until_damage(&map, leaf, (blocks, count_max)) {
+        if let Some(block) = self.capture_until_damage(&map, leaf, blocks, count_max) {
             self.integrity.mend_block(&map, block);
             self.mended = Some(block);
         }
@@ -139,7 +139,8 @@ impl CaptureWalk {
         &mut self,
         map: &VolumeMap,
         leaf: u64,
-        (blocks, count_max): (&mut Vec<CapturedBlock>, usize),
+        blocks: &mut Vec<CapturedBlock>,
+        count_max: usize,
     ) -> Option<u64> {
         let store = &map.pool.store;
         let pinned = store.pin();
