@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block_device::BlockDevice;
 use model::Random;
@@ -378,5 +379,117 @@ fn a_segment_that_was_compacted_is_read_without_its_checkpoint() {
         left.flip(at + 20);
         let topic = open(&left);
         assert_eq!(contents(&topic.partition(0).expect("it is there")), found);
+    }
+}
+
+#[test]
+fn records_without_a_key_go_and_the_time_of_an_append_stays() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    // Attributes, time, offset, no key, one byte of value, no headers; the length before it.
+    let without_key = [14, 0, 0, 0, 1, 2, b'v', 0];
+    append(&partition, &mut support::batch(NO_PRODUCER, 1, 0, &without_key)).expect("room");
+    let mut bytes = keyed_batch(NO_PRODUCER, 0, 10, &[("a", Some("1")), ("b", Some("1"))]);
+    let (mut batch, _) = record_log::Batch::split_first(&mut bytes).expect("a good batch");
+    batch.set_append_time(700);
+    partition.append(&mut batch, 700).expect("there is room");
+    put(&partition, NO_PRODUCER, 800, &[("b", Some("2"))]);
+    close(&topic, &partition);
+    assert_eq!(compact(&partition, 0).records_removed, 2);
+    let batches = read_all(&partition, 0, &mut Random::new(1));
+    let first = record_log::headers(&batches[0]).next().expect("a batch");
+    assert_eq!((first.base_offset, first.record_count, first.last_offset()), (1, 1, 2));
+    assert!(first.has_append_time());
+    assert_eq!((first.base_timestamp, first.max_timestamp), (10, 700));
+}
+
+#[test]
+fn what_would_become_too_long_stays_as_it_is() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    let keys: Vec<String> = (0..400).map(|number| format!("{number:x}")).collect();
+    // Tombstones as short as they can be, in batches of which two fit a segment.
+    for keys in keys.chunks(40) {
+        let records: Vec<(&str, Option<&str>)> = keys.iter().map(|it| (&**it, None)).collect();
+        put(&partition, NO_PRODUCER, 0, &records);
+    }
+    close(&topic, &partition);
+    let before = read_all(&partition, 0, &mut Random::new(1));
+    // Far away times take ten bytes instead of one.
+    let outcome = compact(&partition, i64::MAX / 2);
+    assert_eq!((outcome.clean_offset, outcome.segments_after), (400, 0), "{outcome:?}");
+    assert_eq!(read_all(&partition, 0, &mut Random::new(1)), before);
+    // With room for them it is done.
+    topic.set_options(TopicOptions { segment_bytes: 1 << 20 });
+    let outcome = compact(&partition, i64::MAX / 2);
+    assert_eq!(outcome.segments_after, 1, "{outcome:?}");
+    assert_eq!(contents(&partition).len(), 400);
+}
+
+#[test]
+fn threads_append_read_flush_and_delete_while_others_compact() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 4 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    let (is_over, replaced) = (AtomicBool::new(false), AtomicU64::new(0));
+    let appended_max = 200_000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                let outcome = partition.compact(&options(0)).expect("it compacts");
+                replaced.fetch_add(outcome.map_or(0, |it| it.segments_before), Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                partition.delete_before(partition.stable_offset() / 4).expect("it deletes");
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| read_numbers(&partition, &is_over));
+        }
+        for number in 0..appended_max {
+            let (key, value) = (format!("key {}", number % 11), format!("{number}"));
+            put(&partition, NO_PRODUCER, 0, &[(&key, Some(&value))]);
+            if number % 10 == 9 {
+                topic.flush().expect("it flushes");
+            }
+            if number > 1_000 && replaced.load(Ordering::SeqCst) > 50 {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    let (end, replaced) = (partition.next_offset(), replaced.into_inner());
+    assert!(replaced > 50, "only {replaced} segments were replaced while {end} records came");
+    topic.flush().expect("it flushes");
+    close(&topic, &partition);
+    compact(&partition, 0);
+    let found: Vec<i64> = contents(&partition).iter().map(|it| it.offset).collect();
+    assert_eq!(found, (end - 11..end).collect::<Vec<i64>>());
+}
+
+/// Reads from the first offset on, again and again: each value is the number of its record.
+fn read_numbers(partition: &Partition, is_over: &AtomicBool) {
+    let (mut offset, mut buffer) = (0, Vec::new());
+    while !is_over.load(Ordering::SeqCst) {
+        let range = match partition.read(offset, 3_000, &mut buffer) {
+            Ok(range) if !range.is_empty() => range,
+            _ => {
+                offset = partition.start_offset();
+                continue;
+            }
+        };
+        let mut rest = &buffer[range];
+        while let Some(header) = record_log::headers(rest).next() {
+            for entry in entries(&rest[..header.size_bytes]) {
+                assert_eq!(entry.value, Some(entry.offset.to_string()));
+            }
+            assert!(header.base_offset >= offset);
+            offset = header.next_offset();
+            rest = &rest[header.size_bytes..];
+        }
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct NewSegment {
     slot: Slot,
     /// Of the first segment of the group.
     first: SegmentHeader,
+    /// It takes no more bytes of batches than this.
+    room_bytes: u64,
     /// Bytes of batches.
     position: u64,
     /// The last of them, which are not written yet. They begin on a block.
@@ -29,8 +31,9 @@ pub(crate) struct NewSegment {
 }
 
 impl NewSegment {
-    pub(crate) fn new(slot: Slot, first: SegmentHeader) -> Self {
-        Self { slot, first, position: 0, buffer: Vec::new(), index: Index::default() }
+    pub(crate) fn new(slot: Slot, first: SegmentHeader, room_bytes: u64) -> Self {
+        let room_bytes = room_bytes.min(SEGMENT_ROOM_BYTES);
+        Self { slot, first, room_bytes, position: 0, buffer: Vec::new(), index: Index::default() }
     }
 
     pub(crate) fn position(&self) -> u64 {
@@ -38,7 +41,7 @@ impl NewSegment {
     }
 
     pub(crate) fn has_room_for(&self, size_bytes: usize) -> bool {
-        self.position + size_bytes as u64 <= SEGMENT_ROOM_BYTES
+        self.position + size_bytes as u64 <= self.room_bytes
     }
 
     /// Takes the next batch, for which there is room.

@@ -5,6 +5,7 @@
 //! the same clean offset.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::{BatchHeader, Marker};
@@ -16,7 +17,6 @@ use crate::compaction::transactions::{AbortedBatches, LastBatches};
 use crate::error::{LogError, LogErrorKind};
 use crate::partition::Partition;
 use crate::producers::Producers;
-use crate::records::SegmentHeader;
 use crate::segment::{Segment, Until, Walk};
 use crate::writer::ABORTED_COUNT_MAX;
 
@@ -24,7 +24,7 @@ use crate::writer::ABORTED_COUNT_MAX;
 const STEP_BYTES: usize = 4 << 20;
 
 /// When and how a partition is compacted. Times are Unix milliseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CompactionOptions {
     pub now_ms: i64,
     /// How long tombstones and markers stay after a pass has met them (`delete.retention.ms`).
@@ -39,6 +39,19 @@ pub struct CompactionOptions {
     pub map_bytes_max: usize,
     /// Random, and known to the owner alone: keys are told apart by a hash with it.
     pub hash_secret: [u8; 16],
+}
+
+impl fmt::Debug for CompactionOptions {
+    /// Without the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompactionOptions")
+            .field("now_ms", &self.now_ms)
+            .field("delete_retention_ms", &self.delete_retention_ms)
+            .field("min_compaction_lag_ms", &self.min_compaction_lag_ms)
+            .field("min_dirty_ratio", &self.min_dirty_ratio)
+            .field("map_bytes_max", &self.map_bytes_max)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a pass has done so far.
@@ -265,7 +278,7 @@ impl Compaction {
         let bytes = first.extent().position;
         let group = vec![first];
         let target = match rest.front().is_some_and(|next| self.fits(&group, bytes, next)) {
-            true => Target::New(self.new_segment(group[0].header)?),
+            true => Target::New(self.new_segment(&group[0])?),
             false => Target::Unchanged,
         };
         let (met_before, markers_gone) = (self.met.clone(), BTreeSet::new());
@@ -281,10 +294,13 @@ impl Compaction {
             && aborted + aborted_count(next) <= ABORTED_COUNT_MAX
     }
 
-    fn new_segment(&self, first: SegmentHeader) -> Result<NewSegment, LogError> {
+    /// It may become half as long again as segments should be: records that are compressed again,
+    /// or whose times count from a horizon, may take more room than before.
+    fn new_segment(&self, first: &Segment) -> Result<NewSegment, LogError> {
         let volume = self.partition.volume();
         let slot = volume.lock_slots().take(&*volume.device)?;
-        Ok(NewSegment::new(slot, first))
+        let should_bytes = volume.segment_bytes().max(first.extent().position);
+        Ok(NewSegment::new(slot, first.header, should_bytes + should_bytes / 2))
     }
 
     /// Copies what stays of a part of the group.
@@ -348,7 +364,7 @@ impl Compaction {
         let first = Arc::clone(&copying.group[0]);
         copying.at = Position { aborted: self.aborted_in(&first), ..Position::default() };
         copying.target = match std::mem::replace(&mut copying.target, Target::TooLong) {
-            Target::Unchanged => Target::New(self.new_segment(first.header)?),
+            Target::Unchanged => Target::New(self.new_segment(&first)?),
             other => {
                 self.abandon(other);
                 Target::TooLong
