@@ -1,7 +1,7 @@
 //! A cluster as a client sees it: metadata, and a connection to each broker that is needed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -29,6 +29,8 @@ pub struct Client {
     settings: Arc<Settings>,
     /// By address. Never held across an await.
     connections: Mutex<HashMap<String, Arc<Connection>>>,
+    /// Set with the first connection. A broker that was there once is waited for.
+    has_connected: OnceLock<()>,
 }
 
 /// What a broker says of its cluster.
@@ -91,7 +93,12 @@ impl Client {
     /// A client that begins with the broker at `address`, `HOST:PORT`.
     pub fn new(address: impl Into<String>, settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        Self { address: address.into(), settings, connections: Mutex::default() }
+        Self {
+            address: address.into(),
+            settings,
+            connections: Mutex::default(),
+            has_connected: OnceLock::new(),
+        }
     }
 
     /// The broker that it begins with.
@@ -116,10 +123,15 @@ impl Client {
         if let Some(known) = self.known(address) {
             return Ok(known);
         }
-        let opened = Connection::open(address, Arc::clone(&self.settings)).await?;
+        let opened = Connection::open(address, Arc::clone(&self.settings)).await;
+        let opened = opened.map_err(|error| match self.has_connected.get() {
+            Some(()) => error,
+            None => error.for_good(),
+        })?;
         if let Some(user) = &self.settings.sasl {
             login::authenticate(&opened, user).await?;
         }
+        self.has_connected.get_or_init(|| ());
         let opened = Arc::new(opened);
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|_, connection| !connection.is_broken());

@@ -31,13 +31,15 @@ pub enum ErrorKind {
 pub struct ClientError {
     kind: ErrorKind,
     context: String,
+    /// Another attempt makes no sense, whatever the kind is.
+    is_final: bool,
     #[source]
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl ClientError {
     pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None }
+        Self { kind, context: context.into(), is_final: false, source: None }
     }
 
     pub(crate) fn because(
@@ -56,6 +58,11 @@ impl ClientError {
         Self::new(ErrorKind::Invalid, context)
     }
 
+    pub(crate) fn for_good(mut self) -> Self {
+        self.is_final = true;
+        self
+    }
+
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -71,6 +78,7 @@ impl ClientError {
     /// Whether the same request may well succeed a little later.
     pub fn is_retriable(&self) -> bool {
         match self.kind {
+            _ if self.is_final => false,
             ErrorKind::Unreachable | ErrorKind::TimedOut => true,
             ErrorKind::Refused(error) => error.is_retriable(),
             _ => false,
@@ -88,7 +96,7 @@ pub(crate) fn check(
     let name = error_name(error);
     let reason = match message.filter(|message| !message.is_empty()) {
         Some(message) => format!("{name}: {message}"),
-        None => format!("{name}: {error}"),
+        None => name,
     };
     let refused = ClientError::new(ErrorKind::Refused(error), format!("cannot {attempt}"));
     Err(refused.because(reason))

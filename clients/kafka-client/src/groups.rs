@@ -92,14 +92,10 @@ impl Client {
     pub async fn group(&self, name: &str) -> Result<GroupDetails, ClientError> {
         let coordinator = self.coordinator(name).await?;
         if let Ok(version) = coordinator.version_of::<ConsumerGroupDescribeRequest>() {
-            match describe_new(&coordinator, name, version).await {
-                // A classic group, or a broker that only knows these.
-                Err(error)
-                    if matches!(
-                        error.refusal(),
-                        Some(ResponseError::GroupIdNotFound | ResponseError::UnsupportedVersion)
-                    ) => {}
-                described => return described,
+            let described = describe_new(&coordinator, name, version).await;
+            // A classic group is refused here, in different ways by different brokers.
+            if !described.as_ref().is_err_and(|error| error.refusal().is_some()) {
+                return described;
             }
         }
         describe_classic(&coordinator, name).await

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use kafka_protocol::ResponseError;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::{BrokerId, ListOffsetsRequest};
 
 use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
+use crate::fetch::Isolation;
 use crate::topics::no_result;
 
 /// Which offset of a partition is asked for.
@@ -40,17 +42,22 @@ pub struct PartitionOffset {
 }
 
 impl Client {
-    /// The offsets of all partitions of a topic, in their order.
+    /// The offsets of all partitions of a topic, in their order. With `ReadCommitted` the latest is
+    /// the one that the first open transaction begins with.
     pub async fn topic_offsets(
         &self,
         topic: &str,
         at: OffsetAt,
+        isolation: Isolation,
     ) -> Result<Vec<PartitionOffset>, ClientError> {
         let mut retry = self.retry();
         loop {
-            match self.topic_offsets_once(topic, at).await {
-                Ok(offsets) => return Ok(offsets),
-                Err(error) => retry.after(error).await?,
+            match self.topic_offsets_once(topic, at, isolation).await {
+                // A leader may be waited for, and not a topic to be created.
+                Err(error) if error.refusal() != Some(ResponseError::UnknownTopicOrPartition) => {
+                    retry.after(error).await?;
+                }
+                offsets => return offsets,
             }
         }
     }
@@ -60,6 +67,7 @@ impl Client {
         &self,
         topic: &str,
         at: OffsetAt,
+        isolation: Isolation,
     ) -> Result<Vec<PartitionOffset>, ClientError> {
         let leaders = self.leaders(topic).await?;
         let mut by_leader = BTreeMap::<&str, Vec<i32>>::new();
@@ -69,19 +77,20 @@ impl Client {
         let mut offsets = Vec::with_capacity(leaders.len());
         for (address, partitions) in by_leader {
             let leader = self.connection(address).await?;
-            offsets.extend(offsets_from(&leader, topic, &partitions, at).await?);
+            let request = request(topic, &partitions, at, isolation);
+            offsets.extend(offsets_from(&leader, &request, topic, &partitions).await?);
         }
         offsets.sort_by_key(|offset| offset.partition);
         Ok(offsets)
     }
 }
 
-async fn offsets_from(
-    leader: &Connection,
+fn request(
     topic: &str,
     partitions: &[i32],
     at: OffsetAt,
-) -> Result<Vec<PartitionOffset>, ClientError> {
+    isolation: Isolation,
+) -> ListOffsetsRequest {
     let partition = |&partition: &i32| {
         ListOffsetsPartition::default()
             .with_partition_index(partition)
@@ -90,10 +99,20 @@ async fn offsets_from(
     let asked = ListOffsetsTopic::default()
         .with_name(topic_name(topic))
         .with_partitions(partitions.iter().map(partition).collect());
-    let request =
-        ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![asked]);
+    ListOffsetsRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_isolation_level(isolation.level())
+        .with_topics(vec![asked])
+}
+
+async fn offsets_from(
+    leader: &Connection,
+    request: &ListOffsetsRequest,
+    topic: &str,
+    partitions: &[i32],
+) -> Result<Vec<PartitionOffset>, ClientError> {
     let version = leader.version_of::<ListOffsetsRequest>()?;
-    let response = leader.call(&request, version).await?;
+    let response = leader.call(request, version).await?;
     let results = response.topics.first().map(|topic| &topic.partitions[..]).unwrap_or_default();
     let offset = |&partition: &i32| {
         let attempt = format!("find an offset of {topic:?}, partition {partition}");

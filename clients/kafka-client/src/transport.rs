@@ -33,7 +33,8 @@ pub(crate) async fn connect_tcp(
     time_max: Duration,
 ) -> Result<TcpStream, ClientError> {
     let failed = || {
-        ClientError::new(ErrorKind::Unreachable, format!("cannot connect to the broker {address}"))
+        let context = format!("cannot connect to the broker {address} (does it run?)");
+        ClientError::new(ErrorKind::Unreachable, context)
     };
     let connecting = timeout(time_max, TcpStream::connect(address)).await;
     let stream = match connecting {

@@ -67,6 +67,22 @@ async fn a_broker_that_is_not_there_is_unreachable() {
 }
 
 #[tokio::test]
+async fn a_broker_is_waited_for_only_where_it_was_there_before() {
+    let client = Client::new("127.0.0.1:1", settings());
+    let error = client.topic("t").await.expect_err("nothing listens");
+    assert!(!error.is_retriable(), "{error}");
+
+    let tries = Arc::new(AtomicUsize::new(0));
+    let address = broker(move |asked| match asked.key {
+        ApiKey::ApiVersions => Deed::Send(asked.versions(&[])),
+        _ if tries.fetch_add(1, Ordering::Relaxed) < 3 => Deed::End,
+        _ => Deed::Send(asked.cluster(1)),
+    })
+    .await;
+    Client::new(&address, settings()).topic("t").await.expect("it comes back");
+}
+
+#[tokio::test]
 async fn responses_that_break_the_protocol_are_named() {
     let error = error_after(|asked| {
         let id = asked.header.correlation_id;

@@ -1,5 +1,7 @@
 //! The command line, as data.
 
+pub(crate) mod streams;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -12,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
 
+use self::streams::StreamsCommand;
 use crate::output::Form;
 use crate::table::View;
 
@@ -106,6 +109,9 @@ pub(crate) enum Command {
     /// Make volumes disks of virtual machines of this host
     #[command(subcommand)]
     Export(ExportCommand),
+
+    #[command(flatten)]
+    Streams(StreamsCommand),
 
     /// Run a program whose reads and writes of volumes go through memory, past the kernel
     Run(Run),

@@ -1,6 +1,7 @@
 //! Why a command did not do what it was asked, and the exit code for it.
 
 use api::{Problem, ProblemKind};
+use kafka_client::{ClientError, ErrorKind, ResponseError};
 
 pub(crate) const EXIT_FAILED: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -61,6 +62,29 @@ impl Failure {
     }
 }
 
+impl From<ClientError> for Failure {
+    /// The whole chain of a broker's answer: people have nothing else to go by.
+    fn from(error: ClientError) -> Self {
+        let mut message = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(reason) = source {
+            message = format!("{message}: {reason}");
+            source = reason.source();
+        }
+        match error.kind() {
+            ErrorKind::Unreachable | ErrorKind::TimedOut => Self::unreachable(message),
+            ErrorKind::Invalid => Self::usage(message),
+            ErrorKind::Refused(
+                ResponseError::UnknownTopicOrPartition | ResponseError::GroupIdNotFound,
+            ) => Self::not_found(message),
+            ErrorKind::Refused(ResponseError::TopicAlreadyExists) => {
+                Self::new(ProblemKind::AlreadyExists.name(), message, EXIT_FAILED)
+            }
+            _ => Self::other(message),
+        }
+    }
+}
+
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         let exit_code = match problem.kind {
@@ -87,6 +111,18 @@ mod tests {
         assert_eq!(code(ProblemKind::ShuttingDown), 5);
         assert_eq!(code(ProblemKind::InUse), 1);
         assert_eq!(code(ProblemKind::InvalidField), 1);
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_is_not_there_is_unreachable() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        drop(listener);
+        let client = kafka_client::Client::new(&address, kafka_client::Settings::default());
+        let failure = Failure::from(client.cluster().await.expect_err("nothing listens"));
+        assert_eq!((failure.kind, failure.exit_code), ("unreachable", EXIT_UNREACHABLE));
+        assert!(failure.message.contains(&address), "{}", failure.message);
+        assert!(failure.message.contains("refused"), "the reason: {}", failure.message);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `memlane`: the command line for people and scripts.
 //!
 //! Each command is one request to the daemon and one answer, or a task of the daemon to watch.
-//! With `--json` exactly one JSON value is printed, also for an error; scripts rely on that and on
-//! the exit codes:
+//! Those about topics, groups, records, users and access rules ask a broker, over Kafka's protocol.
+//! With `--json` exactly one JSON value is printed, also for an error, and by `consume` one for
+//! each record; scripts rely on that and on the exit codes:
 //!
 //! | code | meaning |
 //! |---|---|
@@ -11,11 +12,12 @@
 //! | 2 | the command line is wrong |
 //! | 3 | there is nothing of that name |
 //! | 4 | there is no room left in the pool, or in the store of images |
-//! | 5 | the daemon cannot be reached |
+//! | 5 | the daemon or the broker cannot be reached |
 //! | 126, 127 | `memlane run`: the program cannot be run, or is not there |
 //! | 130 | Ctrl-C, while a task was watched; the task goes on |
 //!
-//! This program knows the interface only through the `api` crate and holds no state.
+//! This program knows the interface only through the crates `api` and `kafka-client`, and holds no
+//! state.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -31,6 +31,11 @@ impl Report {
         Self { text, json, is_failure: false }
     }
 
+    /// What there was to say has been printed.
+    pub(crate) fn printed() -> Self {
+        Self { text: String::new(), json: Value::Null, is_failure: false }
+    }
+
     /// Nothing that people need be told.
     pub(crate) fn silent(answer: &impl Serialize) -> Self {
         Self::of(String::new(), answer)
@@ -41,6 +46,7 @@ impl Report {
 pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
     let printed = match form {
         Form::Text if report.text.is_empty() => Ok(()),
+        Form::Json if report.json.is_null() => Ok(()),
         Form::Text => print_line(&coloured(&report.text, io::stdout().is_terminal())),
         Form::Json => print_line(&format!("{:#}", report.json)),
     };

@@ -8,6 +8,7 @@ mod program;
 mod run;
 mod snapshots;
 mod status;
+mod streams;
 mod tasks;
 
 use std::os::unix::process::CommandExt;
@@ -61,6 +62,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             Ok(Report::silent(&json!({"detached": name})))
         }
         Command::Export(command) => exports::run(&client, command),
+        Command::Streams(command) => streams::run(command, form),
         Command::Run(arguments) => Err(run::run(&client, arguments)),
         Command::Status { watch: None } => status_report(&client),
         Command::Status { watch: Some(seconds) } => watch_status(&client, seconds, form),

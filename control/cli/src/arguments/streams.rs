@@ -1,0 +1,560 @@
+//! The commands that ask a broker: topics, groups, records, users and access rules.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use kafka_client::{Acks, AclOperation, Compression, Mechanism, ScramHash};
+
+use super::{CAPACITIES, DURABILITIES, REDUCTIONS, words};
+use crate::table::View;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamsCommand {
+    /// Make, show, change and delete topics of a broker
+    Topic {
+        #[command(flatten)]
+        broker: BrokerOptions,
+
+        #[command(subcommand)]
+        command: TopicCommand,
+    },
+
+    /// Show consumer groups, and set where they go on
+    Group {
+        #[command(flatten)]
+        broker: BrokerOptions,
+
+        #[command(subcommand)]
+        command: GroupCommand,
+    },
+
+    /// Append records to a topic: the lines of standard input
+    Produce(Produce),
+
+    /// Print the records of a topic
+    Consume(Consume),
+
+    /// Show, make and delete users of a broker, who authenticate with SCRAM
+    User {
+        #[command(flatten)]
+        broker: BrokerOptions,
+
+        #[command(subcommand)]
+        command: UserCommand,
+    },
+
+    /// Show, add and remove rules of who may do what on a broker
+    Acl {
+        #[command(flatten)]
+        broker: BrokerOptions,
+
+        #[command(subcommand)]
+        command: AclCommand,
+    },
+}
+
+/// Where the broker is, and as whom to speak to it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BrokerOptions {
+    /// The broker [default: $MEMLANE_BROKER, or 127.0.0.1:9092]
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub(crate) broker: Option<String>,
+
+    /// The user [default: $MEMLANE_BROKER_USER, or none]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) sasl_user: Option<String>,
+
+    /// A file that holds the user's password [default: $MEMLANE_BROKER_PASSWORD is the password]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// How the user proves who it is [default: scram-sha-256]
+    #[arg(long, global = true, value_parser = mechanisms())]
+    pub(crate) sasl_mechanism: Option<Mechanism>,
+
+    /// Encrypt, and believe brokers whose certificate is signed by one in this file (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopicCommand {
+    /// Make an empty topic
+    Create(TopicCreate),
+
+    /// List all topics
+    #[command(visible_alias = "ls")]
+    List {
+        /// Those too that a broker keeps for itself
+        #[arg(long)]
+        internal: bool,
+
+        #[command(flatten)]
+        view: View,
+    },
+
+    /// Show one topic, its partitions and its settings
+    Show {
+        /// The topic
+        name: String,
+    },
+
+    /// Change settings of a topic, also while it is in use
+    Set {
+        /// The topic
+        name: String,
+
+        /// Settings by Kafka's names, such as retention.ms=3600000, and memlane.durability,
+        /// memlane.capacity, memlane.reduction; nothing after = for what topics have by default
+        #[arg(value_name = "KEY=VALUE", value_parser = config)]
+        #[arg(required_unless_present = "partitions")]
+        settings: Vec<Config>,
+
+        /// Raise the number of partitions to this; keys may be in others from then on
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..))]
+        partitions: Option<i32>,
+    },
+
+    /// Delete a topic and all its records
+    #[command(visible_alias = "rm")]
+    Delete {
+        /// The topic
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopicCreate {
+    /// 1 to 249 of a-z A-Z 0-9 . _ -
+    pub(crate) name: String,
+
+    /// The number of partitions [default: as the broker has it]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) partitions: Option<i32>,
+
+    /// A setting by Kafka's name, such as retention.ms=3600000; may be given several times
+    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = config)]
+    pub(crate) configs: Vec<Config>,
+
+    /// What an acknowledgement promises [default: as the broker has it]
+    #[arg(long, value_parser = words(&DURABILITIES))]
+    pub(crate) durability: Option<String>,
+
+    /// What happens when the pool is full [default: as the broker has it]
+    #[arg(long, value_parser = words(&CAPACITIES))]
+    pub(crate) capacity: Option<String>,
+
+    /// How records are made smaller in memory [default: as the broker has it]
+    #[arg(long, value_parser = words(&REDUCTIONS))]
+    pub(crate) reduction: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupCommand {
+    /// List all groups
+    #[command(visible_alias = "ls")]
+    List(View),
+
+    /// Show the members of a group, and how far it has come
+    Show {
+        /// The group
+        name: String,
+    },
+
+    /// Set where a group without members goes on
+    Reset {
+        /// The group
+        name: String,
+
+        /// earliest, latest, an offset, a time as 2026-11-22T18:00:00Z, or how long ago as 15min
+        #[arg(long, value_parser = place)]
+        to: Place,
+
+        /// A topic; may be given several times [default: all that the group has offsets of]
+        #[arg(long = "topic", value_name = "TOPIC")]
+        topics: Vec<String>,
+
+        /// Show what would be set, and set nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+
+    /// Delete a group without members, and its offsets
+    #[command(visible_alias = "rm")]
+    Delete {
+        /// The group
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Produce {
+    /// The topic
+    pub(crate) topic: String,
+
+    #[command(flatten)]
+    pub(crate) broker: BrokerOptions,
+
+    /// What a line of standard input is [default: text, or json with --json]
+    #[arg(long, value_enum)]
+    pub(crate) input: Option<Input>,
+
+    /// What stands between the key of a record and its value
+    #[arg(long, value_name = "TEXT", value_parser = separator)]
+    pub(crate) key_separator: Option<String>,
+
+    /// Only to this partition [default: by the key; without one by turns]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) partition: Option<i32>,
+
+    /// Who has to have a record before it counts: 0 (nobody), 1 (the leader), all
+    #[arg(long, default_value = "all", value_parser = words(&ACKS).map(acks))]
+    pub(crate) acks: Acks,
+
+    /// How batches are compressed
+    #[arg(long, default_value = "none", value_parser = compressions())]
+    pub(crate) compression: Compression,
+}
+
+/// What a line of input holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Input {
+    /// A value, or a key and a value
+    Text,
+    /// A record as `memlane consume --json` prints it
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Consume {
+    /// The topic
+    pub(crate) topic: String,
+
+    #[command(flatten)]
+    pub(crate) broker: BrokerOptions,
+
+    /// earliest, latest, an offset, a time as 2026-11-22T18:00:00Z, or how long ago as 15min
+    /// [default: earliest; with --group where the group has come to]
+    #[arg(long, value_parser = place)]
+    pub(crate) from: Option<Place>,
+
+    /// Only this partition; may be given several times [default: all]
+    #[arg(long = "partition", value_name = "NUMBER", conflicts_with = "group")]
+    pub(crate) partitions: Vec<i32>,
+
+    /// End after so many records
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+
+    /// Share the partitions with other members of this group, and note how far it has come
+    #[arg(long)]
+    pub(crate) group: Option<String>,
+
+    /// Wait for further records, until Ctrl-C [default: end with the last that is there]
+    #[arg(long, short = 'f')]
+    pub(crate) follow: bool,
+
+    /// Leave out records of transactions that are open or were aborted
+    #[arg(long)]
+    pub(crate) committed: bool,
+
+    /// Print the key too, and this between key and value
+    #[arg(long, value_name = "TEXT", value_parser = separator)]
+    pub(crate) key_separator: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// List all users
+    #[command(visible_alias = "ls")]
+    List(View),
+
+    /// Make a user, or give one another password
+    Set {
+        /// The user
+        name: String,
+
+        /// A file that holds the password [default: $MEMLANE_NEW_PASSWORD is the password]
+        #[arg(long, value_name = "FILE")]
+        new_password_file: Option<PathBuf>,
+
+        /// How the user will prove who it is
+        #[arg(long, default_value = "scram-sha-256", value_parser = hashes())]
+        mechanism: ScramHash,
+    },
+
+    /// Delete a user
+    #[command(visible_alias = "rm")]
+    Delete {
+        /// The user
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AclCommand {
+    /// List rules
+    #[command(visible_alias = "ls")]
+    List {
+        #[command(flatten)]
+        resource: AclResource,
+
+        /// Only those for this user
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
+
+        #[command(flatten)]
+        view: View,
+    },
+
+    /// Allow or deny a user to do something
+    Add {
+        /// The user, or * for all
+        user: String,
+
+        /// What is allowed or denied
+        #[arg(required = true, value_parser = operations())]
+        operations: Vec<AclOperation>,
+
+        #[command(flatten)]
+        resource: AclResource,
+
+        /// Deny it, whatever other rules allow
+        #[arg(long)]
+        deny: bool,
+
+        /// Only from this address
+        #[arg(long, value_name = "ADDRESS", default_value = "*")]
+        host: String,
+    },
+
+    /// Remove all rules for a user, or those that are described
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The user, or * for the rules for all
+        user: String,
+
+        /// Only rules about these
+        #[arg(value_parser = operations())]
+        operations: Vec<AclOperation>,
+
+        #[command(flatten)]
+        resource: AclResource,
+    },
+}
+
+/// What a rule is about.
+#[derive(Clone, Debug, Args)]
+#[group(multiple = true)]
+pub(crate) struct AclResource {
+    /// A topic, or * for all
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "transactional_id", "cluster"])]
+    pub(crate) topic: Option<String>,
+
+    /// A consumer group, or * for all
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["transactional_id", "cluster"])]
+    pub(crate) group: Option<String>,
+
+    /// A transactional id, or * for all
+    #[arg(long, value_name = "ID", conflicts_with = "cluster")]
+    pub(crate) transactional_id: Option<String>,
+
+    /// The broker itself
+    #[arg(long)]
+    pub(crate) cluster: bool,
+
+    /// All whose names begin so
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) prefix: bool,
+}
+
+const ACKS: [&str; 3] = ["0", "1", "all"];
+
+fn acks(word: String) -> Acks {
+    match word.as_str() {
+        "0" => Acks::None,
+        "1" => Acks::Leader,
+        _ => Acks::All,
+    }
+}
+
+/// The words for values that have names.
+fn named<T: Clone + Send + Sync + 'static>(
+    values: &'static [T],
+    name: fn(&T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.iter().map(name)).map(move |word| {
+        let found = values.iter().find(|value| name(value) == word);
+        found.expect("only these words are let through").clone()
+    })
+}
+
+fn mechanisms() -> impl TypedValueParser<Value = Mechanism> {
+    named(&Mechanism::ALL, |it| match it {
+        Mechanism::Plain => "plain",
+        Mechanism::Scram(hash) => hash_word(*hash),
+    })
+}
+
+fn hash_word(hash: ScramHash) -> &'static str {
+    match hash {
+        ScramHash::Sha256 => "scram-sha-256",
+        ScramHash::Sha512 => "scram-sha-512",
+    }
+}
+
+fn hashes() -> impl TypedValueParser<Value = ScramHash> {
+    named(&ScramHash::ALL, |it| hash_word(*it))
+}
+
+fn compressions() -> impl TypedValueParser<Value = Compression> {
+    named(&Compression::ALL, |it| it.name())
+}
+
+fn operations() -> impl TypedValueParser<Value = AclOperation> {
+    named(AclOperation::ALL, |it| it.name())
+}
+
+/// One `key=value` of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+fn config(text: &str) -> Result<Config, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok(Config { key: key.to_owned(), value: value.to_owned() })
+        }
+        _ => Err("write key=value".to_owned()),
+    }
+}
+
+fn separator(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("it must not be empty".to_owned()),
+        "\\t" => Ok("\t".to_owned()),
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// A place in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Earliest,
+    Latest,
+    Offset(i64),
+    /// Milliseconds since 1970.
+    Time(i64),
+    /// So long before now.
+    Ago(Duration),
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    match text {
+        "earliest" => return Ok(Place::Earliest),
+        "latest" => return Ok(Place::Latest),
+        _ => {}
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let offset = text.parse().map_err(|_| format!("{text:?} is no offset"))?;
+        return Ok(Place::Offset(offset));
+    }
+    if let Ok(duration) = humantime::parse_duration(text) {
+        return Ok(Place::Ago(duration));
+    }
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| {
+        format!("{text:?} is neither earliest, latest, an offset, a time nor how long ago")
+    })?;
+    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(Place::Time(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{Arguments, Command};
+    use super::*;
+
+    fn parse(line: &str) -> Result<StreamsCommand, clap::Error> {
+        let arguments = Arguments::try_parse_from(line.split_whitespace())?;
+        match arguments.command {
+            Command::Streams(command) => Ok(command),
+            other => panic!("another command: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn places_are_words_offsets_times_and_durations() {
+        for (text, expected) in [
+            ("earliest", Place::Earliest),
+            ("latest", Place::Latest),
+            ("17", Place::Offset(17)),
+            ("15min", Place::Ago(Duration::from_secs(900))),
+            ("1970-01-01T00:00:01Z", Place::Time(1000)),
+        ] {
+            assert_eq!(place(text), Ok(expected), "{text}");
+        }
+        for text in ["", "newest", "-1", "1970-01-02", "99999999999999999999"] {
+            assert!(place(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_broker_stand_before_and_after_the_command() {
+        for line in [
+            "memlane topic --broker a:1 list",
+            "memlane topic list --broker a:1",
+            "memlane topic ls --broker a:1 --sort name",
+        ] {
+            let StreamsCommand::Topic { broker, .. } = parse(line).expect(line) else {
+                panic!("another command");
+            };
+            assert_eq!(broker.broker.as_deref(), Some("a:1"), "{line}");
+        }
+    }
+
+    #[test]
+    fn words_of_the_protocol_are_known() {
+        for line in [
+            "memlane produce t --acks 0 --compression zstd --key-separator :",
+            "memlane consume t --from 5 --count 3 -f --group g",
+            "memlane consume t --partition 0 --partition 2 --from 1h",
+            "memlane topic create t --partitions 3 --config a=b --durability journal",
+            "memlane topic set t retention.ms= memlane.capacity=thin",
+            "memlane topic set t --partitions 4",
+            "memlane group reset g --to latest --topic t --dry-run",
+            "memlane user set u --mechanism scram-sha-512",
+            "memlane topic list --sasl-mechanism plain --sasl-user u --password-file p",
+            "memlane acl add u read write --topic t --prefix --deny",
+            "memlane acl add u all --cluster",
+            "memlane acl remove u --group g",
+        ] {
+            parse(line).expect(line);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_about_streams_is_refused() {
+        for line in [
+            "memlane topic set t",
+            "memlane topic set t a",
+            "memlane topic create t --partitions 0",
+            "memlane topic create t --durability paper",
+            "memlane group reset g",
+            "memlane produce t --acks 2",
+            "memlane produce t --compression rar",
+            "memlane consume t --count 0",
+            "memlane consume t --partition 1 --group g",
+            "memlane acl add u fly --topic t",
+            "memlane acl add u read --topic t --group g",
+            "memlane topic list --password secret",
+        ] {
+            assert!(parse(line).is_err_and(|error| error.use_stderr()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The records of a topic, printed as they are read.
+//!
+//! Alone, it reads from a place on to the last record that was there when it began, or on and on.
+//! As a member of a group it reads what the group gives it, and notes how far it has come when
+//! what it read has been printed: a record may be printed again after a failure, never left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_client::{
+    Client, ClientError, CommittedOffset, FetchLimits, FetchedPartition, Fetcher, Isolation,
+    Membership, MembershipSettings, Position, Record, ResponseError,
+};
+use tokio::time::Instant;
+
+use super::json::JsonRecord;
+use super::places::{Extent, extents, offsets};
+use crate::arguments::streams::{Consume, Place};
+use crate::failure::Failure;
+use crate::output::{Form, Report};
+
+/// How long reading may fail in a row before it is given up.
+const FAILING_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Between two attempts of which the first failed.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(
+    client: Arc<Client>,
+    consume: Consume,
+    form: Form,
+) -> Result<Report, Failure> {
+    let isolation = match consume.committed {
+        true => Isolation::ReadCommitted,
+        false => Isolation::ReadUncommitted,
+    };
+    let fetcher = Fetcher::new(Arc::clone(&client), FetchLimits::default(), isolation);
+    let printer = Printer {
+        out: BufWriter::new(io::stdout().lock()),
+        form,
+        key_separator: consume.key_separator.clone(),
+        left: consume.count.unwrap_or(u64::MAX),
+    };
+    let mut reading = Reading {
+        client: Arc::clone(&client),
+        consume,
+        isolation,
+        fetcher,
+        printer,
+        positions: BTreeMap::new(),
+        failing_since: None,
+    };
+    let member = reading.join().await?;
+    let mut member = reading.begin(member).await?;
+    let read = tokio::select! {
+        read = reading.read_all(&mut member) => read,
+        // With Ctrl-C the reader has seen enough.
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    };
+    if let Some(member) = member {
+        // The first failure is the one to tell of; without one these have to succeed.
+        let commit = reading.commit(&member).await.map_err(Failure::from);
+        let left = member.leave().await.map_err(Failure::from);
+        read.and(commit).and(left)?;
+    } else {
+        read?;
+    }
+    Ok(Report::printed())
+}
+
+/// Where a partition is read, and up to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    next: i64,
+    /// `None` where there is no end.
+    end: Option<i64>,
+    /// What the group knows to be read.
+    noted: Option<i64>,
+}
+
+impl Span {
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| self.next >= end)
+    }
+}
+
+struct Reading {
+    client: Arc<Client>,
+    consume: Consume,
+    isolation: Isolation,
+    fetcher: Fetcher,
+    printer: Printer,
+    positions: BTreeMap<i32, Span>,
+    failing_since: Option<Instant>,
+}
+
+impl Reading {
+    async fn join(&self) -> Result<Option<Membership>, Failure> {
+        let Some(group) = &self.consume.group else { return Ok(None) };
+        // A group waits forever for a topic that is not there; people want to know.
+        self.client.topic(&self.consume.topic).await?;
+        let topics = BTreeSet::from([self.consume.topic.clone()]);
+        let settings = MembershipSettings::default();
+        let client = Arc::clone(&self.client);
+        Ok(Some(Membership::join(client, group, topics, settings).await?))
+    }
+
+    /// Finds out where each partition begins and ends.
+    async fn begin(&mut self, member: Option<Membership>) -> Result<Option<Membership>, Failure> {
+        let topic = &self.consume.topic;
+        let mut extents = extents(&self.client, topic, self.isolation).await?;
+        if let Some(missing) = self.consume.partitions.iter().find(|it| !extents.contains_key(it)) {
+            let count = extents.len();
+            return Err(Failure::not_found(format!(
+                "there is no partition {missing} in topic {topic:?}, which has {count}"
+            )));
+        }
+        let committed = match &member {
+            Some(member) => {
+                let own = member.assignment().get(topic).cloned().unwrap_or_default();
+                extents.retain(|partition, _| own.contains(partition));
+                member.committed().await?
+            }
+            None => {
+                let wanted = &self.consume.partitions;
+                extents.retain(|partition, _| wanted.is_empty() || wanted.contains(partition));
+                BTreeMap::new()
+            }
+        };
+        let place = self.consume.from.unwrap_or(Place::Earliest);
+        let starts = offsets(&self.client, topic, place, &extents).await?;
+        let span = |(&partition, extent): (&i32, &Extent)| {
+            let noted = committed.get(&(topic.clone(), partition)).copied().flatten();
+            // Where a group has come to counts for more than where others begin.
+            let start = noted.or_else(|| starts.get(&partition).copied());
+            let end = (!self.consume.follow).then_some(extent.latest);
+            (partition, Span { next: start.unwrap_or(extent.earliest), end, noted })
+        };
+        self.positions = extents.iter().map(span).collect();
+        Ok(member)
+    }
+
+    async fn read_all(&mut self, member: &mut Option<Membership>) -> Result<(), Failure> {
+        loop {
+            if let Some(joined) = member
+                && !joined.keep_up().await?
+            {
+                *member = self.begin(member.take()).await?;
+            }
+            let is_done = self.printer.left == 0;
+            let is_over = self.positions.values().all(Span::is_over);
+            if is_done || (is_over && !self.consume.follow) {
+                return Ok(());
+            }
+            if self.positions.is_empty() {
+                // Other members have all partitions.
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            self.read_once().await?;
+            // What cannot be noted now is noted with what is read next.
+            if let Some(member) = member
+                && let Err(error) = self.commit(member).await
+            {
+                self.endure(error).await?;
+            }
+        }
+    }
+
+    async fn read_once(&mut self) -> Result<(), Failure> {
+        let position = |(&partition, span): (&i32, &Span)| Position {
+            topic: self.consume.topic.clone(),
+            partition,
+            offset: span.next,
+        };
+        let open = self.positions.iter().filter(|(_, span)| !span.is_over());
+        let positions: Vec<_> = open.map(position).collect();
+        let fetched = match self.fetcher.fetch(&positions).await {
+            Ok(fetched) => fetched,
+            Err(error) => return self.endure(error).await,
+        };
+        let mut failed = None;
+        for partition in fetched {
+            if partition.error == Some(ResponseError::OffsetOutOfRange) {
+                self.skip_what_is_gone(partition.partition).await?;
+            } else if let Err(error) = partition.check() {
+                failed = Some(error);
+            } else {
+                self.print(&partition)?;
+            }
+        }
+        self.printer.flush()?;
+        match failed {
+            Some(error) => self.endure(error).await,
+            None => {
+                self.failing_since = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits a little where a later attempt may succeed.
+    async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        if !error.is_retriable() || since.elapsed() >= FAILING_TIME_MAX {
+            return Err(error.into());
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    /// Goes on with the first record that is kept, where retention was faster than the reader.
+    async fn skip_what_is_gone(&mut self, partition: i32) -> Result<(), Failure> {
+        let extents = extents(&self.client, &self.consume.topic, self.isolation).await?;
+        let (Some(extent), Some(span)) =
+            (extents.get(&partition), self.positions.get_mut(&partition))
+        else {
+            return Ok(());
+        };
+        let (from, to) = (span.next, extent.earliest);
+        span.next = to;
+        let topic = &self.consume.topic;
+        eprintln!(
+            "memlane: offset {from} of {topic:?}, partition {partition}, is gone; on at {to}"
+        );
+        Ok(())
+    }
+
+    fn print(&mut self, fetched: &FetchedPartition) -> Result<(), Failure> {
+        let Some(span) = self.positions.get_mut(&fetched.partition) else { return Ok(()) };
+        for record in &fetched.records {
+            if span.end.is_some_and(|end| record.offset >= end) {
+                span.next = record.offset;
+                return Ok(());
+            }
+            if !self.printer.print(&fetched.topic, fetched.partition, record)? {
+                return Ok(());
+            }
+            span.next = record.offset + 1;
+        }
+        span.next = span.next.max(fetched.next_offset);
+        Ok(())
+    }
+
+    /// Notes for the group what has been printed.
+    async fn commit(&mut self, member: &Membership) -> Result<(), ClientError> {
+        let offset = |(&partition, span): (&i32, &Span)| CommittedOffset {
+            topic: self.consume.topic.clone(),
+            partition,
+            offset: span.next,
+        };
+        let moved = self.positions.iter().filter(|(_, span)| span.noted != Some(span.next));
+        let offsets: Vec<_> = moved.map(offset).collect();
+        match member.commit(&offsets).await {
+            Ok(()) => {
+                self.positions.values_mut().for_each(|span| span.noted = Some(span.next));
+                Ok(())
+            }
+            // The next heartbeat joins again, and what is not noted is read again.
+            Err(error) if error.refusal() == Some(ResponseError::RebalanceInProgress) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Standard output, as long as it is read.
+struct Printer {
+    out: BufWriter<io::StdoutLock<'static>>,
+    form: Form,
+    key_separator: Option<String>,
+    /// Records that are still to be printed.
+    left: u64,
+}
+
+impl Printer {
+    /// Whether the record was wanted.
+    fn print(&mut self, topic: &str, partition: i32, record: &Record) -> Result<bool, Failure> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        let written = match self.form {
+            Form::Json => {
+                let json = JsonRecord::of(topic, partition, record);
+                let line = serde_json::to_vec(&json).expect("records are plain data");
+                self.out.write_all(&line)
+            }
+            Form::Text => self.print_text(record),
+        };
+        let written = written.and_then(|()| self.out.write_all(b"\n"));
+        self.judge(written)?;
+        Ok(true)
+    }
+
+    fn print_text(&mut self, record: &Record) -> io::Result<()> {
+        if let Some(separator) = &self.key_separator {
+            self.out.write_all(record.key.as_deref().unwrap_or_default())?;
+            self.out.write_all(separator.as_bytes())?;
+        }
+        self.out.write_all(record.value.as_deref().unwrap_or_default())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.out.flush();
+        self.judge(flushed)
+    }
+
+    /// A reader that has seen enough, as `head` has, is no failure: nothing more is wanted then.
+    fn judge(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.left = 0;
+                Ok(())
+            }
+            Err(error) => Err(Failure::other(format!("cannot print records: {error}"))),
+            Ok(()) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A broker of its own for each test, with a pool of its own, and the command line that asks it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// It ends with the test.
+pub(crate) struct Broker {
+    process: Child,
+    address: String,
+}
+
+impl Broker {
+    /// Starts it and waits until it serves.
+    pub(crate) fn new() -> Self {
+        let mut process = Command::new(broker_program())
+            .args(["--embedded", "128MiB", "--listen", "127.0.0.1:0"])
+            .args(["--group-initial-rebalance-delay", "0"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the broker can be started");
+        let mut log = BufReader::new(process.stderr.take().expect("it is piped")).lines();
+        let address = log.by_ref().find_map(|line| {
+            let line = line.expect("text");
+            Some(line.split_once(": ready at ")?.1.to_owned())
+        });
+        // Whoever does not read blocks the broker at last.
+        std::thread::spawn(move || log.for_each(drop));
+        Self { process, address: address.expect("the broker says where it serves") }
+    }
+
+    /// Runs a command with this input, which must end with `exit_code`.
+    #[track_caller]
+    pub(crate) fn feed(&self, words: &str, input: &str, exit_code: i32) -> String {
+        let mut process = self.spawn(words);
+        let mut stdin = process.stdin.take().expect("it is piped");
+        // A command that fails early does not read its input.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        let output = process.wait_with_output().expect("it ends");
+        finished(words, output, exit_code)
+    }
+
+    #[track_caller]
+    pub(crate) fn text(&self, words: &str, exit_code: i32) -> String {
+        self.feed(words, "", exit_code)
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, words: &str, exit_code: i32) -> Value {
+        let text = self.text(&format!("{words} --json"), exit_code);
+        serde_json::from_str(&text).expect("one JSON value")
+    }
+
+    /// A command that goes on beside the test.
+    pub(crate) fn spawn(&self, words: &str) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_memlane"))
+            .args(words.split_whitespace())
+            .args(["--broker", &self.address])
+            .env_remove("MEMLANE_BROKER_USER")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command line runs")
+    }
+}
+
+#[track_caller]
+pub(crate) fn finished(words: &str, output: Output, exit_code: i32) -> String {
+    assert_eq!(output.status.code(), Some(exit_code), "memlane {words}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.process.kill().expect("it can be killed");
+        self.process.wait().expect("it can be waited for");
+    }
+}
+
+/// The broker: from the folder that `MEMLANE_BIN_DIR` names, or else of this build, which cargo
+/// does not build for tests of another crate by itself.
+fn broker_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| match std::env::var_os("MEMLANE_BIN_DIR") {
+        Some(folder) => Path::new(&folder).join("memlane-broker"),
+        None => build_broker(),
+    })
+}
+
+fn build_broker() -> PathBuf {
+    let dir = Path::new(env!("CARGO_BIN_EXE_memlane")).parent().expect("a directory");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "broker"]);
+    if dir.ends_with("release") {
+        build.arg("--release");
+    }
+    let built = build.status().expect("cargo runs");
+    assert!(built.success(), "the broker cannot be built");
+    dir.join("memlane-broker")
+}
