@@ -2,6 +2,7 @@
 
 use api::{Problem, ProblemKind};
 use kafka_client::{ClientError, ErrorKind, ResponseError};
+use rest_client::RestError;
 
 pub(crate) const EXIT_FAILED: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -95,6 +96,16 @@ impl From<Problem> for Failure {
         };
         // People named no field: they know the options of the command line.
         Self { field: problem.field, ..Self::new(problem.kind.name(), problem.detail, exit_code) }
+    }
+}
+
+impl From<RestError> for Failure {
+    fn from(error: RestError) -> Self {
+        match error {
+            RestError::Unreachable(message) => Self::unreachable(message),
+            RestError::Refused(problem) => problem.into(),
+            RestError::Other(message) => Self::other(message),
+        }
     }
 }
 

@@ -21,7 +21,6 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod client;
 mod commands;
 mod failure;
 mod output;

@@ -31,10 +31,11 @@ use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
+use crate::coordinator::{Coordinator, CoordinatorThread};
 use crate::gate::Gate;
 use crate::options::{Options, host_and_port};
 use crate::serving::Buffers;
-use crate::storage::{Durability, Embedded, EmbeddedPool, Reduction, Storage, VolumeClass};
+use crate::storage::{Daemon, Embedded, EmbeddedPool, Storage};
 use crate::topics::Topics;
 
 /// Connections have so long to finish after a signal.
@@ -64,20 +65,36 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .with_target(false)
         .with_writer(std::io::stderr)
         .init();
-    let size_bytes = options.embedded.context("say --embedded SIZE")?;
-    let pool = EmbeddedPool { size_bytes, file: options.pool_file.clone() };
-    let storage: Arc<dyn Storage> = Arc::new(Embedded::open(&pool)?);
+    let storage: Arc<dyn Storage> = match options.embedded {
+        Some(size_bytes) => {
+            let pool = EmbeddedPool { size_bytes, file: options.pool_file.clone() };
+            Arc::new(Embedded::open(&pool)?)
+        }
+        None => Arc::new(Daemon::new(&options.daemon)),
+    };
+    let defaults = options.topic_default.iter().cloned().collect();
+    let topics = Arc::new(Topics::open(Arc::clone(&storage), defaults)?);
+    let group_options = consumer_groups::Options {
+        initial_rebalance_delay_ms: options.group_initial_rebalance_delay,
+        ..consumer_groups::Options::default()
+    };
+    let class = topics.default_class()?;
+    let coordinating = coordinator::start(&*storage, class, Arc::clone(&topics), group_options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("serve")
         .build()
         .context("cannot start threads")?;
-    let served = runtime.block_on(serve(options, storage));
+    let served = runtime.block_on(serve(options, topics, coordinating));
     runtime.shutdown_timeout(STOP_TIME_MAX);
     served
 }
 
-async fn serve(options: &Options, storage: Arc<dyn Storage>) -> anyhow::Result<()> {
+async fn serve(
+    options: &Options,
+    topics: Arc<Topics>,
+    (coordinator, thread): (Coordinator, CoordinatorThread),
+) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&options.listen)
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
@@ -89,15 +106,6 @@ async fn serve(options: &Options, storage: Arc<dyn Storage>) -> anyhow::Result<(
         Some(text) => host_and_port(text)?,
         None => (address.ip().to_string(), address.port()),
     };
-    let defaults = options.topic_default.iter().cloned().collect();
-    let topics = Arc::new(Topics::open(Arc::clone(&storage), defaults)?);
-    let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::Compress };
-    let group_options = consumer_groups::Options {
-        initial_rebalance_delay_ms: options.group_initial_rebalance_delay,
-        ..consumer_groups::Options::default()
-    };
-    let (coordinator, thread) =
-        coordinator::start(&*storage, class, Arc::clone(&topics), group_options)?;
     let broker = Arc::new(Broker {
         cluster_id: Uuid::nil().simple().to_string(),
         advertised: Advertised { host, port },

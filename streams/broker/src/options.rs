@@ -22,6 +22,10 @@ pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
+    /// Keep topics on volumes of the daemon whose sockets are in this directory.
+    #[arg(long, value_name = "DIR", default_value = "/run/memlane", conflicts_with = "embedded")]
+    pub(crate) daemon: PathBuf,
+
     /// Keep topics in a pool of the broker's own of this size, as 512M or 4G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) embedded: Option<u64>,

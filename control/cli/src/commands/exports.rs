@@ -4,11 +4,11 @@ use api::{Export, ExportCreate, ExportProtocol, Method};
 use serde_json::json;
 
 use crate::arguments::ExportCommand;
-use crate::client::Client;
 use crate::commands::{forced, or_dash, word_of};
 use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Table, View};
+use rest_client::Client;
 
 pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
     match command {

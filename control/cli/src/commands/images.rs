@@ -6,10 +6,10 @@ use serde_json::json;
 use super::tasks::follow;
 use super::{or_dash, time_text, to_json};
 use crate::arguments::ImageCommand;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table, View};
+use rest_client::Client;
 
 pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<Report, Failure> {
     let begin = |path: &str, body: serde_json::Value, background: bool| {

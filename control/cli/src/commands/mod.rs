@@ -24,10 +24,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::arguments::{Arguments, Command, Create, VolumeCommand};
-use crate::client::{Address, Client};
 use crate::failure::Failure;
 use crate::output::{self, Form, Report};
 use crate::table::{Cell, Table, View};
+use rest_client::{Address, Client};
 
 const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
 const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
@@ -91,7 +91,7 @@ fn watch_status(client: &Client, seconds: u64, form: Form) -> Result<Report, Fai
 
 fn address(arguments: &Arguments) -> Result<Address, Failure> {
     if let Some(url) = &arguments.url {
-        return Address::of_url(url);
+        return Address::of_url(url).map_err(Failure::usage);
     }
     let from_environment = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
     let socket = arguments.socket.clone().or_else(from_environment);

@@ -5,10 +5,10 @@ use api::{ByteSize, Event, FillState, Method, Pool, PoolPatch};
 use super::tasks::follow;
 use super::{lines, time_text, word_of};
 use crate::arguments::PoolCommand;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table, View};
+use rest_client::Client;
 
 pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<Report, Failure> {
     match command {

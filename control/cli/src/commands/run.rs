@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use api::Volume;
 
 use crate::arguments::Run;
-use crate::client::{Address, Client};
 use crate::commands::program;
 use crate::failure::Failure;
+use rest_client::{Address, Client};
 
 const LIBRARY: &str = "libmemlane_preload.so";
 

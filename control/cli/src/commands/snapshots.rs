@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::{or_dash, time_text};
 use crate::arguments::SnapshotCommand;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Table, View};
+use rest_client::Client;
 
 pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, Failure> {
     match command {

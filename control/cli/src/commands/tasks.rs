@@ -10,10 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::word_of;
 use crate::arguments::TaskCommand;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table, View};
+use rest_client::{Client, RestError};
 
 /// How often a task is asked how far it is.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub(super) fn follow(
     client: &Client,
     background: bool,
     form: Form,
-    begin: impl FnOnce() -> Result<Task, Failure>,
+    begin: impl FnOnce() -> Result<Task, RestError>,
 ) -> Result<Report, Failure> {
     // First, so that a task is never said to go on that was not begun.
     let mut interruption = Interruption::listen()?;

@@ -28,7 +28,11 @@ impl Asked {
 
     /// The shortest response: an error's code and nothing else.
     pub(crate) fn refusal(self, error_code: i16) -> Vec<u8> {
-        bare_refusal(self.correlation_id, error_code)
+        let mut frame = Vec::new();
+        kafka::begin_response(self.key, self.version, self.correlation_id, &mut frame);
+        frame.extend(error_code.to_be_bytes());
+        kafka::end_response(&mut frame, 0);
+        frame
     }
 }
 

@@ -1,6 +1,8 @@
 //! Where the volumes of topics come from: a pool of the broker's own, or a daemon's.
 
+mod daemon;
 mod embedded;
+mod ring_volume;
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 
+pub(crate) use daemon::Daemon;
 pub(crate) use embedded::{Embedded, EmbeddedPool};
 
 /// Each topic's volume has all the addresses that a volume can have.

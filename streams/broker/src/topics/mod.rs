@@ -15,7 +15,7 @@ use kafka_protocol::error::ResponseError;
 use record_log::{LogError, LogErrorKind, Topic, TopicOptions};
 use uuid::Uuid;
 
-use crate::storage::{Storage, StorageError, StorageErrorKind};
+use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
 
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
 pub(crate) use stability::Turn;
@@ -106,6 +106,12 @@ impl Topics {
             }
         }
         Ok(topics)
+    }
+
+    /// How topics are kept that do not say, and what belongs to none.
+    pub(crate) fn default_class(&self) -> anyhow::Result<VolumeClass> {
+        let settings = TopicSettings::new(BTreeMap::new(), &self.defaults);
+        Ok(settings.map_err(anyhow::Error::msg)?.class)
     }
 
     fn open_volume(&self, volume: &str) -> Result<Option<OpenTopic>, Refusal> {

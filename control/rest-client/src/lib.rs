@@ -1,4 +1,6 @@
-//! One request to the daemon, and its answer.
+//! Requests to a daemon over its REST interface, one connection for each: for programs that wait
+//! for the answer.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,17 +16,28 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::failure::Failure;
-
 /// How long a connection may take; the daemon answers from its own host.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Far more than the longest answer: a list of thousands of volumes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub enum RestError {
+    /// No daemon answers, or it is of another version.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The daemon answered with a problem.
+    #[error("{}", .0.detail)]
+    Refused(Problem),
+    #[error("{0}")]
+    Other(String),
+}
+
 /// Where the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
+pub enum Address {
     Socket(PathBuf),
     /// Host and port.
     Tcp(String),
@@ -32,8 +45,11 @@ pub(crate) enum Address {
 
 impl Address {
     /// What a URL of the form `http://HOST:PORT` names.
-    pub(crate) fn of_url(url: &str) -> Result<Self, Failure> {
-        let refuse = |why| Err(Failure::usage(format!("the URL {url:?} cannot be used: {why}")));
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the URL.
+    pub fn of_url(url: &str) -> Result<Self, String> {
+        let refuse = |why| Err(format!("the URL {url:?} cannot be used: {why}"));
         if let Some(path) = url.strip_prefix("unix://") {
             return Ok(Self::Socket(path.into()));
         }
@@ -51,34 +67,40 @@ impl Address {
 
 /// Speaks to one daemon.
 #[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) address: Address,
+pub struct Client {
+    pub address: Address,
 }
 
 impl Client {
-    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RestError> {
         self.ask(Method::Get, path, &NOTHING)
     }
 
-    pub(crate) fn delete(&self, path: &str) -> Result<(), Failure> {
+    pub fn delete(&self, path: &str) -> Result<(), RestError> {
         self.send(Method::Delete, path, &NOTHING).map(|_| ())
     }
 
     /// Sends `body` and reads the answer.
-    pub(crate) fn ask<T: DeserializeOwned>(
+    pub fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RestError> {
         let answer = self.send(method, path, body)?;
         serde_json::from_slice(&answer).map_err(|error| {
             let detail = "are memlane and memlaned of the same version?";
-            Failure::other(format!("the answer of the daemon cannot be read: {error}; {detail}"))
+            RestError::Other(format!("the answer of the daemon cannot be read: {error}; {detail}"))
         })
     }
 
-    fn send(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Bytes, Failure> {
+    /// Sends `body` and returns that of the answer.
+    pub fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Bytes, RestError> {
         let body = match serde_json::to_vec(body).expect("requests are plain data") {
             null if null == b"null" => Vec::new(),
             json => json,
@@ -93,11 +115,11 @@ impl Client {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Failure::other(format!("cannot wait for the daemon: {error}")))?
+            .map_err(|error| RestError::Other(format!("cannot wait for the daemon: {error}")))?
             .block_on(self.exchange(request))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Bytes, Failure> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Bytes, RestError> {
         match &self.address {
             Address::Socket(path) => {
                 let place = format!("{} (does memlaned run?)", path.display());
@@ -118,9 +140,9 @@ const NOTHING: Option<()> = None;
 async fn connect<T>(
     connecting: impl Future<Output = std::io::Result<T>>,
     place: &str,
-) -> Result<T, Failure> {
+) -> Result<T, RestError> {
     let unreachable =
-        |why: String| Failure::unreachable(format!("cannot reach the daemon at {place}: {why}"));
+        |why: String| RestError::Unreachable(format!("cannot reach the daemon at {place}: {why}"));
     match tokio::time::timeout(CONNECT_TIME_MAX, connecting).await {
         Ok(connected) => connected.map_err(|error| unreachable(error.to_string())),
         Err(_) => Err(unreachable(format!("no answer in {} s", CONNECT_TIME_MAX.as_secs()))),
@@ -131,9 +153,9 @@ async fn exchange_over(
     connection: impl AsyncRead + AsyncWrite + Unpin,
     place: &str,
     request: Request<Full<Bytes>>,
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, RestError> {
     let lost = |error: hyper::Error| {
-        Failure::unreachable(format!("the daemon at {place} ended the connection: {error}"))
+        RestError::Unreachable(format!("the daemon at {place} ended the connection: {error}"))
     };
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(connection)).await.map_err(lost)?;
@@ -141,12 +163,14 @@ async fn exchange_over(
         let response = sender.send_request(request).await.map_err(lost)?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
-            Failure::unreachable(format!("the answer of the daemon at {place} broke off: {error}"))
+            RestError::Unreachable(format!(
+                "the answer of the daemon at {place} broke off: {error}"
+            ))
         })?;
         Ok((head.status, body.to_bytes()))
     };
     tokio::pin!(answering, connection);
-    let answer: Result<_, Failure> = tokio::select! {
+    let answer: Result<_, RestError> = tokio::select! {
         answer = &mut answering => answer,
         // The connection may end with the last byte of the answer.
         _ = &mut connection => answering.await,
@@ -155,10 +179,10 @@ async fn exchange_over(
     if status.is_success() { Ok(body) } else { Err(failure_of(status, &body)) }
 }
 
-fn failure_of(status: StatusCode, body: &[u8]) -> Failure {
+fn failure_of(status: StatusCode, body: &[u8]) -> RestError {
     match serde_json::from_slice::<Problem>(body) {
-        Ok(problem) => problem.into(),
-        Err(_) => Failure::other(format!(
+        Ok(problem) => RestError::Refused(problem),
+        Err(_) => RestError::Other(format!(
             "the daemon answered {status} and said {:?}",
             String::from_utf8_lossy(body)
         )),
@@ -181,14 +205,15 @@ mod tests {
     #[test]
     fn other_urls_are_wrong_usage() {
         for url in ["localhost:8080", "https://localhost", "http://", "http://a/b", "http://a@b"] {
-            let failure = Address::of_url(url).expect_err(url);
-            assert_eq!(failure.exit_code, crate::failure::EXIT_USAGE, "{url}");
+            let why = Address::of_url(url).expect_err(url);
+            assert!(why.contains(url), "{why}");
         }
     }
 
     #[test]
     fn an_answer_that_is_no_problem_is_shown() {
         let failure = failure_of(StatusCode::BAD_GATEWAY, b"proxy error");
-        assert!(failure.message.contains("502") && failure.message.contains("proxy error"));
+        let message = failure.to_string();
+        assert!(message.contains("502") && message.contains("proxy error"));
     }
 }

@@ -1,0 +1,119 @@
+//! Volumes of a daemon on this host: made and deleted over its REST interface, read and written
+//! through the ring.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
+use block_device::BlockDevice;
+use rest_client::{Address, Client, RestError};
+use sdk::{ClientOptions, Target};
+
+use super::ring_volume::RingVolume;
+use super::{
+    Durability, Reduction, Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass,
+};
+
+/// The daemon's sockets, in its run directory.
+const API_SOCKET: &str = "api.sock";
+const RING_SOCKET: &str = "ring.sock";
+
+/// A daemon that has gone is waited for so long before reads and writes fail.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A daemon, and the way to its volumes.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    rest: Client,
+    ring: PathBuf,
+}
+
+impl Daemon {
+    /// The daemon that has its sockets in this directory, most often `/run/memlane`.
+    pub(crate) fn new(run_dir: &Path) -> Self {
+        let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
+        Self { rest, ring: run_dir.join(RING_SOCKET) }
+    }
+}
+
+impl Storage for Daemon {
+    fn names(&self) -> Result<Vec<String>, StorageError> {
+        let volumes: Vec<Volume> = self.rest.get(api::VOLUMES_PATH).map_err(refused)?;
+        Ok(volumes.into_iter().map(|volume| volume.name).collect())
+    }
+
+    fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        let create = VolumeCreate {
+            name: name.to_owned(),
+            size: api::ByteSize(VOLUME_BYTES),
+            sector_bytes: SectorBytes::Bytes4096,
+            reduction: reduction(class.reduction),
+            durability: durability(class.durability),
+            capacity: Capacity::Thin,
+        };
+        let _made: Volume =
+            self.rest.ask(Method::Post, api::VOLUMES_PATH, &create).map_err(refused)?;
+        self.open(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
+        let opened = sdk::Client::connect_with(&self.ring, options)
+            .and_then(|client| client.open(&Target::Name(name.to_owned())));
+        let device = opened.map_err(|error| {
+            StorageError::new(
+                StorageErrorKind::Failed,
+                format!("cannot open volume {name}: {error}"),
+            )
+        })?;
+        Ok(Arc::new(RingVolume::new(device)))
+    }
+
+    fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
+        let patch = VolumePatch {
+            reduction: Some(reduction(class.reduction)),
+            durability: Some(durability(class.durability)),
+            ..VolumePatch::default()
+        };
+        let path = api::path_of(api::VOLUME_PATH, name);
+        let _changed: Volume = self.rest.ask(Method::Patch, &path, &patch).map_err(refused)?;
+        Ok(())
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        // The broker's own client of the ring has it open, and is disconnected by this.
+        let path = format!("{}?force=true", api::path_of(api::VOLUME_PATH, name));
+        self.rest.delete(&path).map_err(refused)
+    }
+}
+
+fn reduction(asked: Reduction) -> api::Reduction {
+    match asked {
+        Reduction::Full => api::Reduction::Full,
+        Reduction::Compress => api::Reduction::Compress,
+        Reduction::Dedup => api::Reduction::Dedup,
+        Reduction::None => api::Reduction::None,
+    }
+}
+
+fn durability(asked: Durability) -> api::Durability {
+    match asked {
+        Durability::Ram => api::Durability::Ram,
+        Durability::Image => api::Durability::Image,
+        Durability::Journal => api::Durability::Journal,
+    }
+}
+
+fn refused(error: RestError) -> StorageError {
+    let kind = match &error {
+        RestError::Refused(problem) => match problem.kind {
+            ProblemKind::AlreadyExists => StorageErrorKind::Exists,
+            ProblemKind::NotFound => StorageErrorKind::Missing,
+            ProblemKind::NoSpace => StorageErrorKind::NoSpace,
+            ProblemKind::NotSupported | ProblemKind::InvalidField => StorageErrorKind::Unsupported,
+            _ => StorageErrorKind::Failed,
+        },
+        RestError::Unreachable(_) | RestError::Other(_) => StorageErrorKind::Failed,
+    };
+    StorageError::new(kind, error)
+}
