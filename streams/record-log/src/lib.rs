@@ -16,7 +16,9 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod client_records;
 mod compaction;
+mod compression;
 mod error;
 mod index;
 mod layout;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::batch::{Batch, BatchHeader};
+use crate::client_records::{Record, decode, records};
 use crate::error::{LogError, LogErrorKind};
 use crate::producers::{Aborted, LastBatch, ProducerState};
 use crate::records::{EpochStart, PartitionRecord};
@@ -34,11 +35,16 @@ pub struct Retention {
     pub oldest_unix_ms: Option<i64>,
 }
 
-/// The batch that a search for a time found.
+/// The record that a search for a time found, and its batch. Times are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimePlace {
+    /// Of the batch.
     pub base_offset: i64,
     pub max_timestamp: i64,
+    /// Of the record: the first one that is as new. Where the batch cannot be decoded, those of the
+    /// first record and of the newest.
+    pub offset: i64,
+    pub timestamp: i64,
 }
 
 #[derive(Debug)]
@@ -204,7 +210,7 @@ impl Partition {
         }
     }
 
-    /// Finds the first batch with a record that is as new as this; `None` where all are older.
+    /// Finds the first record that is as new as this; `None` where all are older.
     pub fn find_time(&self, unix_ms: i64) -> Result<Option<TimePlace>, LogError> {
         let (segments, start_offset, end_offset) = {
             let view = self.view();
@@ -220,15 +226,13 @@ impl Partition {
                 continue;
             }
             let mut found = None;
-            segment.walk(&*self.volume.device, range, &mut |batch, _| {
+            segment.walk(&*self.volume.device, range, &mut |batch, bytes| {
                 let is_shown =
                     batch.last_offset() >= start_offset && batch.base_offset < end_offset;
-                if !is_shown || batch.max_timestamp < unix_ms {
-                    return Walk::On;
+                if is_shown && batch.max_timestamp >= unix_ms {
+                    found = place_of_time(batch, bytes, unix_ms, start_offset);
                 }
-                let (base_offset, max_timestamp) = (batch.base_offset, batch.max_timestamp);
-                found = Some(TimePlace { base_offset, max_timestamp });
-                Walk::Enough
+                if found.is_some() { Walk::Enough } else { Walk::On }
             })?;
             if found.is_some() {
                 return Ok(found);
@@ -502,6 +506,31 @@ impl View {
         assert!(are_same, "segments go from the front, or by a compaction, of which there is one");
         Some((place, left))
     }
+}
+
+/// The first record of a batch that is as new, and not deleted. The batch's newest time is.
+fn place_of_time(
+    batch: &BatchHeader,
+    bytes: &[u8],
+    unix_ms: i64,
+    start_offset: i64,
+) -> Option<TimePlace> {
+    let (base_offset, max_timestamp) = (batch.base_offset, batch.max_timestamp);
+    let place = |offset, timestamp| TimePlace { base_offset, max_timestamp, offset, timestamp };
+    let Some(decoded) = decode(batch, bytes) else {
+        return Some(place(base_offset.max(start_offset), max_timestamp));
+    };
+    let time_of = |record: &Record<'_>| match batch.has_append_time() {
+        true => max_timestamp,
+        false => batch.base_timestamp.wrapping_add(record.timestamp_delta),
+    };
+    for record in records(&decoded) {
+        let (offset, timestamp) = (base_offset + record.offset_delta, time_of(&record));
+        if offset >= start_offset && timestamp >= unix_ms {
+            return Some(place(offset, timestamp));
+        }
+    }
+    None
 }
 
 /// The headers of all batches in bytes that [`Partition::read`] returned.

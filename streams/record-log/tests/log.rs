@@ -433,3 +433,34 @@ fn an_opening_reads_little_of_what_was_flushed_however_many_partitions_there_are
     eprintln!("{} KiB were read of 27 MiB", read >> 10);
     assert!(read < records + 3 * (2 << 20), "{read} bytes");
 }
+
+#[test]
+fn a_time_is_found_at_the_first_record_that_is_as_new_and_is_left() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    // Attributes, time, offset, no key, no value, no headers; numbers are doubled.
+    let record = |time: u8, offset: u8| [12, 0, 2 * time, 2 * offset, 1, 1, 0];
+    for codec in 0..=1 {
+        let records = [record(0, 0), record(5, 1), record(3, 2), record(9, 3)].concat();
+        let mut bytes = batch(NO_PRODUCER, 4, 100, &support::records::compress(codec, &records));
+        bytes[35..43].copy_from_slice(&109_i64.to_be_bytes());
+        support::change_attributes(&mut bytes, codec);
+        append(&partition, &mut bytes).expect("there is room");
+    }
+    topic.flush().expect("it flushes");
+    let find = |unix_ms| {
+        let found = partition.find_time(unix_ms).expect("it looks");
+        found.map(|it| (it.offset, it.timestamp))
+    };
+    for (unix_ms, found) in
+        [(0, (0, 100)), (101, (1, 105)), (105, (1, 105)), (106, (3, 109)), (109, (3, 109))]
+    {
+        assert_eq!(find(unix_ms), Some(found), "{unix_ms}");
+    }
+    assert_eq!(find(110), None);
+    for (start, found) in [(2, (2, 103)), (3, (3, 109)), (4, (4, 100)), (6, (6, 103))] {
+        partition.delete_before(start).expect("it deletes");
+        assert_eq!(find(100), Some(found), "from {start}");
+    }
+}

@@ -17,11 +17,9 @@
 //! Source of the rules: Apache Kafka, "Log Compaction", and KIP-534 for the time that tombstones
 //! and markers stay.
 
-mod compression;
 mod key_map;
 mod new_segment;
 mod pass;
-mod records;
 mod rules;
 mod transactions;
 

@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::{BatchHeader, Marker};
+use crate::client_records::records;
 use crate::compaction::key_map::KeyMap;
 use crate::compaction::new_segment::{Known, NewSegment};
-use crate::compaction::records::records;
 use crate::compaction::rules::{Fate, Met, Rules};
 use crate::compaction::transactions::{AbortedBatches, LastBatches};
 use crate::error::{LogError, LogErrorKind};

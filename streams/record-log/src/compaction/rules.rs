@@ -4,14 +4,11 @@
 //! delete may be in it.
 
 use crate::batch::{BatchHeader, HEADER_BYTES, Marker, assemble, has_valid_checksum};
-use crate::compaction::compression::Codec;
+use crate::client_records::{Record, decode, records};
 use crate::compaction::key_map::KeyMap;
-use crate::compaction::records::{Record, are_records, records};
 use crate::compaction::transactions::{AbortedBatches, LastBatches, Markers};
+use crate::compression::Codec;
 use crate::segment::BATCH_BYTES_MAX;
-
-/// The most that the records of one batch may take when they are decompressed.
-const RECORDS_BYTES_MAX: usize = 128 << 20;
 
 /// The same for all batches of a pass.
 pub(crate) struct Rules {
@@ -63,12 +60,7 @@ impl Rules {
     /// The records of a batch; `None` if it cannot be read.
     pub(crate) fn read(&self, batch: &BatchHeader, bytes: &[u8]) -> Option<Vec<u8>> {
         let count = usize::try_from(batch.record_count).ok()?;
-        if count > self.record_count_max || !has_valid_checksum(bytes) {
-            return None;
-        }
-        let codec = Codec::of(batch.attributes)?;
-        let decoded = codec.decompress(&bytes[HEADER_BYTES..], RECORDS_BYTES_MAX)?;
-        are_records(&decoded, batch.record_count, batch.last_offset_delta).then_some(decoded)
+        if count > self.record_count_max { None } else { decode(batch, bytes) }
     }
 
     /// Batches come in order. `aborted` knows those of this one's segment.

@@ -98,7 +98,7 @@ pub(crate) fn decode(batch: &[u8]) -> Option<Decoded> {
 }
 
 /// What clients do: not the form of snappy, frames and levels alone that the log writes.
-fn compress(codec: i16, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn compress(codec: i16, bytes: &[u8]) -> Vec<u8> {
     use std::io::Write;
     match codec {
         0 => bytes.to_vec(),

@@ -1,5 +1,22 @@
-//! The records inside a batch: each a length and its fields, numbers of variable length as Protocol
-//! Buffers write them, signed ones zigzag. Source: Apache Kafka, "Message Format".
+//! The records that a client put into a batch: each a length and its fields, numbers of variable
+//! length as Protocol Buffers write them, signed ones zigzag. Source: Apache Kafka, "Message
+//! Format".
+
+use crate::batch::{BatchHeader, HEADER_BYTES, has_valid_checksum};
+use crate::compression::Codec;
+
+/// The most that the records of one batch may take when they are decompressed.
+const RECORDS_BYTES_MAX: usize = 128 << 20;
+
+/// The records of a batch, decompressed: bytes for [`records`]. `None` where they cannot be read.
+pub(crate) fn decode(batch: &BatchHeader, bytes: &[u8]) -> Option<Vec<u8>> {
+    if !has_valid_checksum(bytes) {
+        return None;
+    }
+    let codec = Codec::of(batch.attributes)?;
+    let decoded = codec.decompress(&bytes[HEADER_BYTES..], RECORDS_BYTES_MAX)?;
+    are_records(&decoded, batch.record_count, batch.last_offset_delta).then_some(decoded)
+}
 
 /// One record, where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +77,7 @@ impl<'a> Record<'a> {
 
 /// Whether the bytes are `count` records with ascending offsets, up to `last_offset_delta`, and
 /// nothing else.
-pub(crate) fn are_records(mut bytes: &[u8], count: i32, last_offset_delta: i32) -> bool {
+fn are_records(mut bytes: &[u8], count: i32, last_offset_delta: i32) -> bool {
     let mut offset_before = -1;
     for _ in 0..count {
         match Record::take(&mut bytes) {
@@ -73,7 +90,7 @@ pub(crate) fn are_records(mut bytes: &[u8], count: i32, last_offset_delta: i32) 
     bytes.is_empty() && offset_before <= i64::from(last_offset_delta)
 }
 
-/// The records of bytes that [`are_records`].
+/// The records of bytes that [`decode`] returned.
 pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || Record::take(&mut bytes))
 }
