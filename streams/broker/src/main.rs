@@ -123,14 +123,16 @@ async fn serve(
         buffers: Buffers::default(),
     });
     let (stop, stops) = watch::channel(false);
-    let upkeep = tokio::spawn(topics::keep_up(topics, stops.clone()));
+    let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
+    let compacting = tokio::spawn(topics::compact(topics, stops.clone()));
     let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener, stops));
     // The line that scripts wait for.
     eprintln!("memlane-broker: ready at {address}");
     wait_for_stop(&broker).await?;
     stop.send_replace(true);
     listening.await?;
-    upkeep.await?;
+    retaining.await?;
+    compacting.await?;
     drop(broker);
     tokio::task::spawn_blocking(|| thread.join());
     Ok(())

@@ -148,6 +148,7 @@ pub(super) fn describe(context: &Context) -> DescribeClusterResponse {
         .with_host(text(&*broker.advertised.host))
         .with_port(i32::from(broker.advertised.port));
     DescribeClusterResponse::default()
+        .with_error_message(None)
         .with_cluster_id(text(&*broker.cluster_id))
         .with_controller_id(BrokerId(NODE_ID))
         .with_brokers(vec![node])
@@ -182,8 +183,10 @@ pub(super) fn find_coordinator(
     }
     let coordinators = request.coordinator_keys.iter().map(|key| {
         let found = find(key);
-        let coordinator =
-            Coordinator::default().with_key(key.clone()).with_error_code(code(&found));
+        let coordinator = Coordinator::default()
+            .with_error_message(None)
+            .with_key(key.clone())
+            .with_error_code(code(&found));
         match found {
             Ok(()) => {
                 coordinator.with_node_id(BrokerId(NODE_ID)).with_host(host.clone()).with_port(port)
@@ -262,5 +265,5 @@ fn describe_partition(
 
 /// Partitions never move.
 pub(super) fn reassignments() -> ListPartitionReassignmentsResponse {
-    ListPartitionReassignmentsResponse::default()
+    ListPartitionReassignmentsResponse::default().with_error_message(None)
 }

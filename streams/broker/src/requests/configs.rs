@@ -19,6 +19,7 @@ use kafka_protocol::messages::{
 
 use super::topics::{SET_BY_DEFAULT, SET_ON_TOPIC};
 use super::{Context, on_blocking_thread, text};
+use crate::broker::NODE_ID;
 use crate::topics::{Kind, Refusal, SETTINGS, Setting, find_setting};
 
 /// Kinds of resources, as Kafka counts them.
@@ -37,6 +38,7 @@ pub(super) fn describe(
 ) -> DescribeConfigsResponse {
     let results = request.resources.iter().map(|resource| {
         let result = DescribeConfigsResult::default()
+            .with_error_message(None)
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
         match configs_of(context, resource, &request) {
@@ -78,10 +80,60 @@ fn configs_of(
                 let error = ResponseError::ClusterAuthorizationFailed;
                 return Err(Refusal::new(error, "no right to see the broker's settings"));
             }
-            Ok(Vec::new())
+            let shown = broker_settings(context).into_iter().filter(|(name, ..)| {
+                let keys = resource.configuration_keys.as_ref();
+                keys.is_none_or(|keys| keys.iter().any(|key| &**key == *name))
+            });
+            Ok(shown.map(|(name, kind, value)| show_fixed(name, kind, value)).collect())
         }
         _ => Err(no_such_resource()),
     }
+}
+
+/// Kafka's numbers for types of settings.
+const BOOLEAN: i8 = 1;
+const STRING: i8 = 2;
+const INT: i8 = 3;
+const LONG: i8 = 5;
+const DOUBLE: i8 = 6;
+const LIST: i8 = 7;
+
+/// Set when the broker was started.
+const SET_BY_START: i8 = 4;
+
+/// What clients ask of the broker itself, by Kafka's names.
+fn broker_settings(context: &Context) -> Vec<(&'static str, i8, String)> {
+    let broker = &context.broker;
+    let of_topics = |name: &'static str| {
+        let default = find_setting(name).expect("it is in the table").default;
+        broker.topics.defaults.get(name).map_or(default, |set| set).to_owned()
+    };
+    let created = broker.new_topics.are_created_on_demand.to_string();
+    vec![
+        ("auto.create.topics.enable", BOOLEAN, created),
+        ("broker.id", INT, NODE_ID.to_string()),
+        ("default.replication.factor", INT, "1".to_owned()),
+        ("log.cleanup.policy", LIST, of_topics("cleanup.policy")),
+        ("log.message.timestamp.type", STRING, of_topics("message.timestamp.type")),
+        ("log.retention.bytes", LONG, of_topics("retention.bytes")),
+        ("log.retention.ms", LONG, of_topics("retention.ms")),
+        ("log.segment.bytes", INT, of_topics("segment.bytes")),
+        ("max.connections", INT, broker.limits.connection_count.to_string()),
+        ("message.max.bytes", INT, of_topics("max.message.bytes")),
+        ("min.insync.replicas", INT, "1".to_owned()),
+        ("num.partitions", INT, broker.new_topics.partition_count.to_string()),
+        ("socket.request.max.bytes", INT, broker.limits.request_bytes.to_string()),
+    ]
+}
+
+fn show_fixed(name: &'static str, kind: i8, value: String) -> DescribeConfigsResourceResult {
+    DescribeConfigsResourceResult::default()
+        .with_name(text(name))
+        .with_value(Some(text(value)))
+        .with_read_only(true)
+        .with_config_source(SET_BY_START)
+        .with_config_type(kind)
+        .with_documentation(None)
 }
 
 fn no_such_resource() -> Refusal {
@@ -94,13 +146,12 @@ fn show(
     is_own: bool,
     request: &DescribeConfigsRequest,
 ) -> DescribeConfigsResourceResult {
-    // Kafka's numbers: boolean 1, string 2, long 5, double 6, list 7.
     let kind = match setting.kind {
-        Kind::Boolean => 1,
-        Kind::Choice(_) => 2,
-        Kind::Long(..) => 5,
-        Kind::Double => 6,
-        Kind::Choices(_) => 7,
+        Kind::Boolean => BOOLEAN,
+        Kind::Choice(_) => STRING,
+        Kind::Long(..) => LONG,
+        Kind::Double => DOUBLE,
+        Kind::Choices(_) => LIST,
     };
     let source = if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT };
     let mut synonyms = Vec::new();
@@ -137,6 +188,7 @@ pub(super) async fn alter(
     on_blocking_thread(move || {
         let responses = request.resources.iter().map(|resource| {
             let response = AlterConfigsResourceResponse::default()
+                .with_error_message(None)
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone());
             match alter_one(&context, resource, request.validate_only) {

@@ -92,7 +92,8 @@ fn created(
     asked: &CreatableTopic,
     made: Result<Option<Arc<OpenTopic>>, Refusal>,
 ) -> CreatableTopicResult {
-    let result = CreatableTopicResult::default().with_name(asked.name.clone());
+    let result =
+        CreatableTopicResult::default().with_error_message(None).with_name(asked.name.clone());
     match made {
         Err(refusal) => result
             .with_error_code(refusal.error.code())
@@ -136,6 +137,7 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
                 Ok(())
             });
             let result = DeletableTopicResult::default()
+                .with_error_message(None)
                 .with_name(asked.name.or(name))
                 .with_topic_id(asked.topic_id);
             match deleted {
@@ -182,7 +184,9 @@ pub(super) async fn add_partitions(
                 let topics = &context.broker.topics;
                 topics.add_partitions(&asked.name, asked.count, request.validate_only)
             });
-            let result = CreatePartitionsTopicResult::default().with_name(asked.name.clone());
+            let result = CreatePartitionsTopicResult::default()
+                .with_error_message(None)
+                .with_name(asked.name.clone());
             match added {
                 Ok(()) => result,
                 Err(refusal) => result

@@ -20,7 +20,7 @@ use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
 pub(crate) use stability::Turn;
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
-pub(crate) use upkeep::keep_up;
+pub(crate) use upkeep::{compact, retain};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 

@@ -1,7 +1,7 @@
 //! A topic that is open, and its partitions.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use record_log::{LogError, LogErrorKind, Partition, Topic};
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::settings::TopicSettings;
 use super::stability::{Flusher, Turn};
 use super::watchers::Watchers;
+use crate::clock;
 use crate::storage::Durability;
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -40,6 +41,8 @@ pub(crate) struct OpenPartition {
     pub(crate) log: Arc<Partition>,
     pub(crate) watchers: Watchers,
     pub(crate) traffic: Traffic,
+    /// When the segment that is appended to was begun at the latest, in Unix milliseconds.
+    pub(crate) segment_since_ms: AtomicI64,
 }
 
 /// What has passed since the start.
@@ -109,7 +112,9 @@ impl OpenTopic {
         for number in (0..self.log.partition_count()).skip(all.len()) {
             let log = self.log.partition(number)?;
             let (watchers, traffic) = Default::default();
-            all.push(Arc::new(OpenPartition { log, watchers, traffic }));
+            let segment_since_ms = AtomicI64::new(clock::unix_ms());
+            let partition = OpenPartition { log, watchers, traffic, segment_since_ms };
+            all.push(Arc::new(partition));
         }
         *partitions = all.into();
         Ok(())

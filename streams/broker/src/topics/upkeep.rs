@@ -1,12 +1,13 @@
 //! What topics need from time to time: retention, compaction, producers that are gone.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use record_log::{LogError, Retention};
+use record_log::{CompactionOptions, LogError, Retention};
 use tokio::sync::watch;
 
-use super::{OpenTopic, Topics};
+use super::{OpenPartition, OpenTopic, Topics};
 use crate::clock;
 
 /// How often topics are looked at.
@@ -16,35 +17,92 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// `producer.id.expiration.ms`).
 const PRODUCER_LIFE_MS: i64 = 24 * 3600 * 1000;
 
-/// Keeps all topics up until `stop` says so.
-pub(crate) async fn keep_up(topics: Arc<Topics>, mut stop: watch::Receiver<bool>) {
+/// What compaction notes keys in (Kafka's `log.cleaner.dedupe.buffer.size`).
+const KEY_MAP_BYTES: usize = 64 << 20;
+
+/// Deletes what topics are not to keep, until `stop` says so.
+pub(crate) async fn retain(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
+    each_time(topics, stop, |topic| {
+        if let Err(error) = retain_one(topic) {
+            tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
+        }
+    })
+    .await;
+}
+
+/// Compacts the topics that ask for it, one at a time, until `stop` says so.
+pub(crate) async fn compact(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
+    let hash_secret = super::random_id();
+    each_time(topics, stop, move |topic| {
+        if let Err(error) = compact_one(topic, hash_secret) {
+            tracing::warn!(topic = %topic.name, %error, "cannot compact");
+        }
+    })
+    .await;
+}
+
+async fn each_time(
+    topics: Arc<Topics>,
+    mut stop: watch::Receiver<bool>,
+    work: impl Fn(&OpenTopic) + Clone + Send + 'static,
+) {
     loop {
         tokio::select! {
             _ = stop.wait_for(|stops| *stops) => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
         for topic in topics.all() {
-            let turn = tokio::task::spawn_blocking(move || {
-                if let Err(error) = keep_up_one(&topic) {
-                    tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
-                }
-            });
-            turn.await.expect("the thread does not panic");
+            let work = work.clone();
+            let worked = tokio::task::spawn_blocking(move || work(&topic));
+            worked.await.expect("the thread does not panic");
         }
     }
 }
 
-fn keep_up_one(topic: &OpenTopic) -> Result<(), LogError> {
+fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
     let settings = topic.settings();
     let now_ms = clock::unix_ms();
-    for partition in topic.partitions().iter().map(Arc::clone).collect::<Vec<_>>() {
+    let oldest_unix_ms = settings.retention_ms.map(|time| now_ms.saturating_sub(time));
+    let partitions: Vec<Arc<OpenPartition>> = topic.partitions().to_vec();
+    for partition in &partitions {
+        let is_expired = settings.deletes
+            && oldest_unix_ms
+                .zip(partition.log.max_timestamp())
+                .is_some_and(|(oldest, newest)| newest < oldest);
+        let begun_ms = partition.segment_since_ms.load(Ordering::Relaxed);
+        if is_expired || now_ms.saturating_sub(begun_ms) >= settings.segment_ms {
+            partition.log.roll();
+            partition.segment_since_ms.store(now_ms, Ordering::Relaxed);
+        }
         if settings.deletes {
-            let oldest_unix_ms = settings.retention_ms.map(|time| now_ms.saturating_sub(time));
             let bytes_max = settings.retention_bytes;
             partition.log.retain(Retention { bytes_max, oldest_unix_ms })?;
         }
         partition.log.forget_idle_producers(now_ms, PRODUCER_LIFE_MS);
     }
     // Slots of what was deleted are given back with the next flush.
+    topic.flush()
+}
+
+fn compact_one(topic: &OpenTopic, hash_secret: [u8; 16]) -> Result<(), LogError> {
+    let settings = topic.settings();
+    if !settings.compacts {
+        return Ok(());
+    }
+    let partitions: Vec<Arc<OpenPartition>> = topic.partitions().to_vec();
+    for partition in &partitions {
+        let done = partition.log.compact(&CompactionOptions {
+            now_ms: clock::unix_ms(),
+            delete_retention_ms: settings.delete_retention_ms,
+            min_compaction_lag_ms: settings.min_compaction_lag_ms,
+            min_dirty_ratio: settings.min_dirty_ratio,
+            map_bytes_max: KEY_MAP_BYTES,
+            hash_secret,
+        })?;
+        if let Some(outcome) = done {
+            let (topic, partition) = (&topic.name, partition.log.number());
+            tracing::debug!(%topic, partition, ?outcome, "compacted");
+        }
+    }
     topic.flush()
 }
