@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
@@ -19,6 +19,10 @@ const REFERENCE_VARIABLE: &str = "MEMLANE_KAFKA_REFERENCE";
 
 const PROGRAM: &str = "memlane-broker";
 const POOL_SIZE: &str = "512MiB";
+
+/// As with the settings of Apache Kafka below.
+const PRODUCT_OPTIONS: &[&str] =
+    &["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"];
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -147,7 +151,9 @@ fn start_product(folder: TempDir) -> Result<Broker> {
     let program = product_path(PROGRAM);
     let program = program.to_str().context("the path of the broker is no UTF-8")?;
     let listen = address.to_string();
-    let command = [program, "--embedded", POOL_SIZE, "--listen", &listen].map(str::to_owned);
+    let mut command = vec![program, "--embedded", POOL_SIZE, "--listen", &listen];
+    command.extend(PRODUCT_OPTIONS);
+    let command: Vec<_> = command.into_iter().map(str::to_owned).collect();
     Broker::kept(folder, &command, address)
 }
 
@@ -189,6 +195,7 @@ fn free_address() -> Result<SocketAddr> {
     listener.local_addr().context("a listener has an address")
 }
 
+/// One that has ended, and that its parent has not waited for, has no words left.
 fn is_running(id: u32) -> bool {
-    Path::new(&format!("/proc/{id}")).exists()
+    fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|words| !words.is_empty())
 }

@@ -151,7 +151,7 @@ fn topics_are_made_shown_grown_and_deleted() -> Result<()> {
     let config = "--config retention.ms=3600000 --config cleanup.policy=compact";
     site.run(TOPICS, &format!("--create --topic {name} --partitions 3 {config}"))?;
     let again = site.refused(TOPICS, &format!("--create --topic {name}"))?;
-    ensure!(again.contains("already exists"), "{again}");
+    ensure!(again.contains("TopicExistsException"), "{again}");
     site.run(TOPICS, &format!("--create --topic {name} --if-not-exists"))?;
     site.run(TOPICS, &format!("--alter --topic {name} --partitions 4"))?;
     let fewer = site.refused(TOPICS, &format!("--alter --topic {name} --partitions 2"))?;
