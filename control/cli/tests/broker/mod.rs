@@ -18,7 +18,7 @@ impl Broker {
     pub(crate) fn new() -> Self {
         let mut process = Command::new(broker_program())
             .args(["--embedded", "128MiB", "--listen", "127.0.0.1:0"])
-            .args(["--group-initial-rebalance-delay", "0"])
+            .args(["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"])
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
