@@ -50,8 +50,8 @@ pub use kafka_protocol::ResponseError;
 pub use membership::{Membership, MembershipSettings};
 pub use offsets::{OffsetAt, PartitionOffset};
 pub use prepared::{
-    FetchPipe, FetchTarget, PreparedProduce, ProducePipe, ProduceTarget, RawBatch, RawBatches,
-    RawFetch,
+    FetchPipe, FetchReceiver, FetchSender, FetchTarget, PreparedProduce, ProducePipe,
+    ProduceReceiver, ProduceSender, ProduceTarget, RawBatch, RawBatches, RawFetch,
 };
 pub use producer::{Acks, Producer, ProducerSettings, partition_of_key};
 pub use sasl::{Mechanism, ScramHash};

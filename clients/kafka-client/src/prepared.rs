@@ -1,19 +1,18 @@
 //! Requests that are made once and sent again and again, for measurements: no allocation and no
 //! copy for each of them.
 //!
-//! A pipe is one socket without encryption. Its caller decides how many requests are in flight: it
-//! sends, and receives in the same order. Frames have a fixed version, whose fields stand where
-//! they always do; a broker that does not know it is refused when the pipe is opened.
+//! A pipe is one socket without encryption, with an end for a thread that sends and one for a
+//! thread that receives, in the same order; both block. Its caller decides how many requests are in
+//! flight. Frames have a fixed version, whose fields stand where they always do; a broker that does
+//! not know it is refused when the pipe is opened.
 
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest};
 use kafka_protocol::protocol::Request;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::timeout;
 
 use crate::batch::{BatchHeader, seal};
 use crate::client::Client;
@@ -109,17 +108,12 @@ fn finish(frame: &mut [u8]) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// A socket with requests in flight.
-#[derive(Debug)]
+/// What both ends of a pipe are made from.
 struct Pipe {
     address: String,
-    reader: OwnedReadHalf,
-    writer: OwnedWriteHalf,
-    response: BytesMut,
+    stream: TcpStream,
     bytes_max: usize,
     time_max: Duration,
-    sent: i32,
-    received: i32,
 }
 
 impl Pipe {
@@ -149,58 +143,125 @@ impl Pipe {
             return Err(ClientError::new(ErrorKind::Unsupported, context));
         }
         let address = leader.address().to_owned();
-        let stream: TcpStream = transport::connect_tcp(&address, settings.connect_time_max).await?;
-        let (reader, writer) = stream.into_split();
-        Ok(Self {
-            address,
-            reader,
-            writer,
-            response: BytesMut::new(),
-            bytes_max: settings.response_bytes_max,
-            time_max: settings.request_time_max,
-            sent: 0,
-            received: 0,
-        })
+        let stream = transport::connect_tcp(&address, settings.connect_time_max).await?;
+        let time_max = settings.request_time_max;
+        let blocking = |stream: TcpStream| {
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(time_max))?;
+            stream.set_write_timeout(Some(time_max))?;
+            Ok(stream)
+        };
+        let stream = stream.into_std().and_then(blocking).map_err(|error| {
+            let context = format!("cannot wait for the broker {address}");
+            ClientError::new(ErrorKind::Unreachable, context).because(error)
+        })?;
+        Ok(Self { address, stream, bytes_max: settings.response_bytes_max, time_max })
     }
 
-    async fn send(&mut self, frame: &mut [u8]) -> Result<(), ClientError> {
+    fn split(self) -> Result<(Outlet, Inlet), ClientError> {
+        let second = self.stream.try_clone().map_err(|error| {
+            let context = format!("cannot share the connection to the broker {}", self.address);
+            ClientError::new(ErrorKind::Unreachable, context).because(error)
+        })?;
+        let Self { address, stream, bytes_max, time_max } = self;
+        let outlet = Outlet { address: address.clone(), stream, time_max, sent: 0 };
+        let stream = BufReader::with_capacity(READ_AHEAD_BYTES, second);
+        let inlet =
+            Inlet { address, stream, response: Vec::new(), bytes_max, time_max, received: 0 };
+        Ok((outlet, inlet))
+    }
+}
+
+/// Enough for the responses to many appends. Longer ones go past it.
+const READ_AHEAD_BYTES: usize = 16 << 10;
+
+fn lost(error: io::Error, context: String, time_max: Duration) -> ClientError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let why = format!("nothing went on for {time_max:?}");
+            ClientError::new(ErrorKind::TimedOut, context).because(why)
+        }
+        _ => ClientError::new(ErrorKind::Unreachable, context).because(error),
+    }
+}
+
+/// Where requests go.
+#[derive(Debug)]
+struct Outlet {
+    address: String,
+    stream: TcpStream,
+    time_max: Duration,
+    sent: i32,
+}
+
+impl Outlet {
+    fn send(&mut self, frame: &mut [u8]) -> Result<(), ClientError> {
         let id = self.sent.to_be_bytes();
         frame[CORRELATION_ID_START..CORRELATION_ID_START + id.len()].copy_from_slice(&id);
         self.sent = self.sent.wrapping_add(1);
         let failed = || format!("cannot send to the broker {}", self.address);
-        let sending = timeout(self.time_max, self.writer.write_all(frame)).await;
-        let sent = sending.map_err(|_| {
-            let why = format!("it took nothing for {:?}", self.time_max);
-            ClientError::new(ErrorKind::TimedOut, failed()).because(why)
-        })?;
-        sent.map_err(|error| ClientError::new(ErrorKind::Unreachable, failed()).because(error))
+        self.stream.write_all(frame).map_err(|error| lost(error, failed(), self.time_max))
     }
+}
 
+/// Where responses come from. They all lie in one buffer, one after the other.
+#[derive(Debug)]
+struct Inlet {
+    address: String,
+    stream: BufReader<TcpStream>,
+    response: Vec<u8>,
+    bytes_max: usize,
+    time_max: Duration,
+    received: i32,
+}
+
+impl Inlet {
     /// The response to the oldest request, behind its correlation id.
-    async fn receive(&mut self) -> Result<&[u8], ClientError> {
-        let Self { reader, response, address, bytes_max, time_max, .. } = self;
-        let reading = transport::read_frame(reader, response, address, *bytes_max);
-        timeout(*time_max, reading).await.map_err(|_| {
-            let context = format!("the broker {address} answered nothing in {time_max:?}");
-            ClientError::new(ErrorKind::TimedOut, context)
-        })??;
-        let mut body = &response[..];
+    fn receive(&mut self) -> Result<&[u8], ClientError> {
+        let mut length = [0; LENGTH_BYTES];
+        self.fill(&mut length)?;
+        let length =
+            transport::response_bytes(i32::from_be_bytes(length), self.bytes_max, &self.address)?;
+        let mut response = std::mem::take(&mut self.response);
+        // Grows to the longest response; what is in it is overwritten.
+        if response.len() < length {
+            response.resize(length, 0);
+        }
+        let filled = self.fill(&mut response[..length]);
+        self.response = response;
+        filled?;
+        let mut body = &self.response[..length];
         let found = body.try_get_i32().unwrap_or(-1);
         let expected = self.received;
         self.received = expected.wrapping_add(1);
         if found != expected {
+            let address = &self.address;
             return Err(ClientError::protocol(format!(
                 "the broker {address} answered request {found} instead of {expected}"
             )));
         }
         Ok(body)
     }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), ClientError> {
+        let failed = || format!("no response from the broker {}", self.address);
+        self.stream.read_exact(bytes).map_err(|error| lost(error, failed(), self.time_max))
+    }
 }
 
-/// Where batches go.
+/// Batches go in here, and their offsets come out.
 #[derive(Debug)]
 pub struct ProducePipe {
-    pipe: Pipe,
+    pub sender: ProduceSender,
+    pub receiver: ProduceReceiver,
+}
+
+#[derive(Debug)]
+pub struct ProduceSender(Outlet);
+
+#[derive(Debug)]
+pub struct ProduceReceiver {
+    inlet: Inlet,
     place: String,
 }
 
@@ -209,16 +270,22 @@ impl ProducePipe {
     pub async fn open(client: &Client, target: &ProduceTarget) -> Result<Self, ClientError> {
         let ProduceTarget { topic, partition, .. } = target;
         let pipe = Pipe::open::<ProduceRequest>(client, topic, *partition, PRODUCE_VERSION).await?;
-        Ok(Self { pipe, place: format!("append to {topic:?}, partition {partition}") })
+        let (outlet, inlet) = pipe.split()?;
+        let place = format!("append to {topic:?}, partition {partition}");
+        Ok(Self { sender: ProduceSender(outlet), receiver: ProduceReceiver { inlet, place } })
     }
+}
 
-    pub async fn send(&mut self, produce: &mut PreparedProduce) -> Result<(), ClientError> {
-        self.pipe.send(&mut produce.frame).await
+impl ProduceSender {
+    pub fn send(&mut self, produce: &mut PreparedProduce) -> Result<(), ClientError> {
+        self.0.send(&mut produce.frame)
     }
+}
 
+impl ProduceReceiver {
     /// Waits for the oldest request that is in flight, and returns the offset of its first record.
-    pub async fn receive(&mut self) -> Result<i64, ClientError> {
-        let body = self.pipe.receive().await?;
+    pub fn receive(&mut self) -> Result<i64, ClientError> {
+        let body = self.inlet.receive()?;
         let broken = || ClientError::protocol("the response to a produce request is broken");
         let (code, offset) = read_produce(body).ok_or_else(broken)?;
         check(code, None, &self.place)?;
@@ -238,12 +305,23 @@ fn read_produce(mut body: &[u8]) -> Option<(i16, i64)> {
     ((topics, partitions) == (1, 1)).then_some((code, offset))
 }
 
-/// Where batches come from.
+/// Offsets go in here, and batches come out.
 #[derive(Debug)]
 pub struct FetchPipe {
-    pipe: Pipe,
+    pub sender: FetchSender,
+    pub receiver: FetchReceiver,
+}
+
+#[derive(Debug)]
+pub struct FetchSender {
+    outlet: Outlet,
     frame: Vec<u8>,
     offset_start: usize,
+}
+
+#[derive(Debug)]
+pub struct FetchReceiver {
+    inlet: Inlet,
     place: String,
 }
 
@@ -312,21 +390,27 @@ impl FetchPipe {
         frame.put_i32(0);
         put_name("", &mut frame)?;
         finish(&mut frame)?;
+        let (outlet, inlet) = pipe.split()?;
         let place = format!("read from {topic:?}, partition {partition}");
-        Ok(Self { pipe, frame, offset_start, place })
+        let sender = FetchSender { outlet, frame, offset_start };
+        Ok(Self { sender, receiver: FetchReceiver { inlet, place } })
     }
+}
 
+impl FetchSender {
     /// Asks for batches from `offset` on.
-    pub async fn send(&mut self, offset: i64) -> Result<(), ClientError> {
+    pub fn send(&mut self, offset: i64) -> Result<(), ClientError> {
         let field = self.offset_start..self.offset_start + size_of::<i64>();
         self.frame[field].copy_from_slice(&offset.to_be_bytes());
-        self.pipe.send(&mut self.frame).await
+        self.outlet.send(&mut self.frame)
     }
+}
 
+impl FetchReceiver {
     /// Waits for the oldest request that is in flight. What it returns lies in the buffer that the
     /// next response is read into.
-    pub async fn receive(&mut self) -> Result<RawFetch<'_>, ClientError> {
-        let body = self.pipe.receive().await?;
+    pub fn receive(&mut self) -> Result<RawFetch<'_>, ClientError> {
+        let body = self.inlet.receive()?;
         let broken = || ClientError::protocol("the response to a fetch request is broken");
         let (code, fetched) = read_fetch(body).ok_or_else(broken)?;
         check(code, None, &self.place)?;

@@ -72,6 +72,21 @@ fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// The length of a response, which is bounded.
+pub(crate) fn response_bytes(
+    length: i32,
+    bytes_max: usize,
+    address: &str,
+) -> Result<usize, ClientError> {
+    match usize::try_from(length) {
+        Ok(length) if (RESPONSE_BYTES_MIN..=bytes_max).contains(&length) => Ok(length),
+        _ => Err(ClientError::protocol(format!(
+            "the broker {address} announced a response of {length} bytes; {RESPONSE_BYTES_MIN} to \
+             {bytes_max} are allowed"
+        ))),
+    }
+}
+
 /// Fills `frame` with the next response, without its length.
 pub(crate) async fn read_frame(
     reader: &mut (impl AsyncRead + Unpin),
@@ -84,15 +99,7 @@ pub(crate) async fn read_frame(
         ClientError::new(ErrorKind::Unreachable, context)
     };
     let length = reader.read_i32().await.map_err(|error| ended().because(error))?;
-    let length = match usize::try_from(length) {
-        Ok(length) if (RESPONSE_BYTES_MIN..=bytes_max).contains(&length) => length,
-        _ => {
-            return Err(ClientError::protocol(format!(
-                "the broker {address} announced a response of {length} bytes; {RESPONSE_BYTES_MIN} \
-                 to {bytes_max} are allowed"
-            )));
-        }
-    };
+    let length = response_bytes(length, bytes_max, address)?;
     frame.clear();
     frame.reserve(length);
     let mut rest = reader.take(length as u64);

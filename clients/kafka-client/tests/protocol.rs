@@ -348,7 +348,7 @@ async fn records_are_read_from_a_position_on() {
     assert_eq!((fetched[0].next_offset, fetched[0].high_watermark), (2, 2));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prepared_requests_are_answered_in_order() {
     let offset = Arc::new(AtomicUsize::new(0));
     let address = broker(move |asked| match asked.key {
@@ -368,12 +368,12 @@ async fn prepared_requests_are_answered_in_order() {
         PreparedProduce::new(&target, &batch.expect("two records")).expect("a short request");
     let mut pipe = ProducePipe::open(&client, &target).await.expect("a leader");
     for _ in 0..5 {
-        pipe.send(&mut produce).await.expect("the broker reads");
+        pipe.sender.send(&mut produce).expect("the broker reads");
     }
     for expected in [0, 2, 4, 6] {
-        assert_eq!(pipe.receive().await.expect("an offset"), expected);
+        assert_eq!(pipe.receiver.receive().expect("an offset"), expected);
     }
-    let error = pipe.receive().await.expect_err("the fifth is refused");
+    let error = pipe.receiver.receive().expect_err("the fifth is refused");
     assert_eq!(error.refusal(), Some(ResponseError::NotLeaderOrFollower));
 }
 
