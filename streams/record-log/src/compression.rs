@@ -18,6 +18,9 @@ const SNAPPY_HEADER: [u8; 16] = *b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01";
 /// Bytes that one of snappy's blocks is made of.
 const SNAPPY_BLOCK_BYTES: usize = 32 << 10;
 
+/// A block of snappy makes so many times its bytes at most: three of them copy 64.
+const SNAPPY_GROWTH_MAX: usize = 22;
+
 /// How the records of a batch are compressed: the three lowest bits of its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
@@ -110,9 +113,13 @@ fn decompress_snappy(bytes: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Appends what a block holds, so that there are `bytes_max` bytes at most.
+/// Appends what a block holds, so that there are `bytes_max` bytes at most. Takes no memory for a
+/// block that says it holds more than it can.
 fn decompress_snappy_block(block: &[u8], bytes_max: usize, into: &mut Vec<u8>) -> Option<()> {
     let length = snap::raw::decompress_len(block).ok()?;
+    if length > block.len().saturating_mul(SNAPPY_GROWTH_MAX) {
+        return None;
+    }
     let before = into.len();
     let after = before.checked_add(length).filter(|after| *after <= bytes_max)?;
     into.resize(after, 0);
@@ -163,6 +170,15 @@ mod tests {
                 assert_ne!(decoded.as_ref(), Some(&bytes), "{codec:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_block_of_snappy_that_cannot_hold_what_it_says_takes_no_memory() {
+        // 2^27 bytes, in a literal of one.
+        let lie = [0x80, 0x80, 0x80, 0x40, 0, b'x'];
+        let mut decoded = Vec::new();
+        assert_eq!(decompress_snappy_block(&lie, 1 << 27, &mut decoded), None);
+        assert_eq!(decoded.capacity(), 0);
     }
 
     #[test]
