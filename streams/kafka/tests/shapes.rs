@@ -27,7 +27,7 @@ const SEED_COUNT: u64 = 80;
 /// Each takes all lies about one body for each version.
 const SEED_COUNT_OF_LIES: u64 = 8;
 
-/// What a process under a limit may map beside what it has. A reservation that fails ends it.
+/// What a process under a limit may take beside what it has. A reservation that fails ends it.
 const MORE_BYTES_MAX: u64 = 16 << 20;
 
 /// Set in the environment of the process that is limited.
@@ -279,13 +279,14 @@ fn is_limited() -> bool {
     std::env::var_os(LIMITED).is_some()
 }
 
+/// Limits what is private and writable: room that an allocator only reserves does not count.
 fn limit_memory() {
-    let pages = std::fs::read_to_string("/proc/self/statm").expect("the kernel tells");
-    let pages = pages.split(' ').next().and_then(|it| it.parse::<u64>().ok()).expect("a number");
+    let counts = std::fs::read_to_string("/proc/self/statm").expect("the kernel tells");
+    let pages = counts.split(' ').nth(5).and_then(|it| it.parse::<u64>().ok()).expect("a number");
     let page_bytes = u64::try_from(rustix::param::page_size()).expect("a small number");
     let limit = pages * page_bytes + MORE_BYTES_MAX;
     let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
-    setrlimit(Resource::As, limit).expect("limits can be lowered");
+    setrlimit(Resource::Data, limit).expect("limits can be lowered");
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).expect("limits can be lowered");
 }
