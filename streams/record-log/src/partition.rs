@@ -147,6 +147,38 @@ impl Partition {
     /// Appends a batch after the last record. It is on the volume when this returns, and stable
     /// after the next flush of the topic.
     pub fn append(&self, batch: &mut Batch<'_>, unix_ms: i64) -> Result<Appended, LogError> {
+        self.append_if(batch, unix_ms, |_| Ok(()))
+    }
+
+    /// As [`Partition::append`], of a batch for a transaction. If none of the producer is open
+    /// here, its coordinator has admitted the batch after [`Partition::next_offset`] was
+    /// `admitted_at`: a marker since then means that the transaction is over, and the batch is
+    /// refused, for no marker would ever follow it.
+    pub fn append_to_transaction(
+        &self,
+        batch: &mut Batch<'_>,
+        unix_ms: i64,
+        admitted_at: i64,
+    ) -> Result<Appended, LogError> {
+        let (id, epoch) = (batch.header().producer_id, batch.header().producer_epoch);
+        self.append_if(batch, unix_ms, |writer| {
+            let producers = &writer.producers;
+            let is_admitted = producers.is_in_transaction(id, epoch)
+                || producers.has_ended_none_since(id, admitted_at);
+            if is_admitted {
+                return Ok(());
+            }
+            let what = format!("the transaction of producer {id} ended before its batch came");
+            Err(LogError::new(LogErrorKind::TransactionState, what))
+        })
+    }
+
+    fn append_if(
+        &self,
+        batch: &mut Batch<'_>,
+        unix_ms: i64,
+        check: impl FnOnce(&Writer) -> Result<(), LogError>,
+    ) -> Result<Appended, LogError> {
         let size_bytes = batch.header().size_bytes;
         if size_bytes > BATCH_BYTES_MAX {
             let what = format!(
@@ -160,9 +192,12 @@ impl Partition {
         if let Some(base_offset) = writer.producers.check(batch.header())? {
             return Ok(Appended { base_offset, was_there: true });
         }
+        check(&writer)?;
         let written = self.write(&mut writer, batch, unix_ms);
         if written.is_err() {
             writer.producers.note_refused(batch.header());
+        } else if batch.header().is_control() {
+            writer.producers.note_marker(batch.header());
         }
         Ok(Appended { base_offset: written?, was_there: false })
     }

@@ -20,6 +20,9 @@ pub const PRODUCER_COUNT_MAX: usize = 65_536;
 /// years before they came.
 pub(crate) const TIME_UNKNOWN: i64 = i64::MAX;
 
+/// Markers that are remembered, to know what was admitted before them.
+const MARKERS_REMEMBERED: usize = 1_024;
+
 /// Refused first batches that are remembered.
 const REFUSED_COUNT_MAX: usize = 1_024;
 
@@ -93,6 +96,9 @@ pub(crate) struct Producers {
     /// flight behind it must not be taken for a beginning. Not in checkpoints: connections end
     /// with the process, and their producers begin again with what was not acknowledged.
     refused: BTreeMap<i64, Refused>,
+    /// Markers that were appended since the opening, oldest first: producer and offset. Not in
+    /// checkpoints: what was admitted before an opening is admitted anew.
+    markers: VecDeque<(i64, i64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +224,23 @@ impl Producers {
         producer.is_some_and(|it| it.epoch == epoch && it.transaction.is_some())
     }
 
+    /// Notes a marker that was appended.
+    pub(crate) fn note_marker(&mut self, marker: &BatchHeader) {
+        if self.markers.len() == MARKERS_REMEMBERED {
+            self.markers.pop_front();
+        }
+        self.markers.push_back((marker.producer_id, marker.base_offset));
+    }
+
+    /// Whether no transaction of the producer ended at an offset from this one on; also not where
+    /// so much has ended since that it is not known.
+    pub(crate) fn has_ended_none_since(&self, producer_id: i64, offset: i64) -> bool {
+        let is_known = self.markers.len() < MARKERS_REMEMBERED
+            || self.markers.front().is_some_and(|(_, oldest)| *oldest < offset);
+        let since = |(id, at): &(i64, i64)| *id == producer_id && *at >= offset;
+        is_known && !self.markers.iter().any(since)
+    }
+
     /// The first offset that belongs to a transaction whose end is not known.
     pub(crate) fn first_open_offset(&self) -> Option<i64> {
         self.open.first().copied()
@@ -310,7 +333,7 @@ impl Producers {
         })?;
         let by_id: BTreeMap<i64, Producer> = list.into_iter().collect();
         let open = by_id.values().filter_map(|producer| producer.transaction).collect();
-        Some(Self { by_id, open, refused: BTreeMap::new() })
+        Some(Self { by_id, open, refused: BTreeMap::new(), markers: VecDeque::new() })
     }
 }
 

@@ -211,6 +211,42 @@ fn aborted_transactions_are_told_and_open_ones_hold_the_last_stable_offset() {
 }
 
 #[test]
+fn a_batch_whose_transaction_ended_after_it_was_admitted_is_refused() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    let end = |producer_id| {
+        let end =
+            TransactionEnd { producer_id, producer_epoch: 0, coordinator_epoch: 0, unix_ms: 0 };
+        append(&partition, &mut Marker::Commit.to_batch(end)).expect("there is room");
+    };
+    let add = |sequence, admitted_at| {
+        let from = From { producer_id: 8, epoch: 0, sequence, is_transactional: true };
+        let mut bytes = batch(from, 1, 0, b"late");
+        let (mut batch, _) = Batch::split_first(&mut bytes).expect("a good batch");
+        partition.append_to_transaction(&mut batch, 0, admitted_at).map_err(|error| error.kind)
+    };
+    let admitted_at = partition.next_offset();
+    // Markers of others say nothing.
+    end(9);
+    add(0, admitted_at).expect("it was admitted");
+    add(1, admitted_at).expect("the transaction is open");
+    end(8);
+    assert_eq!(add(2, admitted_at), Err(LogErrorKind::TransactionState));
+    assert_eq!(partition.last_stable_offset(), 0, "nothing was flushed");
+    topic.flush().expect("it flushes");
+    assert_eq!(partition.last_stable_offset(), partition.next_offset(), "no transaction is open");
+    add(2, partition.next_offset()).expect("it was admitted anew");
+    // Where so much ended since that it is not known, the client asks again.
+    let long_ago = partition.next_offset();
+    end(8);
+    for _ in 0..2_000 {
+        end(9);
+    }
+    assert_eq!(add(3, long_ago), Err(LogErrorKind::TransactionState));
+}
+
+#[test]
 fn a_full_pool_refuses_the_batch_and_nothing_else() {
     let disk = Disk::new();
     let (topic, batches) = filled(&disk, 3);

@@ -105,8 +105,8 @@ fn by_time(
 ) -> Result<Place, ResponseError> {
     let found = log.find_time(unix_ms).map_err(|error| error_of(error.kind))?;
     Ok(found
-        .filter(|it| it.base_offset < end)
-        .map_or_else(|| at(-1, -1), |it| at(it.base_offset, it.max_timestamp)))
+        .filter(|it| it.offset < end)
+        .map_or_else(|| at(-1, -1), |it| at(it.offset, it.timestamp)))
 }
 
 fn check_epoch(log: &Partition, known: i32) -> Result<(), ResponseError> {

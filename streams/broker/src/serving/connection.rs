@@ -226,8 +226,8 @@ async fn take(
     let answer = match key {
         ApiKey::Produce => {
             let body = &mut frame[body_at..];
-            let refused = transactional::check(broker, asked, body).await?;
-            produce::serve(broker, client, asked, body, &refused)?
+            let admission = transactional::check(broker, asked, body).await?;
+            produce::serve(broker, client, asked, body, &admission)?
         }
         ApiKey::Fetch => {
             let mut changes = Changes::default();

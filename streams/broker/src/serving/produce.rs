@@ -10,6 +10,7 @@ use record_log::{Batch, LogErrorKind};
 use super::answer::{Answer, ProducedAnswer, Wait};
 use super::asked::Asked;
 use super::client::Client;
+use super::transactional::Admission;
 use crate::broker::Broker;
 use crate::clock;
 use crate::topics::{OpenPartition, OpenTopic, Pending, error_of};
@@ -24,7 +25,7 @@ pub(super) fn serve(
     client: &Client,
     asked: Asked,
     body: &mut [u8],
-    refused: &Refused,
+    admission: &Admission,
 ) -> Result<Option<Answer>, kafka::WireError> {
     let start = ProduceStart::read(body, asked.version)?;
     let (acks, timeout_ms) = (start.acks, start.timeout_ms);
@@ -36,7 +37,7 @@ pub(super) fn serve(
         now_ms: clock::unix_ms(),
         refusal: (!matches!(acks, -1..=1)).then_some(ResponseError::InvalidRequiredAcks),
         is_transactional: start.transactional_id.is_some(),
-        refused,
+        admission,
         topic: None,
         appended: Vec::new(),
     };
@@ -49,10 +50,6 @@ pub(super) fn serve(
         (_, false) => Some(Answer::Produced(ProducedAnswer { frame, waits, timeout_ms })),
     })
 }
-
-/// Partitions that a transaction may not write to, as its coordinator said.
-#[derive(Debug, Default)]
-pub(crate) struct Refused(pub(crate) Vec<(String, i32, ResponseError)>);
 
 /// What was appended to a partition.
 struct AppendedTo {
@@ -70,7 +67,7 @@ struct Turn<'a> {
     /// Of all that the request brings.
     refusal: Option<ResponseError>,
     is_transactional: bool,
-    refused: &'a Refused,
+    admission: &'a Admission,
     /// The one that was looked up last, or why it cannot be written to.
     topic: Option<Arc<OpenTopic>>,
     appended: Vec<AppendedTo>,
@@ -104,16 +101,19 @@ impl Turn<'_> {
         }
         let topic = self.find(name)?;
         let partition = topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)?;
-        let is_refused = |it: &&(String, i32, _)| it.0 == name && it.1 == number;
-        if let Some((.., error)) = self.refused.0.iter().find(is_refused) {
-            return Err(*error);
-        }
         let settings = topic.settings();
         let mut batch = self.check(records, settings.batch_bytes_max)?;
         if settings.has_append_time {
             batch.set_append_time(self.now_ms);
         }
-        let appended = partition.log.append(&mut batch, self.now_ms).map_err(|error| {
+        let appended = match self.is_transactional {
+            true => {
+                let admitted_at = self.admission.of(name, number)?;
+                partition.log.append_to_transaction(&mut batch, self.now_ms, admitted_at)
+            }
+            false => partition.log.append(&mut batch, self.now_ms),
+        };
+        let appended = appended.map_err(|error| {
             if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
                 tracing::error!(topic = name, partition = number, %error, "cannot append");
             }
