@@ -27,7 +27,7 @@ const OPTIONS: TopicOptions = TopicOptions { segment_bytes: 2 << 10 };
 const PARTITION_COUNT: u32 = 2;
 const VOLUME: &str = "topic";
 
-const POOL_BYTES: u64 = 8 << 20;
+const POOL_BYTES: u64 = 4 << 20;
 const DISK_BYTES: u64 = 64 << 20;
 const STEPS: usize = 50;
 
