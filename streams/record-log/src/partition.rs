@@ -63,6 +63,8 @@ struct CompactionState {
     is_running: bool,
     /// Of the newest segment that compaction made.
     generation: u64,
+    /// When the last pass wants another one for tombstones and markers, if it knows.
+    next_horizon_ms: Option<i64>,
 }
 
 /// What readers see.
@@ -87,7 +89,8 @@ impl Partition {
         let writer = Writer::open(&volume, number, &mut found)?;
         let generations = found.segments.iter().map(|segment| segment.header.generation());
         let generation = generations.max().unwrap_or(0);
-        let compaction = Mutex::new(CompactionState { is_running: false, generation });
+        let compaction = CompactionState { is_running: false, generation, next_horizon_ms: None };
+        let compaction = Mutex::new(compaction);
         let view = View {
             start_offset: writer.record.start_offset,
             stable_offset: writer.next_offset,
@@ -384,6 +387,14 @@ impl Partition {
 
     pub(crate) fn end_compacting(&self) {
         self.lock_compaction().is_running = false;
+    }
+
+    pub(crate) fn next_horizon_ms(&self) -> Option<i64> {
+        self.lock_compaction().next_horizon_ms
+    }
+
+    pub(crate) fn set_next_horizon(&self, unix_ms: Option<i64>) {
+        self.lock_compaction().next_horizon_ms = unix_ms;
     }
 
     /// For a segment that takes the place of others.

@@ -32,8 +32,8 @@ pub struct CompactionOptions {
     /// Segments with newer records wait (`min.compaction.lag.ms`).
     pub min_compaction_lag_ms: i64,
     /// From 0 to 1: the part of the bytes that no pass has seen, below which there is nothing to do
-    /// (`min.cleanable.dirty.ratio`). At 0 there is a pass also when all was seen, for tombstones
-    /// whose time has come.
+    /// (`min.cleanable.dirty.ratio`). Where all was seen there is a pass when the time has come of
+    /// tombstones or markers that the last one met in the life of this process.
     pub min_dirty_ratio: f64,
     /// What the map of keys may take; 24 bytes for each key, and a third more.
     pub map_bytes_max: usize,
@@ -155,9 +155,9 @@ impl Compaction {
         });
         let Some(last) = segments.last() else { return Ok(None) };
         let end_offset = last.extent().next_offset;
-        if !is_due(&segments, clean_offset, options.min_dirty_ratio)
-            || !partition.begin_compacting()
-        {
+        let is_due = is_dirty(&segments, clean_offset, options.min_dirty_ratio)
+            || partition.next_horizon_ms().is_some_and(|it| it <= options.now_ms);
+        if !is_due || !partition.begin_compacting() {
             return Ok(None);
         }
         let dirty_from = clean_offset.max(segments[0].header.base_offset);
@@ -271,6 +271,7 @@ impl Compaction {
     fn begin_group(&mut self, mut rest: VecDeque<Arc<Segment>>) -> Result<Stage, LogError> {
         let Some(first) = rest.pop_front() else {
             self.partition.set_clean_offset(self.rules.map_end)?;
+            self.partition.set_next_horizon(self.met.next_horizon_ms);
             self.outcome.clean_offset = self.rules.map_end;
             return Ok(Stage::Done);
         };
@@ -497,7 +498,7 @@ impl Copying {
 }
 
 /// Whether enough was appended since the last pass.
-fn is_due(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) -> bool {
+fn is_dirty(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) -> bool {
     let (mut all_bytes, mut dirty_bytes) = (0, 0);
     for segment in segments {
         let extent = segment.extent();
@@ -506,7 +507,7 @@ fn is_due(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) ->
             dirty_bytes += extent.position;
         }
     }
-    all_bytes > 0 && dirty_bytes as f64 >= min_dirty_ratio * all_bytes as f64
+    dirty_bytes > 0 && dirty_bytes as f64 >= min_dirty_ratio * all_bytes as f64
 }
 
 fn damaged(segment: &Segment) -> LogError {

@@ -32,12 +32,21 @@ pub(crate) struct Met {
     pub(crate) unread_count: u64,
     /// Records that were taken out.
     pub(crate) removed_count: u64,
+    /// When the first of the tombstones and markers may go that stayed for their time alone.
+    pub(crate) next_horizon_ms: Option<i64>,
 }
 
 impl Met {
     /// Batches before this one stay that the rules would have changed.
     pub(crate) fn keep_tombstones(&mut self) {
         self.tombstones_stay = true;
+    }
+
+    fn note_horizon(&mut self, horizon_ms: i64) {
+        let earlier = self.next_horizon_ms.is_none_or(|it| horizon_ms < it);
+        if earlier {
+            self.next_horizon_ms = Some(horizon_ms);
+        }
     }
 }
 
@@ -104,6 +113,7 @@ impl Rules {
         }
         match batch.delete_horizon_ms() {
             None => {
+                met.note_horizon(self.horizon_ms);
                 let horizon_ms = Some(self.horizon_ms);
                 let mut moved = Vec::new();
                 for record in records(&bytes[HEADER_BYTES..]) {
@@ -111,7 +121,10 @@ impl Rules {
                 }
                 Fate::Changed(assemble(&with_horizon(batch, horizon_ms), &moved))
             }
-            Some(horizon_ms) if horizon_ms > self.now_ms => Fate::Whole,
+            Some(horizon_ms) if horizon_ms > self.now_ms => {
+                met.note_horizon(horizon_ms);
+                Fate::Whole
+            }
             Some(_) if self.last_batches.contains(batch) => Fate::Whole,
             Some(_) => Fate::Gone,
         }
@@ -137,6 +150,10 @@ impl Rules {
         }
         let new_horizon_ms =
             Some(self.horizon_ms).filter(|_| kept.has_tombstones && old_horizon_ms.is_none());
+        let horizon_ms = old_horizon_ms.unwrap_or(self.horizon_ms);
+        if kept.has_tombstones && horizon_ms > self.now_ms {
+            met.note_horizon(horizon_ms);
+        }
         let removed = u64::try_from(batch.record_count - kept.count).unwrap_or(0);
         if removed == 0 && new_horizon_ms.is_none() {
             return Fate::Whole;
