@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use system::{Ability, Tool, missing, product_path};
 use tempfile::TempDir;
 
@@ -58,12 +58,10 @@ group.consumer.heartbeat.interval.ms=500
 group.consumer.min.heartbeat.interval.ms=500
 ";
 
-/// Whether a test cannot run here, for want of the broker or of programs; it then says so.
+/// Whether a test cannot run here, for want of programs; it then says so.
 pub fn is_skipped(programs: &[&'static str]) -> bool {
     let needed: Vec<_> = programs.iter().map(|program| Ability::Program(program)).collect();
-    let has_broker = Broker::is_reference() || product_path(PROGRAM).exists();
-    let no_broker = (!has_broker).then(|| format!("{PROGRAM} is not built"));
-    let reason = no_broker.or_else(|| missing(&needed));
+    let reason = missing(&needed);
     if let Some(reason) = &reason {
         eprintln!("skipped: {reason}");
     }
@@ -149,6 +147,7 @@ impl Broker {
 fn start_product(folder: TempDir) -> Result<Broker> {
     let address = free_address()?;
     let program = product_path(PROGRAM);
+    ensure!(program.exists(), "{} is not built", program.display());
     let program = program.to_str().context("the path of the broker is no UTF-8")?;
     let listen = address.to_string();
     let mut command = vec![program, "--embedded", POOL_SIZE, "--listen", &listen];
