@@ -48,10 +48,11 @@ impl Durability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Full,
-    /// Records seldom repeat at block boundaries, so looking for duplicates would be in vain.
-    #[default]
     Compress,
     Dedup,
+    /// Producers compress batches where that is worth it, and batches seldom repeat at the
+    /// boundaries of blocks: more would cost processor time and bring little.
+    #[default]
     None,
 }
 

@@ -87,9 +87,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting(
         "memlane.reduction",
-        "compress",
+        "none",
         Kind::Choice(&["full", "compress", "dedup", "none"]),
-        "how the volume makes contents smaller",
+        "how the volume makes contents smaller than producers made them",
     ),
     setting(
         "message.timestamp.type",
