@@ -175,9 +175,13 @@ impl ClientFinal {
 
     /// Whether it belongs to this exchange: it repeats both nonces and the header of the first
     /// message, so that nothing on the way has taken channel binding out.
+    ///
+    /// More may stand before the nonces, as Apache Kafka allows it too: librdkafka 2.0 sends its
+    /// own one twice. The proof is over what the client sent in any case.
     pub fn follows(&self, first: &ClientFirst, server: &Nonce) -> bool {
-        let nonce = self.nonce.strip_prefix(first.nonce.as_str());
-        nonce == Some(server.as_str()) && self.gs2_header == first.gs2_header.as_bytes()
+        let own = self.nonce.strip_suffix(server.as_str());
+        own.is_some_and(|own| own.ends_with(first.nonce.as_str()))
+            && self.gs2_header == first.gs2_header.as_bytes()
     }
 }
 

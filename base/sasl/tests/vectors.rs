@@ -82,6 +82,27 @@ fn the_server_accepts_and_sends_what_the_rfc_says() {
 }
 
 #[test]
+fn both_nonces_end_the_last_message_in_their_order_whatever_stands_before() {
+    let first = ClientFirst::parse(CLIENT_FIRST.as_bytes()).expect("it is the RFC's");
+    let (own, servers) = (CLIENT_NONCE, SERVER_NONCE);
+    let cases = [
+        (format!("{own}{servers}"), true),
+        // librdkafka 2.0
+        (format!("{own}{own}{servers}"), true),
+        (format!("{own}{servers}x"), false),
+        (format!("{own}x{servers}"), false),
+        (format!("{servers}{own}"), false),
+        (servers.to_owned(), false),
+        (own.to_owned(), false),
+    ];
+    for (sent, expected) in cases {
+        let message = format!("c=biws,r={sent},p=AAAA");
+        let last = ClientFinal::parse(message.as_bytes()).expect("it follows the grammar");
+        assert_eq!(last.follows(&first, &nonce(SERVER_NONCE)), expected, "{sent}");
+    }
+}
+
+#[test]
 fn keys_come_back_from_their_text_and_know_their_secret() {
     for hash in ScramHash::ALL {
         let keys = keys(hash);
