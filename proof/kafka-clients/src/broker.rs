@@ -21,8 +21,9 @@ const PROGRAM: &str = "memlane-broker";
 const POOL_SIZE: &str = "512MiB";
 
 /// As with the settings of Apache Kafka below.
-const PRODUCT_OPTIONS: &[&str] =
-    &["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"];
+const PRODUCT_OPTIONS: &[&str] = &["--group-initial-rebalance-delay", "0"];
+
+const WITHOUT_LOGIN: &[&str] = &["--anonymous", "loopback"];
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -117,8 +118,17 @@ impl Broker {
     }
 
     fn start() -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("memlane-kafka-").tempdir()?;
-        if Self::is_reference() { start_reference(folder) } else { start_product(folder) }
+        let folder = new_folder()?;
+        if Self::is_reference() {
+            start_reference(folder)
+        } else {
+            start_product(folder, WITHOUT_LOGIN)
+        }
+    }
+
+    /// One of its own that lets in whom `options` of `memlane-broker` say.
+    pub fn with_access(options: &[&str]) -> Result<Self> {
+        start_product(new_folder()?, options)
     }
 
     /// Starts `command`, which shall serve `address`, and waits until it does.
@@ -144,7 +154,12 @@ impl Broker {
     }
 }
 
-fn start_product(folder: TempDir) -> Result<Broker> {
+fn new_folder() -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("memlane-kafka-").tempdir();
+    made.context("cannot make a folder for the broker")
+}
+
+fn start_product(folder: TempDir, access: &[&str]) -> Result<Broker> {
     let address = free_address()?;
     let program = product_path(PROGRAM);
     ensure!(program.exists(), "{} is not built", program.display());
@@ -152,6 +167,7 @@ fn start_product(folder: TempDir) -> Result<Broker> {
     let listen = address.to_string();
     let mut command = vec![program, "--embedded", POOL_SIZE, "--listen", &listen];
     command.extend(PRODUCT_OPTIONS);
+    command.extend(access);
     let command: Vec<_> = command.into_iter().map(str::to_owned).collect();
     Broker::kept(folder, &command, address)
 }

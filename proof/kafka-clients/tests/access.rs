@@ -1,0 +1,138 @@
+//! Clients that log in over TLS, by each mechanism, and may do what access lists say. Apache Kafka
+//! is not compared here: it would need its own files of users and keys.
+
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use kafka_clients::{Broker, ToolBox, is_skipped};
+use system::{Tool, ToolOutput, product};
+use tempfile::TempDir;
+
+const PROGRAMS: &[&str] = &["kcat", "openssl", "javac", "mvn"];
+
+const ACCESS: &str = "org.apache.kafka.tools.AclCommand";
+const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
+
+/// A broker with the users `admin`, who may do everything, and `reader`.
+struct Site {
+    broker: Broker,
+    folder: TempDir,
+}
+
+impl Site {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| -> Result<String> {
+            let path = folder.path().join(name);
+            Ok(path.to_str().context("the folder's name is no UTF-8")?.to_owned())
+        };
+        let (certificate, key) = (path("certificate.pem")?, path("key.pem")?);
+        let (users, lists) = (path("users")?, path("lists")?);
+        Tool::new("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2")
+            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
+            .args(["-keyout", &key, "-out", &certificate])
+            .check()?;
+        for name in ["admin", "reader"] {
+            let secret = file_of(&format!("secret of {name}\n"))?;
+            let set = product("memlane-broker").args(["user", "set", name, "--user-file", &users]);
+            set.input(secret).check()?;
+        }
+        // Without the file everything would be allowed.
+        fs::write(&lists, "version = 1\n").context("cannot write the file of access lists")?;
+        let mechanisms = MECHANISMS.join(",");
+        let broker = Broker::with_access(&[
+            "--user-file",
+            &users,
+            "--mechanisms",
+            &mechanisms,
+            "--tls-certificate",
+            &certificate,
+            "--tls-key",
+            &key,
+            "--acl-file",
+            &lists,
+            "--super-user",
+            "User:admin",
+        ])?;
+        Ok(Self { broker, folder })
+    }
+
+    fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+
+    fn kcat(&self, mechanism: &str, name: &str, secret: &str) -> Tool {
+        Tool::new("kcat -m 10 -X security.protocol=SASL_SSL -b")
+            .arg(self.broker.address())
+            .arg("-X")
+            .arg(format!("ssl.ca.location={}", self.certificate().display()))
+            .args(["-X", &format!("sasl.mechanism={mechanism}")])
+            .args(["-X", &format!("sasl.username={name}")])
+            .args(["-X", &format!("sasl.password={secret}")])
+    }
+
+    fn produce(&self, user: Tool, line: &str) -> Result<ToolOutput> {
+        user.args(["-P", "-t", "lines"]).input(file_of(&format!("{line}\n"))?).run()
+    }
+
+    fn read(&self, user: Tool) -> Result<ToolOutput> {
+        user.args(["-C", "-e", "-q", "-t", "lines", "-p", "0"]).run()
+    }
+
+    /// Has `admin` add an entry by Kafka's own tool.
+    fn allow(&self, options: &str) -> Result<()> {
+        let settings = self.folder.path().join("admin.properties");
+        let text = format!(
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n\
+             sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+             username=\"admin\" password=\"secret of admin\";\n\
+             ssl.truststore.type=PEM\nssl.truststore.location={}\n",
+            self.certificate().display()
+        );
+        fs::write(&settings, text).context("cannot write settings")?;
+        let settings = settings.to_str().context("the folder's name is no UTF-8")?;
+        let address = self.broker.address();
+        let mut words = vec!["--bootstrap-server", &address, "--command-config", settings];
+        words.extend(options.split_whitespace());
+        ToolBox::check(ACCESS, &words, "").with_context(|| self.broker.last_words())?;
+        Ok(())
+    }
+}
+
+fn file_of(text: &str) -> Result<File> {
+    let mut file = tempfile::tempfile().context("cannot make a file for input")?;
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+#[test]
+fn users_log_in_and_do_what_access_lists_allow() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::new()?;
+    let mut written = String::new();
+    for mechanism in MECHANISMS {
+        let admin = site.kcat(mechanism, "admin", "secret of admin");
+        let output = site.produce(admin, mechanism)?;
+        ensure!(output.exit_code == Some(0), "{mechanism}: {}", output.stderr);
+        written += &format!("{mechanism}\n");
+        let output = site.produce(site.kcat(mechanism, "admin", "a guess"), "never")?;
+        ensure!(output.exit_code != Some(0), "{mechanism} let a wrong secret in");
+        ensure!(output.stderr.contains("authentication"), "{mechanism}: {}", output.stderr);
+    }
+    let reader = || site.kcat("SCRAM-SHA-256", "reader", "secret of reader");
+    let refused = site.read(reader())?;
+    ensure!(refused.exit_code != Some(0) && refused.stdout.is_empty(), "{refused:?}");
+    site.allow("--add --allow-principal User:reader --operation Read --topic lines")?;
+    let output = site.read(reader())?;
+    ensure!(output.stdout == written, "{output:?}");
+    let refused = site.produce(reader(), "never")?;
+    ensure!(refused.exit_code != Some(0), "a reader could write: {refused:?}");
+    let output = site.read(reader())?;
+    ensure!(output.stdout == written, "{output:?}");
+    Ok(())
+}
