@@ -90,10 +90,14 @@ where
     let writing = write(&broker, &client, &mut to_client, answers);
     tokio::pin!(reading, writing);
     tokio::select! {
-        read = &mut reading => {
-            writing.await?;
-            read
-        }
+        read = &mut reading => match read {
+            // The client has gone: answers that are still to come reach no reader.
+            Ok(()) => Ok(()),
+            Err(ending) => {
+                writing.await?;
+                Err(ending)
+            }
+        },
         written = &mut writing => written,
     }
 }
@@ -107,6 +111,8 @@ async fn read(
     let mut login = Login::new(broker);
     let mut buffer = vec![0; IDLE_BUFFER_BYTES];
     let (mut start, mut end) = (0, 0);
+    // Of the request that is being read, whose length is known.
+    let mut in_flight = None;
     loop {
         let (bytes_max, time_max) = match client.is_known() {
             true => (broker.limits.request_bytes, IDLE_TIME_MAX),
@@ -114,7 +120,10 @@ async fn read(
         };
         let wanted = match kafka::frame_bytes(&buffer[start..end], bytes_max)? {
             Some(length) if length <= end - start => {
-                let in_flight = admit(client, length).await?;
+                let in_flight = match in_flight.take() {
+                    Some(in_flight) => in_flight,
+                    None => admit(client, length).await?,
+                };
                 let frame = &mut buffer[start + kafka::LENGTH_BYTES..start + length];
                 let Taken { answer, goes_on } = take(broker, client, &mut login, frame).await?;
                 if let Some(answer) = answer
@@ -128,7 +137,13 @@ async fn read(
                 start += length;
                 continue;
             }
-            Some(length) => length,
+            Some(length) => {
+                // Before there is memory for it.
+                if in_flight.is_none() {
+                    in_flight = Some(admit(client, length).await?);
+                }
+                length
+            }
             None => kafka::LENGTH_BYTES,
         };
         make_room(&mut buffer, &mut start, &mut end, wanted);
