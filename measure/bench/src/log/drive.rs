@@ -78,6 +78,8 @@ impl Load {
 pub(crate) struct Measured {
     pub(crate) reads: Meter,
     pub(crate) appends: Meter,
+    /// Operations of one thread that may wait for their answers.
+    pub(crate) in_flight: usize,
 }
 
 impl Measured {
@@ -174,7 +176,7 @@ impl Scene<'_> {
             thread.join().expect("a thread of the load does not panic")
         })?;
         self.not_interrupted()?;
-        Ok(Measured { reads: reader.meter, appends: writer.meter })
+        Ok(Measured { reads: reader.meter, appends: writer.meter, in_flight: 1 })
     }
 
     fn with_threads(&self, tokens: &Tokens) -> Result<Measured> {
@@ -223,7 +225,7 @@ impl Scene<'_> {
         for reader in &readers {
             reads.add(&reader.meter);
         }
-        Ok(Measured { reads, appends: writer.meter })
+        Ok(Measured { reads, appends: writer.meter, in_flight: 1 })
     }
 
     fn repeat(&self, work: &mut impl FnMut() -> Result<()>) -> Result<()> {
@@ -264,7 +266,7 @@ impl Scene<'_> {
 }
 
 /// What an operation waits for before it begins.
-enum Gate<'a> {
+pub(crate) enum Gate<'a> {
     Open,
     Reads(&'a Tokens),
     Appends(&'a Tokens),
@@ -272,13 +274,13 @@ enum Gate<'a> {
 }
 
 /// When an operation may begin, and when it should have.
-struct Start {
-    due: Option<Instant>,
+pub(crate) struct Start {
+    pub(crate) due: Option<Instant>,
 }
 
 impl Gate<'_> {
     /// None when the measurement is over.
-    fn pass(&mut self, stop: &Stop) -> Option<Start> {
+    pub(crate) fn pass(&mut self, stop: &Stop) -> Option<Start> {
         let is_open = match self {
             Self::Open => true,
             Self::Reads(tokens) => tokens.take_read(stop),
@@ -499,7 +501,7 @@ mod tests {
         for threads in [Threads::One, Threads::Apart] {
             let pacing = Loop::Open { operations_per_s: 1000.0 };
             let measured = measure(memory(), Load { threads, pacing, ..load() });
-            let Measured { reads, appends } = measured.1.expect("memory does not fail");
+            let Measured { reads, appends, .. } = measured.1.expect("memory does not fail");
             // 200 in all; more would be faster than it was told.
             assert!((1..=205).contains(&(reads.operations() + appends.operations())));
             assert!(reads.operations() > appends.operations());

@@ -157,6 +157,13 @@ impl Meter {
         share(self.generating_ns, self.service_ns)
     }
 
+    /// The same where operations overlap, so that their times do not add up: of all the time that
+    /// so many threads had.
+    pub(crate) fn generator_share_of(&self, threads: usize) -> f64 {
+        let had_ns = nanoseconds(self.window.length).saturating_mul(threads as u64);
+        self.generating_ns as f64 / (had_ns as f64).max(1.0)
+    }
+
     /// How much of the threads' time is waiting, 0 to 1.
     pub(crate) fn waiting_share(&self) -> f64 {
         share(self.waiting_ns, self.service_ns + self.generating_ns)

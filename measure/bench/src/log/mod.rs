@@ -3,7 +3,10 @@
 //! Messages of 512 bytes, numbered and checksummed, 128 to an append of 64 KiB; operations are
 //! appends alone (100/0) or 80 % reads that begin anywhere in the log and go on in its order
 //! (80/20). Readers check each message. As fast as possible first, then at steady rates below that.
+//! The log lies on a medium, or a broker keeps it and is reached over TCP.
 
+mod batch_form;
+mod broker;
 mod drive;
 mod due;
 mod embedded;
@@ -18,6 +21,7 @@ mod site;
 mod stop;
 mod suite;
 mod tables;
+mod wire;
 
 pub(crate) use suite::{Arguments, plan};
 pub(crate) use tables::describe;

@@ -44,7 +44,10 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     row.time.ramp_s = load.ramp.as_secs_f64();
     row.time.duration_s = load.duration.as_secs_f64();
     row.latency = all.intended().or(all.service());
-    row.generator_share = Some(all.generator_share());
+    row.generator_share = Some(match measured.in_flight {
+        1 => all.generator_share(),
+        _ => all.generator_share_of(load.thread_count()),
+    });
     let pieces = all.operations_per_s_in_pieces();
     row.rounds = pieces.into_iter().map(|it| it * BATCH_MESSAGES as f64).collect();
     for (name, meter) in [("reads", &measured.reads), ("appends", &measured.appends)] {
@@ -54,6 +57,7 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
         }
     }
     add_params(&mut row, about, load);
+    row.params.insert("in_flight".to_owned(), json!(measured.in_flight));
     add_figures(&mut row, measured, &all);
     add_flags(&mut row, load, &all);
     row

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Serialize, Serializer};
 
+use super::broker::BrokerKind;
 use super::embedded::Embedded;
 use super::medium::Medium;
 use super::memory::Memory;
@@ -23,13 +24,17 @@ pub(crate) enum Site {
     Memory,
     /// A file or a block device.
     Target(Kind),
+    /// A broker, over Kafka's protocol.
+    Broker(BrokerKind),
 }
 
 impl Site {
     /// What is measured where nothing is said.
     pub(crate) fn usual() -> Vec<Self> {
         let kinds = [Kind::Volume, Kind::Tmpfs, Kind::Zram, Kind::Disk];
-        [Self::Embedded, Self::Memory].into_iter().chain(kinds.map(Self::Target)).collect()
+        let brokers = [BrokerKind::Memlane, BrokerKind::Kafka].map(Self::Broker);
+        let media = [Self::Embedded, Self::Memory].into_iter().chain(kinds.map(Self::Target));
+        media.chain(brokers).collect()
     }
 
     /// Why it cannot be had here.
@@ -37,6 +42,7 @@ impl Site {
         match self {
             Self::Embedded | Self::Memory => None,
             Self::Target(kind) => Spec::from(kind.clone()).missing(place),
+            Self::Broker(kind) => kind.missing(),
         }
     }
 
@@ -45,6 +51,7 @@ impl Site {
             Self::Embedded => Embedded::pool_bytes(place.size_bytes),
             Self::Memory => place.size_bytes,
             Self::Target(kind) => Spec::from(kind.clone()).memory_bytes(place),
+            Self::Broker(kind) => kind.memory_bytes(place.size_bytes),
         }
     }
 
@@ -55,11 +62,12 @@ impl Site {
             Self::Embedded => 5 << 30,
             Self::Target(Kind::Disk | Kind::Path(_)) => 300 << 20,
             Self::Target(Kind::Tmpfs) => 4 << 30,
-            Self::Target(_) => 500 << 20,
+            Self::Broker(BrokerKind::Memlane) => 1 << 30,
+            Self::Target(_) | Self::Broker(BrokerKind::Kafka) => 500 << 20,
         }
     }
 
-    /// Makes one.
+    /// Makes one of those that store bytes at offsets, which a broker does not.
     pub(crate) fn open(&self, place: &Place) -> Result<Ground> {
         let on = |medium: Box<dyn Medium>| Ground { medium, target: None };
         match self {
@@ -75,6 +83,7 @@ impl Site {
                 ensure!(size_bytes >= place.size_bytes, "{self} has only {size_bytes} bytes");
                 Ok(Ground { medium: Box::new(medium), target: Some(target) })
             }
+            Self::Broker(kind) => bail!("{kind} is no medium"),
         }
     }
 }
@@ -85,6 +94,7 @@ impl fmt::Display for Site {
             Self::Embedded => f.write_str("volume embedded"),
             Self::Memory => f.write_str("bare memory"),
             Self::Target(kind) => kind.fmt(f),
+            Self::Broker(kind) => kind.fmt(f),
         }
     }
 }
@@ -96,9 +106,12 @@ impl FromStr for Site {
         match word {
             "embedded" => Ok(Self::Embedded),
             "memory" => Ok(Self::Memory),
+            "broker" => Ok(Self::Broker(BrokerKind::Memlane)),
+            "kafka" => Ok(Self::Broker(BrokerKind::Kafka)),
             word => {
                 let kind = word.parse();
-                kind.map(Self::Target).context("a log lies on embedded, memory, or a target")
+                let known = "a log lies on embedded, memory, a target, broker or kafka";
+                kind.map(Self::Target).context(known)
             }
         }
     }
@@ -162,10 +175,12 @@ mod tests {
     use crate::contents::Data;
 
     #[test]
-    fn sites_are_named_by_the_words_of_targets_and_two_more() {
+    fn sites_are_named_by_the_words_of_targets_and_four_more() {
         let parsed = |word: &str| word.parse::<Site>().ok();
         assert_eq!(parsed("embedded"), Some(Site::Embedded));
         assert_eq!(parsed("memory"), Some(Site::Memory));
+        assert_eq!(parsed("broker"), Some(Site::Broker(BrokerKind::Memlane)));
+        assert_eq!(parsed("kafka"), Some(Site::Broker(BrokerKind::Kafka)));
         assert_eq!(parsed("zram"), Some(Site::Target(Kind::Zram)));
         assert_eq!(parsed("floppy"), None);
     }

@@ -4,15 +4,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use results::{Cpu, Row, StoreUse, Suite};
 use system::processor_seconds;
 
-use super::drive::{Load, Log, Loop, Sync, Threads};
+use super::drive::{Load, Log, Loop, Measured, Sync, Threads};
 use super::message::Batches;
 use super::mix::Mix;
 use super::record::{self, About, MESSAGES_TOTAL, RATIO_TO_APPENDS};
 use super::site::Site;
+use super::wire::WireLog;
 use crate::contents::Data;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 use crate::targets::{CpuMeter, Place, Target};
@@ -27,7 +28,8 @@ const LOG_MIB_MIN: u64 = 16;
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
     /// What the log lies on: embedded, memory, volume, tmpfs, zram, disk, loop, fuse or a path
-    /// with a slash; the first six where nothing is said
+    /// with a slash; or who keeps it: broker, kafka (its jars in the folder MEMLANE_KAFKA_LIBS).
+    /// The first six and both brokers where nothing is said
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     sites: Vec<Site>,
     /// The percentage of reads among operations
@@ -85,6 +87,12 @@ impl Arguments {
         if self.sites.is_empty() { Site::usual() } else { self.sites.clone() }
     }
 
+    /// Why a site cannot do what is asked for.
+    fn unsupported(&self, site: &Site) -> Option<String> {
+        let asks_broker = self.sync && matches!(site, Site::Broker(_));
+        asks_broker.then(|| "brokers are measured without --sync only".to_owned())
+    }
+
     fn log_bytes(&self) -> u64 {
         self.log_mib << 20
     }
@@ -104,7 +112,8 @@ pub(crate) fn plan<'plan>(
     let memory_bytes = sites.iter().map(|site| site.memory_bytes(&place)).sum();
     let mut benches = Vec::new();
     for site in sites {
-        match site.missing(&place) {
+        let missing = site.missing(&place).or_else(|| arguments.unsupported(&site));
+        match missing {
             None => benches.push(Rc::new(Bench::new(site, memory_bytes, (arguments, session)))),
             Some(reason) => plan.skipped.push(Skip {
                 suite: Suite::Log,
@@ -139,10 +148,50 @@ struct Bench<'plan> {
     standing: RefCell<Option<Standing>>,
 }
 
-/// A log and, after it, what was made for it: the log is let go first.
-struct Standing {
-    log: Log,
-    target: Option<Target>,
+/// A log that was filled.
+enum Standing {
+    /// The log and, after it, what was made for it: the log is let go first.
+    OnMedium(Box<Log>, Option<Target>),
+    OnBroker(Box<WireLog>),
+}
+
+impl Standing {
+    fn measure(&self, load: &Load) -> Result<Measured> {
+        match self {
+            Self::OnMedium(log, _) => log.measure(load),
+            Self::OnBroker(log) => log.measure(load),
+        }
+    }
+
+    fn server_ids(&self) -> Vec<u32> {
+        match self {
+            Self::OnMedium(_, target) => {
+                target.as_ref().map(Target::server_ids).unwrap_or_default()
+            }
+            Self::OnBroker(log) => log.server_ids(),
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Self::OnMedium(log, _) => log.size_bytes(),
+            Self::OnBroker(log) => log.size_bytes(),
+        }
+    }
+
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        match self {
+            Self::OnMedium(_, Some(target)) => target.used_bytes(),
+            Self::OnMedium(_, None) | Self::OnBroker(_) => Ok(None),
+        }
+    }
+
+    fn flags(&self) -> Vec<String> {
+        match self {
+            Self::OnMedium(log, _) => log.flags(),
+            Self::OnBroker(log) => log.flags(),
+        }
+    }
 }
 
 impl<'plan> Bench<'plan> {
@@ -188,8 +237,11 @@ impl<'plan> Bench<'plan> {
                 let is_known = loads.iter().any(|other| {
                     (other.mix, other.thread_count()) == (load.mix, load.thread_count())
                 });
+                // To a broker each thread has a connection of its own, for one kind of request.
+                let is_in_turn = load.threads == Threads::One && mix.has_reads();
+                let fits = !(is_in_turn && matches!(self.site, Site::Broker(_)));
                 // Appends alone are one thread's work, however many there are.
-                if !is_known {
+                if fits && !is_known {
                     loads.push(load);
                 }
             }
@@ -212,12 +264,17 @@ impl<'plan> Bench<'plan> {
     fn fill(&self) -> Result<Standing> {
         let arguments = self.arguments;
         let log_bytes = arguments.log_bytes();
+        let batches = Batches::new(arguments.data, self.session.seed ^ 0x10C);
+        if let Site::Broker(kind) = self.site {
+            let context = || format!("cannot fill a log of {kind}");
+            let log = WireLog::fill(kind, log_bytes, batches).with_context(context)?;
+            return Ok(Standing::OnBroker(Box::new(log)));
+        }
         let place = Place::new(log_bytes, self.session.destroy.clone());
         let ground = self.site.open(&place)?;
         let readers = arguments.threads(self.session.cores).into_iter().max().unwrap_or(1);
-        let batches = Batches::new(arguments.data, self.session.seed ^ 0x10C);
         let log = Log::fill((&self.site.to_string(), ground.medium), log_bytes, readers, batches)?;
-        Ok(Standing { log, target: ground.target })
+        Ok(Standing::OnMedium(Box::new(log), ground.target))
     }
 
     fn measure_loads(&self, standing: &Standing, repeat: u32) -> Result<Vec<Row>> {
@@ -252,16 +309,14 @@ impl<'plan> Bench<'plan> {
         (repeat, rate_percent): (u32, Option<u32>),
     ) -> Result<Row> {
         let started = SystemTime::now();
-        let Standing { log, target } = standing;
-        let servers = target.as_ref().map(Target::server_ids).unwrap_or_default();
-        let cpu_meter = CpuMeter::start(&servers)?;
+        let cpu_meter = CpuMeter::start(&standing.server_ids())?;
         let own_before = processor_seconds(std::process::id())?;
-        let measured = log.measure(load)?;
+        let measured = standing.measure(load)?;
         let own_s = processor_seconds(std::process::id())? - own_before;
         let (cpu, _) = cpu_meter.finish()?;
         let about = About {
             target: &self.site.to_string(),
-            log_bytes: log.size_bytes(),
+            log_bytes: standing.size_bytes(),
             repeat,
             rate_percent,
         };
@@ -269,10 +324,10 @@ impl<'plan> Bench<'plan> {
         row.time.started_unix_ms = crate::run::unix_ms(started);
         // The load is this process, ramp included.
         row.cpu = Some(Cpu { generator_s: cpu.generator_s + own_s, ..cpu });
-        let used_bytes = target.as_ref().map_or(Ok(None), Target::used_bytes)?;
-        row.store =
-            used_bytes.map(|used_bytes| StoreUse { written_bytes: log.size_bytes(), used_bytes });
-        log.flags().into_iter().for_each(|flag| row.flag(flag));
+        let written_bytes = standing.size_bytes();
+        let used_bytes = standing.used_bytes()?;
+        row.store = used_bytes.map(|used_bytes| StoreUse { written_bytes, used_bytes });
+        standing.flags().into_iter().for_each(|flag| row.flag(flag));
         Ok(row)
     }
 }

@@ -1,0 +1,154 @@
+//! A broker as a process of its own, with one topic of one partition.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use system::{Ability, Background, Tool, missing, product_path, wait_for};
+use tempfile::TempDir;
+
+/// The folder with Apache Kafka's jars.
+const KAFKA_VARIABLE: &str = "MEMLANE_KAFKA_LIBS";
+
+const PROGRAM: &str = "memlane-broker";
+const START_TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Apache Kafka's own memory, beside the page cache.
+const KAFKA_HEAP_BYTES: u64 = 1 << 30;
+
+/// A cluster of one with Kafka's defaults. Deleted records give their space back soon.
+const KAFKA_SETTINGS: &str = "\
+process.roles=broker,controller
+node.id=1
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+offsets.topic.replication.factor=1
+log.retention.check.interval.ms=500
+log.segment.delete.delay.ms=500
+";
+
+/// Whose broker it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BrokerKind {
+    /// `memlane-broker` with a pool of its own.
+    Memlane,
+    /// Apache Kafka, on the disk of `/var/tmp`.
+    Kafka,
+}
+
+impl fmt::Display for BrokerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memlane => "memlane-broker embedded",
+            Self::Kafka => "apache kafka",
+        })
+    }
+}
+
+impl BrokerKind {
+    /// Why it cannot be had here.
+    pub(crate) fn missing(self) -> Option<String> {
+        match self {
+            Self::Memlane => {
+                let path = product_path(PROGRAM);
+                (!path.exists()).then(|| format!("{} is not built", path.display()))
+            }
+            Self::Kafka => match jars() {
+                None => Some(format!("{KAFKA_VARIABLE} names no folder with Apache Kafka's jars")),
+                Some(_) => missing(&[Ability::Program("java")]),
+            },
+        }
+    }
+
+    /// With a log of so many bytes.
+    pub(crate) fn memory_bytes(self, log_bytes: u64) -> u64 {
+        match self {
+            Self::Memlane => pool_bytes(log_bytes),
+            Self::Kafka => log_bytes + KAFKA_HEAP_BYTES,
+        }
+    }
+}
+
+/// Room for the log, what is not yet deleted of it, and the tables.
+fn pool_bytes(log_bytes: u64) -> u64 {
+    (log_bytes * 2 + (768 << 20)).next_multiple_of(2 << 20)
+}
+
+fn jars() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os(KAFKA_VARIABLE)?);
+    folder.is_dir().then_some(folder)
+}
+
+/// A broker that serves. It ends, and its folder goes, when this is dropped.
+pub(crate) struct Broker {
+    process: Background,
+    address: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Broker {
+    pub(crate) fn start(kind: BrokerKind, log_bytes: u64) -> Result<Self> {
+        let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in("/var/tmp");
+        let folder = made.context("cannot make a folder in /var/tmp")?;
+        let address = free_address()?;
+        let program = match kind {
+            BrokerKind::Memlane => Tool::new(&product_path(PROGRAM).to_string_lossy())
+                .args(["--anonymous", "loopback", "--log", "warn"])
+                .args(["--listen", &address.to_string()])
+                .args(["--embedded", &pool_bytes(log_bytes).to_string()]),
+            BrokerKind::Kafka => kafka(folder.path(), address)?,
+        };
+        let log_path = folder.path().join("log");
+        let log = File::create(&log_path).context("cannot make a broker's log")?;
+        let mut process = Background::start(program.output_to(log)?)?;
+        let has_ended = |process: &mut Background| -> Result<bool> {
+            Ok(TcpStream::connect(address).is_ok() || process.has_ended()?.is_some())
+        };
+        wait_for("the broker", START_TIME_LIMIT, || has_ended(&mut process))?;
+        if let Some(status) = process.has_ended()? {
+            let said = fs::read_to_string(&log_path).unwrap_or_default();
+            anyhow::bail!("{kind} ended with {status}: {said}");
+        }
+        Ok(Self { process, address, _folder: folder })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// Makes Kafka's folder and returns the program to be started.
+fn kafka(folder: &Path, address: SocketAddr) -> Result<Tool> {
+    let jars = jars().context("Apache Kafka's jars are gone")?;
+    let class_path = format!("{}/*", jars.display());
+    let controller = free_address()?;
+    let settings_path = folder.join("settings");
+    let settings = format!(
+        "{KAFKA_SETTINGS}listeners=PLAINTEXT://{address},CONTROLLER://{controller}\n\
+         advertised.listeners=PLAINTEXT://{address}\ncontroller.quorum.voters=1@{controller}\n\
+         log.dirs={}\n",
+        folder.join("logs").display()
+    );
+    fs::write(&settings_path, settings).context("cannot write the settings of Apache Kafka")?;
+    let heap = format!("-Xmx{KAFKA_HEAP_BYTES}");
+    let java = || Tool::new("java").args([heap.as_str(), "-cp", class_path.as_str()]);
+    java()
+        .args(["kafka.tools.StorageTool", "format", "-t", "bWVtbGFuZS1iZW5jaC0xMQ", "-c"])
+        .arg(&settings_path)
+        .check()
+        .context("cannot format a folder for Apache Kafka")?;
+    Ok(java().arg("kafka.Kafka").arg(&settings_path))
+}
+
+/// An address that nothing listens at now.
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
+    listener.local_addr().context("a listener has an address")
+}

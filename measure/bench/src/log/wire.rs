@@ -1,0 +1,406 @@
+//! The load on a log that a broker keeps: Kafka's protocol over TCP, several requests in flight.
+//!
+//! Each thread of the load is two here, one that sends and one that receives, so that responses are
+//! timed when they come. Batch `n` begins at offset `n * 128`: there is one writer, and nothing is
+//! sent twice. What lies before the log is deleted all the time, by requests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use kafka_client::{
+    Acks, Client, FetchLimits, FetchPipe, FetchReceiver, FetchSender, FetchTarget, NewTopic,
+    ProducePipe, ProduceReceiver, ProduceSender, ProduceTarget, Settings,
+};
+use system::Interruption;
+use tokio::runtime::Runtime;
+
+use super::batch_form::BatchForm;
+use super::broker::{Broker, BrokerKind};
+use super::drive::{Gate, Load, Loop, Measured};
+use super::due::Schedule;
+use super::message::{BATCH_BYTES, BATCH_MESSAGES, Batches, verify};
+use super::meter::{Meter, Moments, Spent, Window};
+use super::mix::Tokens;
+use super::stop::Stop;
+use crate::clock::Random;
+
+/// Requests of one thread of the load that wait for their responses.
+pub(crate) const IN_FLIGHT: usize = 8;
+
+/// What the queue between two threads holds: one request more was just sent, and for another one
+/// the response is waited for.
+const QUEUED: usize = IN_FLIGHT - 2;
+
+const TOPIC: &str = "log";
+const SEGMENT_BYTES: u64 = 64 << 20;
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How far a reader reads on from where it began, in batches; 64 MiB.
+const REPLAY_BATCHES: u64 = 1024;
+
+/// Batches behind the log that are kept for requests which are on their way: half of it.
+const KEPT_SHARE: u64 = 2;
+
+/// A log on a broker that runs as long as this lives.
+pub(crate) struct WireLog {
+    broker: Broker,
+    client: Client,
+    runtime: Runtime,
+    form: BatchForm,
+    slots: u64,
+    /// Batches that were acknowledged, since ever.
+    appended: AtomicU64,
+    /// Batches that were deleted.
+    deleted: AtomicU64,
+}
+
+/// A request that waits for its response.
+struct Flight {
+    due: Option<Instant>,
+    sent: Instant,
+    batch: u64,
+}
+
+fn offset_of(batch: u64) -> i64 {
+    i64::try_from(batch * BATCH_MESSAGES as u64).expect("offsets are small")
+}
+
+impl WireLog {
+    /// Starts a broker and writes the whole log.
+    pub(crate) fn fill(kind: BrokerKind, size_bytes: u64, mut batches: Batches) -> Result<Self> {
+        let broker = Broker::start(kind, size_bytes)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client = Client::new(broker.address(), Settings::default());
+        let config = |name: &str, value: String| (name.to_owned(), value);
+        let topic = NewTopic {
+            name: TOPIC.to_owned(),
+            partitions: Some(1),
+            configs: vec![config("segment.bytes", SEGMENT_BYTES.to_string())],
+        };
+        runtime.block_on(client.create_topic(&topic))?;
+        let log = Self {
+            broker,
+            client,
+            runtime,
+            form: BatchForm::new()?,
+            slots: size_bytes / BATCH_BYTES as u64,
+            appended: AtomicU64::new(0),
+            deleted: AtomicU64::new(0),
+        };
+        let mut pipe = log.produce_pipe()?;
+        let mut request = log.form.request(&produce_target())?;
+        for batch in 0..log.slots + IN_FLIGHT as u64 {
+            ensure!(!Interruption::is_asked_for(), "interrupted while the log was filled");
+            if let Some(awaited) = batch.checked_sub(IN_FLIGHT as u64) {
+                log.acknowledge(&mut pipe.receiver, awaited)?;
+            }
+            if batch < log.slots {
+                log.form.fill(&mut request, batches.make(batch));
+                pipe.sender.send(&mut request)?;
+            }
+        }
+        Ok(log)
+    }
+
+    pub(crate) fn server_ids(&self) -> Vec<u32> {
+        vec![self.broker.process_id()]
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.slots * BATCH_BYTES as u64
+    }
+
+    pub(crate) fn flags(&self) -> Vec<String> {
+        vec![format!("{IN_FLIGHT} requests in flight for each thread of the load")]
+    }
+
+    /// Puts the load on it. A message that is not as it was written is an error.
+    pub(crate) fn measure(&self, load: &Load) -> Result<Measured> {
+        self.delete_old()?;
+        let readers = if load.mix.has_reads() { load.readers } else { 0 };
+        let produce = self.produce_pipe()?;
+        let fetches =
+            (0..readers).map(|_| self.fetch_pipe()).collect::<Result<Vec<FetchPipe>>>()?;
+        let window = Window { begin: Instant::now() + load.ramp, length: load.duration };
+        let scene = Scene { log: self, load, window, stop: Stop::default() };
+        let measured = scene.run(produce, fetches)?;
+        ensure!(!Interruption::is_asked_for(), "interrupted during a measurement");
+        Ok(measured)
+    }
+
+    fn produce_pipe(&self) -> Result<ProducePipe> {
+        Ok(self.runtime.block_on(ProducePipe::open(&self.client, &produce_target()))?)
+    }
+
+    /// Each response holds one batch: brokers send no more whole ones than fit.
+    fn fetch_pipe(&self) -> Result<FetchPipe> {
+        let bytes = i32::try_from(self.form.len_bytes()).context("batches are too long")?;
+        let limits =
+            FetchLimits { bytes_max: bytes, partition_bytes_max: bytes, ..FetchLimits::default() };
+        let target = FetchTarget { topic: TOPIC.to_owned(), partition: 0, limits };
+        Ok(self.runtime.block_on(FetchPipe::open(&self.client, &target))?)
+    }
+
+    fn acknowledge(&self, receiver: &mut ProduceReceiver, batch: u64) -> Result<()> {
+        let offset = receiver.receive()?;
+        let expected = offset_of(batch);
+        ensure!(offset == expected, "batch {batch} got offset {offset} instead of {expected}");
+        // PAIRS-WITH: appended_batches, "an acknowledged batch".
+        self.appended.store(batch + 1, Ordering::Release);
+        Ok(())
+    }
+
+    fn appended_batches(&self) -> u64 {
+        // PAIRS-WITH: acknowledge, "an acknowledged batch".
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// Deletes what lies before the log.
+    fn delete_old(&self) -> Result<()> {
+        let kept = self.slots + self.slots / KEPT_SHARE;
+        let end = self.appended_batches().saturating_sub(kept);
+        // Relaxed: one thread at a time deletes.
+        if end > self.deleted.load(Ordering::Relaxed) {
+            self.runtime.block_on(self.client.delete_records(TOPIC, 0, offset_of(end)))?;
+            self.deleted.store(end, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn produce_target() -> ProduceTarget {
+    ProduceTarget { topic: TOPIC.to_owned(), partition: 0, acks: Acks::All }
+}
+
+/// What the threads of one measurement share.
+struct Scene<'a> {
+    log: &'a WireLog,
+    load: &'a Load,
+    window: Window,
+    stop: Stop,
+}
+
+impl Scene<'_> {
+    fn run(&self, produce: ProducePipe, fetches: Vec<FetchPipe>) -> Result<Measured> {
+        let tokens = Tokens::new(self.load.mix);
+        let reader_count = fetches.len() as f64;
+        let tokens = &tokens;
+        thread::scope(|scope| {
+            let (ended, all_ended) = mpsc::channel::<()>();
+            let ProducePipe { sender, mut receiver } = produce;
+            let (flights, landing) = mpsc::sync_channel(QUEUED);
+            let guard = ended.clone();
+            let mut appends = vec![scope.spawn(move || {
+                let gate = self.gate(1.0 - self.load.mix.read_share(), Gate::Appends(tokens));
+                self.until_stopped(guard, || self.send_appends(gate, sender, flights))
+            })];
+            let guard = ended.clone();
+            appends.push(scope.spawn(move || {
+                self.until_stopped(guard, || self.receive_appends(&mut receiver, landing))
+            }));
+            let mut reads = Vec::new();
+            for (index, FetchPipe { sender, receiver }) in fetches.into_iter().enumerate() {
+                let (flights, landing) = mpsc::sync_channel(QUEUED);
+                let guard = ended.clone();
+                reads.push(scope.spawn(move || {
+                    let share = self.load.mix.read_share() / reader_count;
+                    let gate = self.gate(share, Gate::Reads(tokens));
+                    let claims = Claims::new(self, index as u64);
+                    self.until_stopped(guard, || self.send_reads(gate, claims, sender, flights))
+                }));
+                let guard = ended.clone();
+                reads.push(scope.spawn(move || {
+                    self.until_stopped(guard, || self.receive_reads(receiver, landing))
+                }));
+            }
+            let deleting = scope.spawn(move || self.until_stopped(ended, || self.keep_deleting()));
+            self.wait_for_end(&all_ended);
+            let appends = self.sum(appends);
+            let reads = self.sum(reads);
+            let deleted = deleting.join().expect("a thread of the load does not panic");
+            // A broker that ran out of room has failed the others too.
+            let measured = Measured { appends: appends?, reads: reads?, in_flight: IN_FLIGHT };
+            deleted?;
+            Ok(measured)
+        })
+    }
+
+    /// All threads are waited for before the first error is told.
+    fn sum(&self, threads: Vec<thread::ScopedJoinHandle<'_, Result<Meter>>>) -> Result<Meter> {
+        let join = |it: thread::ScopedJoinHandle<'_, Result<Meter>>| {
+            it.join().expect("a thread of the load does not panic")
+        };
+        let meters: Vec<Result<Meter>> = threads.into_iter().map(join).collect();
+        let mut all = Meter::new(self.window);
+        for meter in meters {
+            all.add(&meter?);
+        }
+        Ok(all)
+    }
+
+    /// What one thread's operations wait for: its share of the rate, or of the mix.
+    fn gate<'t>(&self, share: f64, in_mix: Gate<'t>) -> Gate<'t> {
+        match self.load.pacing {
+            Loop::Closed => in_mix,
+            Loop::Open { operations_per_s } => Gate::Paced(Schedule::new(operations_per_s * share)),
+        }
+    }
+
+    /// Works, then tells the others to end too: without one of them the mix is lost.
+    fn until_stopped<T>(&self, ended: Sender<()>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = work();
+        self.stop.ask();
+        drop(ended);
+        result
+    }
+
+    fn wait_for_end(&self, all_ended: &Receiver<()>) {
+        let end = self.window.begin + self.window.length;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || Interruption::is_asked_for() {
+                self.stop.ask();
+            }
+            let look = left.clamp(Duration::from_millis(1), LOOK_INTERVAL);
+            if all_ended.recv_timeout(look) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    }
+
+    fn send_appends(
+        &self,
+        mut gate: Gate<'_>,
+        mut sender: ProduceSender,
+        flights: SyncSender<Flight>,
+    ) -> Result<Meter> {
+        let mut meter = Meter::new(self.window);
+        let mut batches = Batches::new(self.load.data, self.load.seed);
+        let mut request = self.log.form.request(&produce_target())?;
+        let mut batch = self.log.appended_batches();
+        while !self.stop.is_asked_for() {
+            let begun = Instant::now();
+            self.log.form.fill(&mut request, batches.make(batch));
+            let made = Instant::now();
+            let Some(start) = gate.pass(&self.stop) else { break };
+            let sent = Instant::now();
+            sender.send(&mut request)?;
+            meter.spend(Spent::Generating, begun, made);
+            meter.spend(Spent::Waiting, made, sent);
+            // Waits while as many are in flight as may; the receiver that is gone says why.
+            if flights.send(Flight { due: start.due, sent, batch }).is_err() {
+                break;
+            }
+            batch += 1;
+        }
+        Ok(meter)
+    }
+
+    fn receive_appends(
+        &self,
+        receiver: &mut ProduceReceiver,
+        landing: Receiver<Flight>,
+    ) -> Result<Meter> {
+        let mut meter = Meter::new(self.window);
+        for Flight { due, sent, batch } in landing {
+            self.log.acknowledge(receiver, batch).with_context(|| failed("append", batch))?;
+            meter.record(Moments { due, sent, answered: Instant::now() });
+        }
+        Ok(meter)
+    }
+
+    fn send_reads(
+        &self,
+        mut gate: Gate<'_>,
+        mut claims: Claims<'_>,
+        mut sender: FetchSender,
+        flights: SyncSender<Flight>,
+    ) -> Result<Meter> {
+        let mut meter = Meter::new(self.window);
+        while !self.stop.is_asked_for() {
+            let begun = Instant::now();
+            let Some(start) = gate.pass(&self.stop) else { break };
+            let batch = claims.next();
+            let sent = Instant::now();
+            sender.send(offset_of(batch))?;
+            meter.spend(Spent::Waiting, begun, sent);
+            if flights.send(Flight { due: start.due, sent, batch }).is_err() {
+                break;
+            }
+        }
+        Ok(meter)
+    }
+
+    fn receive_reads(
+        &self,
+        mut receiver: FetchReceiver,
+        landing: Receiver<Flight>,
+    ) -> Result<Meter> {
+        let mut meter = Meter::new(self.window);
+        let mut messages = vec![0; BATCH_BYTES];
+        for Flight { due, sent, batch } in landing {
+            let fetched = receiver.receive().with_context(|| {
+                let deleted = self.log.deleted.load(Ordering::Relaxed);
+                let appended = self.log.appended_batches();
+                format!("{} of {deleted} to {appended}", failed("read", batch))
+            })?;
+            let answered = Instant::now();
+            let mut found = fetched.batches;
+            let found = found.next_batch()?.with_context(|| failed("read", batch))?;
+            ensure!(
+                found.base_offset == offset_of(batch),
+                "offset {} came instead of {}",
+                found.base_offset,
+                offset_of(batch)
+            );
+            self.log.form.take(found.bytes, &mut messages)?;
+            verify(&messages, batch).with_context(|| failed("read", batch))?;
+            meter.record(Moments { due, sent, answered });
+            meter.spend(Spent::Generating, answered, Instant::now());
+        }
+        Ok(meter)
+    }
+
+    fn keep_deleting(&self) -> Result<()> {
+        while !self.stop.is_asked_for() {
+            self.log.delete_old()?;
+            thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
+/// Which batches one reader asks for: a replay from anywhere in the log, then another one.
+struct Claims<'a> {
+    log: &'a WireLog,
+    random: Random,
+    next: u64,
+    left: u64,
+}
+
+impl<'a> Claims<'a> {
+    fn new(scene: &Scene<'a>, index: u64) -> Self {
+        let random = Random::new(scene.load.seed.wrapping_add(1 + index));
+        Self { log: scene.log, random, next: 0, left: 0 }
+    }
+
+    fn next(&mut self) -> u64 {
+        let appended = self.log.appended_batches();
+        let is_there = (appended.saturating_sub(self.log.slots)..appended).contains(&self.next);
+        if self.left == 0 || !is_there {
+            self.next = appended - 1 - self.random.below(self.log.slots.min(appended));
+            self.left = REPLAY_BATCHES;
+        }
+        let batch = self.next;
+        self.next += 1;
+        self.left -= 1;
+        batch
+    }
+}
+
+fn failed(operation: &str, batch: u64) -> String {
+    format!("cannot {operation} batch {batch}")
+}
