@@ -41,8 +41,9 @@ impl Gate {
         let user_file = files.users.map(UserFile::open).transpose()?;
         let users =
             user_file.as_ref().map_or_else(|| Arc::new(Users::none()), |it| Arc::clone(it.users()));
+        // A file that was named and is not there allows nothing.
         let options =
-            AclOptions { super_users: files.super_users, without_file: WithoutFile::AllowEveryone };
+            AclOptions { super_users: files.super_users, without_file: WithoutFile::DenyEveryone };
         let acl_file = files.acls.map(|path| AclFile::open(path, options)).transpose()?;
         let acls = acl_file.as_ref().map(|it| Arc::clone(it.acls()));
         let tls = files.tls.as_ref().map(acceptor).transpose()?;

@@ -64,8 +64,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) login_lifetime: u64,
 
-    /// Allow what this file of access lists allows. Without one, clients that were let in may do
-    /// everything.
+    /// Allow what this file of access lists allows, and nothing while it is not there. Without this
+    /// option, clients that were let in may do everything.
     #[arg(long, value_name = "FILE")]
     pub(crate) acl_file: Option<PathBuf>,
 
