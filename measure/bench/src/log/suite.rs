@@ -109,7 +109,8 @@ pub(crate) fn plan<'plan>(
     let sites = arguments.sites();
     let place = Place::new(arguments.log_bytes(), session.destroy.clone());
     // All stay until the end, so that they are measured in turn.
-    let memory_bytes = sites.iter().map(|site| site.memory_bytes(&place)).sum();
+    let there = sites.iter().filter(|site| site.missing(&place).is_none());
+    let memory_bytes = there.map(|site| site.memory_bytes(&place)).sum();
     let mut benches = Vec::new();
     for site in sites {
         let missing = site.missing(&place).or_else(|| arguments.unsupported(&site));
