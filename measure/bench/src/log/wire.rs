@@ -78,7 +78,11 @@ impl WireLog {
         let topic = NewTopic {
             name: TOPIC.to_owned(),
             partitions: Some(1),
-            configs: vec![config("segment.bytes", SEGMENT_BYTES.to_string())],
+            // Messages have no time of their own, and would be too old to be kept.
+            configs: vec![
+                config("segment.bytes", SEGMENT_BYTES.to_string()),
+                config("retention.ms", (-1).to_string()),
+            ],
         };
         runtime.block_on(client.create_topic(&topic))?;
         let log = Self {
