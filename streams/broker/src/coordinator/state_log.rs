@@ -102,7 +102,8 @@ impl StateLog {
             });
             let count = fits.count().max(1);
             let mut batch = encode(&records[..count]);
-            let (mut batch, _) = Batch::split_first(&mut batch)?;
+            let (mut batch, rest) = Batch::split_first(&mut batch)?;
+            assert!(rest.is_empty(), "all records are in one batch");
             self.partition.append(&mut batch, clock::unix_ms())?;
             records = &records[count..];
         }
@@ -126,11 +127,13 @@ impl StateLog {
     }
 }
 
+/// One batch. The encoder begins another one where sequence numbers do not follow the offsets, also
+/// for records without a producer.
 fn encode(records: &[StateRecord]) -> Vec<u8> {
     let timestamp = clock::unix_ms();
-    let numbered = (0_i64..).zip(records);
+    let numbered = (0_i64..).zip(NO_SEQUENCE..).zip(records);
     let records: Vec<KafkaRecord> = numbered
-        .map(|(offset, record)| KafkaRecord {
+        .map(|((offset, sequence), record)| KafkaRecord {
             transactional: false,
             control: false,
             delete_horizon: false,
@@ -139,7 +142,7 @@ fn encode(records: &[StateRecord]) -> Vec<u8> {
             producer_epoch: NO_PRODUCER_EPOCH,
             timestamp_type: TimestampType::Creation,
             offset,
-            sequence: NO_SEQUENCE,
+            sequence,
             timestamp,
             key: Some(record.key.clone()),
             value: record.value.clone(),
@@ -150,4 +153,27 @@ fn encode(records: &[StateRecord]) -> Vec<u8> {
     let options = RecordEncodeOptions { version: 2, compression: Compression::None };
     RecordBatchEncoder::encode(&mut bytes, &records, &options).expect("the records are plain");
     bytes.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_records_of_a_round_are_one_batch() {
+        let record = |number: u8| StateRecord {
+            key: Bytes::copy_from_slice(&[number]),
+            value: (number % 3 != 0).then(|| Bytes::from_static(b"value")),
+        };
+        let records: Vec<_> = (0..100).map(record).collect();
+        let mut bytes = encode(&records);
+        let (_, rest) = Batch::split_first(&mut bytes).expect("it is a good batch");
+        assert!(rest.is_empty(), "{} bytes are not in the batch", rest.len());
+        let sets = RecordBatchDecoder::decode_all(&mut Bytes::from(bytes)).expect("good batches");
+        let found: Vec<_> = sets.iter().flat_map(|set| &set.records).collect();
+        assert_eq!(found.len(), records.len());
+        for (found, record) in found.iter().zip(&records) {
+            assert_eq!((&found.key, &found.value), (&Some(record.key.clone()), &record.value));
+        }
+    }
 }
