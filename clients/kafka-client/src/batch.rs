@@ -76,6 +76,8 @@ pub struct BatchProducer {
 pub struct BatchOptions {
     pub compression: Compression,
     pub producer: Option<BatchProducer>,
+    /// Its records are seen when the producer's transaction is committed.
+    pub is_transactional: bool,
 }
 
 /// One batch of `records`, which must not be empty.
@@ -104,7 +106,8 @@ pub fn encode_batch(records: &[NewRecord], options: &BatchOptions) -> Result<Byt
     batch.extend((-1_i32).to_be_bytes());
     batch.extend(MAGIC.to_be_bytes());
     batch.extend([0; 4]);
-    batch.extend(options.compression.bits().to_be_bytes());
+    let transactional = if options.is_transactional { IS_TRANSACTIONAL } else { 0 };
+    batch.extend((options.compression.bits() | transactional).to_be_bytes());
     batch.extend((count - 1).to_be_bytes());
     batch.extend(base_time.to_be_bytes());
     batch.extend(time_max.to_be_bytes());
@@ -355,7 +358,7 @@ mod tests {
     }
 
     fn batch(compression: Compression) -> Bytes {
-        let options = BatchOptions { compression, producer: None };
+        let options = BatchOptions { compression, ..BatchOptions::default() };
         encode_batch(&records(), &options).expect("three records")
     }
 

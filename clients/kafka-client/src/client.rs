@@ -243,8 +243,7 @@ impl Client {
                 }
                 (None, Some(_)) => 0,
             };
-            let attempt = format_args!("find the leader of {name:?}, partition {expected}");
-            check(code, None, attempt)?;
+            check(code, None, format_args!("find the leader of {name:?}, partition {expected}"))?;
             leaders.push(self.connection(address.unwrap_or(&self.address)).await?);
         }
         Ok(leaders)
@@ -252,37 +251,82 @@ impl Client {
 
     /// The connection to the coordinator of a consumer group.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        self.coordinator_of(CoordinatorKind::Group, group).await
+    }
+
+    /// The connection to the coordinator of a transactional id.
+    pub(crate) async fn transaction_coordinator(
+        &self,
+        id: &str,
+    ) -> Result<Arc<Connection>, ClientError> {
+        self.coordinator_of(CoordinatorKind::Transaction, id).await
+    }
+
+    async fn coordinator_of(
+        &self,
+        kind: CoordinatorKind,
+        key: &str,
+    ) -> Result<Arc<Connection>, ClientError> {
         let mut retry = self.retry();
         loop {
-            match self.coordinator_once(group).await {
+            match self.coordinator_once(kind, key).await {
                 Ok(coordinator) => return Ok(coordinator),
                 Err(error) => retry.after(error).await?,
             }
         }
     }
 
-    async fn coordinator_once(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+    async fn coordinator_once(
+        &self,
+        kind: CoordinatorKind,
+        key: &str,
+    ) -> Result<Arc<Connection>, ClientError> {
         /// From here on one request asks for several.
         const VERSION_OF_LISTS: i16 = 4;
         let connection = self.first().await?;
         let version = connection.version_of::<FindCoordinatorRequest>()?;
+        let request = FindCoordinatorRequest::default().with_key_type(kind.number());
         let request = match version >= VERSION_OF_LISTS {
-            true => FindCoordinatorRequest::default().with_coordinator_keys(vec![text(group)]),
-            false => FindCoordinatorRequest::default().with_key(text(group)),
+            true => request.with_coordinator_keys(vec![text(key)]),
+            false => request.with_key(text(key)),
         };
         let response = connection.call(&request, version).await?;
-        let (code, said, address) = coordinator_in(response, group);
-        check(code, said.as_deref(), format_args!("find the coordinator of group {group:?}"))?;
+        let (code, said, address) = coordinator_in(response, key);
+        check(
+            code,
+            said.as_deref(),
+            format_args!("find the coordinator of {} {key:?}", kind.name()),
+        )?;
         self.connection(&address).await
     }
 }
 
+/// What a coordinator is asked for.
+#[derive(Clone, Copy, Debug)]
+enum CoordinatorKind {
+    Group,
+    Transaction,
+}
+
+impl CoordinatorKind {
+    fn number(self) -> i8 {
+        match self {
+            Self::Group => 0,
+            Self::Transaction => 1,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Transaction => "transactional id",
+        }
+    }
+}
+
 /// The error, its message and the address in either form of the response.
-fn coordinator_in(
-    response: FindCoordinatorResponse,
-    group: &str,
-) -> (i16, Option<StrBytes>, String) {
-    match response.coordinators.into_iter().find(|it| it.key.as_str() == group) {
+fn coordinator_in(response: FindCoordinatorResponse, key: &str) -> (i16, Option<StrBytes>, String) {
+    match response.coordinators.into_iter().find(|it| it.key.as_str() == key) {
         Some(it) => (it.error_code, it.error_message, address_of(&it.host, it.port)),
         None => {
             let address = address_of(&response.host, response.port);

@@ -80,6 +80,8 @@ impl ClientError {
         match self.kind {
             _ if self.is_final => false,
             ErrorKind::Unreachable | ErrorKind::TimedOut => true,
+            // The transaction before is still being ended.
+            ErrorKind::Refused(ResponseError::ConcurrentTransactions) => true,
             ErrorKind::Refused(error) => error.is_retriable(),
             _ => false,
         }

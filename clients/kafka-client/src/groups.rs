@@ -59,6 +59,15 @@ pub struct CommittedOffset {
     pub offset: i64,
 }
 
+/// What becomes of a question for offsets that a transaction is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    /// It is answered with those that are committed.
+    Ignored,
+    /// It is to be asked again.
+    Refused,
+}
+
 /// The member and generation of commits that are made from outside of a group.
 const NO_GENERATION: i32 = -1;
 
@@ -114,8 +123,31 @@ impl Client {
 
     /// All offsets that a group has committed.
     pub async fn group_offsets(&self, name: &str) -> Result<Vec<CommittedOffset>, ClientError> {
+        self.group_offsets_once(name, Pending::Ignored).await
+    }
+
+    /// The same, when no transaction is open that has others (KIP-447).
+    pub(crate) async fn stable_group_offsets(
+        &self,
+        name: &str,
+    ) -> Result<Vec<CommittedOffset>, ClientError> {
+        let mut retry = self.retry();
+        loop {
+            match self.group_offsets_once(name, Pending::Refused).await {
+                Ok(offsets) => return Ok(offsets),
+                Err(error) => retry.after(error).await?,
+            }
+        }
+    }
+
+    async fn group_offsets_once(
+        &self,
+        name: &str,
+        pending: Pending,
+    ) -> Result<Vec<CommittedOffset>, ClientError> {
         /// From here on one request asks for several groups.
         const VERSION_OF_LISTS: i16 = 8;
+        const VERSION_OF_STABILITY: i16 = 7;
         let coordinator = self.coordinator(name).await?;
         let version = coordinator.version_of::<OffsetFetchRequest>()?;
         let request = match version >= VERSION_OF_LISTS {
@@ -127,6 +159,10 @@ impl Client {
                 OffsetFetchRequest::default().with_groups(vec![group])
             }
             false => OffsetFetchRequest::default().with_group_id(group_id(name)).with_topics(None),
+        };
+        let request = match version >= VERSION_OF_STABILITY {
+            true => request.with_require_stable(pending == Pending::Refused),
+            false => request,
         };
         let response = coordinator.call(&request, version).await?;
         let mut offsets = offsets_in(response, name, version >= VERSION_OF_LISTS)?;

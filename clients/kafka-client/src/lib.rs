@@ -7,6 +7,7 @@
 //! | `topics`, `configs`, `groups`, `offsets`, `users`, `acls` | one request each |
 //! | `batch`, `codecs` | record batches of version 2 and their compression |
 //! | `producer` | records in, offsets out; idempotent where that is asked for |
+//! | `transactions` | records and offsets that are seen together or not at all |
 //! | `fetch` | records of partitions from an offset on |
 //! | `membership`, `assignor` | a member of a classic consumer group |
 //! | `prepared` | requests that are sent again and again without allocation, for measurements |
@@ -34,6 +35,7 @@ mod retry;
 mod settings;
 mod tls;
 mod topics;
+mod transactions;
 mod transport;
 mod users;
 mod versions;
@@ -47,7 +49,7 @@ pub use error::{ClientError, ErrorKind, error_name};
 pub use fetch::{FetchLimits, FetchedPartition, Fetcher, Isolation, Position};
 pub use groups::{CommittedOffset, Group, GroupDetails, GroupMember};
 pub use kafka_protocol::ResponseError;
-pub use membership::{Membership, MembershipSettings};
+pub use membership::{GroupGeneration, Membership, MembershipSettings};
 pub use offsets::{OffsetAt, PartitionOffset};
 pub use prepared::{
     FetchPipe, FetchReceiver, FetchSender, FetchTarget, PreparedProduce, ProducePipe,
@@ -58,4 +60,5 @@ pub use sasl::{Mechanism, ScramHash};
 pub use settings::{SaslSettings, Settings};
 pub use tls::TlsTrust;
 pub use topics::NewTopic;
+pub use transactions::{TransactionSettings, TransactionalProducer};
 pub use users::{ScramCredential, UserScram};

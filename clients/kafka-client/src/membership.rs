@@ -64,6 +64,14 @@ pub struct Membership {
     spoken_at: Instant,
 }
 
+/// A member at a time: offsets that it commits count as long as the group does not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupGeneration {
+    pub group: String,
+    pub generation: i32,
+    pub member_id: String,
+}
+
 const PROTOCOL_TYPE: &str = "consumer";
 
 /// The form of subscriptions and assignments that all clients know.
@@ -96,6 +104,15 @@ impl Membership {
     /// The partitions that this member reads, by topic.
     pub fn assignment(&self) -> &BTreeMap<String, Vec<i32>> {
         &self.assignment
+    }
+
+    /// The member as it is now, for offsets that are committed in transactions.
+    pub fn generation(&self) -> GroupGeneration {
+        GroupGeneration {
+            group: self.group.clone(),
+            generation: self.generation,
+            member_id: self.member_id.to_string(),
+        }
     }
 
     /// Joins again, with the partitions that the group gives this member now.
@@ -212,32 +229,39 @@ impl Membership {
         if self.spoken_at.elapsed() < self.settings.heartbeat_interval {
             return Ok(true);
         }
+        let mut retry = self.client.retry();
+        loop {
+            match self.beat().await {
+                Ok(()) => {
+                    self.spoken_at = Instant::now();
+                    return Ok(true);
+                }
+                Err(error) if is_for_rejoining(&error) => {
+                    self.rejoin().await?;
+                    return Ok(false);
+                }
+                Err(error) => {
+                    retry.after(error).await?;
+                    self.coordinator = self.client.coordinator(&self.group).await?;
+                }
+            }
+        }
+    }
+
+    async fn beat(&self) -> Result<(), ClientError> {
         let request = HeartbeatRequest::default()
             .with_group_id(group_id(&self.group))
             .with_generation_id(self.generation)
             .with_member_id(self.member_id.clone());
         let version = self.coordinator.version_of::<HeartbeatRequest>()?;
-        let beat = async {
-            let response = self.coordinator.call(&request, version).await?;
-            check(response.error_code, None, format_args!("stay in group {:?}", self.group))
-        };
-        match beat.await {
-            Ok(()) => {
-                self.spoken_at = Instant::now();
-                Ok(true)
-            }
-            Err(error) if is_for_rejoining(&error) => {
-                self.rejoin().await?;
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        let response = self.coordinator.call(&request, version).await?;
+        check(response.error_code, None, format_args!("stay in group {:?}", self.group))
     }
 
     /// Where the group is to go on in each of this member's partitions: `None` where it has never
-    /// been.
+    /// been. Waits for transactions that are to commit offsets, so that none is read twice.
     pub async fn committed(&self) -> Result<BTreeMap<(String, i32), Option<i64>>, ClientError> {
-        let offsets = self.client.group_offsets(&self.group).await?;
+        let offsets = self.client.stable_group_offsets(&self.group).await?;
         let find = |topic: &str, partition: i32| {
             let is_it = |it: &&CommittedOffset| it.topic == topic && it.partition == partition;
             offsets.iter().find(is_it).map(|it| it.offset)
@@ -259,7 +283,15 @@ impl Membership {
         let request = commit_request(&self.group, offsets)
             .with_generation_id_or_member_epoch(self.generation)
             .with_member_id(self.member_id.clone());
-        commit(&self.coordinator, &request, &self.group).await
+        let mut retry = self.client.retry();
+        let mut coordinator = Arc::clone(&self.coordinator);
+        loop {
+            match commit(&coordinator, &request, &self.group).await {
+                Ok(()) => return Ok(()),
+                Err(error) => retry.after(error).await?,
+            }
+            coordinator = self.client.coordinator(&self.group).await?;
+        }
     }
 
     /// Leaves, so that the others need not wait until the session is over.
@@ -284,17 +316,16 @@ impl Membership {
     }
 }
 
-/// Whether the group has changed, or its coordinator is another.
+/// Whether the group has changed. A coordinator that has gone knows the group when it is back.
 fn is_for_rejoining(error: &ClientError) -> bool {
-    let is_changed = matches!(
+    matches!(
         error.refusal(),
         Some(
             ResponseError::RebalanceInProgress
                 | ResponseError::UnknownMemberId
                 | ResponseError::IllegalGeneration
         )
-    );
-    is_changed || error.is_retriable()
+    )
 }
 
 /// A message of the consumer protocol behind its version.

@@ -10,10 +10,12 @@ use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::produce_response::ProduceResponse;
-use kafka_protocol::messages::{InitProducerIdRequest, ProduceRequest, ProducerId};
+use kafka_protocol::messages::{
+    InitProducerIdRequest, ProduceRequest, ProducerId, TransactionalId,
+};
 
 use crate::batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
-use crate::client::{Client, topic_name};
+use crate::client::{Client, text, topic_name};
 use crate::codecs::Compression;
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
@@ -21,6 +23,12 @@ use crate::topics::no_result;
 
 /// From version 13 on topics are named by their ids.
 pub(crate) const PRODUCE_VERSION_MAX: i16 = 12;
+
+/// From version 12 on transactions are told of partitions by what is sent to them (KIP-890).
+const TRANSACTIONAL_VERSION_MAX: i16 = 11;
+
+/// Brokers remember as many batches of a producer in each partition.
+const IN_FLIGHT_MAX: usize = 5;
 
 /// When a batch counts as sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +69,8 @@ pub struct Producer {
     settings: ProducerSettings,
     leaders: Vec<Arc<Connection>>,
     identity: Option<Identity>,
+    /// Where records are of a transaction.
+    transactional_id: Option<TransactionalId>,
 }
 
 #[derive(Debug)]
@@ -74,6 +84,8 @@ struct Identity {
 /// A batch for one partition, sent until it is acknowledged.
 #[derive(Debug)]
 struct Shipment {
+    /// Batches go out in this order, and those of one partition are kept in it.
+    number: usize,
     partition: i32,
     batch: Bytes,
 }
@@ -95,7 +107,29 @@ impl Producer {
             true => Some(Identity::obtain(&client).await?),
             false => None,
         };
-        Ok(Self { client, topic: topic.to_owned(), settings, leaders, identity })
+        let topic = topic.to_owned();
+        Ok(Self { client, topic, settings, leaders, identity, transactional_id: None })
+    }
+
+    /// One whose records are of transactions of `id`; its batches begin with the number 0.
+    pub(crate) async fn transactional(
+        client: Arc<Client>,
+        topic: &str,
+        settings: ProducerSettings,
+        id: &str,
+        numbers: BatchProducer,
+    ) -> Result<Self, ClientError> {
+        let leaders = client.leaders(topic).await?;
+        let BatchProducer { id: producer_id, epoch, sequence: _ } = numbers;
+        let identity = Identity { id: producer_id, epoch, sequences: HashMap::new() };
+        Ok(Self {
+            client,
+            topic: topic.to_owned(),
+            settings,
+            leaders,
+            identity: Some(identity),
+            transactional_id: Some(TransactionalId(text(id))),
+        })
     }
 
     pub fn partition_count(&self) -> usize {
@@ -103,23 +137,23 @@ impl Producer {
     }
 
     /// Sends records to their partitions, all of them at the same time, and returns the offset of
-    /// the first in each: -1 where none is acknowledged. Records of one partition are one batch.
+    /// the first in each: -1 where none is acknowledged. Each item is one batch; several of one
+    /// partition need an idempotent producer, which has five of them in flight at most.
     pub async fn send(
         &mut self,
         records: Vec<(i32, Vec<NewRecord>)>,
     ) -> Result<Vec<(i32, i64)>, ClientError> {
+        self.check_batches(&records)?;
         let mut shipments = Vec::with_capacity(records.len());
-        for (partition, records) in records {
-            let in_range = usize::try_from(partition).is_ok_and(|it| it < self.leaders.len());
-            if !in_range {
-                let (topic, count) = (&self.topic, self.leaders.len());
-                return Err(ClientError::invalid(format!(
-                    "cannot send to {topic:?}, partition {partition}: it has {count}"
-                )));
-            }
+        for (number, (partition, records)) in records.into_iter().enumerate() {
             let producer = self.identity.as_mut().map(|it| it.next(partition, records.len()));
-            let options = BatchOptions { compression: self.settings.compression, producer };
-            shipments.push(Shipment { partition, batch: encode_batch(&records, &options)? });
+            let options = BatchOptions {
+                compression: self.settings.compression,
+                producer,
+                is_transactional: self.transactional_id.is_some(),
+            };
+            let batch = encode_batch(&records, &options)?;
+            shipments.push(Shipment { number, partition, batch });
         }
         let mut retry = self.client.retry();
         let mut offsets = Vec::with_capacity(shipments.len());
@@ -138,6 +172,29 @@ impl Producer {
         }
     }
 
+    /// Whether the batches can be sent at the same time.
+    fn check_batches(&self, records: &[(i32, Vec<NewRecord>)]) -> Result<(), ClientError> {
+        let (topic, count) = (&self.topic, self.leaders.len());
+        let per_partition_max = if self.identity.is_some() { IN_FLIGHT_MAX } else { 1 };
+        let mut counts = HashMap::new();
+        for (partition, _) in records {
+            let refused = |why: String| {
+                Err(ClientError::invalid(format!(
+                    "cannot send to {topic:?}, partition {partition}: {why}"
+                )))
+            };
+            if usize::try_from(*partition).map_or(true, |it| it >= count) {
+                return refused(format!("it has {count}"));
+            }
+            let batches = counts.entry(partition).or_insert(0);
+            *batches += 1;
+            if *batches > per_partition_max {
+                return refused(format!("it takes {per_partition_max} batches at a time"));
+            }
+        }
+        Ok(())
+    }
+
     /// Sends all `shipments` and takes those away that are acknowledged.
     async fn ship(
         &self,
@@ -147,27 +204,35 @@ impl Producer {
         let mut waiting = Vec::with_capacity(shipments.len());
         for shipment in &*shipments {
             let leader = &self.leaders[usize::try_from(shipment.partition).unwrap_or_default()];
-            let version = leader.version_up_to::<ProduceRequest>(PRODUCE_VERSION_MAX)?;
+            let version = leader.version_up_to::<ProduceRequest>(self.version_max())?;
             let request = self.request(shipment);
             if self.settings.acks == Acks::None {
                 leader.send_only(&request, version).await?;
                 offsets.push((shipment.partition, -1));
             } else {
-                waiting.push((shipment.partition, leader.submit(&request, version).await?));
+                let sent = leader.submit(&request, version).await?;
+                waiting.push((shipment.number, shipment.partition, sent));
             }
         }
         let mut first_error = None;
-        for (partition, waiting) in waiting {
+        for (number, partition, waiting) in waiting {
             let response = waiting.response().await;
             match response.and_then(|it| self.offset_in(&it, partition)) {
                 Ok(offset) => {
                     offsets.push((partition, offset));
-                    shipments.retain(|shipment| shipment.partition != partition);
+                    shipments.retain(|shipment| shipment.number != number);
                 }
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         first_error.map_or(Ok(()), Err)
+    }
+
+    fn version_max(&self) -> i16 {
+        match self.transactional_id {
+            Some(_) => TRANSACTIONAL_VERSION_MAX,
+            None => PRODUCE_VERSION_MAX,
+        }
     }
 
     fn request(&self, shipment: &Shipment) -> ProduceRequest {
@@ -179,6 +244,7 @@ impl Producer {
             .with_partition_data(vec![data]);
         let time_max = self.client.settings().request_time_max.as_millis();
         ProduceRequest::default()
+            .with_transactional_id(self.transactional_id.clone())
             .with_acks(self.settings.acks.number())
             .with_timeout_ms(i32::try_from(time_max).unwrap_or(i32::MAX))
             .with_topic_data(vec![topic])

@@ -329,7 +329,7 @@ async fn records_are_read_from_a_position_on() {
         ApiKey::ApiVersions => Deed::Send(asked.versions(PRODUCE)),
         ApiKey::Metadata => Deed::Send(asked.cluster(1)),
         _ => {
-            let options = BatchOptions { compression: Compression::Lz4, producer: None };
+            let options = BatchOptions { compression: Compression::Lz4, ..BatchOptions::default() };
             let batch = encode_batch(&[record("a"), record("b")], &options).expect("two");
             let data = PartitionData::default().with_high_watermark(2).with_records(Some(batch));
             let topic = FetchableTopicResponse::default()
