@@ -25,7 +25,7 @@ use crate::forecast::Filling;
 use crate::http::{AccessRule, Gate, Interface};
 use crate::log::Log;
 use crate::maintenance::{self, PoolWatch};
-use crate::notify::MoreTime;
+use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache};
@@ -33,7 +33,7 @@ use crate::signals::{Wish, Wishes};
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
 use crate::watchdog::{Pulse, Watchdog};
-use crate::{notify, pool, pool_medium, process, run_dir};
+use crate::{pool, pool_medium, process, run_dir};
 
 /// How long exports, tasks and requests in flight may take to end, all of them together.
 const EXPORTS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
         milliseconds = begun.elapsed().as_millis(),
         "ready"
     );
-    notify::ready();
+    service_manager::ready();
     let watchdog = Watchdog::start(vec![
         ("the maintenance of the pool", daemon.service.watch.pulse().clone()),
         ("the interface", pulse_of(&interface)),
@@ -173,7 +173,7 @@ impl Daemon {
     fn stop(self, gate: &Gate) {
         // First, so that the service manager waits for as long as it may take.
         let more_time = MoreTime::ask();
-        notify::stopping();
+        service_manager::stopping();
         gate.stopping("exports end");
         let Self { keeper, scrubber, maintenance, fuse, ublk, service } = self;
         let (engine, durable) = (Arc::clone(&service.engine), Arc::clone(&service.durable));

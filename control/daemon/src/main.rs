@@ -26,7 +26,7 @@ mod http;
 mod lifecycle;
 mod log;
 mod maintenance;
-mod notify;
+mod more_time;
 mod pool;
 mod pool_medium;
 mod process;

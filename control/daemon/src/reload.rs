@@ -10,7 +10,6 @@ use nbd::TlsSettings;
 
 use crate::config::{Config, Flags};
 use crate::log::{Filter, Log};
-use crate::notify;
 use crate::service::Service;
 use crate::volume_users::UserList;
 
@@ -33,7 +32,7 @@ struct Fresh {
 impl Reload {
     /// Reads everything again, and uses it if nothing is wrong with it. Events tell of both.
     pub(crate) fn run(&mut self) {
-        notify::reloading();
+        service_manager::reloading();
         match self.read().and_then(|fresh| self.apply(fresh)) {
             Ok(()) => {
                 let message = "the configuration was read again".to_owned();
@@ -44,7 +43,7 @@ impl Reload {
                 self.service.events.error("configuration_refused", None, message);
             }
         }
-        notify::ready();
+        service_manager::ready();
     }
 
     fn read(&self) -> anyhow::Result<Fresh> {

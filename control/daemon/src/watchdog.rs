@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::notify;
 use crate::ticker::Ticker;
 
 /// Looks within the time that the service manager waits.
@@ -37,11 +36,13 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// Watches the parts, if the service manager wants to know.
     pub(crate) fn start(parts: Vec<(&'static str, Pulse)>) -> Self {
-        let Some(time_max) = notify::watchdog_time() else { return Self { _ticker: None } };
+        let Some(time_max) = service_manager::watchdog_time() else {
+            return Self { _ticker: None };
+        };
         let mut watch = Watch::new(parts);
         let interval = time_max / LOOKS;
         let turn = move || {
-            watch.look(notify::alive);
+            watch.look(service_manager::alive);
             interval
         };
         let started = Ticker::start("watchdog", interval, turn).inspect_err(|error| {

@@ -11,7 +11,7 @@ use volumes::{Durability, Volume};
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::Durable;
-use crate::notify::MoreTime;
+use crate::more_time::MoreTime;
 use crate::tasks::Tasks;
 use crate::ticker::Ticker;
 

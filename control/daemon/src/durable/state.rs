@@ -17,7 +17,6 @@ use volumes::Engine;
 
 use crate::config::{ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
 use crate::events::EventLog;
-use crate::notify;
 
 /// How long the service manager is told that reading a journal may take.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
@@ -101,7 +100,7 @@ impl Durable {
             writer: u128::from_le_bytes(random_id()?),
             fresh_id: random_id()?,
         };
-        notify::extend_timeout(RESTORE_TIME_MAX);
+        service_manager::extend_timeout(RESTORE_TIME_MAX);
         let opened = match parts.accept_loss {
             Some(image) => DurableSet::open_accepting(&parts.engine, spec, AcceptedImage(image)),
             None => DurableSet::open(&parts.engine, spec),

@@ -1,14 +1,11 @@
 //! Metrics in Prometheus' text format. Base units; every family with its HELP and TYPE.
 
-use std::fmt::{Display, Write};
-
 use api::{CpuLatencyState, DurabilityStatus, JournalState, JournalStatus, RecoveryState};
 
 use export_kit::{Status, Traffic};
+use metrics_text::{Kind, Page};
 
 use crate::service::Metrics;
-
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes all metrics.
 pub(super) fn write(metrics: &Metrics) -> String {
@@ -22,7 +19,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_ring(&mut page, &metrics.ring);
     write_vhost_user(&mut page, metrics);
     write_devices(&mut page, metrics);
-    page.text
+    page.into_text()
 }
 
 fn write_daemon(page: &mut Page, metrics: &Metrics) {
@@ -269,79 +266,5 @@ fn write_traffic(page: &mut Page, export: &str, traffic: &Traffic, kinds: &[(&st
         ("written_bytes", "Bytes written.", traffic.written_bytes),
     ] {
         page.counter(&format!("memlane_{export}_{what}_total"), help, count);
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Gauge,
-    Counter,
-}
-
-/// The text as it grows.
-#[derive(Debug, Default)]
-struct Page {
-    text: String,
-    /// The family that samples belong to.
-    name: String,
-}
-
-const CANNOT_FAIL: &str = "text can always grow";
-
-impl Page {
-    /// A family of one sample without labels.
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, Kind::Gauge, help);
-        self.sample(&[], value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, Kind::Counter, help);
-        self.sample(&[], value);
-    }
-
-    fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-        };
-        name.clone_into(&mut self.name);
-        writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(CANNOT_FAIL);
-    }
-
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(&self.name);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            let before = if index == 0 { '{' } else { ',' };
-            write!(self.text, "{before}{label}=\"{}\"", escaped(text)).expect(CANNOT_FAIL);
-        }
-        let after = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.text, "{after} {value}").expect(CANNOT_FAIL);
-    }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_family_has_help_type_and_samples() {
-        let mut page = Page::default();
-        page.family("memlane_x_bytes", Kind::Gauge, "What it is.");
-        page.sample(&[("volume", "a\"b"), ("kind", "k")], 7);
-        page.counter("memlane_y_total", "How many.", 8);
-        assert_eq!(
-            page.text,
-            "# HELP memlane_x_bytes What it is.\n\
-             # TYPE memlane_x_bytes gauge\n\
-             memlane_x_bytes{volume=\"a\\\"b\",kind=\"k\"} 7\n\
-             # HELP memlane_y_total How many.\n\
-             # TYPE memlane_y_total counter\n\
-             memlane_y_total 8\n"
-        );
     }
 }

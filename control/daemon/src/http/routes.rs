@@ -354,7 +354,7 @@ async fn unexport_volume(State(service): Shared, name: Name, query: Asked<Forced
 }
 
 async fn show_metrics(State(service): Shared) -> Answer {
-    let page = |metrics| text(metrics::CONTENT_TYPE, metrics::write(&metrics));
+    let page = |metrics| text(metrics_text::CONTENT_TYPE, metrics::write(&metrics));
     run(service, |service| Ok(service.metrics()), page).await
 }
 

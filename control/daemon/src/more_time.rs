@@ -1,13 +1,9 @@
-//! Tells the service manager how far the daemon is: datagrams to the socket that
-//! `NOTIFY_SOCKET` names. Without one, nothing is told.
+//! Asks the service manager for more time while something long goes on.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use service_manager::{alive, extend_timeout, watchdog_time};
 
 use crate::ticker::Ticker;
 
@@ -17,41 +13,6 @@ const MORE_TIME_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What has made no progress for so long hangs, and no more time is asked for.
 const STALL_TIME_MAX: Duration = Duration::from_secs(300);
-
-/// Everything is served.
-pub(crate) fn ready() {
-    tell("READY=1\n");
-}
-
-/// The daemon is draining.
-pub(crate) fn stopping() {
-    tell("STOPPING=1\n");
-}
-
-/// Whatever is being done takes this much longer at most, from now on.
-pub(crate) fn extend_timeout(time: Duration) {
-    tell(&format!("EXTEND_TIMEOUT_USEC={}\n", time.as_micros()));
-}
-
-/// The configuration is being read again; [`ready`] says that it was.
-pub(crate) fn reloading() {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let now_us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
-}
-
-/// The daemon gets on with its work.
-pub(crate) fn alive() {
-    tell("WATCHDOG=1\n");
-}
-
-/// How long the service manager waits to hear of that; `None` when it does not care.
-pub(crate) fn watchdog_time() -> Option<Duration> {
-    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    let is_meant = number("WATCHDOG_PID").is_none_or(|id| id == u64::from(std::process::id()));
-    let time = Duration::from_micros(number("WATCHDOG_USEC")?);
-    (is_meant && !time.is_zero()).then_some(time)
-}
 
 /// Asks the service manager for more time, again and again, until it is dropped or what goes on
 /// makes no progress any more.
@@ -96,36 +57,11 @@ impl MoreTime {
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-fn tell(message: &str) {
-    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = send(&socket, message) {
-        tracing::warn!(?socket, %error, "cannot tell the service manager");
-    }
-}
-
-/// A name that begins with `@` is in the abstract namespace.
-fn send(socket: &OsStr, message: &str) -> io::Result<()> {
-    let address = match socket.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        _ => SocketAddr::from_pathname(socket)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
-
-    #[track_caller]
-    fn check(receiver: &UnixDatagram, socket: &OsStr) {
-        send(socket, "READY=1\n").expect("the message is sent");
-        let mut message = [0; 32];
-        let length = receiver.recv(&mut message).expect("the message arrives");
-        assert_eq!(&message[..length], b"READY=1\n");
-    }
 
     #[test]
     fn more_time_is_asked_for_again_and_again_while_there_is_progress() {
@@ -148,20 +84,5 @@ mod tests {
         more_time.progress();
         assert_eq!(heard.recv(), Ok(()));
         assert!(heard.recv_timeout(interval * 20).is_err(), "it was asked for again");
-    }
-
-    #[test]
-    fn a_message_reaches_a_socket_in_the_file_system() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("notify");
-        check(&UnixDatagram::bind(&path).expect("a socket"), path.as_os_str());
-    }
-
-    #[test]
-    fn a_message_reaches_a_socket_in_the_abstract_namespace() {
-        let name = format!("memlane-notify-test-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        let receiver = UnixDatagram::bind_addr(&address).expect("a socket");
-        check(&receiver, OsStr::new(&format!("@{name}")));
     }
 }
