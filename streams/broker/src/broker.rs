@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::coordinator::Coordinator;
 use crate::gate::Gate;
+use crate::operation::Counters;
 use crate::serving::Buffers;
 use crate::topics::Topics;
 
@@ -42,4 +45,7 @@ pub(crate) struct Broker {
     pub(crate) coordinator: Coordinator,
     pub(crate) gate: Gate,
     pub(crate) buffers: Buffers,
+    pub(crate) counters: Box<Counters>,
+    /// Says that the broker stops: no more requests are taken in.
+    pub(crate) stops: watch::Receiver<bool>,
 }

@@ -10,8 +10,10 @@
 mod broker;
 mod clock;
 mod commands;
+mod config_file;
 mod coordinator;
 mod gate;
+mod operation;
 mod options;
 mod requests;
 mod serving;
@@ -23,9 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::CommandFactory;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
@@ -33,26 +34,35 @@ use uuid::Uuid;
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::coordinator::{Coordinator, CoordinatorThread};
 use crate::gate::Gate;
+use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
 use crate::serving::Buffers;
 use crate::storage::{Daemon, Embedded, EmbeddedPool, Storage};
 use crate::topics::Topics;
 
-/// Connections have so long to finish after a signal.
-const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// What was appended has so long to be flushed after the last connection, and threads that wait for
+/// the storage have so long to end.
+const FLUSH_TIME_MAX: Duration = Duration::from_secs(5);
+const THREADS_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let done = match &options.command {
-        Some(command) => command.run(),
-        None => run(&options),
-    };
-    match done {
+    match config_file::read_options().and_then(|options| start(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane-broker: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn start(options: &Options) -> anyhow::Result<()> {
+    if let Some(folder) = &options.man {
+        return clap_mangen::generate_to(Options::command(), folder)
+            .with_context(|| format!("cannot write to {}", folder.display()));
+    }
+    match &options.command {
+        Some(command) => command.run(),
+        None => run(options),
     }
 }
 
@@ -72,6 +82,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
         }
         None => Arc::new(Daemon::new(&options.daemon)),
     };
+    let operation = Arc::new(Operation::new());
+    let interface = Interface::start(&options.http_places(), &operation, Arc::clone(&storage))?;
     let defaults = options.topic_default.iter().cloned().collect();
     let topics = Arc::new(Topics::open(Arc::clone(&storage), defaults)?);
     let group_options = consumer_groups::Options {
@@ -85,13 +97,15 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .thread_name("serve")
         .build()
         .context("cannot start threads")?;
-    let served = runtime.block_on(serve(options, topics, coordinating));
-    runtime.shutdown_timeout(STOP_TIME_MAX);
+    let served = runtime.block_on(serve(options, &operation, topics, coordinating));
+    runtime.shutdown_timeout(THREADS_TIME_MAX);
+    drop(interface);
     served
 }
 
 async fn serve(
     options: &Options,
+    operation: &Operation,
     topics: Arc<Topics>,
     (coordinator, thread): (Coordinator, CoordinatorThread),
 ) -> anyhow::Result<()> {
@@ -106,6 +120,8 @@ async fn serve(
         Some(text) => host_and_port(text)?,
         None => (address.ip().to_string(), address.port()),
     };
+    let mut signals = Signals::listen()?;
+    let (stop, stops) = watch::channel(false);
     let broker = Arc::new(Broker {
         cluster_id: Uuid::nil().simple().to_string(),
         advertised: Advertised { host, port },
@@ -121,39 +137,48 @@ async fn serve(
         coordinator,
         gate,
         buffers: Buffers::default(),
+        counters: Box::<Counters>::default(),
+        stops: stops.clone(),
     });
-    let (stop, stops) = watch::channel(false);
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
-    let compacting = tokio::spawn(topics::compact(topics, stops.clone()));
-    let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener, stops));
+    let compacting = tokio::spawn(topics::compact(Arc::clone(&topics), stops));
+    let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener));
     // The line that scripts wait for.
     eprintln!("memlane-broker: ready at {address}");
-    wait_for_stop(&broker).await?;
+    operation.serves(&broker);
+    service_manager::ready();
+    let alive = tokio::spawn(operation::keep_alive());
+    signals.stop(&broker).await;
+    tracing::info!("stopping: answers in flight are sent");
+    service_manager::stopping();
+    operation.stops();
+    tokio::spawn(signals.stop_at_once());
     stop.send_replace(true);
     listening.await?;
-    retaining.await?;
-    compacting.await?;
     drop(broker);
-    tokio::task::spawn_blocking(|| thread.join());
+    let ending = async {
+        retaining.await?;
+        compacting.await?;
+        tokio::task::spawn_blocking(move || {
+            thread.join();
+            flush(&topics);
+        })
+        .await
+    };
+    match tokio::time::timeout(FLUSH_TIME_MAX, ending).await {
+        Ok(ended) => ended?,
+        Err(_) => tracing::warn!("the storage does not answer; what was acknowledged is there"),
+    }
+    alive.abort();
+    tracing::info!("stopped");
     Ok(())
 }
 
-/// Waits for a signal to end; SIGHUP has users, access lists and certificates read again.
-async fn wait_for_stop(broker: &Broker) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => {
-                let failures = broker.gate.reload();
-                for error in &failures {
-                    tracing::error!(error = format!("{error:#}"), "cannot reload; the old stays");
-                }
-                tracing::info!(failures = failures.len(), "users, lists and certificates read");
-            }
+/// Flushes all topics, so that also what nobody waits for is as durable as its class says.
+fn flush(topics: &Topics) {
+    for topic in topics.all() {
+        if let Err(error) = topic.flush() {
+            tracing::warn!(topic = %topic.name, %error, "cannot flush at the end");
         }
     }
 }

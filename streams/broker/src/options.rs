@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tls::TlsFiles;
 
 use crate::commands::Command;
 use crate::gate::GateFiles;
+use crate::operation::HttpPlaces;
 
 /// Serves topics on Memlane volumes to Kafka's clients.
 #[derive(Clone, Debug, Parser)]
@@ -21,6 +23,15 @@ use crate::gate::GateFiles;
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+
+    /// Read options from this file, in TOML: keys are the names of options. Options that are given
+    /// here win.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Write manual pages to this folder, and do nothing else.
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) man: Option<PathBuf>,
 
     /// Keep topics on volumes of the daemon whose sockets are in this directory.
     #[arg(long, value_name = "DIR", default_value = "/run/memlane", conflicts_with = "embedded")]
@@ -85,6 +96,18 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_client_authority: Option<PathBuf>,
 
+    /// Serve metrics, readiness and lists over HTTP at this address and port.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) http: Option<SocketAddr>,
+
+    /// Let other hosts reach what --http serves, which asks for no password.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    pub(crate) http_exposed: bool,
+
+    /// Serve the same at this Unix socket, for the broker's user and group.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) http_socket: Option<PathBuf>,
+
     /// Make topics that clients ask for.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_topics: bool,
@@ -145,6 +168,14 @@ impl Options {
                 Anonymous::Loopback => Exposure::Loopback,
                 Anonymous::Everywhere => Exposure::Everywhere,
             },
+        }
+    }
+
+    pub(crate) fn http_places(&self) -> HttpPlaces {
+        HttpPlaces {
+            address: self.http,
+            may_be_exposed: self.http_exposed,
+            socket: self.http_socket.clone(),
         }
     }
 

@@ -19,14 +19,14 @@ use crate::effect::{Caller, Effect, Turn, code};
 use crate::groups::{Groups, Kind};
 
 impl Kind {
-    fn state_name(&self) -> &'static str {
+    pub(crate) fn state_name(&self) -> &'static str {
         match self {
             Self::Classic(group) => group.phase.name(),
             Self::Consumer(group) => group.state_name(),
         }
     }
 
-    fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Classic(_) => "classic",
             Self::Consumer(_) => "consumer",

@@ -44,6 +44,7 @@ mod options;
 mod subscriptions;
 mod topics;
 mod upkeep;
+mod view;
 
 pub use effect::{Caller, Effect, Record, Ticket};
 pub use groups::Groups;
@@ -51,3 +52,4 @@ pub use offset_requests::TransactionEnd;
 pub use options::Options;
 pub use topics::{TopicShape, Topics};
 pub use upkeep::{LoadError, LoadErrorKind};
+pub use view::{CommittedOffset, GroupView};

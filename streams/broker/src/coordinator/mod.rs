@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use consumer_groups::GroupView;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 use tokio::sync::{mpsc, oneshot};
@@ -44,6 +45,8 @@ enum Command {
         reply: oneshot::Sender<Result<(), ResponseError>>,
     },
     TopicDeleted(Arc<str>),
+    /// What groups there are, and what they committed.
+    Groups(oneshot::Sender<Vec<GroupView>>),
 }
 
 /// The way to the coordinator's thread.
@@ -98,6 +101,13 @@ impl Coordinator {
         let sent = self.queue.try_send(Command::Admit { write, api_version, reply });
         sent.map_err(|_| busy)?;
         answer.await.unwrap_or(Err(busy))
+    }
+
+    /// All groups; `None` where the coordinator has too much to do.
+    pub(crate) async fn groups(&self) -> Option<Vec<GroupView>> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Command::Groups(reply)).ok()?;
+        answer.await.ok()
     }
 
     /// Forgets what groups have of a topic that is gone.

@@ -155,6 +155,10 @@ impl State {
                 let caller = transactions::Caller { ticket, api_version, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
             }
+            Command::Groups(reply) => {
+                // The interface may have lost its patience.
+                let _gone = reply.send(self.groups.views().collect());
+            }
             Command::TopicDeleted(name) => self.groups.delete_topic(&name, &mut effects.groups),
         }
     }

@@ -18,6 +18,7 @@ use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, RequestKind, Respons
 use kafka_protocol::protocol::StrBytes;
 
 use crate::broker::Broker;
+use crate::operation::error_code_of;
 use crate::serving::{Asked, Client};
 
 /// Elements of all arrays of one request: some 200 bytes each once they are decoded.
@@ -59,10 +60,15 @@ pub(crate) async fn serve(context: Context, mut body: Bytes) -> Vec<u8> {
         Ok(request) => request,
         Err(error) => {
             tracing::debug!(request = ?asked.key, %error, "a request cannot be read");
-            return asked.refusal(ResponseError::InvalidRequest.code());
+            let code = ResponseError::InvalidRequest.code();
+            context.broker.counters.error(asked.key, code);
+            return asked.refusal(code);
         }
     };
-    asked.frame(&answer(context, request).await)
+    let broker = Arc::clone(&context.broker);
+    let response = answer(context, request).await;
+    broker.counters.error(asked.key, error_code_of(&response));
+    asked.frame(&response)
 }
 
 /// The decoder takes memory for as many elements as a request says that it has, so that is looked

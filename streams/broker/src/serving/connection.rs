@@ -13,6 +13,7 @@ use bytes::Bytes;
 use kafka::{RequestHeader, WireError};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
+use record_log::LogErrorKind;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -24,6 +25,7 @@ use super::login::Login;
 use super::session::{Changes, Sessions};
 use super::{produce, transactional};
 use crate::broker::Broker;
+use crate::operation::{Counters, Timed};
 use crate::requests;
 use crate::topics::error_of;
 
@@ -52,6 +54,9 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
 /// The longest request of a client that is not known yet.
 const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 
+/// When the broker stops a client has so long to take its answers and close the connection.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// How soon a principal that has used up its bytes in flight is looked at again.
 const QUOTA_PAUSE: Duration = Duration::from_millis(5);
 
@@ -70,24 +75,42 @@ pub(crate) enum Ending {
     NotLoggedIn,
     #[error("the login was refused")]
     Refused,
+    #[error("the broker stops")]
+    Stopping,
     #[error("{0}")]
     Quota(#[from] access::QuotaError),
 }
 
 /// Serves a client until it goes, or sends what is no request.
-pub(crate) async fn serve<S>(broker: Arc<Broker>, client: Client, stream: S) -> Result<(), Ending>
+pub(crate) async fn serve<S>(
+    broker: Arc<Broker>,
+    client: Client,
+    mut stream: S,
+) -> Result<(), Ending>
 where
-    S: AsyncRead + AsyncWrite + Send,
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let served = exchange(&broker, &client, &mut stream).await;
+    if matches!(served, Err(Ending::Stopping)) {
+        linger(&mut stream).await;
+    }
+    served
+}
+
+/// Takes requests in and sends answers, side by side.
+async fn exchange<S>(broker: &Arc<Broker>, client: &Client, stream: &mut S) -> Result<(), Ending>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
 {
     let (mut from_client, mut to_client) = tokio::io::split(stream);
     let (queue, answers) = mpsc::channel(IN_FLIGHT_MAX);
     let reading = async {
-        let read = read(&broker, &client, &mut from_client, &queue).await;
+        let read = read(broker, client, &mut from_client, &queue).await;
         // The writer sends what is left, and ends.
         drop(queue);
         read
     };
-    let writing = write(&broker, &client, &mut to_client, answers);
+    let writing = write(broker, client, &mut to_client, answers);
     tokio::pin!(reading, writing);
     tokio::select! {
         read = &mut reading => match read {
@@ -102,6 +125,19 @@ where
     }
 }
 
+/// Ends a connection so that the client reads what was sent: one that is closed over requests which
+/// were not read takes answers on their way with it.
+async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let ending = async {
+        stream.shutdown().await?;
+        let mut unread = vec![0; IDLE_BUFFER_BYTES];
+        while stream.read(&mut unread).await? > 0 {}
+        Ok::<(), io::Error>(())
+    };
+    // Either the client has closed it, or it is closed over its head.
+    let _either = tokio::time::timeout(LINGER_TIME_MAX, ending).await;
+}
+
 async fn read(
     broker: &Arc<Broker>,
     client: &Client,
@@ -109,6 +145,7 @@ async fn read(
     queue: &mpsc::Sender<Queued>,
 ) -> Result<(), Ending> {
     let mut login = Login::new(broker);
+    let mut stops = broker.stops.clone();
     let mut buffer = vec![0; IDLE_BUFFER_BYTES];
     let (mut start, mut end) = (0, 0);
     // Of the request that is being read, whose length is known.
@@ -122,12 +159,13 @@ async fn read(
             Some(length) if length <= end - start => {
                 let in_flight = match in_flight.take() {
                     Some(in_flight) => in_flight,
-                    None => admit(client, length).await?,
+                    None => admit(broker, client, length).await?,
                 };
                 let frame = &mut buffer[start + kafka::LENGTH_BYTES..start + length];
-                let Taken { answer, goes_on } = take(broker, client, &mut login, frame).await?;
+                let Taken { answer, goes_on, timed } =
+                    take(broker, client, &mut login, frame).await?;
                 if let Some(answer) = answer
-                    && queue.send(Queued { answer, _in_flight: in_flight }).await.is_err()
+                    && queue.send(Queued { answer, timed, _in_flight: in_flight }).await.is_err()
                 {
                     return Ok(());
                 }
@@ -140,7 +178,7 @@ async fn read(
             Some(length) => {
                 // Before there is memory for it.
                 if in_flight.is_none() {
-                    in_flight = Some(admit(client, length).await?);
+                    in_flight = Some(admit(broker, client, length).await?);
                 }
                 length
             }
@@ -148,7 +186,12 @@ async fn read(
         };
         make_room(&mut buffer, &mut start, &mut end, wanted);
         let reading = tokio::time::timeout(time_max, from.read(&mut buffer[end..]));
-        let read = reading.await.map_err(|_| Ending::Idle)??;
+        let read = tokio::select! {
+            biased;
+            // What came whole is answered; the rest is for the client to send again.
+            _stops = stops.wait_for(|stops| *stops) => return Err(Ending::Stopping),
+            read = reading => read.map_err(|_| Ending::Idle)??,
+        };
         if read == 0 {
             return Ok(());
         }
@@ -159,6 +202,7 @@ async fn read(
 /// An answer, and what its request takes of the client's quota until it is sent.
 struct Queued {
     answer: Answer,
+    timed: Option<Timed>,
     _in_flight: Option<BytesInFlight>,
 }
 
@@ -168,21 +212,33 @@ struct Taken {
     answer: Option<Answer>,
     /// Whether the connection goes on.
     goes_on: bool,
+    /// Of requests whose times are counted.
+    timed: Option<Timed>,
 }
 
 impl Taken {
     fn answer(answer: Option<Answer>) -> Self {
-        Self { answer, goes_on: true }
+        Self { answer, goes_on: true, timed: None }
     }
 }
 
 /// Counts a request as in flight, once the principal's quota has room for it.
-async fn admit(client: &Client, length: usize) -> Result<Option<BytesInFlight>, Ending> {
+async fn admit(
+    broker: &Broker,
+    client: &Client,
+    length: usize,
+) -> Result<Option<BytesInFlight>, Ending> {
     let Some(place) = client.place() else { return Ok(None) };
+    let mut has_waited = false;
     loop {
         match place.admit(length as u64) {
             Ok(bytes) => return Ok(Some(bytes)),
-            Err(QuotaError::BytesInFlight) => tokio::time::sleep(QUOTA_PAUSE).await,
+            Err(QuotaError::BytesInFlight) => {
+                if !std::mem::replace(&mut has_waited, true) {
+                    Counters::count(&broker.counters.throttles);
+                }
+                tokio::time::sleep(QUOTA_PAUSE).await;
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -224,7 +280,9 @@ async fn take(
         return Ok(Taken::answer(Some(Answer::Ready(bare_refusal(correlation_id, error)))));
     };
     let asked = Asked { key, version, correlation_id };
+    broker.counters.request(key);
     if !kafka::is_served(key, version) {
+        broker.counters.error(key, ResponseError::UnsupportedVersion.code());
         return Ok(Taken::answer(Some(Answer::Ready(requests::not_served(asked)))));
     }
     let body_at = header.body_at;
@@ -233,11 +291,12 @@ async fn take(
         let request = requests::decode(asked, &mut body).map_err(|_| WireError::Length)?;
         let answered = login.take(broker, client, &request).ok_or(WireError::Length)?;
         let answer = Some(Answer::Ready(asked.frame(&answered.response)));
-        return Ok(Taken { answer, goes_on: answered.goes_on });
+        return Ok(Taken { answer, goes_on: answered.goes_on, timed: None });
     }
     if key != ApiKey::ApiVersions && (!client.is_known() || login.has_expired()) {
         return Err(Ending::NotLoggedIn);
     }
+    let timed = Some(Timed::begin(key));
     let answer = match key {
         ApiKey::Produce => {
             let body = &mut frame[body_at..];
@@ -260,7 +319,7 @@ async fn take(
             Some(Answer::Later(Box::pin(requests::serve(context, body))))
         }
     };
-    Ok(Taken::answer(answer))
+    Ok(Taken { answer, goes_on: true, timed })
 }
 
 async fn write(
@@ -272,7 +331,7 @@ async fn write(
     let mut sessions = Sessions::default();
     let mut held = None;
     loop {
-        let Queued { answer, _in_flight } = match held.take() {
+        let Queued { answer, timed, _in_flight } = match held.take() {
             Some(queued) => queued,
             None => match answers.recv().await {
                 Some(queued) => queued,
@@ -281,9 +340,11 @@ async fn write(
         };
         match answer {
             Answer::Ready(mut frame) => {
+                answered(broker, timed);
                 while frame.len() < SENT_TOGETHER_BYTES {
                     match answers.try_recv() {
-                        Ok(Queued { answer: Answer::Ready(more), .. }) => {
+                        Ok(Queued { answer: Answer::Ready(more), timed, .. }) => {
+                            answered(broker, timed);
                             frame.extend_from_slice(&more);
                         }
                         Ok(other) => {
@@ -296,7 +357,8 @@ async fn write(
                 send(to, &mut [IoSlice::new(&frame)]).await?;
             }
             Answer::Produced(answer) => {
-                let frame = settle(answer).await;
+                let frame = settle(broker, answer).await;
+                answered(broker, timed);
                 send(to, &mut [IoSlice::new(&frame)]).await?;
             }
             Answer::Later(answering) => {
@@ -305,6 +367,7 @@ async fn write(
             }
             Answer::Fetch(job) => {
                 let frame = fetch::serve(broker, client, &mut sessions, *job).await;
+                answered(broker, timed);
                 send(to, &mut frame.slices()).await?;
                 frame.recycle(broker);
             }
@@ -312,8 +375,15 @@ async fn write(
     }
 }
 
+/// The answer is about to go out.
+fn answered(broker: &Broker, timed: Option<Timed>) {
+    if let Some(timed) = timed {
+        broker.counters.answered(timed);
+    }
+}
+
 /// Waits until all that is acknowledged is stable, or writes into the answer why it is not.
-async fn settle(answer: ProducedAnswer) -> Vec<u8> {
+async fn settle(broker: &Broker, answer: ProducedAnswer) -> Vec<u8> {
     let ProducedAnswer { mut frame, waits, timeout_ms } = answer;
     let time = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
     let deadline = tokio::time::Instant::now() + time;
@@ -321,9 +391,15 @@ async fn settle(answer: ProducedAnswer) -> Vec<u8> {
         let stable = tokio::time::timeout_at(deadline, wait.pending.stable()).await;
         let error = match stable {
             Ok(Ok(())) => continue,
-            Ok(Err(kind)) => error_of(kind),
+            Ok(Err(kind)) => {
+                if kind == LogErrorKind::NoSpace {
+                    broker.counters.refused_by_full_pool();
+                }
+                error_of(kind)
+            }
             Err(_) => ResponseError::RequestTimedOut,
         };
+        broker.counters.error(ApiKey::Produce, error.code());
         produce::set_error(&mut frame, wait.error_at, error);
     }
     frame

@@ -45,6 +45,7 @@ pub(crate) struct FetchFrame {
 struct Records {
     buffer: Vec<u8>,
     range: Range<usize>,
+    record_count: u64,
 }
 
 impl FetchFrame {
@@ -107,13 +108,17 @@ pub(super) async fn serve(
     let FetchJob { asked, start, changes } = job;
     let session = match sessions.begin(&start, changes) {
         Ok(session) => session,
-        Err(error) => return refusal(asked, error),
+        Err(error) => {
+            broker.counters.error(asked.key, error.code());
+            return refusal(asked, error);
+        }
     };
     session.resolve(|topic| find(broker, client, topic));
     let wait = Duration::from_millis(u64::try_from(start.max_wait_ms).unwrap_or(0)).min(WAIT_MAX);
     let deadline = Instant::now() + wait;
     let bytes_min = usize::try_from(start.min_bytes).unwrap_or(0);
     let watcher = Arc::new(Notify::new());
+    let mut stops = broker.stops.clone();
     let found = loop {
         // What is appended from here on wakes this task.
         for partition in session.tracked.iter().filter_map(|it| it.partition.as_ref().ok()) {
@@ -122,13 +127,20 @@ pub(super) async fn serve(
         let found = look(broker, &session.tracked, &start);
         let bytes: usize = found.iter().map(Found::records_bytes).sum();
         let is_enough = bytes >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
-        if is_enough || bytes_min == 0 || Instant::now() >= deadline {
+        let is_last = bytes_min == 0 || *stops.borrow();
+        if is_enough || is_last || Instant::now() >= deadline {
             break found;
         }
         found.into_iter().filter_map(|it| it.records).for_each(|it| broker.buffers.give(it.buffer));
-        // Either there is more, or the time is up: the next round sees which.
-        let _either = tokio::time::timeout_at(deadline, watcher.notified()).await;
+        // There is more, or the time is up, or the broker stops: the next round sees which.
+        tokio::select! {
+            _either = tokio::time::timeout_at(deadline, watcher.notified()) => {}
+            _stops = stops.wait_for(|stops| *stops) => {}
+        }
     };
+    for it in found.iter().filter_map(|it| it.error) {
+        broker.counters.error(asked.key, it.code());
+    }
     let frame = write(asked, session, found);
     session.turn();
     frame
@@ -212,7 +224,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     let mut buffer = broker.buffers.take();
     match log.read(it.want.offset, wanted.bytes_max, &mut buffer) {
         Ok(range) => {
-            let range = cut(&buffer, range, end);
+            let (range, record_count) = cut(&buffer, range, end);
             let is_too_long = range.len() > wanted.bytes_max && !wanted.is_first;
             if range.is_empty() || is_too_long {
                 broker.buffers.give(buffer);
@@ -221,7 +233,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
             if wanted.is_committed_only {
                 found.aborted = aborted(partition, &buffer[range.clone()]);
             }
-            found.records = Some(Records { buffer, range });
+            found.records = Some(Records { buffer, range, record_count });
             found
         }
         Err(error) => {
@@ -234,13 +246,17 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     }
 }
 
-/// The part of the batches that lies before an offset.
-fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> Range<usize> {
-    let shown = record_log::headers(&buffer[range.clone()])
-        .take_while(|batch| batch.base_offset < end_offset)
-        .map(|batch| batch.size_bytes)
-        .sum::<usize>();
-    range.start..range.start + shown
+/// The part of the batches that lies before an offset, and how many records it has.
+fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> (Range<usize>, u64) {
+    let (start, mut end, mut record_count) = (range.start, range.start, 0);
+    for batch in record_log::headers(&buffer[range]) {
+        if batch.base_offset >= end_offset {
+            break;
+        }
+        end += batch.size_bytes;
+        record_count += u64::try_from(batch.record_count).unwrap_or(0);
+    }
+    (start..end, record_count)
 }
 
 fn aborted(partition: &OpenPartition, batches: &[u8]) -> Vec<AbortedTransaction> {
@@ -298,7 +314,8 @@ fn write(asked: Asked, session: &mut super::session::Session, found: Vec<Found>)
                 records_bytes: found.records_bytes(),
             });
             if let Ok(partition) = &tracked.partition {
-                partition.traffic.count_out(found.records_bytes());
+                let record_count = found.records.as_ref().map_or(0, |it| it.record_count);
+                partition.traffic.count_out(found.records_bytes(), record_count);
             }
             if let Some(records) = found.records {
                 frame.records.push((frame.head.len(), records));

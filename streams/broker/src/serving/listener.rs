@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tls::ClientCertificate;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc};
 
 use super::client::Client;
 use super::connection;
 use crate::broker::Broker;
+use crate::operation::Counters;
 
 /// After an error of the listener, such as no free descriptors, it pauses.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -19,17 +20,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A client has so long for the handshake of TLS.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Serves clients until `stop` says so. Connections that there are then end by themselves.
-pub(crate) async fn listen(
-    broker: Arc<Broker>,
-    listener: TcpListener,
-    mut stop: watch::Receiver<bool>,
-) {
+/// When the broker stops, connections have so long to send the answers that are in flight. One
+/// whose answer waits for others, as a group's member does, has none to send.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Serves clients until the broker stops and all connections have ended.
+pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
+    let mut stop = broker.stops.clone();
+    let (alive, mut ended) = mpsc::channel::<()>(1);
     let room = Arc::new(Semaphore::new(broker.limits.connection_count));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stops| *stops) => return,
+            _ = stop.wait_for(|stops| *stops) => break,
         };
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
@@ -40,24 +43,40 @@ pub(crate) async fn listen(
             }
         };
         let Ok(seat) = Arc::clone(&room).try_acquire_owned() else {
+            Counters::count(&broker.counters.connections_refused);
             tracing::warn!(%address, "refused: there are as many connections as allowed");
             continue;
         };
         let broker = Arc::clone(&broker);
-        let mut stop = stop.clone();
+        let alive = alive.clone();
         tokio::spawn(async move {
             let _seat = seat;
+            Counters::count(&broker.counters.connections_accepted);
             tokio::select! {
-                served = serve(broker, stream, address) => {
+                served = serve(Arc::clone(&broker), stream, address) => {
                     if let Err(ending) = served {
                         let error = format!("{ending:#}");
                         tracing::debug!(%address, error, "connection ended");
                     }
                 }
-                _ = stop.wait_for(|stops| *stops) => {}
+                () = drained(&broker) => tracing::debug!(%address, "connection given up"),
             }
+            Counters::count(&broker.counters.connections_ended);
+            drop(broker);
+            drop(alive);
         });
     }
+    drop((listener, alive));
+    // Nothing is ever sent: this ends with the last connection.
+    let _none = ended.recv().await;
+}
+
+/// Waits until the broker stops, and then as long as connections may take to end.
+async fn drained(broker: &Broker) {
+    let mut stops = broker.stops.clone();
+    // A broker whose stop can no longer be said has ended.
+    drop(stops.wait_for(|stops| *stops).await);
+    tokio::time::sleep(DRAIN_TIME_MAX).await;
 }
 
 /// Encrypts the connection if clients are served so, and finds out who the client is.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use access::{Operation, Resource};
 use kafka::produce::{self, Appender, ProduceStart, Produced};
 use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::ApiKey;
 use record_log::{Batch, LogErrorKind};
 
 use super::answer::{Answer, ProducedAnswer, Wait};
@@ -42,7 +43,7 @@ pub(super) fn serve(
         appended: Vec::new(),
     };
     produce::serve(body, asked.version, &mut frame, &mut turn)?;
-    let waits = stabilize(turn.appended, &mut frame);
+    let waits = stabilize(broker, turn.appended, &mut frame);
     kafka::end_response(&mut frame, 0);
     Ok(match (acks, waits.is_empty()) {
         (0, _) => None,
@@ -83,7 +84,10 @@ impl Appender for Turn<'_> {
     ) -> Produced<'static> {
         match self.try_append(topic, partition, records, error_at) {
             Ok(produced) => produced,
-            Err(error) => Produced::error(error.code()),
+            Err(error) => {
+                self.broker.counters.error(ApiKey::Produce, error.code());
+                Produced::error(error.code())
+            }
         }
     }
 }
@@ -114,6 +118,9 @@ impl Turn<'_> {
             false => partition.log.append(&mut batch, self.now_ms),
         };
         let appended = appended.map_err(|error| {
+            if error.kind == LogErrorKind::NoSpace {
+                self.broker.counters.refused_by_full_pool();
+            }
             if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
                 tracing::error!(topic = name, partition = number, %error, "cannot append");
             }
@@ -175,7 +182,7 @@ impl Turn<'_> {
 
 /// Makes stable what was appended, with one flush of each topic. What fails at once is written
 /// into the answer; what waits for a disk is returned.
-fn stabilize(appended: Vec<AppendedTo>, frame: &mut [u8]) -> Vec<Wait> {
+fn stabilize(broker: &Broker, appended: Vec<AppendedTo>, frame: &mut [u8]) -> Vec<Wait> {
     let mut waits = Vec::new();
     let mut flushed: Option<(Arc<OpenTopic>, Flushed)> = None;
     for AppendedTo { topic, partition, end_offset, error_at } in appended {
@@ -198,6 +205,10 @@ fn stabilize(appended: Vec<AppendedTo>, frame: &mut [u8]) -> Vec<Wait> {
                 waits.push(Wait { pending, error_at });
             }
             Flushed::Failed(kind) if partition.log.stable_offset() < end_offset => {
+                if kind == LogErrorKind::NoSpace {
+                    broker.counters.refused_by_full_pool();
+                }
+                broker.counters.error(ApiKey::Produce, error_of(kind).code());
                 set_error(frame, error_at, error_of(kind));
             }
             Flushed::Now | Flushed::Failed(_) => {}

@@ -85,6 +85,11 @@ impl Storage for Daemon {
         let path = format!("{}?force=true", api::path_of(api::VOLUME_PATH, name));
         self.rest.delete(&path).map_err(refused)
     }
+
+    fn reach(&self) -> Result<(), StorageError> {
+        let _ready: api::Health = self.rest.get(api::READINESS_PATH).map_err(refused)?;
+        Ok(())
+    }
 }
 
 fn reduction(asked: Reduction) -> api::Reduction {

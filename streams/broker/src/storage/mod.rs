@@ -119,4 +119,7 @@ pub(crate) trait Storage: Send + Sync {
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError>;
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError>;
     fn delete(&self, name: &str) -> Result<(), StorageError>;
+
+    /// Asks whether volumes can be reached now.
+    fn reach(&self) -> Result<(), StorageError>;
 }

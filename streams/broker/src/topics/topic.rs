@@ -51,6 +51,7 @@ pub(crate) struct Traffic {
     pub(crate) bytes_in: AtomicU64,
     pub(crate) records_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
+    pub(crate) records_out: AtomicU64,
 }
 
 impl Traffic {
@@ -59,8 +60,9 @@ impl Traffic {
         self.records_in.fetch_add(u64::try_from(records).unwrap_or(0), Ordering::Relaxed);
     }
 
-    pub(crate) fn count_out(&self, bytes: usize) {
+    pub(crate) fn count_out(&self, bytes: usize, records: u64) {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.records_out.fetch_add(records, Ordering::Relaxed);
     }
 }
 

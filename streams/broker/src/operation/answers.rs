@@ -1,0 +1,47 @@
+//! Answers: JSON, text, or problem details (RFC 9457).
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Serialize;
+
+/// When a watcher may ask again, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+pub(super) fn json(value: impl Serialize) -> Response {
+    Json(value).into_response()
+}
+
+pub(super) fn text(content_type: &'static str, text: String) -> Response {
+    ([(header::CONTENT_TYPE, content_type)], text).into_response()
+}
+
+pub(super) fn problem(kind: api::ProblemKind, detail: String) -> Response {
+    let problem = api::Problem::new(kind, detail);
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, Json(problem)).into_response();
+    let content_type = HeaderValue::from_static(api::PROBLEM_CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    response
+}
+
+/// What `/healthz` and `/readyz` answer.
+#[derive(Serialize)]
+struct Health {
+    stage: &'static str,
+    /// Why the broker is not ready.
+    reason: Option<String>,
+}
+
+/// 200, or 503 with a reason.
+pub(super) fn health(stage: &'static str, reason: Option<String>) -> Response {
+    let is_ready = reason.is_none();
+    let mut response = json(Health { stage, reason });
+    if !is_ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    response
+}

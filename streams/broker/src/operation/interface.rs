@@ -1,0 +1,288 @@
+//! The listeners of the interface, and what is served at which path.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::ProblemKind;
+use axum::Router;
+use axum::extract::{Path as PathOf, State};
+use axum::response::Response;
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::answers::{health, json, problem, text};
+use super::metrics;
+use super::state::Operation;
+use super::views::{LagView, StatusView, TopicView, lags};
+use crate::storage::Storage;
+
+/// Connections beyond so many wait to be accepted.
+const CONNECTION_COUNT_MAX: usize = 64;
+
+/// How long a connection may take to send the head of its next request. Idle ones are closed.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The buffer of a connection, and so the longest head of a request.
+const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
+
+/// How long to pause after the system had no descriptor for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The broker's user and its group may use the socket.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Where the interface is served.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HttpPlaces {
+    pub(crate) address: Option<SocketAddr>,
+    /// Whether an address may be one that other hosts reach.
+    pub(crate) may_be_exposed: bool,
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// The thread that serves. Dropped, it ends.
+pub(crate) struct Interface {
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Interface {
+    /// Serves what there is to be told, and asks the storage whether it is there.
+    ///
+    /// # Errors
+    /// An address or a socket cannot be served, or other hosts would reach it and that was not
+    /// asked for.
+    pub(crate) fn start(
+        places: &HttpPlaces,
+        operation: &Arc<Operation>,
+        storage: Arc<dyn Storage>,
+    ) -> anyhow::Result<Self> {
+        if places.address.is_none() && places.socket.is_none() {
+            return Ok(Self { running: None });
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(2)
+            .build()
+            .context("cannot start the interface")?;
+        let inside = runtime.enter();
+        let listeners = Listeners::open(places)?;
+        drop(inside);
+        let (stop, stopped) = oneshot::channel();
+        let operation = Arc::clone(operation);
+        let work = move || {
+            runtime.spawn(Arc::clone(&operation).probe(storage));
+            let router = router(operation);
+            runtime.block_on(async {
+                tokio::select! {
+                    () = listeners.serve(&router) => {}
+                    // Whether it was sent or dropped, this is the end.
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("http".to_owned()).spawn(work)?;
+        Ok(Self { running: Some((stop, thread)) })
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            drop(stop);
+            // A panic of the thread was reported there, and the process is ending anyway.
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct Listeners {
+    tcp: Option<TcpListener>,
+    unix: Option<UnixListener>,
+    /// Removed at the end.
+    socket: Option<PathBuf>,
+}
+
+impl Listeners {
+    fn open(places: &HttpPlaces) -> anyhow::Result<Self> {
+        let tcp = places.address.map(|address| {
+            if !address.ip().is_loopback() && !places.may_be_exposed {
+                bail!(
+                    "--http {address} can be reached from other hosts, and asks for no password; \
+                     serve a loopback address, or say --http-exposed true"
+                );
+            }
+            let doing = || format!("cannot serve HTTP at {address}");
+            let listener = std::net::TcpListener::bind(address).with_context(doing)?;
+            listener.set_nonblocking(true).with_context(doing)?;
+            TcpListener::from_std(listener).with_context(doing)
+        });
+        let unix = places.socket.as_deref().map(bind);
+        Ok(Self { tcp: tcp.transpose()?, unix: unix.transpose()?, socket: places.socket.clone() })
+    }
+
+    async fn serve(&self, router: &Router) {
+        let permits = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
+        loop {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            let permit = permit.expect("the semaphore is never closed");
+            let accepted = tokio::select! {
+                tcp = accept_tcp(self.tcp.as_ref()) => tcp.map(Connection::Tcp),
+                unix = accept_unix(self.unix.as_ref()) => unix.map(Connection::Unix),
+            };
+            match accepted {
+                Ok(Connection::Tcp(stream)) => spawn(stream, router.clone(), permit),
+                Ok(Connection::Unix(stream)) => spawn(stream, router.clone(), permit),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept HTTP connections for a moment");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket {
+            // One that is left behind is in nobody's way: the next start replaces it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+enum Connection {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<tokio::net::TcpStream> {
+    match listener {
+        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept_unix(listener: Option<&UnixListener>) -> io::Result<tokio::net::UnixStream> {
+    match listener {
+        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+fn spawn(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    permit: tokio::sync::OwnedSemaphorePermit,
+) {
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(CONNECTION_BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::debug!(%error, "HTTP connection ended");
+        }
+        drop(permit);
+    });
+}
+
+/// Takes the place of a socket that another process left behind, and of nothing else.
+fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            bail!("{} is in the way, and is no socket", path.display());
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            bail!("another process serves {}", path.display());
+        }
+        std::fs::remove_file(path).with_context(|| doing("replace"))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| doing("make"))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))
+        .with_context(|| doing("restrict"))?;
+    Ok(listener)
+}
+
+type Shared = State<Arc<Operation>>;
+
+fn router(operation: Arc<Operation>) -> Router {
+    Router::new()
+        .route("/healthz", get(show_health))
+        .route("/readyz", get(show_readiness))
+        .route("/metrics", get(show_metrics))
+        .route("/v1/status", get(show_status))
+        .route("/v1/topics", get(show_topics))
+        .route("/v1/topics/{name}", get(show_topic))
+        .route("/v1/groups", get(show_groups))
+        .fallback(async || {
+            let detail = "it serves /healthz, /readyz, /metrics, /v1/status, /v1/topics, \
+                          /v1/topics/NAME and /v1/groups";
+            problem(ProblemKind::UnknownPath, detail.to_owned())
+        })
+        .with_state(operation)
+}
+
+/// The process lives, whatever else it does.
+async fn show_health(State(operation): Shared) -> Response {
+    health(operation.stage(), None)
+}
+
+async fn show_readiness(State(operation): Shared) -> Response {
+    health(operation.stage(), operation.unready())
+}
+
+async fn show_metrics(State(operation): Shared) -> Response {
+    text(metrics_text::CONTENT_TYPE, metrics::write(&operation).await)
+}
+
+async fn show_status(State(operation): Shared) -> Response {
+    json(StatusView::of(&operation))
+}
+
+async fn show_topics(State(operation): Shared) -> Response {
+    let Some(broker) = operation.broker() else { return not_serving(&operation) };
+    let topics = broker.topics.all();
+    json(topics.iter().map(|topic| TopicView::of(topic)).collect::<Vec<_>>())
+}
+
+async fn show_topic(State(operation): Shared, PathOf(name): PathOf<String>) -> Response {
+    let Some(broker) = operation.broker() else { return not_serving(&operation) };
+    match broker.topics.by_name(&name) {
+        Some(topic) => json(TopicView::detailed(&topic)),
+        None => problem(ProblemKind::NotFound, format!("there is no topic {name:?}")),
+    }
+}
+
+async fn show_groups(State(operation): Shared) -> Response {
+    let Some(broker) = operation.broker() else { return not_serving(&operation) };
+    let groups: Option<Vec<LagView>> = lags(&broker).await;
+    match groups {
+        Some(groups) => json(groups),
+        None => {
+            let detail = "the coordinator of groups is busy, or waits for the storage";
+            problem(ProblemKind::Starting, detail.to_owned())
+        }
+    }
+}
+
+fn not_serving(operation: &Operation) -> Response {
+    let kind = match operation.stage() {
+        "stopping" => ProblemKind::ShuttingDown,
+        _ => ProblemKind::Starting,
+    };
+    problem(kind, format!("the broker is {}", operation.stage()))
+}

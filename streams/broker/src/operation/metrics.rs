@@ -1,0 +1,176 @@
+//! Metrics in Prometheus' text format. Base units. The number of series is bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use metrics_text::{Histogram, Kind, Page};
+
+use super::counters::{BOUNDS_SECONDS, Counters, Distribution, name_of};
+use super::state::Operation;
+use super::views::{LagView, Totals, lags, memory_bytes, open_connections};
+use crate::broker::Broker;
+use crate::topics::OpenTopic;
+
+/// Offsets are shown for each partition up to so many partitions; beyond it their sums for each
+/// topic.
+const PARTITION_SERIES_MAX: usize = 1_000;
+
+/// Lag is shown for each group and topic up to so many; the rest has one total.
+const LAG_SERIES_MAX: usize = 10_000;
+
+/// Everything.
+pub(super) async fn write(operation: &Operation) -> String {
+    let mut page = Page::default();
+    let version = env!("CARGO_PKG_VERSION");
+    let name = "memlane_broker_build_info";
+    page.family(name, Kind::Gauge, "Always 1; the version is in the label.");
+    page.sample(&[("version", version)], 1);
+    let uptime = operation.started.elapsed().as_secs();
+    page.gauge("memlane_broker_uptime_seconds", "Time since the start.", uptime);
+    let is_ready = u8::from(operation.unready().is_none());
+    page.gauge("memlane_broker_ready", "1 while /readyz says so.", is_ready);
+    let is_reached = u8::from(operation.storage_failure().is_none());
+    page.gauge("memlane_broker_storage_reachable", "1 while the storage answers.", is_reached);
+    write_memory(&mut page);
+    if let Some(broker) = operation.broker() {
+        write_clients(&mut page, &broker);
+        write_requests(&mut page, &broker.counters);
+        let topics = broker.topics.all();
+        write_topics(&mut page, &topics);
+        write_offsets(&mut page, &topics);
+        write_lags(&mut page, lags(&broker).await.as_deref());
+    }
+    page.into_text()
+}
+
+fn write_memory(page: &mut Page) {
+    page.family("memlane_broker_memory_bytes", Kind::Gauge, "Resident memory, by kind.");
+    for (kind, field) in [("private", "RssAnon:"), ("shared", "RssShmem:"), ("file", "RssFile:")] {
+        if let Some(bytes) = memory_bytes(field) {
+            page.sample(&[("kind", kind)], bytes);
+        }
+    }
+}
+
+fn write_clients(page: &mut Page, broker: &Broker) {
+    let counters = &broker.counters;
+    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    page.gauge("memlane_broker_connections", "Open connections.", open_connections(broker));
+    page.counter(
+        "memlane_broker_connections_accepted_total",
+        "Connections accepted.",
+        read(&counters.connections_accepted),
+    );
+    page.counter(
+        "memlane_broker_connections_refused_total",
+        "Connections refused: too many.",
+        read(&counters.connections_refused),
+    );
+    page.counter(
+        "memlane_broker_throttles_total",
+        "Requests that waited because their principal had too many bytes in flight.",
+        read(&counters.throttles),
+    );
+    page.counter(
+        "memlane_broker_full_pool_refusals_total",
+        "Batches refused because the pool was full.",
+        read(&counters.full_pool_refusals),
+    );
+}
+
+fn write_requests(page: &mut Page, counters: &Counters) {
+    page.family("memlane_broker_requests_total", Kind::Counter, "Requests, by kind.");
+    for (key, count) in counters.requests() {
+        page.sample(&[("request", &format!("{key:?}"))], count);
+    }
+    page.family(
+        "memlane_broker_errors_total",
+        Kind::Counter,
+        "Errors in answers: of each partition of produce and fetch, else the first of an answer.",
+    );
+    for error in counters.errors() {
+        let (request, name) = (format!("{:?}", error.key), name_of(error.code));
+        page.sample(&[("request", &request), ("error", &name)], error.count);
+    }
+    page.family(
+        "memlane_broker_request_seconds",
+        Kind::Histogram,
+        "From a request's arrival until its answer goes out; fetches with their wait for records.",
+    );
+    for (request, read) in [("produce", counters.produce()), ("fetch", counters.fetch())] {
+        let Distribution { counts, sum_seconds: sum } = read;
+        let histogram = Histogram { bounds: &BOUNDS_SECONDS, counts: &counts, sum };
+        page.histogram(&[("request", request)], &histogram);
+    }
+}
+
+fn write_topics(page: &mut Page, topics: &[Arc<OpenTopic>]) {
+    type Value = fn(&Totals) -> u64;
+    let totals: Vec<_> = topics.iter().map(|topic| (&topic.name, Totals::of(topic))).collect();
+    page.gauge("memlane_broker_topics", "Topics.", topics.len());
+    let partition_count: usize = topics.iter().map(|topic| topic.partitions().len()).sum();
+    page.gauge("memlane_broker_partitions", "Partitions.", partition_count);
+    let families: [(&str, Kind, &str, Value); 5] = [
+        ("size_bytes", Kind::Gauge, "Bytes of batches.", |it| it.size_bytes),
+        ("records_in_total", Kind::Counter, "Records appended.", |it| it.records_in),
+        ("bytes_in_total", Kind::Counter, "Bytes of batches appended.", |it| it.bytes_in),
+        ("records_out_total", Kind::Counter, "Records fetched.", |it| it.records_out),
+        ("bytes_out_total", Kind::Counter, "Bytes of batches fetched.", |it| it.bytes_out),
+    ];
+    for (name, kind, help, value) in families {
+        page.family(&format!("memlane_broker_topic_{name}"), kind, help);
+        for (topic, totals) in &totals {
+            page.sample(&[("topic", topic)], value(totals));
+        }
+    }
+}
+
+fn write_offsets(page: &mut Page, topics: &[Arc<OpenTopic>]) {
+    type Value = fn(&record_log::Partition) -> i64;
+    let partition_count: usize = topics.iter().map(|topic| topic.partitions().len()).sum();
+    let is_each_shown = partition_count <= PARTITION_SERIES_MAX;
+    let families: [(&str, &str, Value); 2] = [
+        ("start_offset", "The first offset; the sum of all where no partition is named.", |it| {
+            it.start_offset()
+        }),
+        ("end_offset", "The offset after the last record; likewise.", |it| it.stable_offset()),
+    ];
+    for (name, help, value) in families {
+        page.family(&format!("memlane_broker_topic_{name}"), Kind::Gauge, help);
+        for topic in topics {
+            let partitions = Arc::clone(&topic.partitions());
+            if is_each_shown {
+                for it in partitions.iter() {
+                    let number = it.log.number().to_string();
+                    page.sample(&[("topic", &topic.name), ("partition", &number)], value(&it.log));
+                }
+            } else {
+                let sum: i64 = partitions.iter().map(|it| value(&it.log)).sum();
+                page.sample(&[("topic", &topic.name)], sum);
+            }
+        }
+    }
+}
+
+/// Without an answer of the coordinator nothing is said of groups.
+fn write_lags(page: &mut Page, groups: Option<&[LagView]>) {
+    let name = "memlane_broker_coordinator_answers";
+    page.gauge(name, "1 while the coordinator of groups answers.", u8::from(groups.is_some()));
+    let Some(groups) = groups else { return };
+    page.gauge("memlane_broker_groups", "Consumer groups.", groups.len());
+    let members: usize = groups.iter().map(|group| group.member_count).sum();
+    page.gauge("memlane_broker_group_members", "Members of all groups.", members);
+    let lags = || {
+        groups.iter().flat_map(|group| group.topics.iter().map(move |topic| (&group.group, topic)))
+    };
+    page.family(
+        "memlane_broker_group_lag",
+        Kind::Gauge,
+        "Records between a group's committed offsets and the ends of a topic.",
+    );
+    for (group, topic) in lags().take(LAG_SERIES_MAX) {
+        page.sample(&[("group", group), ("topic", &topic.topic)], topic.lag);
+    }
+    let total: u64 = lags().map(|(_, topic)| topic.lag).sum();
+    page.gauge("memlane_broker_groups_lag", "The lag of all groups together.", total);
+}

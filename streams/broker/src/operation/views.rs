@@ -1,0 +1,235 @@
+//! The broker as JSON shows it. Nothing here waits for the storage.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use consumer_groups::GroupView;
+use serde::Serialize;
+
+use super::state::Operation;
+use crate::broker::Broker;
+use crate::topics::OpenTopic;
+
+/// A coordinator that is busy for so long is left out of an answer.
+const COORDINATOR_TIME_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Serialize)]
+pub(super) struct StatusView {
+    version: &'static str,
+    stage: &'static str,
+    /// Why the storage cannot be reached.
+    storage_failure: Option<String>,
+    uptime_seconds: u64,
+    cluster_id: Option<String>,
+    advertised: Option<String>,
+    topic_count: usize,
+    partition_count: usize,
+    connection_count: u64,
+    /// Memory beside the pool.
+    memory_bytes: Option<u64>,
+}
+
+impl StatusView {
+    pub(super) fn of(operation: &Operation) -> Self {
+        let broker = operation.broker();
+        let topics = broker.as_ref().map(|it| it.topics.all()).unwrap_or_default();
+        let advertised =
+            broker.as_ref().map(|it| format!("{}:{}", it.advertised.host, it.advertised.port));
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            stage: operation.stage(),
+            storage_failure: operation.storage_failure(),
+            uptime_seconds: operation.started.elapsed().as_secs(),
+            cluster_id: broker.as_ref().map(|it| it.cluster_id.clone()),
+            advertised,
+            topic_count: topics.len(),
+            partition_count: topics.iter().map(|topic| topic.partitions().len()).sum(),
+            connection_count: broker.as_ref().map_or(0, |it| open_connections(it)),
+            memory_bytes: memory_bytes("RssAnon:"),
+        }
+    }
+}
+
+pub(super) fn open_connections(broker: &Broker) -> u64 {
+    let ended = broker.counters.connections_ended.load(Ordering::Relaxed);
+    broker.counters.connections_accepted.load(Ordering::Relaxed).saturating_sub(ended)
+}
+
+/// Memory of this process, as the kernel counts it in `/proc/self/status`.
+pub(super) fn memory_bytes(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What a topic has taken in and given out since the start, and holds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Totals {
+    pub(super) size_bytes: u64,
+    pub(super) records_in: u64,
+    pub(super) bytes_in: u64,
+    pub(super) records_out: u64,
+    pub(super) bytes_out: u64,
+}
+
+impl Totals {
+    pub(super) fn of(topic: &OpenTopic) -> Self {
+        let mut totals = Self::default();
+        for partition in topic.partitions().iter() {
+            let traffic = &partition.traffic;
+            totals.size_bytes += partition.log.size_bytes();
+            totals.records_in += traffic.records_in.load(Ordering::Relaxed);
+            totals.bytes_in += traffic.bytes_in.load(Ordering::Relaxed);
+            totals.records_out += traffic.records_out.load(Ordering::Relaxed);
+            totals.bytes_out += traffic.bytes_out.load(Ordering::Relaxed);
+        }
+        totals
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct TopicView {
+    name: String,
+    id: String,
+    volume: String,
+    partition_count: usize,
+    durability: &'static str,
+    #[serde(flatten)]
+    totals: Totals,
+    /// Of a topic that is shown alone.
+    #[serde(flatten)]
+    details: Option<TopicDetails>,
+}
+
+#[derive(Serialize)]
+struct TopicDetails {
+    /// Those that the topic's owner set.
+    settings: BTreeMap<String, String>,
+    partitions: Vec<PartitionView>,
+}
+
+#[derive(Serialize)]
+struct PartitionView {
+    partition: u32,
+    start_offset: i64,
+    end_offset: i64,
+    size_bytes: u64,
+}
+
+impl TopicView {
+    pub(super) fn of(topic: &OpenTopic) -> Self {
+        Self {
+            name: topic.name.to_string(),
+            id: topic.id.to_string(),
+            volume: topic.volume.clone(),
+            partition_count: topic.partitions().len(),
+            durability: topic.settings().class.durability.name(),
+            totals: Totals::of(topic),
+            details: None,
+        }
+    }
+
+    pub(super) fn detailed(topic: &OpenTopic) -> Self {
+        let partitions = Arc::clone(&topic.partitions());
+        let partitions = partitions.iter().map(|it| PartitionView {
+            partition: it.log.number(),
+            start_offset: it.log.start_offset(),
+            end_offset: it.log.stable_offset(),
+            size_bytes: it.log.size_bytes(),
+        });
+        let details = TopicDetails {
+            partitions: partitions.collect(),
+            settings: topic.settings().own.clone(),
+        };
+        Self { details: Some(details), ..Self::of(topic) }
+    }
+}
+
+/// A group, and how far it is behind.
+#[derive(Debug, Serialize)]
+pub(super) struct LagView {
+    pub(super) group: String,
+    pub(super) state: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    pub(super) member_count: usize,
+    pub(super) topics: Vec<TopicLag>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct TopicLag {
+    pub(super) topic: String,
+    /// With a committed offset.
+    partition_count: usize,
+    /// Records between the committed offsets and the ends, as offsets count them.
+    pub(super) lag: u64,
+}
+
+/// All groups; `None` while the coordinator has no time for it.
+pub(super) async fn lags(broker: &Broker) -> Option<Vec<LagView>> {
+    let asked = tokio::time::timeout(COORDINATOR_TIME_MAX, broker.coordinator.groups()).await;
+    let groups = asked.ok().flatten()?;
+    let end_of = |topic: &str, partition: i32| {
+        let topic = broker.topics.by_name(topic)?;
+        Some(topic.partition(partition)?.log.stable_offset())
+    };
+    Some(groups.into_iter().map(|group| lag_of(group, &end_of)).collect())
+}
+
+/// Offsets of partitions that are gone count for nothing.
+fn lag_of(group: GroupView, end_of: &dyn Fn(&str, i32) -> Option<i64>) -> LagView {
+    let mut topics: BTreeMap<&str, TopicLag> = BTreeMap::new();
+    for committed in &group.offsets {
+        let Some(end_offset) = end_of(&committed.topic, committed.partition) else { continue };
+        let lag = topics.entry(&committed.topic).or_insert_with(|| TopicLag {
+            topic: committed.topic.to_string(),
+            partition_count: 0,
+            lag: 0,
+        });
+        lag.partition_count += 1;
+        lag.lag += u64::try_from(end_offset.saturating_sub(committed.offset)).unwrap_or(0);
+    }
+    LagView {
+        group: group.id.to_string(),
+        state: group.state,
+        kind: group.kind,
+        member_count: group.member_count,
+        topics: topics.into_values().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consumer_groups::CommittedOffset;
+
+    use super::*;
+
+    #[test]
+    fn lag_is_summed_over_the_partitions_that_are_there() {
+        let at = |topic: &'static str, partition, offset| CommittedOffset {
+            topic: kafka_protocol::protocol::StrBytes::from_static_str(topic),
+            partition,
+            offset,
+        };
+        let group = GroupView {
+            id: kafka_protocol::protocol::StrBytes::from_static_str("g"),
+            state: "Empty",
+            kind: "classic",
+            member_count: 0,
+            offsets: vec![at("a", 0, 3), at("a", 1, 10), at("a", 2, 12), at("gone", 0, 1)],
+        };
+        let end_of = |topic: &str, _| (topic == "a").then_some(10);
+        let lag = lag_of(group, &end_of);
+        let expected = TopicLag { topic: "a".to_owned(), partition_count: 3, lag: 7 };
+        assert_eq!(lag.topics, [expected], "an offset behind the end is no lag");
+    }
+
+    #[test]
+    fn the_kernel_says_what_memory_this_process_has() {
+        assert!(memory_bytes("RssAnon:").is_some_and(|bytes| bytes > 0));
+        assert_eq!(memory_bytes("NoSuchField:"), None);
+    }
+}
