@@ -1,10 +1,11 @@
 # Each target is one command; the logic is in xtask. `make` alone lists them.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo test check bench soak fmt packages toolchain
+.PHONY: help demo demo-log test check bench soak fmt packages toolchain
 
 help:
 	@echo 'make demo    PostgreSQL on a volume whose daemon is killed in the middle (3 minutes)'
+	@echo 'make demo-log  a topic whose broker and daemon are killed under a producer and a consumer group (2 minutes)'
 	@echo 'make test    everything: unit, property, loom, crash, clients, block device, 200 kills'
 	@echo 'make check   what every commit passes: format, lints, tidy, unit tests'
 	@echo 'make bench   every measurement, quickly, and a report of it (15 minutes at most)'
@@ -13,6 +14,9 @@ help:
 
 demo: packages toolchain
 	@cargo xtask demo
+
+demo-log: packages toolchain
+	@cargo xtask demo-log
 
 test: packages toolchain
 	@cargo xtask test $(FILTER)

@@ -28,7 +28,8 @@ usage: cargo xtask TASK
   soak            the long runs: 10,000 kills, 20 power cuts
   fuzz TARGET SECONDS
                   one target of proof/fuzz, with the compiler that is there
-  demo            PostgreSQL on a volume whose daemon is killed";
+  demo            PostgreSQL on a volume whose daemon is killed
+  demo-log        a topic whose broker and daemon are killed under kcat";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -55,6 +56,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["soak"] => tasks::soak(),
         ["fuzz", target, seconds] => fuzz::fuzz(target, seconds),
         ["demo"] => tasks::demo(),
+        ["demo-log"] => tasks::demo_log(),
         _ => bail!("{USAGE}"),
     }
 }

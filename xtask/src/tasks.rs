@@ -182,6 +182,16 @@ pub(crate) fn demo() -> Result<()> {
     run_release_program(&root, &packages, "memlane-demo", &[])
 }
 
+/// The demonstration of the message log, which needs no root.
+pub(crate) fn demo_log() -> Result<()> {
+    let root = house::root();
+    let packages = ["-p", "daemon", "-p", "cli", "-p", "broker", "-p", "system"];
+    let demo = built_program(&root, &packages, "memlane-demo")?;
+    let status = Command::new(&demo).arg("log").status().context("cannot run memlane-demo")?;
+    ensure!(status.success(), "the demonstration failed");
+    Ok(())
+}
+
 fn lint(root: &Path, progress: &mut Progress) -> Result<()> {
     progress.step("format");
     if is_there("fmt", "rustfmt")? {

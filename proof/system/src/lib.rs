@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attached;
+mod broker;
 mod daemon;
 pub mod database;
 mod file_checker;
@@ -21,6 +22,7 @@ mod stripe;
 mod tool;
 
 pub use attached::{attach, device_size_bytes, written_sector_count};
+pub use broker::Broker;
 pub use daemon::{Daemon, DaemonOptions, product, product_path, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, KernelLog, leftovers, missing};

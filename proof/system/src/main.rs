@@ -1,4 +1,5 @@
-//! `memlane-demo`: PostgreSQL on a volume whose daemon is killed with -9 under load.
+//! `memlane-demo`: PostgreSQL on a volume whose daemon is killed with -9 under load;
+//! `memlane-demo log`: a topic whose broker and daemon are.
 //!
 //! Everything it starts, mounts and writes is its own and is removed at the end, also after an
 //! error or Ctrl-C.
@@ -9,7 +10,13 @@ mod demo;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match demo::run() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let shown = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => demo::run(),
+        ["log"] => demo::run_log(),
+        _ => Err(anyhow::Error::msg("usage: memlane-demo [log]")),
+    };
+    match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane-demo: {error:#}");

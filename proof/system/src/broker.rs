@@ -1,0 +1,167 @@
+//! The broker as a process of its own, on volumes of a daemon or with a pool of its own.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::daemon::product_path;
+use crate::interruption::Interruption;
+
+const START_TIME_LIMIT: Duration = Duration::from_secs(60);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A running broker, or one that was just killed. Dropping it ends it.
+pub struct Broker {
+    flags: Vec<String>,
+    port: u16,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+impl Broker {
+    /// Starts a broker that keeps topics on volumes of the daemon with these sockets.
+    pub fn on_daemon(run_dir: &Path, flags: &str) -> Result<Self> {
+        Self::start(&format!("--daemon {} {flags}", run_dir.display()))
+    }
+
+    /// Starts a broker with these flags, which say where topics are, and waits until it is ready.
+    /// It lets clients of this host in.
+    pub fn start(flags: &str) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("memlane-").tempdir()?;
+        // Whoever takes the port in between makes the start fail.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let flags = flags.split_whitespace().map(str::to_owned).collect();
+        let mut broker = Self { flags, port, folder, child: None };
+        broker.start_again()?;
+        Ok(broker)
+    }
+
+    /// Starts the broker after it was killed or stopped, and waits until it is ready. Returns how
+    /// long that took.
+    pub fn start_again(&mut self) -> Result<Duration> {
+        ensure!(self.child.is_none(), "the broker runs already");
+        let start = Instant::now();
+        let log = File::options().create(true).append(true).open(self.log_path())?;
+        let child = Command::new(product_path("memlane-broker"))
+            .args(["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"])
+            .args(["--listen", &self.address()])
+            .arg("--http-socket")
+            .arg(self.http_socket())
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C is for the process that started it, which then stops it in order.
+            .process_group(0)
+            .spawn()
+            .context("cannot start memlane-broker")?;
+        self.child = Some(child);
+        while !self.is_ready() {
+            let child = self.child.as_mut().context("the broker was not started")?;
+            if let Some(status) = child.try_wait()? {
+                self.child = None;
+                bail!("the broker ended with {status}:\n{}", self.log());
+            }
+            ensure!(!Interruption::is_asked_for(), "interrupted while the broker starts");
+            ensure!(start.elapsed() < START_TIME_LIMIT, "no broker is ready:\n{}", self.log());
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(start.elapsed())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ask("/readyz").is_ok_and(|it| it.starts_with("HTTP/1.1 200"))
+    }
+
+    /// Where clients connect to.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn http_socket(&self) -> PathBuf {
+        self.folder.path().join("http.sock")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("memlane-broker.log")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    pub fn connect(&self) -> Result<TcpStream> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
+        Ok(stream)
+    }
+
+    /// What the broker's HTTP interface answers: head and body, as they come.
+    pub fn ask(&self, path: &str) -> Result<String> {
+        let mut connection = UnixStream::connect(self.http_socket())?;
+        connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
+        write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Kills the broker with -9 and waits until the kernel has let go of it.
+    pub fn kill(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("the broker does not run")?;
+        child.kill().context("cannot kill the broker")?;
+        child.wait().context("cannot wait for the killed broker")?;
+        Ok(())
+    }
+
+    /// Sends the running broker a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let child = self.child.as_ref().context("the broker does not run")?;
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(id.context("the broker has no process id")?, signal)?)
+    }
+
+    /// Asks the broker to end and waits until it has, which must be a success.
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        self.wait_until_ended()
+    }
+
+    /// Waits until a broker has ended that was asked to.
+    pub fn wait_until_ended(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("the broker does not run")?;
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait()? {
+                ensure!(status.success(), "the broker ended with {status}:\n{}", self.log());
+                return Ok(());
+            }
+            if start.elapsed() >= STOP_TIME_LIMIT {
+                child.kill()?;
+                child.wait()?;
+                bail!("the broker did not end when asked to:\n{}", self.log());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _cleaning_up = Interruption::begin_to_clean_up();
+        if self.child.is_some() && self.stop().is_err() {
+            eprintln!("the broker's log:\n{}", self.log());
+        }
+    }
+}

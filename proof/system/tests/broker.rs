@@ -1,0 +1,129 @@
+//! The broker as operators see it: readiness, metrics, lists, and an end in order.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use system::{Ability, Broker, Daemon, DaemonOptions, Tool, missing, wait_for};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+fn kcat(broker: &Broker, words: &str) -> Tool {
+    Tool::new("kcat -b").arg(broker.address()).args(words.split_whitespace())
+}
+
+fn produce(broker: &Broker, words: &str, lines: &str) -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), lines)?;
+    kcat(broker, words).arg("-P").arg("-l").arg(file.path()).check().map(drop)
+}
+
+fn body(answer: &str) -> Result<serde_json::Value> {
+    let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
+    Ok(serde_json::from_str(body)?)
+}
+
+#[test]
+fn metrics_and_lists_show_what_clients_did() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("kcat")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut broker = Broker::start("--embedded 128M")?;
+    produce(&broker, "-t seen", "a\nb\nc\n")?;
+    let read = kcat(&broker, "-C -t seen -o beginning -e -q").check()?;
+    ensure!(read.lines().collect::<Vec<_>>() == ["a", "b", "c"], "{read}");
+    let metrics = broker.ask("/metrics")?;
+    for line in [
+        "memlane_broker_topic_records_in_total{topic=\"seen\"} 3\n",
+        "memlane_broker_topic_records_out_total{topic=\"seen\"} 3\n",
+        "memlane_broker_topic_end_offset{topic=\"seen\",partition=\"0\"} 3\n",
+        "memlane_broker_request_seconds_count{request=\"produce\"}",
+        "memlane_broker_ready 1\n",
+    ] {
+        ensure!(metrics.contains(line), "no {line} in {metrics}");
+    }
+    let topic = body(&broker.ask("/v1/topics/seen")?)?;
+    ensure!(topic["partitions"][0]["end_offset"] == 3, "{topic}");
+    ensure!(broker.ask("/v1/topics/unseen")?.starts_with("HTTP/1.1 404"));
+    broker.stop()
+}
+
+#[test]
+fn a_broker_whose_daemon_is_away_answers_and_is_not_ready() -> Result<()> {
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    daemon.kill()?;
+    wait_for("readyz to say so", TIME_LIMIT, || {
+        Ok(broker.ask("/readyz")?.starts_with("HTTP/1.1 503"))
+    })?;
+    let answer = broker.ask("/readyz")?;
+    ensure!(answer.contains("storage"), "{answer}");
+    ensure!(broker.ask("/healthz")?.starts_with("HTTP/1.1 200"));
+    ensure!(broker.ask("/metrics")?.contains("memlane_broker_storage_reachable 0"));
+    daemon.start_again()?;
+    wait_for("the broker to be ready", TIME_LIMIT, || {
+        Ok(broker.ask("/readyz")?.starts_with("HTTP/1.1 200"))
+    })?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+/// A frame of ApiVersions, version 0.
+fn api_versions(correlation_id: i32) -> Vec<u8> {
+    let mut body = vec![0, 18, 0, 0];
+    body.extend(correlation_id.to_be_bytes());
+    body.extend([0xff, 0xff]);
+    let length = i32::try_from(body.len()).expect("it is short");
+    [&length.to_be_bytes()[..], &body].concat()
+}
+
+#[test]
+fn answers_in_flight_are_sent_before_the_broker_ends() -> Result<()> {
+    const REQUESTS: i32 = 500;
+    let mut broker = Broker::start("--embedded 128M")?;
+    let mut client = broker.connect()?;
+    client.write_all(&(0..REQUESTS).flat_map(api_versions).collect::<Vec<_>>())?;
+    // The first answer says that the broker has begun with them.
+    let mut head = [0; 8];
+    client.read_exact(&mut head)?;
+    broker.signal(Signal::TERM)?;
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest)?;
+    let answers = [&head[..], &rest].concat();
+    let (mut at, mut count) = (0, 0);
+    while at < answers.len() {
+        let field = |from: usize| -> Result<i32> {
+            let bytes = answers.get(from..from + 4).context("an answer was cut")?;
+            Ok(i32::from_be_bytes(bytes.try_into()?))
+        };
+        ensure!(field(at + 4)? == count, "answers in order");
+        at += 4 + usize::try_from(field(at)?)?;
+        count += 1;
+    }
+    ensure!(at == answers.len() && count > 0, "the last answer was cut");
+    broker.wait_until_ended()
+}
+
+#[test]
+fn a_fetch_that_waits_holds_no_stop_up() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("kcat")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut broker = Broker::start("--embedded 128M")?;
+    produce(&broker, "-t waits", "a\n")?;
+    let mut waiting = std::process::Command::new("kcat")
+        .args(["-b", &broker.address(), "-C", "-t", "waits", "-X", "fetch.wait.max.ms=30000"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    let is_connected = || Ok(broker.ask("/metrics")?.contains("{request=\"Fetch\"}"));
+    let stopped = wait_for("the fetch", TIME_LIMIT, is_connected).and_then(|()| broker.stop());
+    waiting.kill()?;
+    waiting.wait()?;
+    stopped?;
+    ensure!(!broker.log().contains("connection given up"), "{}", broker.log());
+    Ok(())
+}
