@@ -123,8 +123,9 @@ impl Partition {
 
     /// The offset after the last record whose transaction is known to be committed or aborted.
     pub fn last_stable_offset(&self) -> i64 {
-        let open = self.lock_writer().producers.first_open_offset();
+        // First: of a transaction that begins meanwhile nothing is below it.
         let stable_offset = self.stable_offset();
+        let open = self.lock_writer().producers.first_open_offset();
         open.map_or(stable_offset, |open| open.min(stable_offset))
     }
 
