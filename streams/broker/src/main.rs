@@ -29,7 +29,6 @@ use clap::CommandFactory;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
-use uuid::Uuid;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::coordinator::{Coordinator, CoordinatorThread};
@@ -123,7 +122,7 @@ async fn serve(
     let mut signals = Signals::listen()?;
     let (stop, stops) = watch::channel(false);
     let broker = Arc::new(Broker {
-        cluster_id: Uuid::nil().simple().to_string(),
+        cluster_id: coordinator.log_id.simple().to_string(),
         advertised: Advertised { host, port },
         new_topics: NewTopics {
             are_created_on_demand: options.auto_create_topics,

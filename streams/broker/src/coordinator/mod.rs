@@ -17,6 +17,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 use tokio::sync::{mpsc, oneshot};
 use transactions::Write;
+use uuid::Uuid;
 
 use crate::storage::{Storage, VolumeClass};
 use crate::topics::Topics;
@@ -52,6 +53,8 @@ enum Command {
 /// The way to the coordinator's thread.
 pub(crate) struct Coordinator {
     queue: mpsc::Sender<Command>,
+    /// Of the log of its state, which lasts as long as the cluster does.
+    pub(crate) log_id: Uuid,
 }
 
 /// The thread; it ends when all ways to it are gone.
@@ -75,11 +78,12 @@ pub(crate) fn start(
 ) -> anyhow::Result<(Coordinator, CoordinatorThread)> {
     let mut state = State::open(storage, class, topics, options)
         .context("cannot load the state of groups and transactions")?;
+    let log_id = state.log_id();
     let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let work = move || runtime.block_on(state.run(commands));
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
-    Ok((Coordinator { queue }, CoordinatorThread(thread)))
+    Ok((Coordinator { queue, log_id }, CoordinatorThread(thread)))
 }
 
 impl Coordinator {

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use transactions::{
     Markers, Outcome, Participants, Producer, Response, Settings, Transactions, Write,
 };
+use uuid::Uuid;
 
 use super::refusals::refuse;
 use super::state_log::{StateLog, StateRecord};
@@ -89,6 +90,10 @@ impl State {
         };
         state.load()?;
         Ok(state)
+    }
+
+    pub(super) fn log_id(&self) -> Uuid {
+        self.log.id()
     }
 
     /// Begins again from what the log says. Requests that wait are not answered: their clients

@@ -11,6 +11,7 @@ use kafka_protocol::records::{
     TimestampType,
 };
 use record_log::{Batch, LogError, NewTopic, Partition, SEGMENT_BYTES_MAX, Topic, TopicOptions};
+use uuid::Uuid;
 
 use crate::clock;
 use crate::storage::{Storage, VolumeClass};
@@ -70,6 +71,11 @@ impl StateLog {
         }
         let partition = topic.partition(0)?;
         Ok(Self { topic, partition, least_bytes: 0 })
+    }
+
+    /// Of this log, and of no other.
+    pub(super) fn id(&self) -> Uuid {
+        Uuid::from_bytes(self.topic.id())
     }
 
     /// Shows all records, oldest first.
