@@ -23,6 +23,7 @@ const COUNTS_IN_SOAK: &[(&str, &str)] = &[
     ("MEMLANE_KILLS", "10000"),
     ("MEMLANE_EARLY_KILLS", "200"),
     ("MEMLANE_GUEST_KILLS", "1000"),
+    ("MEMLANE_LOG_KILLS", "5000"),
     ("MEMLANE_CUTS", "20"),
 ];
 
@@ -34,6 +35,7 @@ const SOAK_SUITES: &[&str] = &[
     "system/command_storm",
     "system/disk_kills",
     "system/ring_storm",
+    "system/log_storm",
     "guest/power_cut",
     "guest/ublk",
     "preload/programs",
@@ -56,6 +58,8 @@ const BUILD_SHIPPED: &[&str] = &[
     "--lib",
     "-p",
     "daemon",
+    "-p",
+    "broker",
     "-p",
     "cli",
     "-p",

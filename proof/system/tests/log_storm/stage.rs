@@ -1,0 +1,161 @@
+//! What all clients of a storm share: the broker's address, the books, how far the storm is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kafka_client::{Client, ClientError, ErrorKind, ResponseError, Settings};
+
+use crate::books::Books;
+
+/// Where producers of plain and of idempotent batches send to.
+pub(crate) const PLAIN: &str = "plain";
+pub(crate) const INPUT: &str = "input";
+/// Where transactions are spread over.
+pub(crate) const TRANSACTIONS: [&str; 2] = ["transactions-a", "transactions-b"];
+/// What is made of `INPUT`.
+pub(crate) const OUTPUT: &str = "output";
+pub(crate) const TOPICS: [&str; 5] = [PLAIN, INPUT, TRANSACTIONS[0], TRANSACTIONS[1], OUTPUT];
+pub(crate) const PARTITION_COUNT: i32 = 3;
+
+/// The groups: one reads the transactions, the other makes `OUTPUT` of `INPUT`.
+pub(crate) const READERS: &str = "readers";
+pub(crate) const WORKERS: &str = "workers";
+
+/// After so many attempts in a row a client has hung.
+const ATTEMPTS_MAX: u32 = 300;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Within one call, the client repeats what it may for so long.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Pauses between two steps of a client, which leave the processor to others.
+const STEP_PAUSE: Duration = Duration::from_millis(4);
+
+/// How far a storm is; each is after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Act {
+    Producing,
+    /// Producers have ended; groups read what is left.
+    Draining,
+    /// Groups have ended too; verifiers read what is left.
+    Verifying,
+}
+
+const ACTS: [Act; 3] = [Act::Producing, Act::Draining, Act::Verifying];
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    address: String,
+    pub(crate) books: Books,
+    act: AtomicUsize,
+    /// The steps of each client, by its name.
+    steps: BTreeMap<String, AtomicU64>,
+    pub(crate) counts: Counts,
+}
+
+/// What was done in all.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) idempotent: AtomicU64,
+    pub(crate) plain: AtomicU64,
+    pub(crate) repeated: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) aborts: AtomicU64,
+    pub(crate) takeovers: AtomicU64,
+    pub(crate) processed: AtomicU64,
+    pub(crate) rollbacks: AtomicU64,
+    pub(crate) joins: AtomicU64,
+    pub(crate) offset_checks: AtomicU64,
+}
+
+impl Stage {
+    pub(crate) fn new(address: &str, names: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            address: address.to_owned(),
+            books: Books::default(),
+            act: AtomicUsize::new(0),
+            steps: names.into_iter().map(|name| (name, AtomicU64::new(0))).collect(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A client with connections of its own.
+    pub(crate) fn client(&self, name: &str) -> Arc<Client> {
+        let settings = Settings {
+            client_id: name.to_owned(),
+            request_time_max: REQUEST_TIME_MAX,
+            ..Settings::default()
+        };
+        Arc::new(Client::new(self.address.clone(), settings))
+    }
+
+    pub(crate) fn act(&self) -> Act {
+        ACTS[self.act.load(Ordering::SeqCst)]
+    }
+
+    pub(crate) fn set_act(&self, act: Act) {
+        let index = ACTS.iter().position(|it| *it == act).unwrap_or(ACTS.len() - 1);
+        self.act.store(index, Ordering::SeqCst);
+    }
+
+    /// The client has done something that the broker has answered; rests a little.
+    pub(crate) async fn step(&self, name: &str) {
+        self.steps[name].fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(STEP_PAUSE).await;
+    }
+
+    /// The steps of all clients.
+    pub(crate) fn steps(&self) -> BTreeMap<String, u64> {
+        let count =
+            |(name, count): (&String, &AtomicU64)| (name.clone(), count.load(Ordering::SeqCst));
+        self.steps.iter().map(count).collect()
+    }
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    add(counter, 1);
+}
+
+pub(crate) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Ordering::SeqCst);
+}
+
+/// Repeats what may work a little later, and no more often than a client may have to.
+pub(crate) struct Patience {
+    what: &'static str,
+    attempt_count: u32,
+}
+
+impl Patience {
+    /// `what` is said where it is in vain.
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, attempt_count: 0 }
+    }
+
+    /// Returns after a pause when another attempt makes sense.
+    pub(crate) async fn after(&mut self, error: ClientError) -> Result<()> {
+        self.attempt_count += 1;
+        let is_worth_it = error.is_retriable() || error.kind() == ErrorKind::Unreachable;
+        if !is_worth_it || self.attempt_count >= ATTEMPTS_MAX {
+            let what = format!("{}, attempt {}", self.what, self.attempt_count);
+            return Err(error).context(what);
+        }
+        tokio::time::sleep(ATTEMPT_PAUSE).await;
+        Ok(())
+    }
+}
+
+/// Whether a member was refused because its group is another by now.
+pub(crate) fn is_of_a_generation_before(error: &ClientError) -> bool {
+    matches!(
+        error.refusal(),
+        Some(
+            ResponseError::IllegalGeneration
+                | ResponseError::UnknownMemberId
+                | ResponseError::RebalanceInProgress
+        )
+    )
+}
