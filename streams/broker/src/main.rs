@@ -79,7 +79,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
             let pool = EmbeddedPool { size_bytes, file: options.pool_file.clone() };
             Arc::new(Embedded::open(&pool)?)
         }
-        None => Arc::new(Daemon::new(&options.daemon)),
+        None => Arc::new(Daemon::open(&options.daemon)?),
     };
     let operation = Arc::new(Operation::new());
     let interface = Interface::start(&options.http_places(), &operation, Arc::clone(&storage))?;

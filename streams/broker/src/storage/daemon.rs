@@ -1,12 +1,15 @@
 //! Volumes of a daemon on this host: made and deleted over its REST interface, read and written
 //! through the ring.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
 use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
 use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
+use rustix::fs::{FlockOperation, flock};
 use sdk::{ClientOptions, Target};
 
 use super::ring_volume::RingVolume;
@@ -26,13 +29,22 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 pub(crate) struct Daemon {
     rest: Client,
     ring: PathBuf,
+    /// The run directory, locked: two brokers would write to the same topics.
+    _lock: File,
 }
 
 impl Daemon {
-    /// The daemon that has its sockets in this directory, most often `/run/memlane`.
-    pub(crate) fn new(run_dir: &Path) -> Self {
+    /// The daemon that has its sockets in this directory, most often `/run/memlane`. Refused while
+    /// another broker uses it.
+    pub(crate) fn open(run_dir: &Path) -> anyhow::Result<Self> {
+        let place = run_dir.display();
+        let lock = File::open(run_dir)
+            .with_context(|| format!("cannot open {place}, where the daemon has its sockets"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(|| {
+            format!("cannot lock {place}: another broker serves the topics of this daemon")
+        })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
-        Self { rest, ring: run_dir.join(RING_SOCKET) }
+        Ok(Self { rest, ring: run_dir.join(RING_SOCKET), _lock: lock })
     }
 }
 
@@ -67,6 +79,13 @@ impl Storage for Daemon {
             )
         })?;
         Ok(Arc::new(RingVolume::new(device)))
+    }
+
+    fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
+        let patch = VolumePatch { name: Some(new_name.to_owned()), ..VolumePatch::default() };
+        let path = api::path_of(api::VOLUME_PATH, name);
+        let _renamed: Volume = self.rest.ask(Method::Patch, &path, &patch).map_err(refused)?;
+        Ok(())
     }
 
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {

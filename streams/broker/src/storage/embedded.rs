@@ -82,6 +82,13 @@ impl Storage for Embedded {
         Ok(self.engine.volume(name).map_err(refused)?)
     }
 
+    fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
+        let new_name = new_name
+            .parse()
+            .map_err(|error| StorageError::new(StorageErrorKind::Unsupported, error))?;
+        self.engine.rename_volume(name, new_name).map_err(refused)
+    }
+
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
         let durability = durability(class.durability)?;
         self.engine.set_durability(name, durability).map_err(refused)?;

@@ -117,6 +117,8 @@ pub(crate) trait Storage: Send + Sync {
     fn names(&self) -> Result<Vec<String>, StorageError>;
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError>;
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError>;
+    /// Gives a volume another name, which no volume has. Those who have it open keep it.
+    fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError>;
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError>;
     fn delete(&self, name: &str) -> Result<(), StorageError>;
 

@@ -27,6 +27,9 @@ const NO_PANIC: &str = "no thread panics with this lock";
 /// Volumes of topics have names that begin so.
 const VOLUME_PREFIX: &str = "topic.";
 
+/// And those of topics that are being made so, before an id.
+const HALF_MADE_PREFIX: &str = "half-made-topic.";
+
 /// What volumes may be called at most.
 const VOLUME_NAME_MAX: usize = 63;
 
@@ -90,18 +93,17 @@ impl Topics {
     ) -> anyhow::Result<Self> {
         let (table, version, changing) = Default::default();
         let topics = Self { storage, defaults, table, version, changing };
-        let mut volumes = topics.storage.names()?;
-        volumes.retain(|name| name.starts_with(VOLUME_PREFIX) && !name.contains('@'));
-        for volume in volumes {
-            match topics.open_volume(&volume) {
-                Ok(Some(topic)) => topics.insert(topic),
-                Ok(None) => {
-                    // The broker died while it made the topic, before it said so.
-                    tracing::info!(volume, "a volume without a topic is deleted");
-                    topics.storage.delete(&volume)?;
-                }
-                Err(refusal) => {
-                    tracing::error!(volume, error = refusal.message, "cannot serve the topic");
+        for volume in topics.storage.names()? {
+            if is_half_made(&volume) {
+                // The broker died while it made the topic, before it said so.
+                tracing::info!(volume, "a topic that was not made to the end is deleted");
+                topics.storage.delete(&volume)?;
+            } else if volume.starts_with(VOLUME_PREFIX) && !volume.contains('@') {
+                match topics.open_volume(&volume) {
+                    Ok(topic) => topics.insert(topic),
+                    Err(refusal) => {
+                        tracing::error!(volume, error = refusal.message, "cannot serve the topic");
+                    }
                 }
             }
         }
@@ -114,12 +116,13 @@ impl Topics {
         Ok(settings.map_err(anyhow::Error::msg)?.class)
     }
 
-    fn open_volume(&self, volume: &str) -> Result<Option<OpenTopic>, Refusal> {
+    fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
         let device = self.storage.open(volume).map_err(of_storage)?;
         // Until its settings are known.
         let first_options = TopicOptions { segment_bytes: record_log::SEGMENT_BYTES_MAX };
         let Some(log) = Topic::open(device, first_options).map_err(of_log)? else {
-            return Ok(None);
+            let what = format!("volume {volume:?} has the name of a topic's and holds none");
+            return Err(Refusal::new(ResponseError::KafkaStorageError, what));
         };
         let properties: Properties =
             serde_json::from_slice(&log.properties()).map_err(|error| {
@@ -130,7 +133,7 @@ impl Topics {
         let settings = TopicSettings::new(properties.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
         log.set_options(options(&settings));
-        OpenTopic::new(&properties, volume.to_owned(), log, settings).map(Some).map_err(of_log)
+        OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log)
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<OpenTopic>> {
@@ -173,32 +176,39 @@ impl Topics {
         if validate_only {
             return Ok(None);
         }
-        let id = Uuid::from_bytes(random_id());
-        let volume = volume_name(&new.name, id);
-        let device = self.storage.create(&volume, settings.class).map_err(of_storage)?;
-        let properties = Properties { name: new.name.clone(), settings: new.settings.clone() };
-        let bytes = serde_json::to_vec(&properties).expect("it is plain data");
-        let made = Topic::create(
-            device,
-            &record_log::NewTopic {
-                id: id.into_bytes(),
-                partition_count: new.partition_count,
-                options: options(&settings),
-                properties: &bytes,
-            },
-        );
-        let topic = made
-            .and_then(|log| OpenTopic::new(&properties, volume.clone(), log, settings))
-            .map_err(of_log)
-            .inspect_err(|_| {
-                // What cannot be deleted now is deleted when the broker starts again.
-                if let Err(error) = self.storage.delete(&volume) {
-                    tracing::warn!(volume, %error, "cannot delete a volume");
-                }
-            })?;
+        let topic = self.make(new, settings)?;
+        let volume = &topic.volume;
         tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
         self.insert(topic);
         Ok(self.by_name(&new.name))
+    }
+
+    /// Makes the topic on a volume of a name that says so, and then gives that its own: a volume
+    /// with a topic's name holds the whole topic.
+    fn make(&self, new: &NewTopic, settings: TopicSettings) -> Result<OpenTopic, Refusal> {
+        let id = Uuid::from_bytes(random_id());
+        let (half_made, volume) = (half_made_name(id), volume_name(&new.name, id));
+        let device = self.storage.create(&half_made, settings.class).map_err(of_storage)?;
+        let properties = Properties { name: new.name.clone(), settings: new.settings.clone() };
+        let bytes = serde_json::to_vec(&properties).expect("it is plain data");
+        let log = record_log::NewTopic {
+            id: id.into_bytes(),
+            partition_count: new.partition_count,
+            options: options(&settings),
+            properties: &bytes,
+        };
+        let made = Topic::create(device, &log).map_err(of_log);
+        let made = made.and_then(|log| {
+            self.storage.rename(&half_made, &volume).map_err(of_storage)?;
+            OpenTopic::new(&properties, volume, log, settings).map_err(of_log)
+        });
+        if made.is_err() {
+            // What cannot be deleted now is deleted when the broker starts again.
+            if let Err(error) = self.storage.delete(&half_made) {
+                tracing::warn!(volume = half_made, %error, "cannot delete a volume");
+            }
+        }
+        made
     }
 
     /// A topic whose metrics would be the same, as Kafka has it: dots and underscores are one.
@@ -331,6 +341,17 @@ fn check_name(name: &str) -> Result<(), Refusal> {
          is not . or .."
     );
     Err(Refusal::new(ResponseError::InvalidTopicException, what))
+}
+
+/// The volume of a topic that is being made.
+fn half_made_name(id: Uuid) -> String {
+    format!("{HALF_MADE_PREFIX}{}", id.simple())
+}
+
+/// Of this form and no other: it holds what the broker began and did not end.
+fn is_half_made(volume: &str) -> bool {
+    let id = volume.strip_prefix(HALF_MADE_PREFIX).and_then(|id| Uuid::try_parse(id).ok());
+    id.is_some_and(|id| half_made_name(id) == volume)
 }
 
 /// The topic's name as far as it fits; one that was cut has its id, so that it is the only one.
