@@ -13,7 +13,7 @@ use crate::health::Health;
 use crate::image::{AcceptedLoss, Image, ImageRestore, ImageSave};
 use crate::pool::{Pool, PoolPatch};
 use crate::problem::ProblemKind::{
-    self, AlreadyExists, BodyTooLarge, Busy, DataPastNewEnd, HostFailed, InUse, InvalidField,
+    self, AlreadyExists, BodyTooLarge, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField,
     InvalidRequest, NoSpace, NotFound, NotSupported, PreconditionFailed, Timeout, TooManyVolumes,
     UnknownField,
 };
@@ -268,7 +268,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             AlreadyExists,
             InUse,
             PreconditionFailed,
-            DataPastNewEnd,
+            DataBehindNewEnd,
             NoSpace,
             HostFailed,
         ]),

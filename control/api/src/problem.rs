@@ -54,7 +54,7 @@ problem_kinds! {
     /// It is not as it was when the caller read it (`If-Match`).
     PreconditionFailed = ("precondition_failed", 412, "It has changed since it was read"),
     /// A shrink would drop data and `force` was not given.
-    DataPastNewEnd = ("data_behind_new_end", 409, "The new size would cut off data"),
+    DataBehindNewEnd = ("data_behind_new_end", 409, "The new size would cut off data"),
     /// The pool, or the store of images, has no room left.
     NoSpace = ("no_space", 507, "There is no room left"),
     /// The pool holds as many volumes as it can.

@@ -24,7 +24,7 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
         VolumeErrorKind::NotFound => Problem::new(ProblemKind::NotFound, detail),
         VolumeErrorKind::TooManyVolumes => Problem::new(ProblemKind::TooManyVolumes, detail),
         VolumeErrorKind::DataPastNewEnd => {
-            Problem::new(ProblemKind::DataPastNewEnd, detail).in_field("size")
+            Problem::new(ProblemKind::DataBehindNewEnd, detail).in_field("size")
         }
         VolumeErrorKind::IsSnapshot => Problem::new(ProblemKind::NotSupported, detail),
         VolumeErrorKind::HasSnapshots => Problem::new(ProblemKind::InUse, detail),
@@ -84,7 +84,7 @@ mod tests {
         check(VolumeErrorKind::HasSnapshots, ProblemKind::InUse, None);
         check(VolumeErrorKind::NoSpace, ProblemKind::NoSpace, None);
         check(VolumeErrorKind::Damaged, ProblemKind::HostFailed, None);
-        check(VolumeErrorKind::DataPastNewEnd, ProblemKind::DataPastNewEnd, Some("size"));
+        check(VolumeErrorKind::DataPastNewEnd, ProblemKind::DataBehindNewEnd, Some("size"));
         check(VolumeErrorKind::HasSnapshots, ProblemKind::InUse, None);
         check(VolumeErrorKind::IsSnapshot, ProblemKind::NotSupported, None);
     }
