@@ -22,6 +22,7 @@ const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 /// One user of the broker may have 1,000, of which other tests need some.
 const CONNECTION_COUNT: usize = 900;
+const HALF_CLOSED_COUNT: usize = 500;
 const RANDOM_FRAME_COUNT: usize = 2_000;
 const SLOW_READER_COUNT: usize = 20;
 /// Their answers together are several times what the broker may grow by.
@@ -153,6 +154,20 @@ fn frames_that_lie_about_their_size_end_their_connection() -> Result<()> {
             assert_eq!(send(broker, &whole[..end])?, Taken::Closed, "cut at {end}");
         }
         assert_eq!(send(broker, &whole)?, Taken::Answered);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_its_answers() -> Result<()> {
+    if Broker::is_reference() {
+        // Apache Kafka closes at the end of what is sent.
+        return Ok(());
+    }
+    check(|broker| {
+        for _ in 0..HALF_CLOSED_COUNT {
+            assert_eq!(send(broker, &request(API_VERSIONS, 0, &[]))?, Taken::Answered);
+        }
         Ok(())
     })
 }

@@ -54,7 +54,8 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
 /// The longest request of a client that is not known yet.
 const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 
-/// When the broker stops a client has so long to take its answers and close the connection.
+/// A client that sends no more, or is sent away as the broker stops, has so long to take its
+/// answers.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How soon a principal that has used up its bytes in flight is looked at again.
@@ -114,8 +115,11 @@ where
     tokio::pin!(reading, writing);
     tokio::select! {
         read = &mut reading => match read {
-            // The client has gone: answers that are still to come reach no reader.
-            Ok(()) => Ok(()),
+            // It may still read. Answers that come later than that reach no reader.
+            Ok(()) => match tokio::time::timeout(LINGER_TIME_MAX, writing).await {
+                Ok(written) => written,
+                Err(_late) => Ok(()),
+            },
             Err(ending) => {
                 writing.await?;
                 Err(ending)
