@@ -12,10 +12,10 @@
 //! A record has a length, attributes, its distances in time and offset from the first one, key,
 //! value and headers; numbers in it are zigzag varints. Source: Apache Kafka, "Message Format".
 
+use batch_compression::Codec as Compression;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 
-use crate::codecs::Compression;
 use crate::error::ClientError;
 
 pub(crate) const HEADER_BYTES: usize = 61;
@@ -27,7 +27,6 @@ pub(crate) const LENGTH_END: usize = 12;
 const CRC_END: usize = 21;
 
 const MAGIC: i8 = 2;
-const COMPRESSION_BITS: i16 = 0b111;
 const IS_OF_APPEND: i16 = 1 << 3;
 const IS_TRANSACTIONAL: i16 = 1 << 4;
 const IS_CONTROL: i16 = 1 << 5;
@@ -94,8 +93,7 @@ pub fn encode_batch(records: &[NewRecord], options: &BatchOptions) -> Result<Byt
     for (offset_delta, record) in (0..).zip(records) {
         encode_record(record, offset_delta, base_time, &mut encoded);
     }
-    let compressed = options.compression.compress(encoded);
-    let compressed = compressed.map_err(|error| failed().because(error))?;
+    let compressed = options.compression.compress(&encoded);
 
     let length = i32::try_from(HEADER_BYTES - LENGTH_END + compressed.len()).map_err(too_long)?;
     let none = BatchProducer { id: -1, epoch: -1, sequence: -1 };
@@ -241,8 +239,8 @@ pub(crate) fn decode_records(batch: &Bytes, bytes_max: usize) -> Result<Vec<Reco
     if header.crc != crc32c(&batch[CRC_END..header.size_bytes]) {
         return Err(broken("its checksum does not fit its bytes"));
     }
-    let compression = Compression::of_bits(header.attributes & COMPRESSION_BITS)
-        .ok_or_else(|| broken("its compression is unknown"))?;
+    let compression =
+        Compression::of(header.attributes).ok_or_else(|| broken("its compression is unknown"))?;
     let records = batch.slice(HEADER_BYTES..header.size_bytes);
     let mut records = match compression {
         Compression::None => records,

@@ -5,7 +5,7 @@
 //! | `connection` | requests and responses in order over one socket, several in flight |
 //! | `client` | metadata, and a connection to each broker that is needed |
 //! | `topics`, `configs`, `groups`, `offsets`, `users`, `acls` | one request each |
-//! | `batch`, `codecs` | record batches of version 2 and their compression |
+//! | `batch` | record batches of version 2 |
 //! | `producer` | records in, offsets out; idempotent where that is asked for |
 //! | `transactions` | records and offsets that are seen together or not at all |
 //! | `fetch` | records of partitions from an offset on |
@@ -20,7 +20,6 @@ mod acls;
 mod assignor;
 mod batch;
 mod client;
-mod codecs;
 mod configs;
 mod connection;
 mod error;
@@ -42,8 +41,8 @@ mod versions;
 
 pub use acls::{AclBinding, AclFilter, AclOperation, PatternType, Permission, ResourceType};
 pub use batch::{BatchOptions, BatchProducer, Header, NewRecord, Record, encode_batch};
+pub use batch_compression::Codec as Compression;
 pub use client::{Broker, Client, Cluster, Partition, Topic};
-pub use codecs::Compression;
 pub use configs::{ConfigChange, ConfigEntry};
 pub use error::{ClientError, ErrorKind, error_name};
 pub use fetch::{FetchLimits, FetchedPartition, Fetcher, Isolation, Position};

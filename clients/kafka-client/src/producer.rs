@@ -16,10 +16,10 @@ use kafka_protocol::messages::{
 
 use crate::batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use crate::client::{Client, text, topic_name};
-use crate::codecs::Compression;
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
 use crate::topics::no_result;
+use batch_compression::Codec as Compression;
 
 /// From version 13 on topics are named by their ids.
 pub(crate) const PRODUCE_VERSION_MAX: i16 = 12;

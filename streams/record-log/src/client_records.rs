@@ -2,8 +2,9 @@
 //! length as Protocol Buffers write them, signed ones zigzag. Source: Apache Kafka, "Message
 //! Format".
 
+use batch_compression::Codec;
+
 use crate::batch::{BatchHeader, HEADER_BYTES, has_valid_checksum};
-use crate::compression::Codec;
 
 /// The most that the records of one batch may take when they are decompressed.
 const RECORDS_BYTES_MAX: usize = 128 << 20;
@@ -14,7 +15,7 @@ pub(crate) fn decode(batch: &BatchHeader, bytes: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let codec = Codec::of(batch.attributes)?;
-    let decoded = codec.decompress(&bytes[HEADER_BYTES..], RECORDS_BYTES_MAX)?;
+    let decoded = codec.decompress(&bytes[HEADER_BYTES..], RECORDS_BYTES_MAX).ok()?;
     are_records(&decoded, batch.record_count, batch.last_offset_delta).then_some(decoded)
 }
 

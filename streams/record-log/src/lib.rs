@@ -18,7 +18,6 @@
 mod batch;
 mod client_records;
 mod compaction;
-mod compression;
 mod error;
 mod index;
 mod layout;

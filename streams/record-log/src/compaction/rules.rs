@@ -3,11 +3,12 @@
 //! A batch that cannot be read stays as it is, and from there on tombstones stay too: what they
 //! delete may be in it.
 
+use batch_compression::Codec;
+
 use crate::batch::{BatchHeader, HEADER_BYTES, Marker, assemble, has_valid_checksum};
 use crate::client_records::{Record, decode, records};
 use crate::compaction::key_map::KeyMap;
 use crate::compaction::transactions::{AbortedBatches, LastBatches, Markers};
-use crate::compression::Codec;
 use crate::segment::BATCH_BYTES_MAX;
 
 /// The same for all batches of a pass.

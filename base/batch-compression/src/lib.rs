@@ -1,5 +1,6 @@
-//! The codecs of record batches. What does not decode is told apart from an empty result; no input
-//! makes more than the caller allows.
+//! The codecs of Kafka's record batches, for brokers and clients. What does not decode is told apart
+//! from an empty result; no input makes more than the caller allows.
+#![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
 
@@ -22,8 +23,9 @@ const SNAPPY_BLOCK_BYTES: usize = 32 << 10;
 const SNAPPY_GROWTH_MAX: usize = 22;
 
 /// How the records of a batch are compressed: the three lowest bits of its attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Codec {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    #[default]
     None,
     Gzip,
     Snappy,
@@ -31,20 +33,44 @@ pub(crate) enum Codec {
     Zstd,
 }
 
+/// Why bytes were not decompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecodable {
+    #[error("the records of a batch take more than {0} bytes")]
+    TooLong(usize),
+    #[error("the compressed records of a batch are broken")]
+    Broken,
+}
+
+/// Where a batch's attributes name the codec.
+const ATTRIBUTE_BITS: i16 = 7;
+
 impl Codec {
-    /// `None` for numbers that no codec has.
-    pub(crate) fn of(attributes: i16) -> Option<Self> {
-        match attributes & 7 {
-            0 => Some(Self::None),
-            1 => Some(Self::Gzip),
-            2 => Some(Self::Snappy),
-            3 => Some(Self::Lz4),
-            4 => Some(Self::Zstd),
-            _ => None,
+    /// In the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
+
+    /// The word in Kafka's settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
         }
     }
 
-    pub(crate) fn compress(self, bytes: &[u8]) -> Vec<u8> {
+    /// Its bits in a batch's attributes.
+    pub const fn bits(self) -> i16 {
+        self as i16
+    }
+
+    /// `None` for numbers that no codec has.
+    pub fn of(attributes: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.bits() == attributes & ATTRIBUTE_BITS)
+    }
+
+    pub fn compress(self, bytes: &[u8]) -> Vec<u8> {
         const TO_MEMORY: &str = "writing to memory does not fail";
         match self {
             Self::None => bytes.to_vec(),
@@ -65,24 +91,28 @@ impl Codec {
         }
     }
 
-    /// `None` where the bytes do not decode, or decode to more than `bytes_max`.
-    pub(crate) fn decompress(self, bytes: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    /// The records, of which there must not be more than `bytes_max` bytes.
+    pub fn decompress(self, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
         match self {
-            Self::None => (bytes.len() <= bytes_max).then(|| bytes.to_vec()),
+            Self::None if bytes.len() > bytes_max => Err(Undecodable::TooLong(bytes_max)),
+            Self::None => Ok(bytes.to_vec()),
             Self::Gzip => read_all(MultiGzDecoder::new(bytes), bytes_max),
             Self::Snappy => decompress_snappy(bytes, bytes_max),
             Self::Lz4 => read_all(FrameDecoder::new(bytes), bytes_max),
             // The decoder refuses windows of more than 128 MiB.
-            Self::Zstd => read_all(StreamingDecoder::new(bytes).ok()?, bytes_max),
+            Self::Zstd => {
+                let decoder = StreamingDecoder::new(bytes).map_err(|_| Undecodable::Broken)?;
+                read_all(decoder, bytes_max)
+            }
         }
     }
 }
 
-fn read_all(decoder: impl Read, bytes_max: usize) -> Option<Vec<u8>> {
+fn read_all(decoder: impl Read, bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
     let mut decoded = Vec::new();
-    let limit = u64::try_from(bytes_max).ok()?.checked_add(1)?;
-    decoder.take(limit).read_to_end(&mut decoded).ok()?;
-    (decoded.len() <= bytes_max).then_some(decoded)
+    let limit = (bytes_max as u64).saturating_add(1);
+    decoder.take(limit).read_to_end(&mut decoded).map_err(|_| Undecodable::Broken)?;
+    if decoded.len() > bytes_max { Err(Undecodable::TooLong(bytes_max)) } else { Ok(decoded) }
 }
 
 fn compress_snappy(bytes: &[u8]) -> Vec<u8> {
@@ -96,54 +126,59 @@ fn compress_snappy(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// With xerial's header or, as some clients write it, one block alone.
-fn decompress_snappy(bytes: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+fn decompress_snappy(bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
     let mut decoded = Vec::new();
     if !bytes.starts_with(&SNAPPY_MAGIC) {
         decompress_snappy_block(bytes, bytes_max, &mut decoded)?;
-        return Some(decoded);
+        return Ok(decoded);
     }
-    let mut rest = bytes.get(SNAPPY_HEADER.len()..)?;
+    let mut rest = bytes.get(SNAPPY_HEADER.len()..).ok_or(Undecodable::Broken)?;
     while !rest.is_empty() {
-        let (length, after) = rest.split_first_chunk::<4>()?;
-        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-        let (block, after) = after.split_at_checked(length)?;
+        let (length, after) = rest.split_first_chunk().ok_or(Undecodable::Broken)?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        let (block, after) = after.split_at_checked(length).ok_or(Undecodable::Broken)?;
         decompress_snappy_block(block, bytes_max, &mut decoded)?;
         rest = after;
     }
-    Some(decoded)
+    Ok(decoded)
 }
 
 /// Appends what a block holds, so that there are `bytes_max` bytes at most. Takes no memory for a
 /// block that says it holds more than it can.
-fn decompress_snappy_block(block: &[u8], bytes_max: usize, into: &mut Vec<u8>) -> Option<()> {
-    let length = snap::raw::decompress_len(block).ok()?;
+fn decompress_snappy_block(
+    block: &[u8],
+    bytes_max: usize,
+    into: &mut Vec<u8>,
+) -> Result<(), Undecodable> {
+    let length = snap::raw::decompress_len(block).map_err(|_| Undecodable::Broken)?;
     if length > block.len().saturating_mul(SNAPPY_GROWTH_MAX) {
-        return None;
+        return Err(Undecodable::Broken);
     }
     let before = into.len();
-    let after = before.checked_add(length).filter(|after| *after <= bytes_max)?;
-    into.resize(after, 0);
-    let written = snap::raw::Decoder::new().decompress(block, &mut into[before..]).ok()?;
-    (written == length).then_some(())
+    if length > bytes_max.saturating_sub(before) {
+        return Err(Undecodable::TooLong(bytes_max));
+    }
+    into.resize(before + length, 0);
+    let written = snap::raw::Decoder::new().decompress(block, &mut into[before..]);
+    if written == Ok(length) { Ok(()) } else { Err(Undecodable::Broken) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
-
     #[test]
     fn what_is_compressed_comes_back_and_no_more_than_is_allowed() {
-        for (number, codec) in (0..).zip(ALL) {
+        for (number, codec) in (0..).zip(Codec::ALL) {
             assert_eq!(Codec::of(number | 1 << 4), Some(codec));
             for length in [0, 1, 1_000, 300_000] {
                 let bytes: Vec<u8> = (0..length).map(|at: u32| at.to_le_bytes()[1]).collect();
                 let encoded = codec.compress(&bytes);
                 let decoded = codec.decompress(&encoded, bytes.len());
-                assert_eq!(decoded.as_ref(), Some(&bytes), "{codec:?}");
+                assert_eq!(decoded.as_ref(), Ok(&bytes), "{codec:?}");
                 if let Some(less) = bytes.len().checked_sub(1) {
-                    assert_eq!(codec.decompress(&encoded, less), None, "{codec:?}");
+                    let refused = Err(Undecodable::TooLong(less));
+                    assert_eq!(codec.decompress(&encoded, less), refused, "{codec:?}");
                 }
             }
         }
@@ -156,7 +191,8 @@ mod tests {
         for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
             let encoded = codec.compress(&bytes);
             assert!(encoded.len() < bytes.len() / 16, "{codec:?}: {}", encoded.len());
-            assert_eq!(codec.decompress(&encoded, 1 << 20), None, "{codec:?}");
+            let error = codec.decompress(&encoded, 1 << 20).expect_err("a bomb");
+            assert!(error.to_string().contains("more than 1048576"), "{codec:?}: {error}");
         }
     }
 
@@ -165,9 +201,11 @@ mod tests {
         let bytes: Vec<u8> = (0..50_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
             let encoded = codec.compress(&bytes);
+            let half = &encoded[..encoded.len() / 2];
+            codec.decompress(half, bytes.len()).expect_err("it is cut");
             for length in (0..encoded.len()).step_by(97) {
                 let decoded = codec.decompress(&encoded[..length], bytes.len());
-                assert_ne!(decoded.as_ref(), Some(&bytes), "{codec:?}");
+                assert_ne!(decoded.as_ref(), Ok(&bytes), "{codec:?}");
             }
         }
     }
@@ -177,13 +215,35 @@ mod tests {
         // 2^27 bytes, in a literal of one.
         let lie = [0x80, 0x80, 0x80, 0x40, 0, b'x'];
         let mut decoded = Vec::new();
-        assert_eq!(decompress_snappy_block(&lie, 1 << 27, &mut decoded), None);
+        let refused = decompress_snappy_block(&lie, 1 << 27, &mut decoded);
+        assert_eq!(refused, Err(Undecodable::Broken));
         assert_eq!(decoded.capacity(), 0);
     }
 
     #[test]
     fn snappy_without_a_header_is_read_too() {
         let encoded = snap::raw::Encoder::new().compress_vec(b"abcabcabc").expect("short");
-        assert_eq!(Codec::Snappy.decompress(&encoded, 9), Some(b"abcabcabc".to_vec()));
+        assert_eq!(Codec::Snappy.decompress(&encoded, 9), Ok(b"abcabcabc".to_vec()));
+    }
+
+    #[test]
+    fn blocks_of_javas_clients_are_read() {
+        let block = snap::raw::Encoder::new().compress_vec(b"abc").expect("short");
+        let mut framed = [&SNAPPY_MAGIC[..], &[0, 0, 0, 1, 0, 0, 0, 1]].concat();
+        for _ in 0..2 {
+            framed.extend(u32::try_from(block.len()).expect("short").to_be_bytes());
+            framed.extend(&block);
+        }
+        assert_eq!(Codec::Snappy.decompress(&framed, 1 << 20), Ok(b"abcabc".to_vec()));
+        framed.truncate(framed.len() - 1);
+        assert_eq!(Codec::Snappy.decompress(&framed, 1 << 20), Err(Undecodable::Broken));
+    }
+
+    #[test]
+    fn what_repeats_becomes_shorter() {
+        let bytes = b"a record and ".repeat(1000);
+        for codec in &Codec::ALL[1..] {
+            assert!(codec.compress(&bytes).len() < bytes.len() / 4, "{codec:?}");
+        }
     }
 }
