@@ -1,5 +1,7 @@
-//! The codecs of Kafka's record batches, for brokers and clients. What does not decode is told apart
-//! from an empty result; no input makes more than the caller allows.
+//! The codecs of Kafka's record batches, for brokers and clients.
+//!
+//! What does not decode is told apart from an empty result; no input makes more than the caller
+//! allows.
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
