@@ -36,7 +36,7 @@ pub enum Reduction {
 impl Reduction {
     pub const ALL: [Self; 4] = [Self::Full, Self::Compress, Self::Dedup, Self::None];
 
-    /// The name in the command line, the API and this type's `FromStr`.
+    /// The name in the command line and the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",

@@ -23,7 +23,7 @@ use crate::storage::{Storage, VolumeClass};
 use crate::topics::Topics;
 use round::State;
 
-pub(crate) use refusals::refuse;
+pub(crate) use refusals::{refuse, refuse_offsets, refuse_transactional_offsets};
 
 /// Requests that wait for the thread; beyond it clients are told to come again.
 const QUEUE_LENGTH: usize = 4_096;

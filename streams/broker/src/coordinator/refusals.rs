@@ -4,12 +4,14 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
 };
+use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestTopic;
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
 use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
 };
+use kafka_protocol::messages::txn_offset_commit_request::TxnOffsetCommitRequestTopic;
 use kafka_protocol::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
@@ -89,31 +91,43 @@ pub(crate) fn refuse(request: &RequestKind, error: ResponseError) -> ResponseKin
 }
 
 fn offset_commit(request: &OffsetCommitRequest, code: i16) -> OffsetCommitResponse {
-    let topics = request.topics.iter().map(|topic| {
-        let partitions = topic.partitions.iter().map(|it| {
-            OffsetCommitResponsePartition::default()
-                .with_partition_index(it.partition_index)
-                .with_error_code(code)
-        });
-        OffsetCommitResponseTopic::default()
-            .with_name(topic.name.clone())
-            .with_partitions(partitions.collect())
-    });
+    let topics = request.topics.iter().map(|topic| refuse_offsets(topic, code));
     OffsetCommitResponse::default().with_topics(topics.collect())
 }
 
-fn txn_offset_commit(request: &TxnOffsetCommitRequest, code: i16) -> TxnOffsetCommitResponse {
-    let topics = request.topics.iter().map(|topic| {
-        let partitions = topic.partitions.iter().map(|it| {
-            TxnOffsetCommitResponsePartition::default()
-                .with_partition_index(it.partition_index)
-                .with_error_code(code)
-        });
-        TxnOffsetCommitResponseTopic::default()
-            .with_name(topic.name.clone())
-            .with_partitions(partitions.collect())
+/// Refuses what is committed for one topic.
+pub(crate) fn refuse_offsets(
+    topic: &OffsetCommitRequestTopic,
+    code: i16,
+) -> OffsetCommitResponseTopic {
+    let partitions = topic.partitions.iter().map(|it| {
+        OffsetCommitResponsePartition::default()
+            .with_partition_index(it.partition_index)
+            .with_error_code(code)
     });
+    OffsetCommitResponseTopic::default()
+        .with_name(topic.name.clone())
+        .with_partitions(partitions.collect())
+}
+
+fn txn_offset_commit(request: &TxnOffsetCommitRequest, code: i16) -> TxnOffsetCommitResponse {
+    let topics = request.topics.iter().map(|topic| refuse_transactional_offsets(topic, code));
     TxnOffsetCommitResponse::default().with_topics(topics.collect())
+}
+
+/// Refuses what a transaction commits for one topic.
+pub(crate) fn refuse_transactional_offsets(
+    topic: &TxnOffsetCommitRequestTopic,
+    code: i16,
+) -> TxnOffsetCommitResponseTopic {
+    let partitions = topic.partitions.iter().map(|it| {
+        TxnOffsetCommitResponsePartition::default()
+            .with_partition_index(it.partition_index)
+            .with_error_code(code)
+    });
+    TxnOffsetCommitResponseTopic::default()
+        .with_name(topic.name.clone())
+        .with_partitions(partitions.collect())
 }
 
 /// The first versions have an error for each partition only.

@@ -2,16 +2,12 @@
 
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::offset_commit_response::{
-    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
-};
-use kafka_protocol::messages::txn_offset_commit_response::{
-    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
-};
+use kafka_protocol::messages::offset_commit_response::OffsetCommitResponseTopic;
+use kafka_protocol::messages::txn_offset_commit_response::TxnOffsetCommitResponseTopic;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 
 use super::Context;
-use crate::coordinator::{Ask, refuse};
+use crate::coordinator::{Ask, refuse, refuse_offsets, refuse_transactional_offsets};
 
 pub(super) async fn serve(context: Context, mut request: RequestKind) -> ResponseKind {
     if let Err(error) = check(&context, &request) {
@@ -60,45 +56,17 @@ impl Withheld {
 /// are added to a transaction all together or not at all.
 fn withhold(context: &Context, request: &mut RequestKind) -> Result<Withheld, ResponseError> {
     match request {
-        RequestKind::OffsetCommit(it) => {
-            let mut refused = Vec::new();
-            it.topics.retain(|topic| {
-                let indexes = topic.partitions.iter().map(|it| it.partition_index);
-                let Err(error) = usable(context, Operation::Read, &topic.name, indexes) else {
-                    return true;
-                };
-                let partitions = topic.partitions.iter().map(|it| {
-                    OffsetCommitResponsePartition::default()
-                        .with_partition_index(it.partition_index)
-                        .with_error_code(error.code())
-                });
-                let refusal = OffsetCommitResponseTopic::default()
-                    .with_name(topic.name.clone())
-                    .with_partitions(partitions.collect());
-                refused.push(refusal);
-                false
-            });
-            Ok(Withheld::Offsets(refused))
-        }
+        RequestKind::OffsetCommit(it) => Ok(Withheld::Offsets(unusable(&mut it.topics, |topic| {
+            let indexes = topic.partitions.iter().map(|it| it.partition_index);
+            let error = usable(context, Operation::Read, &topic.name, indexes).err()?;
+            Some(refuse_offsets(topic, error.code()))
+        }))),
         RequestKind::TxnOffsetCommit(it) => {
-            let mut refused = Vec::new();
-            it.topics.retain(|topic| {
+            Ok(Withheld::TransactionalOffsets(unusable(&mut it.topics, |topic| {
                 let indexes = topic.partitions.iter().map(|it| it.partition_index);
-                let Err(error) = usable(context, Operation::Read, &topic.name, indexes) else {
-                    return true;
-                };
-                let partitions = topic.partitions.iter().map(|it| {
-                    TxnOffsetCommitResponsePartition::default()
-                        .with_partition_index(it.partition_index)
-                        .with_error_code(error.code())
-                });
-                let refusal = TxnOffsetCommitResponseTopic::default()
-                    .with_name(topic.name.clone())
-                    .with_partitions(partitions.collect());
-                refused.push(refusal);
-                false
-            });
-            Ok(Withheld::TransactionalOffsets(refused))
+                let error = usable(context, Operation::Read, &topic.name, indexes).err()?;
+                Some(refuse_transactional_offsets(topic, error.code()))
+            })))
         }
         RequestKind::AddPartitionsToTxn(it) => {
             let mut topics = it.v3_and_below_topics.iter().map(|topic| {
@@ -113,6 +81,19 @@ fn withhold(context: &Context, request: &mut RequestKind) -> Result<Withheld, Re
     }
 }
 
+/// Takes out the topics that are refused; returns the refusals.
+fn unusable<T, R>(topics: &mut Vec<T>, refusal: impl Fn(&T) -> Option<R>) -> Vec<R> {
+    let mut refused = Vec::new();
+    topics.retain(|topic| match refusal(topic) {
+        Some(refusal) => {
+            refused.push(refusal);
+            false
+        }
+        None => true,
+    });
+    refused
+}
+
 /// Whether all of these partitions are there, and the client may use them.
 fn usable(
     context: &Context,
@@ -120,9 +101,7 @@ fn usable(
     name: &str,
     mut indexes: impl Iterator<Item = i32>,
 ) -> Result<(), ResponseError> {
-    context.check_topic(operation, name)?;
-    let topic = context.broker.topics.by_name(name);
-    let topic = topic.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let topic = context.topic(operation, name)?;
     match indexes.all(|index| topic.partition(index).is_some()) {
         true => Ok(()),
         false => Err(ResponseError::UnknownTopicOrPartition),

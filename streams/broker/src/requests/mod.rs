@@ -20,6 +20,7 @@ use kafka_protocol::protocol::StrBytes;
 use crate::broker::Broker;
 use crate::operation::error_code_of;
 use crate::serving::{Asked, Client};
+use crate::topics::{OpenPartition, OpenTopic};
 
 /// Elements of all arrays of one request: some 200 bytes each once they are decoded.
 const ELEMENTS_MAX: usize = 200_000;
@@ -50,6 +51,23 @@ impl Context {
     fn check_topic(&self, operation: Operation, name: &str) -> Result<(), ResponseError> {
         let error = ResponseError::TopicAuthorizationFailed;
         self.check(operation, Resource::topic(name), error)
+    }
+
+    /// The topic, if the client may do that with it.
+    fn topic(&self, operation: Operation, name: &str) -> Result<Arc<OpenTopic>, ResponseError> {
+        self.check_topic(operation, name)?;
+        self.broker.topics.by_name(name).ok_or(ResponseError::UnknownTopicOrPartition)
+    }
+
+    /// A partition of a topic, if the client may do that with the topic.
+    fn partition(
+        &self,
+        operation: Operation,
+        name: &str,
+        number: i32,
+    ) -> Result<Arc<OpenPartition>, ResponseError> {
+        let topic = self.topic(operation, name)?;
+        topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)
     }
 }
 

@@ -71,10 +71,7 @@ fn find(
     asked: &ListOffsetsPartition,
     is_committed_only: bool,
 ) -> Result<Place, ResponseError> {
-    context.check_topic(Operation::Describe, name)?;
-    let topic = context.broker.topics.by_name(name);
-    let partition = topic.and_then(|topic| topic.partition(asked.partition_index));
-    let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let partition = context.partition(Operation::Describe, name, asked.partition_index)?;
     let log = &partition.log;
     check_epoch(log, asked.current_leader_epoch)?;
     let at = |offset: i64, timestamp: i64| Place { offset, timestamp, leader_epoch: log.epoch() };
@@ -145,10 +142,7 @@ fn end_of_epoch(
     name: &str,
     asked: &OffsetForLeaderPartition,
 ) -> Result<(i32, i64), ResponseError> {
-    context.check_topic(Operation::Describe, name)?;
-    let topic = context.broker.topics.by_name(name);
-    let partition = topic.and_then(|topic| topic.partition(asked.partition));
-    let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let partition = context.partition(Operation::Describe, name, asked.partition)?;
     check_epoch(&partition.log, asked.current_leader_epoch)?;
     Ok(partition.log.end_of_epoch(asked.leader_epoch).unwrap_or((-1, -1)))
 }

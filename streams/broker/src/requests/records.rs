@@ -54,9 +54,7 @@ fn delete_before(
     number: i32,
     offset: i64,
 ) -> Result<i64, ResponseError> {
-    context.check_topic(Operation::Delete, name)?;
-    let topic =
-        context.broker.topics.by_name(name).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let topic = context.topic(Operation::Delete, name)?;
     let partition = topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)?;
     let settings = topic.settings();
     if settings.compacts && !settings.deletes {
@@ -91,10 +89,7 @@ fn producers_of(
     name: &str,
     number: i32,
 ) -> Result<Vec<ProducerState>, ResponseError> {
-    context.check_topic(Operation::Read, name)?;
-    let topic = context.broker.topics.by_name(name);
-    let partition = topic.and_then(|topic| topic.partition(number));
-    let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let partition = context.partition(Operation::Read, name, number)?;
     let producers = partition.log.producers().into_iter().map(|it| {
         ProducerState::default()
             .with_producer_id(ProducerId(it.producer_id))

@@ -11,11 +11,10 @@ use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
 use rustix::fs::{FlockOperation, flock};
 use sdk::{ClientOptions, Target};
+use volumes::{Durability, Reduction};
 
 use super::ring_volume::RingVolume;
-use super::{
-    Durability, Reduction, Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass,
-};
+use super::{Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass};
 
 /// The daemon's sockets, in its run directory.
 const API_SOCKET: &str = "api.sock";

@@ -7,11 +7,9 @@ use anyhow::{Context, bail};
 use block_device::{BlockDevice, SectorSize};
 use maintenance::Maintenance;
 use region::{Region, RegionSpec};
-use volumes::{Engine, EngineOptions, VolumeError, VolumeErrorKind, VolumeSpec};
+use volumes::{Durability, Engine, EngineOptions, VolumeError, VolumeErrorKind, VolumeSpec};
 
-use super::{
-    Durability, Reduction, Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass,
-};
+use super::{Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass};
 
 /// More than there are processors, so that threads which wait for a disk hold no other up.
 const LANE_COUNT: usize = 8;
@@ -66,13 +64,14 @@ impl Storage for Embedded {
     }
 
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        check(class)?;
         let name = name
             .parse()
             .map_err(|error| StorageError::new(StorageErrorKind::Unsupported, error))?;
         let spec = VolumeSpec {
             sector: SectorSize::Bytes4096,
-            reduction: reduction(class.reduction),
-            durability: durability(class.durability)?,
+            reduction: class.reduction,
+            durability: class.durability,
             ..VolumeSpec::new(name, VOLUME_BYTES)
         };
         Ok(self.engine.create_volume(spec).map_err(refused)?)
@@ -90,9 +89,9 @@ impl Storage for Embedded {
     }
 
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
-        let durability = durability(class.durability)?;
-        self.engine.set_durability(name, durability).map_err(refused)?;
-        self.engine.set_reduction(name, reduction(class.reduction)).map_err(refused)
+        check(class)?;
+        self.engine.set_durability(name, class.durability).map_err(refused)?;
+        self.engine.set_reduction(name, class.reduction).map_err(refused)
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {
@@ -105,24 +104,15 @@ impl Storage for Embedded {
     }
 }
 
-fn reduction(asked: Reduction) -> volumes::Reduction {
-    match asked {
-        Reduction::Full => volumes::Reduction::Full,
-        Reduction::Compress => volumes::Reduction::Compress,
-        Reduction::Dedup => volumes::Reduction::Dedup,
-        Reduction::None => volumes::Reduction::None,
-    }
-}
-
 /// A pool of the broker's own has neither journal nor images.
-fn durability(asked: Durability) -> Result<volumes::Durability, StorageError> {
-    match asked {
-        Durability::Ram => Ok(volumes::Durability::Ram),
+fn check(class: VolumeClass) -> Result<(), StorageError> {
+    match class.durability {
+        Durability::Ram => Ok(()),
         Durability::Image | Durability::Journal => {
             let what = format!(
                 "a broker with a pool of its own keeps topics in class ram only; for class {} run \
                  it on memlaned",
-                asked.name()
+                class.durability
             );
             Err(StorageError::new(StorageErrorKind::Unsupported, what))
         }

@@ -5,10 +5,10 @@ mod embedded;
 mod ring_volume;
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use block_device::BlockDevice;
+use volumes::{Durability, Reduction};
 
 pub(crate) use daemon::Daemon;
 pub(crate) use embedded::{Embedded, EmbeddedPool};
@@ -21,70 +21,6 @@ const VOLUME_BYTES: u64 = 64 << 40;
 pub(crate) struct VolumeClass {
     pub(crate) durability: Durability,
     pub(crate) reduction: Reduction,
-}
-
-/// What a flush promises; the names are those of volumes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Durability {
-    #[default]
-    Ram,
-    Image,
-    Journal,
-}
-
-impl Durability {
-    const ALL: [Self; 3] = [Self::Ram, Self::Image, Self::Journal];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ram => "ram",
-            Self::Image => "image",
-            Self::Journal => "journal",
-        }
-    }
-}
-
-/// How contents are made smaller; the names are those of volumes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reduction {
-    Full,
-    Compress,
-    Dedup,
-    /// Producers compress batches where that is worth it, and batches seldom repeat at the
-    /// boundaries of blocks: more would cost processor time and bring little.
-    #[default]
-    None,
-}
-
-impl Reduction {
-    const ALL: [Self; 4] = [Self::Full, Self::Compress, Self::Dedup, Self::None];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Compress => "compress",
-            Self::Dedup => "dedup",
-            Self::None => "none",
-        }
-    }
-}
-
-impl FromStr for Durability {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|it| it.name() == name);
-        found.ok_or_else(|| "it is ram, image or journal".to_owned())
-    }
-}
-
-impl FromStr for Reduction {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|it| it.name() == name);
-        found.ok_or_else(|| "it is full, compress, dedup or none".to_owned())
-    }
 }
 
 /// The class of a refusal, as far as clients can act on it.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::storage::{Durability, Reduction, VolumeClass};
+use volumes::{Durability, Reduction};
+
+use crate::storage::VolumeClass;
 
 /// What values a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting(
         "memlane.reduction",
+        // Producers compress batches where that is worth it, and batches seldom repeat at the
+        // boundaries of blocks: more would cost processor time and bring little.
         "none",
         Kind::Choice(&["full", "compress", "dedup", "none"]),
         "how the volume makes contents smaller than producers made them",
@@ -205,8 +209,8 @@ impl TopicSettings {
         let policies = values.text("cleanup.policy");
         let has_policy = |name| policies.split(',').any(|policy| policy.trim() == name);
         let class = VolumeClass {
-            durability: values.text("memlane.durability").parse::<Durability>()?,
-            reduction: values.text("memlane.reduction").parse::<Reduction>()?,
+            durability: values.one_of("memlane.durability", Durability::ALL, Durability::name),
+            reduction: values.one_of("memlane.reduction", Reduction::ALL, Reduction::name),
         };
         Ok(Self {
             class,
@@ -255,6 +259,16 @@ impl<'a> Values<'a> {
         self.text(name).parse().expect("values were checked")
     }
 
+    fn one_of<T: Copy, const N: usize>(
+        &self,
+        setting: &str,
+        all: [T; N],
+        name: impl Fn(T) -> &'static str,
+    ) -> T {
+        let text = self.text(setting);
+        all.into_iter().find(|it| name(*it) == text).expect("values were checked")
+    }
+
     /// `None` where it is -1.
     fn limit(&self, name: &str) -> Option<i64> {
         Some(self.number(name)).filter(|number| *number >= 0)
@@ -284,6 +298,16 @@ mod tests {
         for setting in SETTINGS {
             setting.check(setting.default).expect("a default is a value");
         }
+    }
+
+    #[test]
+    fn choices_of_the_class_are_those_of_volumes() {
+        let choices = |name| find(name).map(|setting| setting.kind);
+        let durabilities = Durability::ALL.map(Durability::name);
+        let Some(Kind::Choice(known)) = choices("memlane.durability") else { panic!("no choice") };
+        assert_eq!(known, durabilities);
+        let Some(Kind::Choice(known)) = choices("memlane.reduction") else { panic!("no choice") };
+        assert_eq!(known, Reduction::ALL.map(Reduction::name));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use record_log::{LogError, LogErrorKind, Partition, Topic};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use volumes::Durability;
 
 use super::settings::TopicSettings;
 use super::stability::{Flusher, Turn};
 use super::watchers::Watchers;
 use crate::clock;
-use crate::storage::Durability;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
