@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use kafka_protocol::ResponseError;
+use record_batch::Unencodable;
 
 /// What a caller may want to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,12 @@ pub struct ClientError {
     is_final: bool,
     #[source]
     source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl From<Unencodable> for ClientError {
+    fn from(why: Unencodable) -> Self {
+        Self::invalid("cannot make a batch of the records").because(why)
+    }
 }
 
 impl ClientError {

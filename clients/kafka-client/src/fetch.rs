@@ -9,8 +9,9 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::{AbortedTransaction, PartitionData};
 use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse};
+use record_batch::BatchHeader;
 
-use crate::batch::{BatchHeader, Record, decode_records};
+use crate::batch::{Record, decode_records, first_batch};
 use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
@@ -228,7 +229,7 @@ fn read_partition(
         Isolation::ReadCommitted => Aborted::new(data.aborted_transactions.unwrap_or_default()),
     };
     let mut rest = data.records.unwrap_or_default();
-    while let Some(header) = BatchHeader::read(&rest)? {
+    while let Some(header) = first_batch(&rest)? {
         let batch = rest.split_to(header.size_bytes);
         if header.last_offset() < position.offset {
             continue;
@@ -287,9 +288,9 @@ fn is_abort(records: &[Record]) -> bool {
 #[cfg(test)]
 mod tests {
     use kafka_protocol::messages::ProducerId;
+    use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch, seal};
 
     use super::*;
-    use crate::batch::{BatchOptions, BatchProducer, NewRecord, encode_batch, seal};
 
     const BYTES_MAX: usize = 1 << 20;
     const IS_TRANSACTIONAL: u8 = 1 << 4;

@@ -40,8 +40,7 @@ mod users;
 mod versions;
 
 pub use acls::{AclBinding, AclFilter, AclOperation, PatternType, Permission, ResourceType};
-pub use batch::{BatchOptions, BatchProducer, Header, NewRecord, Record, encode_batch};
-pub use batch_compression::Codec as Compression;
+pub use batch::Record;
 pub use client::{Broker, Client, Cluster, Partition, Topic};
 pub use configs::{ConfigChange, ConfigEntry};
 pub use error::{ClientError, ErrorKind, error_name};
@@ -55,6 +54,9 @@ pub use prepared::{
     ProduceReceiver, ProduceSender, ProduceTarget, RawBatch, RawBatches, RawFetch,
 };
 pub use producer::{Acks, Producer, ProducerSettings, partition_of_key};
+pub use record_batch::{
+    BatchOptions, BatchProducer, Codec as Compression, Header, NewRecord, Unencodable, encode_batch,
+};
 pub use sasl::{Mechanism, ScramHash};
 pub use settings::{SaslSettings, Settings};
 pub use tls::TlsTrust;

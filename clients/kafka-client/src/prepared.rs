@@ -13,8 +13,9 @@ use std::time::Duration;
 use bytes::{Buf, BufMut};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest};
 use kafka_protocol::protocol::Request;
+use record_batch::seal;
 
-use crate::batch::{BatchHeader, seal};
+use crate::batch::first_batch;
 use crate::client::Client;
 use crate::error::{ClientError, ErrorKind, check};
 use crate::fetch::{FetchLimits, SESSION_EPOCH_NONE};
@@ -353,7 +354,7 @@ impl<'a> RawBatches<'a> {
 
     /// The next whole batch.
     pub fn next_batch(&mut self) -> Result<Option<RawBatch<'a>>, ClientError> {
-        let Some(header) = BatchHeader::read(self.0)? else { return Ok(None) };
+        let Some(header) = first_batch(self.0)? else { return Ok(None) };
         let (bytes, rest) = self.0.split_at(header.size_bytes);
         self.0 = rest;
         Ok(Some(RawBatch {

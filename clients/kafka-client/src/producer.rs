@@ -13,13 +13,12 @@ use kafka_protocol::messages::produce_response::ProduceResponse;
 use kafka_protocol::messages::{
     InitProducerIdRequest, ProduceRequest, ProducerId, TransactionalId,
 };
+use record_batch::{BatchOptions, BatchProducer, Codec as Compression, NewRecord, encode_batch};
 
-use crate::batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
 use crate::topics::no_result;
-use batch_compression::Codec as Compression;
 
 /// From version 13 on topics are named by their ids.
 pub(crate) const PRODUCE_VERSION_MAX: i16 = 12;

@@ -21,15 +21,14 @@ use kafka_protocol::messages::{
     ProducerId, TransactionalId, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::Request;
+use record_batch::{BatchProducer, Codec as Compression, NewRecord};
 
-use crate::batch::{BatchProducer, NewRecord};
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
 use crate::groups::{CommittedOffset, group_id};
 use crate::membership::GroupGeneration;
 use crate::producer::{Producer, ProducerSettings};
-use batch_compression::Codec as Compression;
 
 /// From the next versions on brokers ask each other (KIP-890), or producers need not say what a
 /// transaction writes to.

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use block_device::BlockDevice;
 use model::Random;
-use record_log::{Batch, HEADER_BYTES, NewTopic, Partition, Topic, TopicOptions};
+use record_batch::HEADER_BYTES;
+use record_log::{Batch, NewTopic, Partition, Topic, TopicOptions};
 use region::{Region, RegionSpec};
 use volumes::{Engine, EngineOptions, Reduction, VolumeSpec};
 
@@ -88,7 +89,7 @@ fn measure(
     show(&format!("read, reduction {reduction}"), duration, || {
         let range = partition.read(offset, 1 << 20, &mut buffer).expect("it reads");
         let mut count = 0;
-        for header in record_log::headers(&buffer[range]) {
+        for header in record_batch::headers(&buffer[range]) {
             offset = header.next_offset();
             count += 1;
         }

@@ -1,7 +1,8 @@
 //! Where in a segment an offset or a time is to be looked for. Derived from the batches, a few
 //! bytes for each 16 KiB of them.
 
-use crate::batch::BatchHeader;
+use record_batch::BatchHeader;
+
 use crate::layout::{Fields, put_list};
 
 /// Batches closer together share an entry.

@@ -17,7 +17,7 @@
 
 use block_device::BLOCK_BYTES;
 
-use crate::batch::crc32c;
+use record_batch::crc32c;
 
 /// Addresses of one slot.
 pub(crate) const SLOT_BYTES: u64 = 2 << 30;

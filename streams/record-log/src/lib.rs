@@ -16,7 +16,6 @@
 #![forbid(unsafe_code)]
 
 mod batch;
-mod client_records;
 mod compaction;
 mod error;
 mod index;
@@ -32,14 +31,14 @@ mod topic;
 mod volume;
 mod writer;
 
-pub use batch::{Batch, BatchHeader, HEADER_BYTES, Marker, TransactionEnd};
+pub use batch::Batch;
 pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, CompactionStep};
 pub use error::{LogError, LogErrorKind};
 pub use layout::{PARTITION_COUNT_MAX, SEGMENT_BYTES_MAX};
-pub use partition::{Appended, Partition, Retention, TimePlace, headers};
+pub use partition::{Appended, Partition, Retention, TimePlace};
 pub use producers::{Aborted, PRODUCER_COUNT_MAX, ProducerState};
 pub use properties::PROPERTIES_BYTES_MAX;
 pub use records::TopicId;
-pub use segment::BATCH_BYTES_MAX;
+pub use segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};
 pub use topic::{NewTopic, Topic};
 pub use volume::TopicOptions;

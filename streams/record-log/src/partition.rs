@@ -8,12 +8,13 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::batch::{Batch, BatchHeader};
-use crate::client_records::{Record, decode, records};
+use record_batch::{BatchHeader, Record, Records};
+
+use crate::batch::Batch;
 use crate::error::{LogError, LogErrorKind};
 use crate::producers::{Aborted, LastBatch, ProducerState};
 use crate::records::{EpochStart, PartitionRecord};
-use crate::segment::{BATCH_BYTES_MAX, Segment, Walk, Wanted};
+use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX, Segment, Walk, Wanted};
 use crate::volume::TopicVolume;
 use crate::writer::{FlushedPart, Found, Writer};
 
@@ -564,28 +565,11 @@ fn place_of_time(
 ) -> Option<TimePlace> {
     let (base_offset, max_timestamp) = (batch.base_offset, batch.max_timestamp);
     let place = |offset, timestamp| TimePlace { base_offset, max_timestamp, offset, timestamp };
-    let Some(decoded) = decode(batch, bytes) else {
+    let records = Records::decode(batch, bytes, RECORDS_BYTES_MAX);
+    let Some(records) = records.ok().filter(|it| it.check().is_ok()) else {
         return Some(place(base_offset.max(start_offset), max_timestamp));
     };
-    let time_of = |record: &Record<'_>| match batch.has_append_time() {
-        true => max_timestamp,
-        false => batch.base_timestamp.wrapping_add(record.timestamp_delta),
-    };
-    for record in records(&decoded) {
-        let (offset, timestamp) = (base_offset + record.offset_delta, time_of(&record));
-        if offset >= start_offset && timestamp >= unix_ms {
-            return Some(place(offset, timestamp));
-        }
-    }
-    None
-}
-
-/// The headers of all batches in bytes that [`Partition::read`] returned.
-pub fn headers(bytes: &[u8]) -> impl Iterator<Item = BatchHeader> + '_ {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let header = BatchHeader::read(bytes.get(at..)?)?;
-        at += header.size_bytes;
-        Some(header)
-    })
+    let is_found = |it: &Record<'_>| it.offset >= start_offset && it.timestamp_ms >= unix_ms;
+    let found = records.iter().flatten().find(is_found)?;
+    Some(place(found.offset, found.timestamp_ms))
 }

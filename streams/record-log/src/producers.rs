@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::batch::{BatchHeader, Marker, sequence_after};
+use record_batch::{BatchHeader, Marker, sequence_after};
+
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::{Fields, put_list};
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use block_device::{BLOCK_BYTES, BlockDevice, ByteRange};
+use record_batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
 
-use crate::batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
 use crate::error::{LogError, LogErrorKind};
 use crate::index::Index;
 use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, SLOT_BYTES, Slot};
@@ -17,6 +17,9 @@ use crate::records::{Checkpoint, SegmentHeader};
 
 /// The longest batch that is taken.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// The most that the records of one batch may take when they are decompressed.
+pub const RECORDS_BYTES_MAX: usize = 128 << 20;
 
 /// How much a walk over batches reads first, and at most if it goes on.
 const WALK_BYTES: usize = 64 << 10;

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block_device::BlockDevice;
 use model::Random;
+use record_batch::{Marker, TransactionEnd};
 use record_log::{
-    Compaction, CompactionOptions, CompactionOutcome, CompactionStep, Marker, NewTopic, Partition,
-    Topic, TopicOptions, TransactionEnd,
+    Compaction, CompactionOptions, CompactionOutcome, CompactionStep, NewTopic, Partition, Topic,
+    TopicOptions,
 };
 use support::records::{Entry, decode, entries, keyed_batch, value};
 use support::{Disk, From, NO_PRODUCER, append, new_topic, open, read_all};
@@ -184,7 +185,7 @@ fn records_of_aborted_transactions_go_and_their_markers_later() {
     ];
     let markers = |partition: &Partition| -> Vec<i64> {
         let batches = read_all(partition, 0, &mut Random::new(1));
-        let headers = batches.iter().flat_map(|batch| record_log::headers(batch));
+        let headers = batches.iter().flat_map(|batch| record_batch::headers(batch));
         headers.filter(|it| it.is_control()).map(|it| it.base_offset).collect()
     };
     let compact_until = |now_ms| {
@@ -216,7 +217,7 @@ fn the_last_batch_of_a_producer_stays_without_records_and_its_sequence_goes_on()
     close(&topic, &partition);
     compact(&partition, 0);
     let batches = read_all(&partition, 0, &mut Random::new(1));
-    let headers: Vec<_> = batches.iter().flat_map(|batch| record_log::headers(batch)).collect();
+    let headers: Vec<_> = batches.iter().flat_map(|batch| record_batch::headers(batch)).collect();
     assert_eq!(
         (headers[0].base_offset, headers[0].last_offset(), headers[0].record_count),
         (1, 2, 0)
@@ -233,7 +234,7 @@ fn the_last_batch_of_a_producer_stays_without_records_and_its_sequence_goes_on()
     close(&topic, &partition);
     compact(&partition, 0);
     let batches = read_all(&partition, 0, &mut Random::new(1));
-    let first = record_log::headers(&batches[0]).next().expect("there is one");
+    let first = record_batch::headers(&batches[0]).next().expect("there is one");
     assert_eq!((first.base_offset, first.record_count), (3, 1));
 }
 
@@ -405,7 +406,7 @@ fn records_without_a_key_go_and_the_time_of_an_append_stays() {
     close(&topic, &partition);
     assert_eq!(compact(&partition, 0).records_removed, 2);
     let batches = read_all(&partition, 0, &mut Random::new(1));
-    let first = record_log::headers(&batches[0]).next().expect("a batch");
+    let first = record_batch::headers(&batches[0]).next().expect("a batch");
     assert_eq!((first.base_offset, first.record_count, first.last_offset()), (1, 1, 2));
     assert!(first.has_append_time());
     assert_eq!((first.base_timestamp, first.max_timestamp), (10, 700));
@@ -491,7 +492,7 @@ fn read_numbers(partition: &Partition, is_over: &AtomicBool) {
             }
         };
         let mut rest = &buffer[range];
-        while let Some(header) = record_log::headers(rest).next() {
+        while let Some(header) = record_batch::headers(rest).next() {
             for entry in entries(&rest[..header.size_bytes]) {
                 assert_eq!(entry.value, Some(entry.offset.to_string()));
             }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 use model::Random;
+use record_batch::{Marker, TransactionEnd, headers};
 use record_log::{
-    Batch, LogErrorKind, Marker, NewTopic, PROPERTIES_BYTES_MAX, Retention, SEGMENT_BYTES_MAX,
-    Topic, TopicOptions, TransactionEnd, headers,
+    Batch, LogErrorKind, NewTopic, PROPERTIES_BYTES_MAX, Retention, SEGMENT_BYTES_MAX, Topic,
+    TopicOptions,
 };
 use support::{
     Disk, From, NO_PRODUCER, OPTIONS, PROPERTIES, append, batch, contents, new_topic, open,

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use consumer_groups::Groups;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
-use record_log::{Batch, LogError, Marker};
+use record_batch::Marker;
+use record_log::{Batch, LogError};
 use tokio::sync::{mpsc, oneshot};
 use transactions::{
     Markers, Outcome, Participants, Producer, Response, Settings, Transactions, Write,
@@ -385,7 +386,7 @@ impl State {
             let Some(topic) = self.topics.by_name(name) else { continue };
             for number in partitions {
                 let Some(partition) = topic.partition(*number) else { continue };
-                let mut batch = marker.to_batch(record_log::TransactionEnd {
+                let mut batch = marker.to_batch(record_batch::TransactionEnd {
                     producer_id: markers.producer.id.0,
                     producer_epoch: markers.producer.epoch,
                     coordinator_epoch: COORDINATOR_EPOCH,

@@ -84,7 +84,7 @@ impl StateLog {
         let mut buffer = Vec::new();
         while offset < self.partition.stable_offset() {
             let range = self.partition.read(offset, READ_BYTES, &mut buffer)?;
-            let Some(last) = record_log::headers(&buffer[range.clone()]).last() else { break };
+            let Some(last) = record_batch::headers(&buffer[range.clone()]).last() else { break };
             let mut batches = Bytes::copy_from_slice(&buffer[range]);
             let sets = RecordBatchDecoder::decode_all(&mut batches)
                 .context("the state log holds what is no record")?;

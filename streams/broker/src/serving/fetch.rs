@@ -249,7 +249,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
 /// The part of the batches that lies before an offset, and how many records it has.
 fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> (Range<usize>, u64) {
     let (start, mut end, mut record_count) = (range.start, range.start, 0);
-    for batch in record_log::headers(&buffer[range]) {
+    for batch in record_batch::headers(&buffer[range]) {
         if batch.base_offset >= end_offset {
             break;
         }
@@ -260,7 +260,7 @@ fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> (Range<usize>, u6
 }
 
 fn aborted(partition: &OpenPartition, batches: &[u8]) -> Vec<AbortedTransaction> {
-    let mut headers = record_log::headers(batches);
+    let mut headers = record_batch::headers(batches);
     let Some(first) = headers.next() else { return Vec::new() };
     let last = headers.last().unwrap_or(first);
     let aborted = partition.log.aborted(first.base_offset..last.next_offset());

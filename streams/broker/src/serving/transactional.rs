@@ -9,7 +9,7 @@ use kafka::produce::{self, ProduceStart};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{ProducerId, TopicName, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
-use record_log::BatchHeader;
+use record_batch::BatchHeader;
 use transactions::{Participants, Producer, Write};
 
 use super::asked::Asked;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use block_device::BlockDevice;
+use record_batch::BatchHeader;
 
-use crate::batch::BatchHeader;
 use crate::error::LogError;
 use crate::index::Index;
 use crate::layout::{BLOCK, SEGMENT_ROOM_BYTES, Slot};

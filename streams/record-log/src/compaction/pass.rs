@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::batch::{BatchHeader, Marker};
-use crate::client_records::records;
+use record_batch::{BatchHeader, Marker};
+
 use crate::compaction::key_map::KeyMap;
 use crate::compaction::new_segment::{Known, NewSegment};
 use crate::compaction::rules::{Fate, Met, Rules};
@@ -231,14 +231,14 @@ impl Compaction {
                 return Walk::On;
             }
             // One that cannot be read stays, and so do its keys elsewhere.
-            let Some(decoded) = rules.read(batch, bytes) else { return Walk::On };
+            let Some(records) = rules.read(batch, bytes) else { return Walk::On };
             if !rules.keys.has_room_for(usize::try_from(batch.record_count).unwrap_or(0)) {
                 full_at = Some(batch.base_offset);
                 return Walk::Enough;
             }
-            for record in records(&decoded) {
+            for record in records.iter().flatten() {
                 if let Some(key) = record.key {
-                    rules.keys.note(key, batch.base_offset + record.offset_delta);
+                    rules.keys.note(key, record.offset);
                 }
             }
             Walk::On

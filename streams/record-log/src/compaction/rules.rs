@@ -3,13 +3,11 @@
 //! A batch that cannot be read stays as it is, and from there on tombstones stay too: what they
 //! delete may be in it.
 
-use batch_compression::Codec;
+use record_batch::{BatchHeader, Codec, Marker, Record, Records};
 
-use crate::batch::{BatchHeader, HEADER_BYTES, Marker, assemble, has_valid_checksum};
-use crate::client_records::{Record, decode, records};
 use crate::compaction::key_map::KeyMap;
 use crate::compaction::transactions::{AbortedBatches, LastBatches, Markers};
-use crate::segment::BATCH_BYTES_MAX;
+use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};
 
 /// The same for all batches of a pass.
 pub(crate) struct Rules {
@@ -68,9 +66,14 @@ struct Kept {
 
 impl Rules {
     /// The records of a batch; `None` if it cannot be read.
-    pub(crate) fn read(&self, batch: &BatchHeader, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn read<'a>(&self, batch: &BatchHeader, bytes: &'a [u8]) -> Option<Records<'a>> {
         let count = usize::try_from(batch.record_count).ok()?;
-        if count > self.record_count_max { None } else { decode(batch, bytes) }
+        if count > self.record_count_max {
+            return None;
+        }
+        let records = Records::decode(batch, bytes, RECORDS_BYTES_MAX).ok()?;
+        records.check().ok()?;
+        Some(records)
     }
 
     /// Batches come in order. `aborted` knows those of this one's segment.
@@ -95,19 +98,17 @@ impl Rules {
         if batch.record_count == 0 {
             return self.emptied(batch);
         }
-        let Some(decoded) = self.read(batch, bytes) else {
+        let Some(records) = self.read(batch, bytes) else {
             met.unread_count += 1;
             met.keep_tombstones();
             return Fate::Whole;
         };
-        self.fate_of_records(batch, &decoded, met)
+        self.fate_of_records(batch, &records, met)
     }
 
     fn fate_of_control(&self, batch: &BatchHeader, bytes: &[u8], met: &mut Met) -> Fate {
-        let is_marker = has_valid_checksum(bytes) && Marker::read(bytes).is_some();
-        if !is_marker {
-            return Fate::Whole;
-        }
+        let marker = self.read(batch, bytes).filter(|_| Marker::read(bytes).is_some());
+        let Some(marker) = marker else { return Fate::Whole };
         let has_records = met.markers.end(batch);
         if has_records || batch.base_offset >= self.map_end {
             return Fate::Whole;
@@ -117,10 +118,10 @@ impl Rules {
                 met.note_horizon(self.horizon_ms);
                 let horizon_ms = Some(self.horizon_ms);
                 let mut moved = Vec::new();
-                for record in records(&bytes[HEADER_BYTES..]) {
+                for record in marker.iter().flatten() {
                     put_moved(&record, batch.base_timestamp, horizon_ms, &mut moved);
                 }
-                Fate::Changed(assemble(&with_horizon(batch, horizon_ms), &moved))
+                Fate::Changed(with_horizon(batch, horizon_ms).with_records(&moved))
             }
             Some(horizon_ms) if horizon_ms > self.now_ms => {
                 met.note_horizon(horizon_ms);
@@ -131,23 +132,21 @@ impl Rules {
         }
     }
 
-    fn fate_of_records(&self, batch: &BatchHeader, decoded: &[u8], met: &mut Met) -> Fate {
+    fn fate_of_records(&self, batch: &BatchHeader, records: &Records<'_>, met: &mut Met) -> Fate {
         let old_horizon_ms = batch.delete_horizon_ms();
         let tombstones_stay =
             met.tombstones_stay || old_horizon_ms.is_none_or(|it| it > self.now_ms);
         let stays = |record: &Record<'_>| {
-            let offset = batch.base_offset + record.offset_delta;
             record.key.is_some_and(|key| {
-                let is_latest = self.keys.latest(key).is_none_or(|latest| latest <= offset);
-                is_latest && (record.has_value || tombstones_stay)
+                let is_latest = self.keys.latest(key).is_none_or(|it| it <= record.offset);
+                is_latest && (record.value.is_some() || tombstones_stay)
             })
         };
         let mut kept = Kept { count: 0, has_tombstones: false, max_timestamp: i64::MIN };
-        for record in records(decoded).filter(stays) {
+        for record in records.iter().flatten().filter(stays) {
             kept.count += 1;
-            kept.has_tombstones |= !record.has_value;
-            let timestamp = batch.base_timestamp.wrapping_add(record.timestamp_delta);
-            kept.max_timestamp = kept.max_timestamp.max(timestamp);
+            kept.has_tombstones |= record.value.is_none();
+            kept.max_timestamp = kept.max_timestamp.max(record.timestamp_ms);
         }
         let new_horizon_ms =
             Some(self.horizon_ms).filter(|_| kept.has_tombstones && old_horizon_ms.is_none());
@@ -163,8 +162,8 @@ impl Rules {
             met.removed_count += removed;
             return self.emptied(batch);
         }
-        let mut moved = Vec::with_capacity(decoded.len());
-        for record in records(decoded).filter(stays) {
+        let mut moved = Vec::new();
+        for record in records.iter().flatten().filter(stays) {
             put_moved(&record, batch.base_timestamp, new_horizon_ms, &mut moved);
         }
         let mut header = with_horizon(batch, new_horizon_ms);
@@ -173,7 +172,7 @@ impl Rules {
             header.max_timestamp = kept.max_timestamp;
         }
         let codec = Codec::of(batch.attributes).expect("it was read with it");
-        let bytes = assemble(&header, &codec.compress(&moved));
+        let bytes = header.with_records(&codec.compress(&moved));
         if bytes.len() > BATCH_BYTES_MAX {
             met.keep_tombstones();
             return Fate::Whole;
@@ -189,7 +188,7 @@ impl Rules {
         }
         match batch.record_count {
             0 => Fate::Whole,
-            _ => Fate::Changed(assemble(&batch.without_records(), &[])),
+            _ => Fate::Changed(batch.without_records().with_records(&[])),
         }
     }
 }
@@ -208,9 +207,9 @@ fn put_moved(
     into: &mut Vec<u8>,
 ) {
     let delta = match horizon_ms {
-        None => record.timestamp_delta,
+        None => record.timestamp_delta(),
         Some(horizon_ms) => {
-            base_timestamp.wrapping_add(record.timestamp_delta).wrapping_sub(horizon_ms)
+            base_timestamp.wrapping_add(record.timestamp_delta()).wrapping_sub(horizon_ms)
         }
     };
     record.put(delta, into);

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::batch::BatchHeader;
+use record_batch::BatchHeader;
+
 use crate::producers::{Aborted, LastBatch};
 
 /// Which of the batches with a run of offsets belong to aborted transactions.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use model::Random;
-use record_log::{BatchHeader, CompactionOptions, HEADER_BYTES, Partition, Topic};
+use record_batch::{BatchHeader, HEADER_BYTES};
+use record_log::{CompactionOptions, Partition, Topic};
 
 use crate::support::records::keyed_batch;
 use crate::support::{Disk, NO_PRODUCER, append, change_attributes, new_topic, open, read_left};

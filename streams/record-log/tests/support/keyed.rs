@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::Random;
-use record_log::{
-    Batch, Compaction, CompactionOptions, CompactionStep, LogError, Marker, Partition,
-    TransactionEnd,
-};
+use record_batch::{Marker, TransactionEnd};
+use record_log::{Batch, Compaction, CompactionOptions, CompactionStep, LogError, Partition};
 
 use super::records::{Entry, decode, keyed_batch, value};
 use super::{From, append, read_left};
@@ -308,7 +306,7 @@ fn committed(partition: &Partition, lso: i64, random: &mut Random) -> BTreeMap<i
     let mut found = BTreeMap::new();
     let mut next_offset = 0;
     for bytes in read_left(partition, start_offset, random) {
-        let header = record_log::headers(&bytes).next().expect("a batch");
+        let header = record_batch::headers(&bytes).next().expect("a batch");
         assert!(header.base_offset >= next_offset, "batches are in order, once");
         next_offset = header.next_offset();
         if header.base_offset >= lso {
@@ -320,7 +318,7 @@ fn committed(partition: &Partition, lso: i64, random: &mut Random) -> BTreeMap<i
         if header.is_control() {
             // The kind is the second half of the key, the last byte before that of the value's
             // length.
-            if bytes[record_log::HEADER_BYTES..].windows(5).any(|it| it == [8, 0, 0, 0, 0]) {
+            if bytes[record_batch::HEADER_BYTES..].windows(5).any(|it| it == [8, 0, 0, 0, 0]) {
                 aborting.remove(&header.producer_id);
             }
             continue;

@@ -13,7 +13,8 @@ use block_device::{
     SectorSize, Zeroes,
 };
 use model::Random;
-use record_log::{Batch, HEADER_BYTES, NewTopic, Partition, Topic, TopicOptions};
+use record_batch::HEADER_BYTES;
+use record_log::{Batch, NewTopic, Partition, Topic, TopicOptions};
 
 pub(crate) const TOPIC: [u8; 16] = *b"a topic for test";
 pub(crate) const SIZE_BYTES: u64 = 64 << 40;
@@ -314,7 +315,7 @@ pub(crate) fn append(partition: &Partition, bytes: &mut [u8]) -> Result<i64, rec
 pub(crate) fn read_all(partition: &Partition, from: i64, random: &mut Random) -> Vec<Vec<u8>> {
     let found = read_left(partition, from, random);
     let end = found.last().map_or(from, |last| {
-        record_log::headers(last).next().expect("a whole batch").next_offset()
+        record_batch::headers(last).next().expect("a whole batch").next_offset()
     });
     assert_eq!(end, partition.stable_offset(), "the end is the only empty place");
     found
@@ -331,7 +332,7 @@ pub(crate) fn read_left(partition: &Partition, from: i64, random: &mut Random) -
             return found;
         }
         let mut at = 0;
-        for header in record_log::headers(bytes) {
+        for header in record_batch::headers(bytes) {
             found.push(bytes[at..at + header.size_bytes].to_vec());
             at += header.size_bytes;
             offset = header.next_offset();

@@ -1,7 +1,7 @@
 //! Batches with keys and values, and what they hold.
 
 use model::Random;
-use record_log::HEADER_BYTES;
+use record_batch::HEADER_BYTES;
 
 use super::{From, batch, change_attributes};
 
@@ -59,7 +59,7 @@ pub(crate) fn entries(batch: &[u8]) -> Vec<Entry> {
 
 /// Reads what consumers read; `None` for markers and codecs that there are not.
 pub(crate) fn decode(batch: &[u8]) -> Option<Decoded> {
-    let header = record_log::headers(batch).next().expect("a batch");
+    let header = record_batch::headers(batch).next().expect("a batch");
     assert_eq!(
         u32::from_be_bytes(batch[17..21].try_into().expect("four bytes")),
         u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &batch[21..]))

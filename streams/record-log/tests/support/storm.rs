@@ -2,10 +2,8 @@
 //! the same modules.
 
 use model::Random;
-use record_log::{
-    Aborted, Batch, BatchHeader, HEADER_BYTES, LogErrorKind, Marker, Partition, Topic,
-    TransactionEnd,
-};
+use record_batch::{BatchHeader, HEADER_BYTES, Marker, TransactionEnd};
+use record_log::{Aborted, Batch, LogErrorKind, Partition, Topic};
 
 use crate::support::{Disk, From, batch, new_topic, open, read_all};
 
@@ -43,7 +41,7 @@ fn take_apart(bytes: &[u8]) {
         taken_count += 1;
     }
     // As readers walk them, now that their offsets count from 0. The last one may be cut.
-    let walked: Vec<BatchHeader> = record_log::headers(&own).collect();
+    let walked: Vec<BatchHeader> = record_batch::headers(&own).collect();
     let whole = walked.split_last().map_or(&[][..], |(_, before)| before);
     assert!(whole.iter().map(|it| it.size_bytes).sum::<usize>() <= own.len());
     assert!(walked.len() >= taken_count, "{taken_count} of {walked:?}");

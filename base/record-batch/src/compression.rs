@@ -1,8 +1,7 @@
-//! The codecs of Kafka's record batches, for brokers and clients.
+//! The codecs of batches.
 //!
 //! What does not decode is told apart from an empty result; no input makes more than the caller
 //! allows.
-#![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
 
@@ -35,13 +34,19 @@ pub enum Codec {
     Zstd,
 }
 
-/// Why bytes were not decompressed.
+/// Why the records of a batch cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
     #[error("the records of a batch take more than {0} bytes")]
     TooLong(usize),
     #[error("the compressed records of a batch are broken")]
     Broken,
+    #[error("the checksum of a batch does not fit its bytes")]
+    Checksum,
+    #[error("the codec of a batch is not known")]
+    Codec,
+    #[error("a batch does not hold the records that its header counts")]
+    Records,
 }
 
 /// Where a batch's attributes name the codec.
