@@ -117,6 +117,11 @@ impl Broker {
         Ok(answer)
     }
 
+    /// Of the process, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Kills the broker with -9 and waits until the kernel has let go of it.
     pub fn kill(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the broker does not run")?;

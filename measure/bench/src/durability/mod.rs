@@ -20,6 +20,7 @@ use results::Suite;
 
 use crate::run::{Plan, Session, Skip};
 
+pub(crate) use site::{DiskFolder, OwnDaemon};
 pub(crate) use tables::describe;
 
 /// The parts of the suite.

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 const DISK_FOLDER: &str = "/var/tmp";
 
 /// A folder of ours on the disk, removed when this is dropped.
-pub(super) struct DiskFolder(TempDir);
+pub(crate) struct DiskFolder(TempDir);
 
 impl DiskFolder {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(DISK_FOLDER);
         let folder = made.with_context(|| format!("cannot make a folder in {DISK_FOLDER}"))?;
         let text = folder.path().to_string_lossy();
@@ -23,21 +23,21 @@ impl DiskFolder {
         Ok(Self(folder))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    pub(super) fn images(&self) -> PathBuf {
+    pub(crate) fn images(&self) -> PathBuf {
         self.path().join("images")
     }
 }
 
 /// A daemon that is ended in order when this is dropped.
-pub(super) struct OwnDaemon(Option<Daemon>);
+pub(crate) struct OwnDaemon(Option<Daemon>);
 
 impl OwnDaemon {
     /// With journal and images in `folder`, and a pool of as many bytes at least.
-    pub(super) fn start(folder: &DiskFolder, pool_bytes: u64) -> Result<Self> {
+    pub(crate) fn start(folder: &DiskFolder, pool_bytes: u64) -> Result<Self> {
         let path = folder.path().display();
         let no_fuse = if can_attach() { "" } else { "--no-fuse" };
         let flags = format!(
@@ -48,11 +48,11 @@ impl OwnDaemon {
         Ok(Self(Some(Daemon::start_flagged(pool_size, flags)?)))
     }
 
-    pub(super) fn get(&self) -> &Daemon {
+    pub(crate) fn get(&self) -> &Daemon {
         self.0.as_ref().expect("it goes only when this is dropped")
     }
 
-    pub(super) fn get_mut(&mut self) -> &mut Daemon {
+    pub(crate) fn get_mut(&mut self) -> &mut Daemon {
         self.0.as_mut().expect("it goes only when this is dropped")
     }
 }
@@ -69,6 +69,6 @@ impl Drop for OwnDaemon {
 }
 
 /// Whether volumes can be block devices here.
-pub(super) fn can_attach() -> bool {
+pub(crate) fn can_attach() -> bool {
     missing(&[Ability::BlockDevices]).is_none()
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use system::{Ability, Background, Tool, missing, product_path, wait_for};
-use tempfile::TempDir;
+
+use super::drive::Sync;
+use crate::durability::{DiskFolder, OwnDaemon};
 
 /// The folder with Apache Kafka's jars.
 const KAFKA_VARIABLE: &str = "MEMLANE_KAFKA_LIBS";
@@ -84,48 +86,74 @@ fn jars() -> Option<PathBuf> {
 
 /// A broker that serves. It ends, and its folder goes, when this is dropped.
 pub(crate) struct Broker {
-    process: Background,
-    address: SocketAddr,
-    _folder: TempDir,
+    process: Process,
+    /// Where its volumes are that outlive a loss of power.
+    daemon: Option<OwnDaemon>,
+    _folder: DiskFolder,
+}
+
+enum Process {
+    Memlane(system::Broker),
+    Kafka(Background, SocketAddr),
 }
 
 impl Broker {
-    pub(crate) fn start(kind: BrokerKind, log_bytes: u64) -> Result<Self> {
-        let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in("/var/tmp");
-        let folder = made.context("cannot make a folder in /var/tmp")?;
-        let address = free_address()?;
-        let program = match kind {
-            BrokerKind::Memlane => Tool::new(&product_path(PROGRAM).to_string_lossy())
-                .args(["--anonymous", "loopback", "--log", "warn"])
-                .args(["--listen", &address.to_string()])
-                .args(["--embedded", &pool_bytes(log_bytes).to_string()]),
-            BrokerKind::Kafka => kafka(folder.path(), address)?,
+    /// What it acknowledges is on stable storage where that is asked for.
+    pub(crate) fn start(kind: BrokerKind, log_bytes: u64, sync: Sync) -> Result<Self> {
+        let folder = DiskFolder::new()?;
+        let pool_bytes = pool_bytes(log_bytes);
+        let (process, daemon) = match (kind, sync) {
+            (BrokerKind::Memlane, Sync::Never) => {
+                let flags = format!("--log warn --embedded {pool_bytes}");
+                (Process::Memlane(system::Broker::start(&flags)?), None)
+            }
+            (BrokerKind::Memlane, Sync::EachAppend) => {
+                let daemon = OwnDaemon::start(&folder, pool_bytes)?;
+                let flags = "--log warn --topic-default memlane.durability=journal";
+                let broker = system::Broker::on_daemon(&daemon.get().run_dir(), flags)?;
+                (Process::Memlane(broker), Some(daemon))
+            }
+            (BrokerKind::Kafka, _) => (start_kafka(folder.path(), sync)?, None),
         };
-        let log_path = folder.path().join("log");
-        let log = File::create(&log_path).context("cannot make a broker's log")?;
-        let mut process = Background::start(program.output_to(log)?)?;
-        let has_ended = |process: &mut Background| -> Result<bool> {
-            Ok(TcpStream::connect(address).is_ok() || process.has_ended()?.is_some())
-        };
-        wait_for("the broker", START_TIME_LIMIT, || has_ended(&mut process))?;
-        if let Some(status) = process.has_ended()? {
-            let said = fs::read_to_string(&log_path).unwrap_or_default();
-            anyhow::bail!("{kind} ended with {status}: {said}");
-        }
-        Ok(Self { process, address, _folder: folder })
+        Ok(Self { process, daemon, _folder: folder })
     }
 
     pub(crate) fn address(&self) -> String {
-        self.address.to_string()
+        match &self.process {
+            Process::Memlane(broker) => broker.address(),
+            Process::Kafka(_, address) => address.to_string(),
+        }
     }
 
-    pub(crate) fn process_id(&self) -> u32 {
-        self.process.id()
+    /// Of all processes that serve.
+    pub(crate) fn server_ids(&self) -> Vec<u32> {
+        let broker = match &self.process {
+            Process::Memlane(broker) => broker.id(),
+            Process::Kafka(process, _) => Some(process.id()),
+        };
+        let daemon = self.daemon.as_ref().and_then(|it| it.get().id());
+        broker.into_iter().chain(daemon).collect()
     }
 }
 
+fn start_kafka(folder: &Path, sync: Sync) -> Result<Process> {
+    let address = free_address()?;
+    let log_path = folder.join("log");
+    let log = File::create(&log_path).context("cannot make a broker's log")?;
+    let mut process = Background::start(kafka(folder, address, sync)?.output_to(log)?)?;
+    let has_ended = |process: &mut Background| -> Result<bool> {
+        Ok(TcpStream::connect(address).is_ok() || process.has_ended()?.is_some())
+    };
+    wait_for("Apache Kafka", START_TIME_LIMIT, || has_ended(&mut process))?;
+    if let Some(status) = process.has_ended()? {
+        let said = fs::read_to_string(&log_path).unwrap_or_default();
+        anyhow::bail!("Apache Kafka ended with {status}: {said}");
+    }
+    Ok(Process::Kafka(process, address))
+}
+
 /// Makes Kafka's folder and returns the program to be started.
-fn kafka(folder: &Path, address: SocketAddr) -> Result<Tool> {
+fn kafka(folder: &Path, address: SocketAddr, sync: Sync) -> Result<Tool> {
     let jars = jars().context("Apache Kafka's jars are gone")?;
     let class_path = format!("{}/*", jars.display());
     let controller = free_address()?;
@@ -133,8 +161,9 @@ fn kafka(folder: &Path, address: SocketAddr) -> Result<Tool> {
     let settings = format!(
         "{KAFKA_SETTINGS}listeners=PLAINTEXT://{address},CONTROLLER://{controller}\n\
          advertised.listeners=PLAINTEXT://{address}\ncontroller.quorum.voters=1@{controller}\n\
-         log.dirs={}\n",
-        folder.join("logs").display()
+         log.dirs={}\n{}",
+        folder.join("logs").display(),
+        if sync == Sync::EachAppend { "log.flush.interval.messages=1\n" } else { "" }
     );
     fs::write(&settings_path, settings).context("cannot write the settings of Apache Kafka")?;
     let heap = format!("-Xmx{KAFKA_HEAP_BYTES}");

@@ -14,6 +14,7 @@ const AWAKE: Duration = Duration::from_micros(120);
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
 /// A sequence of moments. The first is when it is made.
+#[derive(Clone)]
 pub(crate) struct Schedule {
     begun: Instant,
     interval_s: f64,
@@ -44,7 +45,8 @@ impl Schedule {
         None
     }
 
-    fn due(&self, number: u64) -> Instant {
+    /// When an operation is due, counted from 0.
+    pub(crate) fn due(&self, number: u64) -> Instant {
         self.begun + Duration::from_secs_f64(number as f64 * self.interval_s)
     }
 }

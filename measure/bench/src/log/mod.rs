@@ -7,9 +7,11 @@
 
 mod batch_form;
 mod broker;
+mod delivery;
 mod drive;
 mod due;
 mod embedded;
+mod fan_out;
 mod medium;
 mod memory;
 mod message;

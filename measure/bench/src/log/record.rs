@@ -3,7 +3,9 @@
 use results::{Io, Latency, Row, Series, Suite};
 use serde_json::json;
 
+use super::delivery::Delivery;
 use super::drive::{Load, Loop, Measured, Sync};
+use super::fan_out::{Consumed, FanOut};
 use super::message::{BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES};
 use super::meter::{Meter, SLICE};
 
@@ -14,6 +16,10 @@ const RATE_SHARE_MIN: f64 = 0.95;
 pub(crate) const MESSAGES_TOTAL: &str = "messages_per_s_total";
 pub(crate) const MESSAGES_READ: &str = "messages_per_s_read";
 pub(crate) const MESSAGES_WRITE: &str = "messages_per_s_write";
+pub(crate) const DELIVERY_NS: &str = "delivery_ns_";
+pub(crate) const CONSUMED: &str = "consumed_bytes_per_s";
+pub(crate) const CONSUMED_LEAST: &str = "consumed_bytes_per_s_least";
+pub(crate) const CONSUMED_MOST: &str = "consumed_bytes_per_s_most";
 pub(crate) const RATIO_TO_APPENDS: &str = "total_ratio_to_100_0";
 
 /// What a row is about besides the load.
@@ -60,6 +66,63 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     row.params.insert("in_flight".to_owned(), json!(measured.in_flight));
     add_figures(&mut row, measured, &all);
     add_flags(&mut row, load, &all);
+    row
+}
+
+/// How soon messages reached a consumer.
+pub(crate) fn delivery_row(target: &str, delivery: Delivery, meter: &Meter) -> Row {
+    let Delivery { messages_per_s, ramp, duration } = delivery;
+    let case = format!("delivery {messages_per_s}/s");
+    let mut row = Row::new(Suite::Log, case, target);
+    let (operations, operations_per_s) = (meter.operations(), meter.operations_per_s());
+    row.app = Some(Io {
+        ops: operations,
+        bytes: operations * MESSAGE_BYTES as u64,
+        iops: operations_per_s,
+        bytes_per_s: operations_per_s * MESSAGE_BYTES as f64,
+    });
+    row.time.ramp_s = ramp.as_secs_f64();
+    row.time.duration_s = duration.as_secs_f64();
+    row.latency = meter.intended();
+    if let Some(latency) = &row.latency {
+        for (percentile, ns) in percentiles(latency) {
+            row.figures.insert(format!("{DELIVERY_NS}{percentile}"), ns);
+        }
+    }
+    let params = [
+        ("op", json!("delivery")),
+        ("messages_per_s", json!(messages_per_s)),
+        ("message_bytes", json!(MESSAGE_BYTES)),
+    ];
+    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    if operations_per_s < f64::from(messages_per_s) * RATE_SHARE_MIN {
+        row.flag("the target did not keep up with the rate");
+    }
+    row
+}
+
+/// What several consumers read at once.
+pub(crate) fn fan_out_row(target: &str, fan_out: FanOut, consumed: Consumed) -> Row {
+    let FanOut { consumers, ramp, duration } = fan_out;
+    let mut row = Row::new(Suite::Log, format!("consumers={consumers}"), target);
+    let per_s = |bytes: u64| bytes as f64 / duration.as_secs_f64();
+    let ops = consumed.bytes / MESSAGE_BYTES as u64;
+    row.app = Some(Io {
+        ops,
+        bytes: consumed.bytes,
+        iops: per_s(ops),
+        bytes_per_s: per_s(consumed.bytes),
+    });
+    row.time.ramp_s = ramp.as_secs_f64();
+    row.time.duration_s = duration.as_secs_f64();
+    let figures = [
+        (CONSUMED, consumed.bytes),
+        (CONSUMED_LEAST, consumed.least_bytes),
+        (CONSUMED_MOST, consumed.most_bytes),
+    ];
+    row.figures.extend(figures.map(|(name, bytes)| (name.to_owned(), per_s(bytes))));
+    let params = [("op", json!("consume")), ("consumers", json!(consumers))];
+    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
     row
 }
 

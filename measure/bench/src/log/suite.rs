@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use results::{Cpu, Row, StoreUse, Suite};
 use system::processor_seconds;
 
+use super::delivery::{self, Delivery};
 use super::drive::{Load, Log, Loop, Measured, Sync, Threads};
+use super::fan_out::{self, FanOut};
 use super::message::Batches;
 use super::mix::Mix;
 use super::record::{self, About, MESSAGES_TOTAL, RATIO_TO_APPENDS};
@@ -21,6 +23,7 @@ use crate::targets::{CpuMeter, Place, Target};
 /// More readers than that compete for cores without adding anything.
 const READERS_DEFAULT: usize = 2;
 const THREADS_MAX: usize = 64;
+const CONSUMERS_MAX: usize = 256;
 
 /// Smaller logs do not leave readers room beside the writer.
 const LOG_MIB_MIN: u64 = 16;
@@ -51,9 +54,15 @@ pub(crate) struct Arguments {
     /// What messages hold besides number and checksum
     #[arg(long, value_enum, default_value = "random")]
     data: Data,
-    /// Make each append durable before the next
+    /// Make each append durable before the next; of a broker's, before it is acknowledged
     #[arg(long)]
     sync: bool,
+    /// From brokers: messages a second, one to a request, whose way to a waiting consumer is timed
+    #[arg(long, value_delimiter = ',', default_values = ["5000"], value_name = "RATE")]
+    deliveries: Vec<u32>,
+    /// From brokers: how many consumers read the whole log at once
+    #[arg(long, value_delimiter = ',', default_values = ["1", "8", "64"], value_name = "COUNT")]
+    consumers: Vec<usize>,
 }
 
 impl Arguments {
@@ -63,6 +72,10 @@ impl Arguments {
         ensure!(self.log_mib >= LOG_MIB_MIN, "--log-mib takes {LOG_MIB_MIN} at least");
         let threads_fit = self.threads.iter().all(|count| (1..=THREADS_MAX).contains(count));
         ensure!(threads_fit, "--threads takes 1 to {THREADS_MAX}");
+        let deliveries_fit = self.deliveries.iter().all(|rate| (1..=100_000).contains(rate));
+        ensure!(deliveries_fit, "--deliveries takes 1 to 100000 messages a second");
+        let consumers_fit = self.consumers.iter().all(|count| (1..=CONSUMERS_MAX).contains(count));
+        ensure!(consumers_fit, "--consumers takes 1 to {CONSUMERS_MAX}");
         let rates_fit = self.rates.iter().all(|percent| (1..=100).contains(percent));
         ensure!(rates_fit, "--rates takes percentages from 1 to 100");
         Ok(())
@@ -87,12 +100,6 @@ impl Arguments {
         if self.sites.is_empty() { Site::usual() } else { self.sites.clone() }
     }
 
-    /// Why a site cannot do what is asked for.
-    fn unsupported(&self, site: &Site) -> Option<String> {
-        let asks_broker = self.sync && matches!(site, Site::Broker(_));
-        asks_broker.then(|| "brokers are measured without --sync only".to_owned())
-    }
-
     fn log_bytes(&self) -> u64 {
         self.log_mib << 20
     }
@@ -113,8 +120,7 @@ pub(crate) fn plan<'plan>(
     let memory_bytes = there.map(|site| site.memory_bytes(&place)).sum();
     let mut benches = Vec::new();
     for site in sites {
-        let missing = site.missing(&place).or_else(|| arguments.unsupported(&site));
-        match missing {
+        match site.missing(&place) {
             None => benches.push(Rc::new(Bench::new(site, memory_bytes, (arguments, session)))),
             Some(reason) => plan.skipped.push(Skip {
                 suite: Suite::Log,
@@ -205,7 +211,11 @@ impl<'plan> Bench<'plan> {
     }
 
     fn cost(&self, repeat: u32) -> Cost {
-        let load_count = self.loads().len() * (1 + self.arguments.rates.len());
+        let of_brokers = match self.site {
+            Site::Broker(_) => self.arguments.deliveries.len() + self.arguments.consumers.len(),
+            _ => 0,
+        };
+        let load_count = self.loads().len() * (1 + self.arguments.rates.len()) + of_brokers;
         let seconds = self.arguments.seconds(self.session.profile) * 1.2 * load_count as f64;
         let whole_seconds = Duration::from_secs_f64(seconds.ceil()).as_secs();
         let fill_bytes = if repeat == 0 { self.arguments.log_bytes() } else { 0 };
@@ -217,10 +227,14 @@ impl<'plan> Bench<'plan> {
         }
     }
 
+    fn sync(&self) -> Sync {
+        if self.arguments.sync { Sync::EachAppend } else { Sync::Never }
+    }
+
     /// Each mix with each number of threads, as fast as possible.
     fn loads(&self) -> Vec<Load> {
         let arguments = self.arguments;
-        let duration = Duration::from_secs_f64(arguments.seconds(self.session.profile));
+        let (ramp, duration) = self.times();
         let mut loads: Vec<Load> = Vec::new();
         for count in arguments.threads(self.session.cores) {
             for &mix in &arguments.mixes {
@@ -229,10 +243,10 @@ impl<'plan> Bench<'plan> {
                     threads: if count == 1 { Threads::One } else { Threads::Apart },
                     readers: (count - 1).max(1),
                     data: arguments.data,
-                    sync: if arguments.sync { Sync::EachAppend } else { Sync::Never },
+                    sync: self.sync(),
                     pacing: Loop::Closed,
                     seed: self.session.seed,
-                    ramp: duration.mul_f64(0.2).min(Duration::from_secs(1)),
+                    ramp,
                     duration,
                 };
                 let is_known = loads.iter().any(|other| {
@@ -268,7 +282,8 @@ impl<'plan> Bench<'plan> {
         let batches = Batches::new(arguments.data, self.session.seed ^ 0x10C);
         if let Site::Broker(kind) = self.site {
             let context = || format!("cannot fill a log of {kind}");
-            let log = WireLog::fill(kind, log_bytes, batches).with_context(context)?;
+            let log = WireLog::fill((kind, self.sync()), log_bytes, batches);
+            let log = log.with_context(context)?;
             return Ok(Standing::OnBroker(Box::new(log)));
         }
         let place = Place::new(log_bytes, self.session.destroy.clone());
@@ -300,7 +315,45 @@ impl<'plan> Bench<'plan> {
                 rows.push(self.measure_load(standing, &load, (repeat, Some(percent)))?);
             }
         }
+        if let Standing::OnBroker(log) = standing {
+            for &messages_per_s in &self.arguments.deliveries {
+                rows.push(self.measure_delivery(log, messages_per_s, repeat)?);
+            }
+            for &consumers in &self.arguments.consumers {
+                rows.push(self.measure_fan_out(log, consumers, repeat)?);
+            }
+        }
         Ok(rows)
+    }
+
+    fn measure_delivery(&self, log: &WireLog, messages_per_s: u32, repeat: u32) -> Result<Row> {
+        let (ramp, duration) = self.times();
+        let delivery = Delivery { messages_per_s, ramp, duration };
+        let measure = || delivery::measure(log, delivery);
+        let (meter, cpu, started) = with_cpu(&log.server_ids(), measure)?;
+        let mut row = record::delivery_row(&self.site.to_string(), delivery, &meter);
+        row.repeat = repeat;
+        row.time.started_unix_ms = started;
+        row.cpu = Some(cpu);
+        Ok(row)
+    }
+
+    fn measure_fan_out(&self, log: &WireLog, consumers: usize, repeat: u32) -> Result<Row> {
+        let (ramp, duration) = self.times();
+        let fan_out = FanOut { consumers, ramp, duration };
+        let measure = || fan_out::measure(log, fan_out);
+        let (consumed, cpu, started) = with_cpu(&log.server_ids(), measure)?;
+        let mut row = record::fan_out_row(&self.site.to_string(), fan_out, consumed);
+        row.repeat = repeat;
+        row.time.started_unix_ms = started;
+        row.cpu = Some(cpu);
+        Ok(row)
+    }
+
+    /// Before anything counts, and as long as it counts.
+    fn times(&self) -> (Duration, Duration) {
+        let duration = Duration::from_secs_f64(self.arguments.seconds(self.session.profile));
+        (duration.mul_f64(0.2).min(Duration::from_secs(1)), duration)
     }
 
     fn measure_load(
@@ -309,12 +362,7 @@ impl<'plan> Bench<'plan> {
         load: &Load,
         (repeat, rate_percent): (u32, Option<u32>),
     ) -> Result<Row> {
-        let started = SystemTime::now();
-        let cpu_meter = CpuMeter::start(&standing.server_ids())?;
-        let own_before = processor_seconds(std::process::id())?;
-        let measured = standing.measure(load)?;
-        let own_s = processor_seconds(std::process::id())? - own_before;
-        let (cpu, _) = cpu_meter.finish()?;
+        let (measured, cpu, started) = with_cpu(&standing.server_ids(), || standing.measure(load))?;
         let about = About {
             target: &self.site.to_string(),
             log_bytes: standing.size_bytes(),
@@ -322,13 +370,24 @@ impl<'plan> Bench<'plan> {
             rate_percent,
         };
         let mut row = record::row(about, load, &measured);
-        row.time.started_unix_ms = crate::run::unix_ms(started);
-        // The load is this process, ramp included.
-        row.cpu = Some(Cpu { generator_s: cpu.generator_s + own_s, ..cpu });
+        row.time.started_unix_ms = started;
+        row.cpu = Some(cpu);
         let written_bytes = standing.size_bytes();
         let used_bytes = standing.used_bytes()?;
         row.store = used_bytes.map(|used_bytes| StoreUse { written_bytes, used_bytes });
         standing.flags().into_iter().for_each(|flag| row.flag(flag));
         Ok(row)
     }
+}
+
+/// Measures, and says what processors did meanwhile and when it began, in Unix milliseconds. The
+/// load is this process, ramp included.
+fn with_cpu<T>(server_ids: &[u32], measure: impl FnOnce() -> Result<T>) -> Result<(T, Cpu, u64)> {
+    let started = crate::run::unix_ms(SystemTime::now());
+    let cpu_meter = CpuMeter::start(server_ids)?;
+    let own_before = processor_seconds(std::process::id())?;
+    let measured = measure()?;
+    let own_s = processor_seconds(std::process::id())? - own_before;
+    let (cpu, _) = cpu_meter.finish()?;
+    Ok((measured, Cpu { generator_s: cpu.generator_s + own_s, ..cpu }, started))
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use results::papers::{AMPS, AmpsDevice};
 use results::{Row, Validity};
 
-use super::record::{MESSAGES_READ, MESSAGES_TOTAL, MESSAGES_WRITE, RATIO_TO_APPENDS};
+use super::record::{
+    CONSUMED, CONSUMED_LEAST, CONSUMED_MOST, DELIVERY_NS, MESSAGES_READ, MESSAGES_TOTAL,
+    MESSAGES_WRITE, RATIO_TO_APPENDS,
+};
 use crate::output;
 
 /// Messages a second of each target and mix, then latencies, then what else is to be said.
@@ -22,6 +25,17 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
             .to_owned(),
         output::table(&latencies(rows)),
     ];
+    for (heading, table) in [
+        (
+            "From when a message is due to when a waiting consumer has it, microseconds",
+            deliveries(rows),
+        ),
+        ("Consumers that read all of the log at once, MiB a second", consumers(rows)),
+    ] {
+        if table.len() > 1 {
+            parts.extend([heading.to_owned(), output::table(&table)]);
+        }
+    }
     parts.extend(remarks(rows));
     parts.join("\n")
 }
@@ -101,6 +115,37 @@ fn latencies(rows: &[&Row]) -> Vec<Vec<String>> {
             line.push(micros(value("service", "ns_p999")));
             table.push(line);
         }
+    }
+    table
+}
+
+fn deliveries(rows: &[&Row]) -> Vec<Vec<String>> {
+    let names = ["mean", "p50", "p99", "p999", "p9999", "max"];
+    let heading = ["target", "case"].into_iter().chain(names);
+    let mut table = vec![heading.map(str::to_owned).collect()];
+    for (target, case) in cases(rows, |row| row.params.get("op") == Some(&"delivery".into())) {
+        let repeats = repeats(rows, &target, &case);
+        let mut line = vec![target.clone(), case.clone()];
+        line.extend(names.map(|name| {
+            let ns = median(&repeats, |row| figure(row, &format!("{DELIVERY_NS}{name}")));
+            ns.map_or("-".into(), |ns| format!("{:.1}", ns / 1e3))
+        }));
+        table.push(line);
+    }
+    table
+}
+
+fn consumers(rows: &[&Row]) -> Vec<Vec<String>> {
+    let heading = ["target", "case", "all", "the one with least", "the one with most"];
+    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    for (target, case) in cases(rows, |row| row.params.get("op") == Some(&"consume".into())) {
+        let repeats = repeats(rows, &target, &case);
+        let mut line = vec![target.clone(), case.clone()];
+        line.extend([CONSUMED, CONSUMED_LEAST, CONSUMED_MOST].map(|name| {
+            let rate = median(&repeats, |row| figure(row, name));
+            rate.map_or("-".into(), |it| format!("{:.0}", it / f64::from(1 << 20)))
+        }));
+        table.push(line);
     }
     table
 }

@@ -4,6 +4,8 @@
 //! timed when they come. Batch `n` begins at offset `n * 128`: there is one writer, and nothing is
 //! sent twice. What lies before the log is deleted all the time, by requests.
 
+use std::future::Future;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
@@ -11,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
-    Acks, Client, FetchLimits, FetchPipe, FetchReceiver, FetchSender, FetchTarget, NewTopic,
-    ProducePipe, ProduceReceiver, ProduceSender, ProduceTarget, Settings,
+    Acks, Client, ClientError, FetchLimits, FetchPipe, FetchReceiver, FetchSender, FetchTarget,
+    NewTopic, ProducePipe, ProduceReceiver, ProduceSender, ProduceTarget, Settings,
 };
 use system::Interruption;
 use tokio::runtime::Runtime;
 
 use super::batch_form::BatchForm;
 use super::broker::{Broker, BrokerKind};
-use super::drive::{Gate, Load, Loop, Measured};
+use super::drive::{Gate, Load, Loop, Measured, Sync};
 use super::due::Schedule;
 use super::message::{BATCH_BYTES, BATCH_MESSAGES, Batches, verify};
 use super::meter::{Meter, Moments, Spent, Window};
@@ -55,6 +57,8 @@ pub(crate) struct WireLog {
     appended: AtomicU64,
     /// Batches that were deleted.
     deleted: AtomicU64,
+    /// Topics that were made beside the log.
+    topics: AtomicU64,
 }
 
 /// A request that waits for its response.
@@ -70,21 +74,15 @@ fn offset_of(batch: u64) -> i64 {
 
 impl WireLog {
     /// Starts a broker and writes the whole log.
-    pub(crate) fn fill(kind: BrokerKind, size_bytes: u64, mut batches: Batches) -> Result<Self> {
-        let broker = Broker::start(kind, size_bytes)?;
+    pub(crate) fn fill(
+        (kind, sync): (BrokerKind, Sync),
+        size_bytes: u64,
+        mut batches: Batches,
+    ) -> Result<Self> {
+        let broker = Broker::start(kind, size_bytes, sync)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(broker.address(), Settings::default());
-        let config = |name: &str, value: String| (name.to_owned(), value);
-        let topic = NewTopic {
-            name: TOPIC.to_owned(),
-            partitions: Some(1),
-            // Messages have no time of their own, and would be too old to be kept.
-            configs: vec![
-                config("segment.bytes", SEGMENT_BYTES.to_string()),
-                config("retention.ms", (-1).to_string()),
-            ],
-        };
-        runtime.block_on(client.create_topic(&topic))?;
+        runtime.block_on(client.create_topic(&new_topic(TOPIC)))?;
         let log = Self {
             broker,
             client,
@@ -93,6 +91,7 @@ impl WireLog {
             slots: size_bytes / BATCH_BYTES as u64,
             appended: AtomicU64::new(0),
             deleted: AtomicU64::new(0),
+            topics: AtomicU64::new(0),
         };
         let mut pipe = log.produce_pipe()?;
         let mut request = log.form.request(&produce_target())?;
@@ -110,7 +109,7 @@ impl WireLog {
     }
 
     pub(crate) fn server_ids(&self) -> Vec<u32> {
-        vec![self.broker.process_id()]
+        self.broker.server_ids()
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -135,8 +134,39 @@ impl WireLog {
         Ok(measured)
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn topic(&self) -> &'static str {
+        TOPIC
+    }
+
+    /// Of the messages in the log.
+    pub(crate) fn offsets(&self) -> Range<i64> {
+        let end = self.appended_batches();
+        offset_of(end.saturating_sub(self.slots))..offset_of(end)
+    }
+
+    /// Waits for what the client does.
+    pub(crate) fn open<T>(&self, done: impl Future<Output = Result<T, ClientError>>) -> Result<T> {
+        Ok(self.runtime.block_on(done)?)
+    }
+
+    /// Works with a topic that is there for as long.
+    pub(crate) fn with_new_topic<T>(&self, work: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+        // Relaxed: the number carries no data.
+        let name = format!("{TOPIC}-{}", self.topics.fetch_add(1, Ordering::Relaxed));
+        self.open(self.client.create_topic(&new_topic(&name)))?;
+        let worked = work(&name);
+        let deleted = self.open(self.client.delete_topic(&name));
+        let worked = worked?;
+        deleted?;
+        Ok(worked)
+    }
+
     fn produce_pipe(&self) -> Result<ProducePipe> {
-        Ok(self.runtime.block_on(ProducePipe::open(&self.client, &produce_target()))?)
+        self.open(ProducePipe::open(&self.client, &produce_target()))
     }
 
     /// Each response holds one batch: brokers send no more whole ones than fit.
@@ -145,7 +175,7 @@ impl WireLog {
         let limits =
             FetchLimits { bytes_max: bytes, partition_bytes_max: bytes, ..FetchLimits::default() };
         let target = FetchTarget { topic: TOPIC.to_owned(), partition: 0, limits };
-        Ok(self.runtime.block_on(FetchPipe::open(&self.client, &target))?)
+        self.open(FetchPipe::open(&self.client, &target))
     }
 
     fn acknowledge(&self, receiver: &mut ProduceReceiver, batch: u64) -> Result<()> {
@@ -172,6 +202,20 @@ impl WireLog {
             self.deleted.store(end, Ordering::Relaxed);
         }
         Ok(())
+    }
+}
+
+/// A topic of one partition.
+fn new_topic(name: &str) -> NewTopic {
+    let config = |name: &str, value: String| (name.to_owned(), value);
+    NewTopic {
+        name: name.to_owned(),
+        partitions: Some(1),
+        // Messages have no time of their own, and would be too old to be kept.
+        configs: vec![
+            config("segment.bytes", SEGMENT_BYTES.to_string()),
+            config("retention.ms", (-1).to_string()),
+        ],
     }
 }
 
