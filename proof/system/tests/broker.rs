@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use system::{Ability, Broker, Daemon, DaemonOptions, Tool, missing, wait_for};
+use system::{Ability, Broker, Daemon, DaemonOptions, Tool, missing, product, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -126,4 +126,54 @@ fn a_fetch_that_waits_holds_no_stop_up() -> Result<()> {
     stopped?;
     ensure!(!broker.log().contains("connection given up"), "{}", broker.log());
     Ok(())
+}
+
+/// The value of a metric, by the beginning of its line.
+fn value(metrics: &str, name: &str) -> Result<f64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    let text = line.with_context(|| format!("no {name} in {metrics}"))?;
+    text.trim().parse().with_context(|| format!("{name} is {text:?}"))
+}
+
+#[test]
+fn clients_over_their_rate_wait_as_long_as_it_takes() -> Result<()> {
+    const RATE: f64 = 200_000.0;
+    const LINES: usize = 1_000;
+    if let Some(reason) = missing(&[Ability::Program("kcat")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let (users, secret) = (folder.path().join("users"), folder.path().join("secret"));
+    let quota = format!("produce-bytes-per-second = {RATE}\nfetch-bytes-per-second = {RATE}\n");
+    std::fs::write(&users, format!("version = 1\n[default-quota]\n{quota}"))?;
+    std::fs::write(&secret, "of loader\n")?;
+    let set = product("memlane-broker").args(["user", "set", "loader", "--user-file"]);
+    set.arg(&users).input(std::fs::File::open(&secret)?).check()?;
+    let mut broker = Broker::start(&format!("--embedded 128M --user-file {}", users.display()))?;
+    let loader = |words: &str| {
+        let login = "-X security.protocol=SASL_PLAINTEXT -X sasl.mechanism=SCRAM-SHA-256 \
+                     -X sasl.username=loader -X";
+        kcat(&broker, login).arg("sasl.password=of loader").args(words.split_whitespace())
+    };
+    let lines = format!("{:0>1000}\n", 1).repeat(LINES);
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), &lines)?;
+    loader("-P -t paced -X batch.num.messages=20 -l").arg(file.path()).check()?;
+    let read = loader("-C -t paced -o beginning -e -q -X fetch.message.max.bytes=20000").check()?;
+    ensure!(read == lines, "{} bytes were read", read.len());
+    let metrics = broker.ask("/metrics")?;
+    for (request, direction) in [("produce", "in"), ("fetch", "out")] {
+        let bytes = format!("memlane_broker_topic_bytes_{direction}_total{{topic=\"paced\"}}");
+        let of_request = |name: &str| {
+            value(&metrics, &format!("memlane_broker_rate_{name}_total{{request=\"{request}\"}}"))
+        };
+        let bytes = value(&metrics, &bytes)?;
+        // What a second brings comes at once. Beside the waits goes the time of the requests.
+        let (owed, waited) = (bytes / RATE - 1.0, of_request("throttle_seconds")?);
+        ensure!(owed > 2.0, "{request}: {bytes} bytes");
+        ensure!((owed / 2.0..owed * 1.5).contains(&waited), "{request}: {waited} s for {owed} s");
+        ensure!(of_request("throttles")? > 10.0, "{request}: a few long waits: {metrics}");
+    }
+    broker.stop()
 }

@@ -138,6 +138,18 @@ pub struct Fetched<'a> {
     pub records_bytes: usize,
 }
 
+/// What is answered before the first topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FetchBegin {
+    /// How long the client is to wait before its next request (KIP-219).
+    pub throttle_time_ms: i32,
+    /// 0, or the code of an error of the whole request.
+    pub error_code: i16,
+    /// 0 where there is none.
+    pub session_id: i32,
+    pub topic_count: usize,
+}
+
 /// Writes the body of a response from its beginning to its end.
 #[derive(Debug)]
 pub struct FetchWriter<'a> {
@@ -150,13 +162,13 @@ impl<'a> FetchWriter<'a> {
         Self { writer: Writer::new(into, version >= FLEXIBLE_FROM), version }
     }
 
-    pub fn begin(&mut self, error_code: i16, session_id: i32, topic_count: usize) {
-        self.writer.i32(0); // throttled for 0 ms
+    pub fn begin(&mut self, begin: FetchBegin) {
+        self.writer.i32(begin.throttle_time_ms);
         if self.version >= 7 {
-            self.writer.i16(error_code);
-            self.writer.i32(session_id);
+            self.writer.i16(begin.error_code);
+            self.writer.i32(begin.session_id);
         }
-        self.writer.count(topic_count);
+        self.writer.count(begin.topic_count);
     }
 
     /// Begins a topic. `name` and `id` are those of the request, whichever it has.

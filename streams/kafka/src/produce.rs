@@ -64,6 +64,10 @@ pub trait Appender {
         records: Option<&mut [u8]>,
         error_at: usize,
     ) -> Produced<'static>;
+
+    /// How long the client is to wait before its next request, in milliseconds (KIP-219). Asked
+    /// once, when the last partition was appended.
+    fn throttle_time_ms(&mut self) -> i32;
 }
 
 /// Checks the whole body before anything is appended, then hands each partition's records to
@@ -108,7 +112,7 @@ pub fn serve(
         at = next;
         writer.no_tags();
     }
-    writer.i32(0); // throttled for 0 ms
+    writer.i32(appender.throttle_time_ms());
     writer.no_tags();
     Ok(())
 }

@@ -3,8 +3,8 @@
 
 use bytes::{Bytes, BytesMut};
 use kafka::fetch::{
-    self, AbortedTransaction, FetchPartition, FetchStart, FetchVisitor, FetchWriter, Fetched,
-    TopicRef,
+    self, AbortedTransaction, FetchBegin, FetchPartition, FetchStart, FetchVisitor, FetchWriter,
+    Fetched, TopicRef,
 };
 use kafka::produce::{self, Appender, ProduceStart, Produced};
 use kafka_protocol::messages::fetch_request::{FetchTopic, ForgottenTopic};
@@ -55,6 +55,10 @@ impl Appender for Recorder {
             log_start_offset: 3,
             ..Produced::error(0)
         }
+    }
+
+    fn throttle_time_ms(&mut self) -> i32 {
+        250
     }
 }
 
@@ -118,6 +122,7 @@ fn produce_is_read_in_place_and_answered() {
             ("prices".to_owned(), 1, 0, 101),
         ];
         assert_eq!(seen, answered, "version {version}");
+        assert_eq!(response.throttle_time_ms, 250, "version {version}");
     }
 }
 
@@ -227,7 +232,12 @@ fn fetch_is_answered() {
         let mut bytes = Vec::new();
         let aborted = [AbortedTransaction { producer_id: 6, first_offset: 12 }];
         let mut writer = FetchWriter::new(&mut bytes, version);
-        writer.begin(0, 77, 1);
+        writer.begin(FetchBegin {
+            throttle_time_ms: 250,
+            error_code: 0,
+            session_id: 77,
+            topic_count: 1,
+        });
         writer.begin_topic("orders", [1; 16], 1);
         writer.begin_partition(&Fetched {
             index: 3,
@@ -246,6 +256,8 @@ fn fetch_is_answered() {
         let mut bytes = Bytes::from(bytes);
         let response = FetchResponse::decode(&mut bytes, version).expect("a good response");
         assert!(bytes.is_empty(), "version {version}");
+        assert_eq!(response.throttle_time_ms, 250, "version {version}");
+        assert_eq!(response.session_id, if version >= 7 { 77 } else { 0 }, "version {version}");
         let partition = &response.responses[0].partitions[0];
         assert_eq!(partition.records.as_deref(), Some(&b"records"[..]));
         assert_eq!((partition.partition_index, partition.high_watermark), (3, 20));

@@ -2,7 +2,7 @@
 //! own. Relaxed throughout: no other memory depends on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
@@ -25,7 +25,22 @@ pub(super) const BOUNDS_SECONDS: [f64; BOUNDS_US.len()] = [
     1.0, 5.0,
 ];
 
+const MILLIS_PER_SECOND: f64 = 1e3;
 const MICROS_PER_SECOND: f64 = 1e6;
+
+/// Which way records go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Produce,
+    Fetch,
+}
+
+/// Answers that asked their clients to wait.
+#[derive(Debug, Default)]
+struct Throttles {
+    count: AtomicU64,
+    sum_ms: AtomicU64,
+}
 
 /// Counts since the start.
 #[derive(Debug)]
@@ -39,6 +54,8 @@ pub(crate) struct Counters {
     pub(crate) full_pool_refusals: AtomicU64,
     produce: Latency,
     fetch: Latency,
+    produce_throttles: Throttles,
+    fetch_throttles: Throttles,
     /// By key.
     requests: [AtomicU64; KEY_COUNT],
     /// By key and code.
@@ -55,6 +72,8 @@ impl Default for Counters {
             full_pool_refusals: AtomicU64::new(0),
             produce: Latency::default(),
             fetch: Latency::default(),
+            produce_throttles: Throttles::default(),
+            fetch_throttles: Throttles::default(),
             requests: [const { AtomicU64::new(0) }; KEY_COUNT],
             errors: [const { [const { AtomicU64::new(0) }; CODE_COUNT] }; KEY_COUNT],
         }
@@ -109,6 +128,28 @@ impl Counters {
     /// Counts a batch that found no memory.
     pub(crate) fn refused_by_full_pool(&self) {
         Self::count(&self.full_pool_refusals);
+    }
+
+    /// An answer asks its client to wait for so long.
+    pub(crate) fn throttled(&self, flow: Flow, time: Duration) {
+        let throttles = self.throttles_of(flow);
+        Self::count(&throttles.count);
+        let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        throttles.sum_ms.fetch_add(time_ms, Ordering::Relaxed);
+    }
+
+    /// How many answers asked their clients to wait, and for how long together, in seconds.
+    pub(super) fn throttles(&self, flow: Flow) -> (u64, f64) {
+        let Throttles { count, sum_ms } = self.throttles_of(flow);
+        let sum_ms = sum_ms.load(Ordering::Relaxed);
+        (count.load(Ordering::Relaxed), sum_ms as f64 / MILLIS_PER_SECOND)
+    }
+
+    fn throttles_of(&self, flow: Flow) -> &Throttles {
+        match flow {
+            Flow::Produce => &self.produce_throttles,
+            Flow::Fetch => &self.fetch_throttles,
+        }
     }
 
     /// The answer of a request is made.

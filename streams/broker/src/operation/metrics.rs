@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use metrics_text::{Histogram, Kind, Page};
 
-use super::counters::{BOUNDS_SECONDS, Counters, Distribution, name_of};
+use super::counters::{BOUNDS_SECONDS, Counters, Distribution, Flow, name_of};
 use super::state::Operation;
 use super::views::{LagView, Totals, lags, memory_bytes, open_connections};
 use crate::broker::Broker;
@@ -34,6 +34,7 @@ pub(super) async fn write(operation: &Operation) -> String {
     write_memory(&mut page);
     if let Some(broker) = operation.broker() {
         write_clients(&mut page, &broker);
+        write_throttles(&mut page, &broker.counters);
         write_requests(&mut page, &broker.counters);
         let topics = broker.topics.all();
         write_topics(&mut page, &topics);
@@ -76,6 +77,26 @@ fn write_clients(page: &mut Page, broker: &Broker) {
         "Batches refused because the pool was full.",
         read(&counters.full_pool_refusals),
     );
+}
+
+fn write_throttles(page: &mut Page, counters: &Counters) {
+    let flows = [("produce", Flow::Produce), ("fetch", Flow::Fetch)];
+    page.family(
+        "memlane_broker_rate_throttles_total",
+        Kind::Counter,
+        "Answers that asked their client to wait because its principal was over its rate.",
+    );
+    for (request, flow) in flows {
+        page.sample(&[("request", request)], counters.throttles(flow).0);
+    }
+    page.family(
+        "memlane_broker_rate_throttle_seconds_total",
+        Kind::Counter,
+        "How long they asked their clients to wait, together.",
+    );
+    for (request, flow) in flows {
+        page.sample(&[("request", request)], counters.throttles(flow).1);
+    }
 }
 
 fn write_requests(page: &mut Page, counters: &Counters) {

@@ -12,7 +12,7 @@ mod state;
 mod stop;
 mod views;
 
-pub(crate) use counters::{Counters, Timed};
+pub(crate) use counters::{Counters, Flow, Timed};
 pub(crate) use errors::error_code_of;
 pub(crate) use interface::{HttpPlaces, Interface};
 pub(crate) use notices::keep_alive;

@@ -1,17 +1,23 @@
 //! Who is at the other end of a connection.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use access::{ConnectionPlace, Operation, Principal, Resource};
 
 use crate::broker::Broker;
+use crate::operation::Flow;
+
+const NO_PANIC: &str = "no thread panics with this lock";
 
 /// One connection's client.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     identity: Arc<OnceLock<Identity>>,
+    /// No request of the connection is taken in before this (KIP-219).
+    muted_until: Arc<Mutex<Option<Instant>>>,
 }
 
 #[derive(Debug)]
@@ -23,7 +29,7 @@ struct Identity {
 impl Client {
     /// Not known yet.
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, identity: Arc::default() }
+        Self { address, identity: Arc::default(), muted_until: Arc::default() }
     }
 
     /// Says who it is. Another login on a connection is of the same principal.
@@ -39,6 +45,30 @@ impl Client {
     /// The account of its principal.
     pub(super) fn place(&self) -> Option<&ConnectionPlace> {
         self.identity.get().map(|identity| &identity.place)
+    }
+
+    /// Counts bytes that it produced or fetched, and mutes its connection where these are more than
+    /// its principal's rate allows: the `throttle_time_ms` of the answer.
+    pub(super) fn charge(&self, broker: &Broker, flow: Flow, bytes: usize) -> i32 {
+        let Some(place) = self.place() else { return 0 };
+        let now = Instant::now();
+        let throttle_ms = match flow {
+            Flow::Produce => place.produced(bytes as u64, now),
+            Flow::Fetch => place.fetched(bytes as u64, now),
+        };
+        if throttle_ms > 0 {
+            let time = Duration::from_millis(u64::try_from(throttle_ms).unwrap_or(0));
+            broker.counters.throttled(flow, time);
+            let mut muted_until = self.muted_until.lock().expect(NO_PANIC);
+            *muted_until = (*muted_until).max(Some(now + time));
+        }
+        throttle_ms
+    }
+
+    /// Until when the connection is muted, if it is.
+    pub(super) fn muted_until(&self) -> Option<Instant> {
+        let muted_until = *self.muted_until.lock().expect(NO_PANIC);
+        muted_until.filter(|until| *until > Instant::now())
     }
 
     /// Whether the client may do that.

@@ -155,6 +155,12 @@ async fn read(
     // Of the request that is being read, whose length is known.
     let mut in_flight = None;
     loop {
+        if let Some(until) = client.muted_until() {
+            tokio::select! {
+                _stops = stops.wait_for(|stops| *stops) => return Err(Ending::Stopping),
+                () = tokio::time::sleep_until(until.into()) => {}
+            }
+        }
         let (bytes_max, time_max) = match client.is_known() {
             true => (broker.limits.request_bytes, IDLE_TIME_MAX),
             false => (LOGIN_REQUEST_BYTES.min(broker.limits.request_bytes), LOGIN_TIME_MAX),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Operation, Resource};
-use kafka::fetch::{AbortedTransaction, FetchStart, FetchWriter, Fetched};
+use kafka::fetch::{AbortedTransaction, FetchBegin, FetchStart, FetchWriter, Fetched};
 use kafka_protocol::error::ResponseError;
 use record_log::LogErrorKind;
 use tokio::sync::Notify;
@@ -16,6 +16,7 @@ use super::asked::Asked;
 use super::client::Client;
 use super::session::{Changes, Sessions, Tracked};
 use crate::broker::Broker;
+use crate::operation::Flow;
 use crate::topics::{OpenPartition, error_of};
 
 /// A response has no more records than this, but for one batch that is longer.
@@ -110,9 +111,17 @@ pub(super) async fn serve(
         Ok(session) => session,
         Err(error) => {
             broker.counters.error(asked.key, error.code());
-            return refusal(asked, error);
+            let begin = FetchBegin { error_code: error.code(), ..FetchBegin::default() };
+            return bare(asked, begin);
         }
     };
+    let owed_ms = client.charge(broker, Flow::Fetch, 0);
+    if owed_ms > 0 {
+        // Others of the principal have used its rate up: there are no records before that is paid.
+        let session_id = if session.is_incremental { session.id } else { 0 };
+        let begin = FetchBegin { throttle_time_ms: owed_ms, session_id, ..FetchBegin::default() };
+        return bare(asked, begin);
+    }
     session.resolve(|topic| find(broker, client, topic));
     let wait = Duration::from_millis(u64::try_from(start.max_wait_ms).unwrap_or(0)).min(WAIT_MAX);
     let deadline = Instant::now() + wait;
@@ -141,7 +150,9 @@ pub(super) async fn serve(
     for it in found.iter().filter_map(|it| it.error) {
         broker.counters.error(asked.key, it.code());
     }
-    let frame = write(asked, session, found);
+    let bytes = found.iter().map(Found::records_bytes).sum();
+    let throttle_time_ms = client.charge(broker, Flow::Fetch, bytes);
+    let frame = write(asked, session, found, throttle_time_ms);
     session.turn();
     frame
 }
@@ -271,7 +282,12 @@ fn aborted(partition: &OpenPartition, batches: &[u8]) -> Vec<AbortedTransaction>
 }
 
 /// Writes what was found. In a session that goes on, partitions without news are left out.
-fn write(asked: Asked, session: &mut super::session::Session, found: Vec<Found>) -> FetchFrame {
+fn write(
+    asked: Asked,
+    session: &mut super::session::Session,
+    found: Vec<Found>,
+    throttle_time_ms: i32,
+) -> FetchFrame {
     let mut frame = FetchFrame::default();
     kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame.head);
     let mut shown: Vec<(usize, Found)> = Vec::new();
@@ -295,7 +311,12 @@ fn write(asked: Asked, session: &mut super::session::Session, found: Vec<Found>)
         .map(<[_]>::len)
         .collect();
     let mut writer = FetchWriter::new(&mut frame.head, asked.version);
-    writer.begin(0, session.id, runs.len());
+    writer.begin(FetchBegin {
+        throttle_time_ms,
+        error_code: 0,
+        session_id: session.id,
+        topic_count: runs.len(),
+    });
     let mut shown = shown.into_iter();
     for count in runs {
         for (nth, (index, found)) in shown.by_ref().take(count).enumerate() {
@@ -330,12 +351,12 @@ fn write(asked: Asked, session: &mut super::session::Session, found: Vec<Found>)
     frame
 }
 
-/// An error of the whole request.
-fn refusal(asked: Asked, error: ResponseError) -> FetchFrame {
+/// An answer without topics: an error of the whole request, or a wait.
+fn bare(asked: Asked, begin: FetchBegin) -> FetchFrame {
     let mut frame = FetchFrame::default();
     kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame.head);
     let mut writer = FetchWriter::new(&mut frame.head, asked.version);
-    writer.begin(error.code(), 0, 0);
+    writer.begin(begin);
     writer.end();
     kafka::end_response(&mut frame.head, 0);
     frame

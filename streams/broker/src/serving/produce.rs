@@ -14,6 +14,7 @@ use super::client::Client;
 use super::transactional::Admission;
 use crate::broker::Broker;
 use crate::clock;
+use crate::operation::Flow;
 use crate::topics::{OpenPartition, OpenTopic, Pending, error_of};
 
 /// Where the version of a batch's format is.
@@ -41,6 +42,7 @@ pub(super) fn serve(
         admission,
         topic: None,
         appended: Vec::new(),
+        request_bytes: body.len(),
     };
     produce::serve(body, asked.version, &mut frame, &mut turn)?;
     let waits = stabilize(broker, turn.appended, &mut frame);
@@ -72,6 +74,7 @@ struct Turn<'a> {
     /// The one that was looked up last, or why it cannot be written to.
     topic: Option<Arc<OpenTopic>>,
     appended: Vec<AppendedTo>,
+    request_bytes: usize,
 }
 
 impl Appender for Turn<'_> {
@@ -89,6 +92,10 @@ impl Appender for Turn<'_> {
                 Produced::error(error.code())
             }
         }
+    }
+
+    fn throttle_time_ms(&mut self) -> i32 {
+        self.client.charge(self.broker, Flow::Produce, self.request_bytes)
     }
 }
 

@@ -27,6 +27,10 @@ impl Appender for Recorder {
         records.into_iter().for_each(|it| it.fill(0xFF));
         Produced::error(0)
     }
+
+    fn throttle_time_ms(&mut self) -> i32 {
+        0
+    }
 }
 
 /// Serves a Produce request; `decoded` is what the other decoder made of the body, if it did.
