@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use system::{Ability, Tool, missing, product_path};
+use system::{Ability, Tool, ask_broker, missing, product_path};
 use tempfile::TempDir;
 
 use crate::java::{JAVA_FLAGS, jars};
@@ -22,6 +22,9 @@ const POOL_SIZE: &str = "512MiB";
 
 /// As with the settings of Apache Kafka below.
 const PRODUCT_OPTIONS: &[&str] = &["--group-initial-rebalance-delay", "0"];
+
+/// In the broker's folder.
+const HTTP_SOCKET: &str = "http.sock";
 
 const WITHOUT_LOGIN: &[&str] = &["--anonymous", "loopback"];
 
@@ -98,6 +101,26 @@ impl Broker {
         std::env::var_os(REFERENCE_VARIABLE).is_some_and(|it| !it.is_empty())
     }
 
+    /// Whether a request of this kind has come, by the broker's metrics; Apache Kafka is not asked.
+    pub fn has_seen(&self, request: &str) -> Result<bool> {
+        let metrics = ask_broker(&self.folder.join(HTTP_SOCKET), "/metrics")?;
+        let name = format!("memlane_broker_requests_total{{request=\"{request}\"}}");
+        Ok(metrics.contains(&name))
+    }
+
+    /// Whether clients began transactions with their first records, and told nobody before
+    /// (KIP-890).
+    pub fn check_transactions_begin_with_records(&self) -> Result<()> {
+        if Self::is_reference() {
+            return Ok(());
+        }
+        ensure!(self.has_seen("EndTxn")?, "no transaction has ended");
+        for request in ["AddPartitionsToTxn", "AddOffsetsToTxn"] {
+            ensure!(!self.has_seen(request)?, "a client sent {request}");
+        }
+        Ok(())
+    }
+
     /// The process of the broker itself.
     pub fn process_id(&self) -> Result<u32> {
         let text = fs::read_to_string(self.folder.join("id")).context("cannot read the id")?;
@@ -165,7 +188,10 @@ fn start_product(folder: TempDir, access: &[&str]) -> Result<Broker> {
     ensure!(program.exists(), "{} is not built", program.display());
     let program = program.to_str().context("the path of the broker is no UTF-8")?;
     let listen = address.to_string();
+    let http_socket = folder.path().join(HTTP_SOCKET);
+    let http_socket = http_socket.to_str().context("the path of the folder is no UTF-8")?;
     let mut command = vec![program, "--embedded", POOL_SIZE, "--listen", &listen];
+    command.extend(["--http-socket", http_socket]);
     command.extend(PRODUCT_OPTIONS);
     command.extend(access);
     let command: Vec<_> = command.into_iter().map(str::to_owned).collect();

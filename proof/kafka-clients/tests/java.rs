@@ -372,7 +372,7 @@ fn check_transactions(scenario: &str, topics: &[&Site]) -> Result<()> {
     let mut words = vec![scenario, &address];
     words.extend(topics.iter().map(|it| it.name.as_str()));
     ToolBox::check("Transactions", &words, "").with_context(|| topics[0].broker.last_words())?;
-    Ok(())
+    topics[0].broker.check_transactions_begin_with_records()
 }
 
 #[test]

@@ -109,12 +109,7 @@ impl Broker {
 
     /// What the broker's HTTP interface answers: head and body, as they come.
     pub fn ask(&self, path: &str) -> Result<String> {
-        let mut connection = UnixStream::connect(self.http_socket())?;
-        connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
-        write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        Ok(answer)
+        ask_broker(&self.http_socket(), path)
     }
 
     /// Of the process, while it runs.
@@ -160,6 +155,16 @@ impl Broker {
             std::thread::sleep(POLL_INTERVAL);
         }
     }
+}
+
+/// What a broker's HTTP interface at a socket answers: head and body, as they come.
+pub fn ask_broker(http_socket: &Path, path: &str) -> Result<String> {
+    let mut connection = UnixStream::connect(http_socket)?;
+    connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 impl Drop for Broker {

@@ -22,7 +22,7 @@ mod stripe;
 mod tool;
 
 pub use attached::{attach, device_size_bytes, written_sector_count};
-pub use broker::Broker;
+pub use broker::{Broker, ask_broker};
 pub use daemon::{Daemon, DaemonOptions, product, product_path, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, KernelLog, leftovers, missing};

@@ -178,6 +178,12 @@ impl Partition {
         })
     }
 
+    /// Notes that the owner has refused a batch: what its producer sends behind it is refused too,
+    /// until it has come again.
+    pub fn note_refused(&self, batch: &BatchHeader) {
+        self.lock_writer().producers.note_refused(batch);
+    }
+
     fn append_if(
         &self,
         batch: &mut Batch<'_>,

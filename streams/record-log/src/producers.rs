@@ -140,7 +140,11 @@ impl Producers {
         let is_first = batch.has_producer()
             && !batch.is_control()
             && !self.by_id.contains_key(&batch.producer_id);
-        if is_first {
+        // A later one of the same producer, refused too, does not stand for the first.
+        let is_noted = self.refused.get(&batch.producer_id).is_some_and(|it| {
+            it.epoch == batch.producer_epoch && it.base_sequence <= batch.base_sequence
+        });
+        if is_first && !is_noted {
             if self.refused.len() == REFUSED_COUNT_MAX {
                 self.refused.pop_first();
             }
@@ -462,6 +466,7 @@ mod tests {
     fn what_comes_behind_a_first_batch_that_was_refused_is_refused_too() {
         let mut producers = Producers::default();
         producers.note_refused(&batch(0, 0, 0));
+        producers.note_refused(&batch(0, 10, 0));
         let error = producers.check(&batch(0, 10, 0)).expect_err("one is missing");
         assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
         // Another incarnation has given it up.

@@ -20,7 +20,7 @@ use transactions::Write;
 use uuid::Uuid;
 
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::Topics;
+use crate::topics::{OpenPartition, Topics};
 use round::State;
 
 pub(crate) use refusals::{refuse, refuse_offsets, refuse_transactional_offsets};
@@ -42,13 +42,18 @@ enum Command {
     /// May these records be written for a transaction?
     Admit {
         write: Write,
+        partitions: Vec<Arc<OpenPartition>>,
         api_version: i16,
-        reply: oneshot::Sender<Result<(), ResponseError>>,
+        reply: oneshot::Sender<Admission>,
     },
     TopicDeleted(Arc<str>),
     /// What groups there are, and what they committed.
     Groups(oneshot::Sender<Vec<GroupView>>),
 }
+
+/// Where partitions ended when records for them were admitted to a transaction: a marker that comes
+/// later than that ends the transaction.
+pub(crate) type Admission = Result<Vec<i64>, ResponseError>;
 
 /// The way to the coordinator's thread.
 pub(crate) struct Coordinator {
@@ -98,11 +103,16 @@ impl Coordinator {
         answer.await.ok()
     }
 
-    /// Whether records may be written for a transaction.
-    pub(crate) async fn admit(&self, write: Write, api_version: i16) -> Result<(), ResponseError> {
+    /// Whether records may be written to these partitions for a transaction.
+    pub(crate) async fn admit(
+        &self,
+        write: Write,
+        partitions: Vec<Arc<OpenPartition>>,
+        api_version: i16,
+    ) -> Admission {
         let (reply, answer) = oneshot::channel();
         let busy = ResponseError::CoordinatorNotAvailable;
-        let sent = self.queue.try_send(Command::Admit { write, api_version, reply });
+        let sent = self.queue.try_send(Command::Admit { write, partitions, api_version, reply });
         sent.map_err(|_| busy)?;
         answer.await.unwrap_or(Err(busy))
     }

@@ -19,10 +19,10 @@ use uuid::Uuid;
 
 use super::refusals::refuse;
 use super::state_log::{StateLog, StateRecord};
-use super::{Ask, Command};
+use super::{Admission, Ask, Command};
 use crate::clock;
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{OpenTopic, Topics};
+use crate::topics::{OpenPartition, OpenTopic, Topics};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -39,7 +39,7 @@ const COORDINATOR_EPOCH: i32 = 0;
 /// Where an answer goes.
 enum Reply {
     Client(oneshot::Sender<ResponseKind>),
-    Admission(oneshot::Sender<Result<(), ResponseError>>),
+    Admission(oneshot::Sender<Admission>, Vec<Arc<OpenPartition>>),
     /// Offsets that count with a transaction, once that is known to be open.
     Offsets(Box<Ask>),
 }
@@ -155,8 +155,8 @@ impl State {
         let now_ms = clock::unix_ms();
         match command {
             Command::Ask(ask) => self.answer(*ask, now_ms, effects),
-            Command::Admit { write, api_version, reply } => {
-                let ticket = self.ticket(Reply::Admission(reply));
+            Command::Admit { write, partitions, api_version, reply } => {
+                let ticket = self.ticket(Reply::Admission(reply, partitions));
                 let ticket = transactions::Ticket(ticket);
                 let caller = transactions::Caller { ticket, api_version, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
@@ -305,9 +305,12 @@ impl State {
 
     fn admitted(&mut self, ticket: u64, result: Result<(), ResponseError>, next: &mut Effects) {
         match self.replies.remove(&ticket) {
-            Some(Reply::Admission(reply)) => {
+            Some(Reply::Admission(reply, partitions)) => {
+                // This thread writes all markers: those of earlier transactions are there, and none
+                // of this one.
+                let ends = || partitions.iter().map(|it| it.log.next_offset()).collect();
                 // The connection may have gone.
-                let _gone = reply.send(result);
+                let _gone = reply.send(result.map(|()| ends()));
             }
             Some(Reply::Offsets(ask)) => self.commit_offsets(*ask, result, next),
             Some(Reply::Client(_)) | None => {}

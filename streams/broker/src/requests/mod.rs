@@ -13,7 +13,9 @@ use std::sync::Arc;
 use access::{Operation, Resource};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, RequestKind, ResponseKind};
 use kafka_protocol::protocol::StrBytes;
 
@@ -24,6 +26,9 @@ use crate::topics::{OpenPartition, OpenTopic};
 
 /// Elements of all arrays of one request: some 200 bytes each once they are decoded.
 const ELEMENTS_MAX: usize = 200_000;
+
+/// The first version of ApiVersions whose response has features.
+const FEATURES_FROM: i16 = 3;
 
 /// A request, and where it comes from.
 pub(crate) struct Context {
@@ -98,7 +103,7 @@ pub(crate) fn decode(asked: Asked, body: &mut Bytes) -> anyhow::Result<RequestKi
 
 async fn answer(context: Context, request: RequestKind) -> ResponseKind {
     match request {
-        RequestKind::ApiVersions(_) => api_versions(0).into(),
+        RequestKind::ApiVersions(_) => api_versions(context.asked.version, 0).into(),
         RequestKind::Metadata(it) => cluster::metadata(&context, it).await.into(),
         RequestKind::DescribeCluster(_) => cluster::describe(&context).into(),
         RequestKind::FindCoordinator(it) => cluster::find_coordinator(&context, &it).into(),
@@ -121,8 +126,13 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
     }
 }
 
-/// What is served, in which versions.
-fn api_versions(error_code: i16) -> ApiVersionsResponse {
+/// Clients that know this feature have each transaction begin with its first record, and end with
+/// an epoch of its own (KIP-890). It is never changed.
+const TRANSACTION_VERSION: (&str, i16) = ("transaction.version", 2);
+
+/// What is served, in which versions, and the features that are in force, for those versions of the
+/// response that have a place for them.
+fn api_versions(version: i16, error_code: i16) -> ApiVersionsResponse {
     let versions = kafka::SERVED.iter().map(|(key, lowest, highest)| {
         let lowest = if *key == ApiKey::Produce { 0 } else { *lowest };
         ApiVersion::default()
@@ -130,7 +140,25 @@ fn api_versions(error_code: i16) -> ApiVersionsResponse {
             .with_min_version(lowest)
             .with_max_version(*highest)
     });
-    ApiVersionsResponse::default().with_error_code(error_code).with_api_keys(versions.collect())
+    let response = ApiVersionsResponse::default()
+        .with_error_code(error_code)
+        .with_api_keys(versions.collect());
+    if version < FEATURES_FROM {
+        return response;
+    }
+    let (name, level) = TRANSACTION_VERSION;
+    let supported = SupportedFeatureKey::default()
+        .with_name(text(name))
+        .with_min_version(level)
+        .with_max_version(level);
+    let finalized = FinalizedFeatureKey::default()
+        .with_name(text(name))
+        .with_min_version_level(level)
+        .with_max_version_level(level);
+    response
+        .with_supported_features(vec![supported])
+        .with_finalized_features(vec![finalized])
+        .with_finalized_features_epoch(0)
 }
 
 /// For requests in a version that is not served. A client that asks for the versions in one that
@@ -138,7 +166,7 @@ fn api_versions(error_code: i16) -> ApiVersionsResponse {
 pub(crate) fn not_served(asked: Asked) -> Vec<u8> {
     let error = ResponseError::UnsupportedVersion.code();
     match asked.key {
-        ApiKey::ApiVersions => Asked { version: 0, ..asked }.frame(&api_versions(error).into()),
+        ApiKey::ApiVersions => Asked { version: 0, ..asked }.frame(&api_versions(0, error).into()),
         _ => asked.refusal(error),
     }
 }

@@ -310,7 +310,7 @@ async fn take(
     let answer = match key {
         ApiKey::Produce => {
             let body = &mut frame[body_at..];
-            let admission = transactional::check(broker, asked, body).await?;
+            let admission = transactional::check(broker, client, asked, body).await?;
             produce::serve(broker, client, asked, body, &admission)?
         }
         ApiKey::Fetch => {

@@ -119,7 +119,9 @@ impl Turn<'_> {
         }
         let appended = match self.is_transactional {
             true => {
-                let admitted_at = self.admission.of(name, number)?;
+                let admitted_at = self.admission.of(name, number);
+                let admitted_at =
+                    admitted_at.inspect_err(|_| partition.log.note_refused(batch.header()))?;
                 partition.log.append_to_transaction(&mut batch, self.now_ms, admitted_at)
             }
             false => partition.log.append(&mut batch, self.now_ms),

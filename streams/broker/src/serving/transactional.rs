@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use access::{Operation, Resource};
 use kafka::produce::{self, ProduceStart};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{ProducerId, TopicName, TransactionalId};
@@ -13,7 +14,9 @@ use record_batch::BatchHeader;
 use transactions::{Participants, Producer, Write};
 
 use super::asked::Asked;
+use super::client::Client;
 use crate::broker::Broker;
+use crate::topics::OpenPartition;
 
 /// What a transaction may be written to, as far as a request needs to know.
 #[derive(Debug, Default)]
@@ -25,27 +28,32 @@ pub(super) struct Admission {
 #[derive(Debug)]
 struct Admitted {
     topic: String,
-    partition: i32,
-    /// Where the partition ended before the coordinator was asked.
-    at: i64,
-    refused: Option<ResponseError>,
+    number: i32,
+    partition: Arc<OpenPartition>,
+    /// Where the partition ended when the transaction was known to be open, or why it is not.
+    at: Result<i64, ResponseError>,
 }
 
 impl Admission {
     /// The end that [`record_log::Partition::append_to_transaction`] asks for.
     pub(super) fn of(&self, topic: &str, partition: i32) -> Result<i64, ResponseError> {
-        let found = self.admitted.iter().find(|it| it.topic == topic && it.partition == partition);
-        match found {
-            Some(Admitted { refused: Some(error), .. }) => Err(*error),
-            Some(admitted) => Ok(admitted.at),
-            None => Err(ResponseError::InvalidTxnState),
-        }
+        let found = self.admitted.iter().find(|it| it.topic == topic && it.number == partition);
+        found.map_or(Err(ResponseError::InvalidTxnState), |admitted| admitted.at)
     }
+}
+
+/// Partitions that are new to a transaction.
+#[derive(Debug, Default)]
+struct New {
+    participants: Participants,
+    /// Of the admission.
+    indexes: Vec<usize>,
 }
 
 /// Asks the coordinator about partitions where the producer has no transaction open yet.
 pub(super) async fn check(
     broker: &Arc<Broker>,
+    client: &Client,
     asked: Asked,
     body: &[u8],
 ) -> Result<Admission, kafka::WireError> {
@@ -53,52 +61,54 @@ pub(super) async fn check(
     let Some(id) = ProduceStart::read(body, asked.version)?.transactional_id else {
         return Ok(admission);
     };
+    let new = find_new(broker, client, asked, body, &mut admission)?;
+    if !client.may(broker, Operation::Write, Resource::transactional_id(id)) {
+        for admitted in &mut admission.admitted {
+            admitted.at = Err(ResponseError::TransactionalIdAuthorizationFailed);
+        }
+        return Ok(admission);
+    }
     let id = TransactionalId(StrBytes::from_string(id.to_owned()));
-    for (producer, participants) in unknown(broker, asked, body, &mut admission)? {
-        let producer = Producer { id: ProducerId(producer.0), epoch: producer.1 };
+    for ((producer_id, epoch), New { participants, indexes }) in new {
+        let producer = Producer { id: ProducerId(producer_id), epoch };
         let write = Write { transactional_id: id.clone(), producer, participants };
-        let topics = write.participants.topics.clone();
-        if let Err(error) = broker.coordinator.admit(write, asked.version).await {
-            for admitted in &mut admission.admitted {
-                let is_asked_for = topics.iter().any(|(name, numbers)| {
-                    ***name == *admitted.topic && numbers.contains(&admitted.partition)
-                });
-                if is_asked_for {
-                    admitted.refused = Some(error);
-                }
-            }
+        let partitions = indexes.iter().map(|it| Arc::clone(&admission.admitted[*it].partition));
+        let ends = broker.coordinator.admit(write, partitions.collect(), asked.version).await;
+        for (place, index) in indexes.into_iter().enumerate() {
+            admission.admitted[index].at = ends.as_ref().map(|it| it[place]).map_err(|it| *it);
         }
     }
     Ok(admission)
 }
 
-/// Partitions that the request writes to and where no transaction of its producer is open, by
-/// producer and epoch.
-fn unknown(
+/// The partitions that the request writes to, and those among them where no transaction of its
+/// producer is open, by producer and epoch. What the client may not write to becomes no part of a
+/// transaction: its records are refused later.
+fn find_new(
     broker: &Broker,
+    client: &Client,
     asked: Asked,
     body: &[u8],
     admission: &mut Admission,
-) -> Result<BTreeMap<(i64, i16), Participants>, kafka::WireError> {
-    let mut unknown: BTreeMap<(i64, i16), Participants> = BTreeMap::new();
+) -> Result<BTreeMap<(i64, i16), New>, kafka::WireError> {
+    let mut all: BTreeMap<(i64, i16), New> = BTreeMap::new();
     produce::each_partition(body, asked.version, &mut |name, number, records| {
         let Some(batch) = records.and_then(BatchHeader::read) else { return };
         let topic = broker.topics.by_name(name);
         let Some(partition) = topic.and_then(|topic| topic.partition(number)) else { return };
-        admission.admitted.push(Admitted {
-            topic: name.to_owned(),
-            partition: number,
-            at: partition.log.next_offset(),
-            refused: None,
-        });
-        if partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch) {
+        if !client.may(broker, Operation::Write, Resource::topic(name)) {
             return;
         }
-        let name = TopicName(StrBytes::from_string(name.to_owned()));
-        unknown
-            .entry((batch.producer_id, batch.producer_epoch))
-            .or_default()
-            .add_partitions(&name, [number]);
+        let index = admission.admitted.len();
+        let at = Ok(partition.log.next_offset());
+        let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
+        admission.admitted.push(Admitted { topic: name.to_owned(), number, partition, at });
+        if is_new {
+            let name = TopicName(StrBytes::from_string(name.to_owned()));
+            let new = all.entry((batch.producer_id, batch.producer_epoch)).or_default();
+            new.participants.add_partitions(&name, [number]);
+            new.indexes.push(index);
+        }
     })?;
-    Ok(unknown)
+    Ok(all)
 }
