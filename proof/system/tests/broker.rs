@@ -128,6 +128,27 @@ fn a_fetch_that_waits_holds_no_stop_up() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_topic_whose_records_are_all_too_old_gives_its_memory_back() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("kcat")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut broker = Broker::start("--embedded 128M --topic-default retention.ms=1000")?;
+    produce(&broker, "-t brief", "a\nb\n")?;
+    wait_for("the topic to be empty", TIME_LIMIT, || {
+        let metrics = broker.ask("/metrics")?;
+        ensure!(
+            metrics.contains("memlane_broker_topic_end_offset{topic=\"brief\",partition=\"0\"} 2")
+        );
+        Ok(metrics.contains("memlane_broker_topic_size_bytes{topic=\"brief\"} 0\n"))
+    })?;
+    produce(&broker, "-t brief", "c\n")?;
+    let read = kcat(&broker, "-C -t brief -o beginning -e -q -f %o=%s").check()?;
+    ensure!(read == "2=c" || read.is_empty(), "{read}");
+    broker.stop()
+}
+
 /// The value of a metric, by the beginning of its line.
 fn value(metrics: &str, name: &str) -> Result<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name));

@@ -218,6 +218,19 @@ impl Partition {
         self.lock_writer().roll();
     }
 
+    /// Begins a new segment at once, so that retention may delete all that is there before another
+    /// batch comes. Where the pool is full, the next batch begins it.
+    pub fn roll_now(&self) -> Result<(), LogError> {
+        let mut writer = self.lock_writer();
+        writer.roll();
+        match writer.make_room(&self.volume, 0) {
+            Ok(Some(begun)) => self.view_to_change().segments.push(begun),
+            Ok(None) => {}
+            Err(error) => error.ignore_no_space()?,
+        }
+        Ok(())
+    }
+
     /// Reads whole batches from the one that holds `offset` on, those of one segment at most, as
     /// long as they are stable and have `bytes_max` bytes; the first one comes even if it is
     /// longer. They lie in the returned part of `buffer`, which is reused. It is empty at the end,

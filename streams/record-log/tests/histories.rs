@@ -80,7 +80,8 @@ impl History {
             match random.below(20) {
                 0..10 => self.append(&partition, number, random)?,
                 10..14 => self.flush(topic)?,
-                14 => partition.roll(),
+                14 if random.one_in(2) => partition.roll(),
+                14 => partition.roll_now()?,
                 15 => self.delete(&partition, number, random)?,
                 16 => self.retain(&partition, number)?,
                 17 => {

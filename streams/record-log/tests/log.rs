@@ -150,6 +150,41 @@ fn retention_by_size_and_time_deletes_whole_segments() {
 }
 
 #[test]
+fn an_expired_last_segment_gives_its_memory_back_without_another_batch() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    let from = From { producer_id: 8, epoch: 0, sequence: 0, is_transactional: false };
+    let mut random = Random::new(7);
+    append(&partition, &mut batch(from, 5, 0, &contents(&mut random, 20_000))).expect("room");
+    topic.flush().expect("it flushes");
+    let before = disk.block_count();
+    disk.set_full_after(Some(0));
+    partition.roll_now().expect("a full pool is no error");
+    disk.set_full_after(None);
+    let policy = Retention { bytes_max: None, oldest_unix_ms: Some(1) };
+    assert_eq!(partition.retain(policy).expect("it looks"), 0, "nothing follows the segment");
+    partition.roll_now().expect("there is room");
+    assert_eq!(partition.retain(policy).expect("it deletes"), 5);
+    topic.flush().expect("it flushes");
+    assert!(disk.block_count() + 4 < before, "{} of {before}", disk.block_count());
+    assert_eq!((partition.size_bytes(), partition.max_timestamp()), (0, None));
+    partition.roll_now().expect("an empty segment stays the last");
+    let blocks = disk.block_count();
+    drop((topic, partition));
+    let topic = open(&disk.after_kill());
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!((partition.start_offset(), partition.stable_offset()), (5, 5));
+    assert!(disk.block_count() <= blocks, "{} after {blocks}", disk.block_count());
+    // Its producer is not forgotten with its records.
+    let mut again = batch(from, 5, 0, b"again");
+    let (mut again, _) = Batch::split_first(&mut again).expect("a good batch");
+    assert!(partition.append(&mut again, 0).expect("it is known").was_there);
+    let next = From { sequence: 5, ..from };
+    assert_eq!(append(&partition, &mut batch(next, 5, 0, b"next")).expect("room"), 5);
+}
+
+#[test]
 fn a_time_is_found_at_the_first_batch_that_is_as_new() {
     let disk = Disk::new();
     let (topic, _) = filled(&disk, 100);

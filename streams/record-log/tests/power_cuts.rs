@@ -176,6 +176,7 @@ impl Known {
                 self.partitions.iter_mut().for_each(Keyed::note_flush);
                 Ok(())
             }
+            14 if random.one_in(2) => partition.roll_now(),
             14 => {
                 partition.roll();
                 Ok(())

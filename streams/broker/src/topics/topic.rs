@@ -43,6 +43,32 @@ pub(crate) struct OpenPartition {
     pub(crate) traffic: Traffic,
     /// When the segment that is appended to was begun at the latest, in Unix milliseconds.
     pub(crate) segment_since_ms: AtomicI64,
+    quiet: Quiet,
+}
+
+/// Where a partition ended when upkeep looked, and since when in Unix milliseconds.
+#[derive(Debug)]
+struct Quiet {
+    end_offset: AtomicI64,
+    since_ms: AtomicI64,
+}
+
+impl OpenPartition {
+    fn new(log: Arc<Partition>, now_ms: i64) -> Self {
+        let (watchers, traffic) = Default::default();
+        let end_offset = AtomicI64::new(log.next_offset());
+        let quiet = Quiet { end_offset, since_ms: AtomicI64::new(now_ms) };
+        Self { log, watchers, traffic, segment_since_ms: AtomicI64::new(now_ms), quiet }
+    }
+
+    /// For how long nothing was appended, as far as one thread knows that asks from time to time.
+    pub(crate) fn quiet_ms(&self, now_ms: i64) -> i64 {
+        let end_offset = self.log.next_offset();
+        if self.quiet.end_offset.swap(end_offset, Ordering::Relaxed) != end_offset {
+            self.quiet.since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        now_ms.saturating_sub(self.quiet.since_ms.load(Ordering::Relaxed))
+    }
 }
 
 /// What has passed since the start.
@@ -113,10 +139,7 @@ impl OpenTopic {
         let mut all = partitions.to_vec();
         for number in (0..self.log.partition_count()).skip(all.len()) {
             let log = self.log.partition(number)?;
-            let (watchers, traffic) = Default::default();
-            let segment_since_ms = AtomicI64::new(clock::unix_ms());
-            let partition = OpenPartition { log, watchers, traffic, segment_since_ms };
-            all.push(Arc::new(partition));
+            all.push(Arc::new(OpenPartition::new(log, clock::unix_ms())));
         }
         *partitions = all.into();
         Ok(())

@@ -17,6 +17,10 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// `producer.id.expiration.ms`).
 const PRODUCER_LIFE_MS: i64 = 24 * 3600 * 1000;
 
+/// Records that were too old when they came are there for so long after the last one (Kafka's
+/// `log.retention.check.interval.ms`).
+const OLD_RECORDS_MS: i64 = 5 * 60 * 1000;
+
 /// What compaction notes keys in (Kafka's `log.cleaner.dedupe.buffer.size`).
 const KEY_MAP_BYTES: usize = 64 << 20;
 
@@ -69,9 +73,15 @@ fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
             && oldest_unix_ms
                 .zip(partition.log.max_timestamp())
                 .is_some_and(|(oldest, newest)| newest < oldest);
+        let quiet_ms = partition.quiet_ms(now_ms);
+        let is_left = settings.retention_ms.is_some_and(|it| quiet_ms >= it.min(OLD_RECORDS_MS));
         let begun_ms = partition.segment_since_ms.load(Ordering::Relaxed);
         if is_expired || now_ms.saturating_sub(begun_ms) >= settings.segment_ms {
-            partition.log.roll();
+            match is_expired && is_left {
+                // Retention deletes the last segment too, and not only with the next batch.
+                true => partition.log.roll_now()?,
+                false => partition.log.roll(),
+            }
             partition.segment_since_ms.store(now_ms, Ordering::Relaxed);
         }
         if settings.deletes {
