@@ -43,7 +43,7 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     pub(crate) topics: Arc<Topics>,
     pub(crate) coordinator: Coordinator,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Box<Counters>,
     /// Says that the broker stops: no more requests are taken in.

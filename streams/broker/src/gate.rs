@@ -3,12 +3,14 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use access::{
     AccessError, AclFile, AclOptions, Acls, ListenerPolicy, Operation, Principal, Quotas, Resource,
     ResourceKind, UserFile, Users, WithoutFile,
 };
+use consumer_groups::Sight;
 use tls::{TlsFiles, TlsSettings};
 use tokio_rustls::TlsAcceptor;
 
@@ -32,6 +34,8 @@ pub(crate) struct Gate {
     acl_file: Option<Mutex<AclFile>>,
     /// `None`: everything is allowed to clients that were let in.
     acls: RwLock<Option<Arc<Acls>>>,
+    /// Grows with each change of the access lists.
+    acl_version: AtomicU64,
     tls_files: Option<TlsFiles>,
     tls: RwLock<Option<TlsAcceptor>>,
 }
@@ -54,6 +58,7 @@ impl Gate {
             users: RwLock::new(users),
             acl_file: acl_file.map(Mutex::new),
             acls: RwLock::new(acls),
+            acl_version: AtomicU64::new(0),
             tls_files: files.tls,
             tls: RwLock::new(tls),
         })
@@ -72,7 +77,7 @@ impl Gate {
         if let Some(file) = &self.acl_file {
             let mut file = file.lock().expect(NO_PANIC);
             match file.reload() {
-                Ok(()) => *self.acls.write().expect(NO_PANIC) = Some(Arc::clone(file.acls())),
+                Ok(()) => self.use_acls(Arc::clone(file.acls())),
                 Err(error) => failures.push(error.into()),
             }
         }
@@ -88,6 +93,35 @@ impl Gate {
     fn use_users(&self, users: Arc<Users>) {
         self.quotas.set_limits(|principal| users.quota_of(principal));
         *self.users.write().expect(NO_PANIC) = users;
+    }
+
+    fn use_acls(&self, acls: Arc<Acls>) {
+        let mut current = self.acls.write().expect(NO_PANIC);
+        let is_new = current.as_ref().is_none_or(|it| !Arc::ptr_eq(it, &acls));
+        *current = Some(acls);
+        drop(current);
+        if is_new {
+            self.acl_version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Another number after each change of the access lists.
+    pub(crate) fn acl_version(&self) -> u64 {
+        self.acl_version.load(Ordering::Acquire)
+    }
+
+    /// Says which topics a principal may describe, by the access lists as they are now. One that is
+    /// no principal may describe none.
+    pub(crate) fn sight(&self, principal: &str, host: Option<IpAddr>) -> Sight<'static> {
+        let acls = self.acls.read().expect(NO_PANIC).clone();
+        let Some(acls) = acls else { return Box::new(|_| true) };
+        let (Ok(principal), Some(host)) = (principal.parse::<Principal>(), host) else {
+            return Box::new(|_| false);
+        };
+        Box::new(move |name| {
+            let topic = Resource::topic(name);
+            acls.authorize(&principal, host, Operation::Describe, topic).is_allowed()
+        })
     }
 
     pub(crate) fn users(&self) -> Arc<Users> {
@@ -129,7 +163,7 @@ impl Gate {
     pub(crate) fn with_acl_file<T>(&self, work: impl FnOnce(&mut AclFile) -> T) -> Option<T> {
         let mut file = self.acl_file.as_ref()?.lock().expect(NO_PANIC);
         let done = work(&mut file);
-        *self.acls.write().expect(NO_PANIC) = Some(Arc::clone(file.acls()));
+        self.use_acls(Arc::clone(file.acls()));
         Some(done)
     }
 }

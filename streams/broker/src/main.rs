@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
-use crate::coordinator::{Coordinator, CoordinatorThread};
+use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
 use crate::gate::Gate;
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
@@ -90,13 +90,15 @@ fn run(options: &Options) -> anyhow::Result<()> {
         ..consumer_groups::Options::default()
     };
     let class = topics.default_class()?;
-    let coordinating = coordinator::start(&*storage, class, Arc::clone(&topics), group_options)?;
+    let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
+    let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
+    let coordinating = coordinator::start(&*storage, class, assignable, group_options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("serve")
         .build()
         .context("cannot start threads")?;
-    let served = runtime.block_on(serve(options, &operation, topics, coordinating));
+    let served = runtime.block_on(serve(options, &operation, (topics, gate), coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);
     served
@@ -105,16 +107,14 @@ fn run(options: &Options) -> anyhow::Result<()> {
 async fn serve(
     options: &Options,
     operation: &Operation,
-    topics: Arc<Topics>,
+    (topics, gate): (Arc<Topics>, Arc<Gate>),
     (coordinator, thread): (Coordinator, CoordinatorThread),
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&options.listen)
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
-    let policy = options.policy();
-    policy.check(address.ip())?;
-    let gate = Gate::open(policy, options.gate_files())?;
+    gate.policy.check(address.ip())?;
     let (host, port) = match &options.advertise {
         Some(text) => host_and_port(text)?,
         None => (address.ip().to_string(), address.port()),

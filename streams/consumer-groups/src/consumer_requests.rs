@@ -157,6 +157,7 @@ fn read(caller: &Caller<'_>, request: &ConsumerGroupHeartbeatRequest) -> Beat {
         instance: request.instance_id.as_ref().map(own),
         client_id: own_beginning(caller.client_id, SHOWN_BYTES_MAX),
         host: own_beginning(caller.host, SHOWN_BYTES_MAX),
+        principal: StrBytes::from_string(caller.principal.to_owned()),
         rack: request.rack_id.as_ref().map(own),
         rebalance_timeout_ms: Some(request.rebalance_timeout_ms).filter(|it| *it >= 0),
         names,

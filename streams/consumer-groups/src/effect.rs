@@ -19,6 +19,8 @@ pub struct Caller<'a> {
     pub client_id: &'a str,
     /// The client's address, for descriptions of groups.
     pub host: &'a str,
+    /// Who the client is, in the owner's words. Empty where that is not known.
+    pub principal: &'a str,
     /// Milliseconds since 1970. It never goes back from one call to the next.
     pub now_ms: i64,
 }

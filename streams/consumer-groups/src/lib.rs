@@ -25,7 +25,8 @@
 //! clients that have gone are the owner's to drop. Everything is bounded by [`Options`].
 //!
 //! It reads no clock, draws no seed, starts no thread and knows no network. Whether clients may use
-//! groups and topics, and whether topics exist, its owner checks before.
+//! groups and topics, and whether topics exist, its owner checks before; which topics patterns may
+//! show to a member it asks its owner ([`Topics::sight`]).
 #![forbid(unsafe_code)]
 
 mod admin_requests;
@@ -50,6 +51,6 @@ pub use effect::{Caller, Effect, Record, Ticket};
 pub use groups::Groups;
 pub use offset_requests::TransactionEnd;
 pub use options::Options;
-pub use topics::{TopicShape, Topics};
+pub use topics::{Sight, TopicShape, Topics, Viewer};
 pub use upkeep::{LoadError, LoadErrorKind};
 pub use view::{CommittedOffset, GroupView};

@@ -11,10 +11,25 @@ pub struct TopicShape {
     pub partition_count: u32,
 }
 
-/// The topics there are. Names of topics that members must not see are left out by the owner.
+/// A member, as far as it matters which topics it may know of: see [`Caller`](crate::Caller).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Viewer<'a> {
+    /// Empty where a record of an earlier version does not say.
+    pub principal: &'a str,
+    pub host: &'a str,
+}
+
+/// Says whether a viewer may know of a topic of this name.
+pub type Sight<'a> = Box<dyn Fn(&str) -> bool + 'a>;
+
+/// The topics there are.
 pub trait Topics {
-    /// A number that differs whenever a topic was created, deleted or given partitions since.
+    /// A number that differs whenever a topic was created, deleted or given partitions since, or
+    /// what viewers may know of has changed.
     fn version(&self) -> u64;
+
+    /// What patterns may show to a viewer.
+    fn sight(&self, viewer: Viewer<'_>) -> Sight<'_>;
 
     fn by_name(&self, name: &str) -> Option<TopicShape>;
 

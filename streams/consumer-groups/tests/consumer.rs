@@ -195,6 +195,40 @@ fn patterns_match_whole_names_and_topics_that_come_later() {
 }
 
 #[test]
+fn a_pattern_shows_no_topic_that_the_member_may_not_know_of() {
+    let mut catalog = Catalog::of(&[("news-a", 2), ("news-b", 2)]);
+    catalog.hide("User:two", "news-b");
+    let mut owner = Owner::new(options());
+    let mut members = ["one", "two"].map(|name| {
+        let mut consumer = Consumer::new(name, &[]);
+        consumer.pattern = Some(text("news-.*"));
+        (format!("User:{name}"), consumer)
+    });
+    let mut settle = |owner: &mut Owner, catalog: &Catalog| {
+        for _ in 0..10 {
+            for (principal, consumer) in &mut members {
+                owner.principal.clone_from(principal);
+                assert_eq!(consumer.beat(owner, catalog), 0);
+            }
+        }
+        members.each_ref().map(|(_, consumer)| consumer.owned.clone())
+    };
+    let secret = catalog.partitions("news-b");
+    let [one, two] = settle(&mut owner, &catalog);
+    assert!(two.is_disjoint(&secret), "{two:?}");
+    assert!(one.is_superset(&secret), "{one:?}");
+    // Also of one whose group was loaded, and that says nothing new.
+    owner.restart(owner.log.clone());
+    assert_eq!(settle(&mut owner, &catalog), [one, two]);
+    // What members may know of changes, and the topics do not.
+    catalog.show_all();
+    catalog.hide("User:one", "news-b");
+    let [one, two] = settle(&mut owner, &catalog);
+    assert!(one.is_disjoint(&secret), "{one:?}");
+    assert!(two.is_superset(&secret), "{two:?}");
+}
+
+#[test]
 fn topics_that_grow_are_assigned_anew() {
     let mut catalog = two_topics();
     let mut owner = Owner::new(options());

@@ -4,6 +4,7 @@
 //! Requests come over a bounded queue. Those that have come together are handled in one round: what
 //! they change is made durable by one flush, and only then are they answered and markers written.
 
+mod assignable;
 mod refusals;
 mod round;
 mod state_log;
@@ -20,9 +21,10 @@ use transactions::Write;
 use uuid::Uuid;
 
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{OpenPartition, Topics};
+use crate::topics::OpenPartition;
 use round::State;
 
+pub(crate) use assignable::Assignable;
 pub(crate) use refusals::{refuse, refuse_offsets, refuse_transactional_offsets};
 
 /// Requests that wait for the thread; beyond it clients are told to come again.
@@ -34,6 +36,7 @@ pub(crate) struct Ask {
     pub(crate) api_version: i16,
     pub(crate) client_id: String,
     pub(crate) host: String,
+    pub(crate) principal: String,
     pub(crate) reply: oneshot::Sender<ResponseKind>,
 }
 
@@ -78,7 +81,7 @@ impl CoordinatorThread {
 pub(crate) fn start(
     storage: &dyn Storage,
     class: VolumeClass,
-    topics: Arc<Topics>,
+    topics: Assignable,
     options: consumer_groups::Options,
 ) -> anyhow::Result<(Coordinator, CoordinatorThread)> {
     let mut state = State::open(storage, class, topics, options)

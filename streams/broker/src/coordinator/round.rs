@@ -17,12 +17,13 @@ use transactions::{
 };
 use uuid::Uuid;
 
+use super::assignable::Assignable;
 use super::refusals::refuse;
 use super::state_log::{StateLog, StateRecord};
 use super::{Admission, Ask, Command};
 use crate::clock;
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{OpenPartition, OpenTopic, Topics};
+use crate::topics::{OpenPartition, OpenTopic};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -49,7 +50,7 @@ pub(super) struct State {
     groups: Groups,
     transactions: Transactions,
     log: StateLog,
-    topics: Arc<Topics>,
+    topics: Assignable,
     options: consumer_groups::Options,
     /// By ticket.
     replies: BTreeMap<u64, Reply>,
@@ -75,7 +76,7 @@ impl State {
     pub(super) fn open(
         storage: &dyn Storage,
         class: VolumeClass,
-        topics: Arc<Topics>,
+        topics: Assignable,
         options: consumer_groups::Options,
     ) -> anyhow::Result<Self> {
         let log = StateLog::open(storage, class)?;
@@ -189,7 +190,7 @@ impl State {
             self.transactions.admit_offset_commit(caller, write, out);
             return;
         }
-        let Ask { request, api_version, client_id, host, reply } = ask;
+        let Ask { request, api_version, client_id, host, principal, reply } = ask;
         let ticket = self.ticket(Reply::Client(reply));
         let of_transactions =
             transactions::Caller { ticket: transactions::Ticket(ticket), api_version, now_ms };
@@ -198,6 +199,7 @@ impl State {
             api_version,
             client_id: &client_id,
             host: &host,
+            principal: &principal,
             now_ms,
         };
         let (groups, transactions) = (&mut self.groups, &mut self.transactions);
@@ -214,10 +216,10 @@ impl State {
             RequestKind::DescribeGroups(it) => groups.describe(caller, it, out),
             RequestKind::DeleteGroups(it) => groups.delete(caller, it, out),
             RequestKind::ConsumerGroupHeartbeat(it) => {
-                groups.consumer_heartbeat(caller, it, &*self.topics, out);
+                groups.consumer_heartbeat(caller, it, &self.topics, out);
             }
             RequestKind::ConsumerGroupDescribe(it) => {
-                groups.consumer_group_describe(caller, it, &*self.topics, out);
+                groups.consumer_group_describe(caller, it, &self.topics, out);
             }
             RequestKind::InitProducerId(it) => {
                 transactions.init_producer_id(of_transactions, it, transactional);
@@ -319,7 +321,7 @@ impl State {
 
     /// Takes offsets for a transaction that is open, or refuses them.
     fn commit_offsets(&mut self, ask: Ask, result: Result<(), ResponseError>, next: &mut Effects) {
-        let Ask { request, api_version, client_id, host, reply } = ask;
+        let Ask { request, api_version, client_id, host, principal, reply } = ask;
         if let Err(error) = result {
             // The connection may have gone.
             let _gone = reply.send(refuse(&request, error));
@@ -327,8 +329,14 @@ impl State {
         }
         let RequestKind::TxnOffsetCommit(request) = &request else { return };
         let ticket = consumer_groups::Ticket(self.ticket(Reply::Client(reply)));
-        let (client_id, host, now_ms) = (&*client_id, &*host, clock::unix_ms());
-        let caller = consumer_groups::Caller { ticket, api_version, client_id, host, now_ms };
+        let caller = consumer_groups::Caller {
+            ticket,
+            api_version,
+            client_id: &client_id,
+            host: &host,
+            principal: &principal,
+            now_ms: clock::unix_ms(),
+        };
         self.groups.txn_offset_commit(caller, request, &mut next.groups);
     }
 
@@ -386,7 +394,7 @@ impl State {
         };
         let unix_ms = clock::unix_ms();
         for (name, partitions) in &markers.participants.topics {
-            let Some(topic) = self.topics.by_name(name) else { continue };
+            let Some(topic) = self.topics.topics.by_name(name) else { continue };
             for number in partitions {
                 let Some(partition) = topic.partition(*number) else { continue };
                 let mut batch = marker.to_batch(record_batch::TransactionEnd {

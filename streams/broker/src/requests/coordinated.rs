@@ -24,6 +24,7 @@ pub(super) async fn serve(context: Context, mut request: RequestKind) -> Respons
         api_version: asked.version,
         client_id,
         host: format!("/{}", client.address.ip()),
+        principal: client.principal().to_owned(),
         reply,
     });
     withheld.add_to(answer.await.unwrap_or(refused))
@@ -150,7 +151,11 @@ fn check(context: &Context, request: &RequestKind) -> Result<(), ResponseError> 
             transaction(Operation::Write, &it.v3_and_below_transactional_id)
         }
         RequestKind::AddOffsetsToTxn(it) => transaction(Operation::Write, &it.transactional_id),
-        RequestKind::ConsumerGroupHeartbeat(it) => group(Operation::Read, &it.group_id),
+        RequestKind::ConsumerGroupHeartbeat(it) => {
+            group(Operation::Read, &it.group_id)?;
+            let mut names = it.subscribed_topic_names.iter().flatten();
+            names.try_for_each(|name| context.check_topic(Operation::Describe, name))
+        }
         RequestKind::ConsumerGroupDescribe(it) => {
             it.group_ids.iter().try_for_each(|it| group(Operation::Describe, it))
         }

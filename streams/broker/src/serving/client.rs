@@ -42,6 +42,11 @@ impl Client {
         self.identity.get().is_some()
     }
 
+    /// Its principal's name; empty where that is not known yet.
+    pub(crate) fn principal(&self) -> &str {
+        self.identity.get().map_or("", |identity| identity.principal.as_str())
+    }
+
     /// The account of its principal.
     pub(super) fn place(&self) -> Option<&ConnectionPlace> {
         self.identity.get().map(|identity| &identity.place)

@@ -290,6 +290,18 @@ impl Topics {
         Ok(())
     }
 
+    /// Another number after a topic came, went or got partitions.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Shows each name until `visit` has enough.
+    pub(crate) fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
+        let table = self.table.read().expect(NO_PANIC);
+        // The visitor's last word is to see no more.
+        let _ended = table.by_name.keys().try_for_each(|name| visit(name));
+    }
+
     fn insert(&self, topic: OpenTopic) {
         let topic = Arc::new(topic);
         let mut table = self.table.write().expect(NO_PANIC);
@@ -297,29 +309,6 @@ impl Topics {
         table.by_name.insert(Arc::clone(&topic.name), topic);
         drop(table);
         self.version.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-/// What the coordinator of groups assigns.
-impl consumer_groups::Topics for Topics {
-    fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    fn by_name(&self, name: &str) -> Option<consumer_groups::TopicShape> {
-        let topic = Self::by_name(self, name)?;
-        let partition_count = topic.log.partition_count();
-        Some(consumer_groups::TopicShape { id: topic.id, partition_count })
-    }
-
-    fn name_of(&self, id: Uuid) -> Option<String> {
-        self.by_id(id).map(|topic| topic.name.to_string())
-    }
-
-    fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
-        let table = self.table.read().expect(NO_PANIC);
-        // The visitor's last word is to see no more.
-        let _ended = table.by_name.keys().try_for_each(|name| visit(name));
     }
 }
 

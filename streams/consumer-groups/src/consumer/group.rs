@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::options::ENTRY_BYTES;
 use crate::subscriptions::{Subscriptions, compile};
+use crate::topics::Viewer;
 
 /// The epoch of a member that comes.
 pub(crate) const JOIN_EPOCH: i32 = 0;
@@ -42,6 +43,7 @@ pub(crate) struct Profile {
     pub(crate) rack: Option<StrBytes>,
     pub(crate) client_id: StrBytes,
     pub(crate) host: StrBytes,
+    pub(crate) principal: StrBytes,
     pub(crate) rebalance_timeout_ms: i32,
     pub(crate) names: BTreeSet<StrBytes>,
     pub(crate) pattern: Option<StrBytes>,
@@ -53,12 +55,18 @@ impl Profile {
         let texts = [&self.instance, &self.rack, &self.pattern, &self.assignor];
         let texts: usize = texts.into_iter().flatten().map(|it| it.len()).sum();
         let names: usize = self.names.iter().map(|it| ENTRY_BYTES + it.len()).sum();
-        ENTRY_BYTES + texts + names + self.client_id.len() + self.host.len()
+        let caller = self.client_id.len() + self.host.len() + self.principal.len();
+        ENTRY_BYTES + texts + names + caller
+    }
+
+    pub(crate) fn viewer(&self) -> Viewer<'_> {
+        Viewer { principal: &self.principal, host: &self.host }
     }
 
     /// Whether both read the same and have it assigned in the same way.
     pub(crate) fn subscribes_as(&self, other: &Self) -> bool {
         self.names == other.names
+            && self.viewer() == other.viewer()
             && self.pattern == other.pattern
             && self.assignor == other.assignor
     }

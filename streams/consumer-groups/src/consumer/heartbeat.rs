@@ -25,6 +25,7 @@ pub(crate) struct Beat {
     pub(crate) instance: Option<StrBytes>,
     pub(crate) client_id: StrBytes,
     pub(crate) host: StrBytes,
+    pub(crate) principal: StrBytes,
     // Fields that are absent did not change.
     pub(crate) rack: Option<StrBytes>,
     pub(crate) rebalance_timeout_ms: Option<i32>,
@@ -49,6 +50,7 @@ impl Beat {
             rack: maybe(&self.rack, &before.rack),
             client_id: self.client_id.clone(),
             host: self.host.clone(),
+            principal: self.principal.clone(),
             rebalance_timeout_ms: self.rebalance_timeout_ms.unwrap_or(before.rebalance_timeout_ms),
             names: self.names.clone().unwrap_or_else(|| before.names.clone()),
             pattern: maybe(&self.pattern, &before.pattern).filter(|it| !it.is_empty()),
@@ -67,6 +69,7 @@ impl Beat {
             && (self.instance.is_none() || self.instance == profile.instance)
             && self.client_id == profile.client_id
             && self.host == profile.host
+            && self.principal == profile.principal
     }
 
     /// Whether the client says everything, as it does when it knows nothing.

@@ -46,6 +46,7 @@ impl ConsumerGroup {
         value.i32(member.epoch).i32(member.previous_epoch);
         put_partitions(&mut value, &member.assigned);
         put_partitions(&mut value, &member.revoking);
+        value.text(&profile.principal);
         Key::Member(self.id.clone(), member_id.clone()).with(value)
     }
 
@@ -119,24 +120,33 @@ fn take_partitions(value: &mut Reader<'_>) -> Option<Partitions> {
 
 pub(crate) fn decode_member(value: &[u8]) -> Option<Member> {
     let mut value = Reader::new(value);
-    let profile = Profile {
+    let mut profile = Profile {
         instance: value.maybe_text()?,
         rack: value.maybe_text()?,
         client_id: value.text()?,
         host: value.text()?,
+        principal: StrBytes::default(),
         rebalance_timeout_ms: value.i32()?,
         names: value.list(Reader::text)?.into_iter().collect(),
         pattern: value.maybe_text()?,
         assignor: value.maybe_text()?,
     };
+    let (epoch, previous_epoch) = (value.i32()?, value.i32()?);
+    let assigned = take_partitions(&mut value)?;
+    let revoking = take_partitions(&mut value)?;
+    // Records without one were written before members had it.
+    if !value.is_done() {
+        profile.principal = value.text()?;
+    }
+    let (session_until_ms, revoke_until_ms) = (0, None);
     let member = Member {
         profile,
-        epoch: value.i32()?,
-        previous_epoch: value.i32()?,
-        assigned: take_partitions(&mut value)?,
-        revoking: take_partitions(&mut value)?,
-        session_until_ms: 0,
-        revoke_until_ms: None,
+        epoch,
+        previous_epoch,
+        assigned,
+        revoking,
+        session_until_ms,
+        revoke_until_ms,
     };
     value.is_done().then_some(member)
 }

@@ -22,7 +22,7 @@ impl ConsumerGroup {
             self.matches.clear();
         }
         self.match_patterns(topics);
-        let hash = hash(&self.shapes(topics));
+        let hash = self.hash(&self.shapes(topics), topics);
         std::mem::replace(&mut self.shapes_hash, hash) != hash
     }
 
@@ -49,17 +49,27 @@ impl ConsumerGroup {
         }
     }
 
-    /// The names of topics that a member reads, whether they exist or not.
-    fn names_of<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = &'a StrBytes> {
+    /// The names of topics that a member reads, whether they exist or not. A pattern shows it none
+    /// that it may not know of.
+    fn names_of<'a>(
+        &'a self,
+        member: &'a Member,
+        topics: &'a dyn Topics,
+    ) -> impl Iterator<Item = &'a StrBytes> {
+        let is_seen = topics.sight(member.profile.viewer());
+        let shown = self.matches_of(member).filter(move |name| is_seen(name));
+        member.profile.names.iter().chain(shown)
+    }
+
+    fn matches_of<'a>(&'a self, member: &Member) -> impl Iterator<Item = &'a StrBytes> {
         let pattern = member.profile.pattern.as_ref();
-        let matches = pattern.and_then(|it| self.matches.get(it));
-        member.profile.names.iter().chain(matches.into_iter().flatten())
+        pattern.and_then(|it| self.matches.get(it)).into_iter().flatten()
     }
 
     /// The topics that members read and that exist.
     fn shapes(&self, topics: &dyn Topics) -> BTreeMap<StrBytes, TopicShape> {
         let names: BTreeSet<&StrBytes> =
-            self.members.values().flat_map(|it| self.names_of(it)).collect();
+            self.members.values().flat_map(|it| self.names_of(it, topics)).collect();
         let shape = |name: &StrBytes| topics.by_name(name).map(|it| (name.clone(), it));
         names.into_iter().filter_map(shape).collect()
     }
@@ -83,7 +93,10 @@ impl ConsumerGroup {
             .iter()
             .map(|(id, member)| Subscriber {
                 rank: member.profile.instance.as_ref().unwrap_or(id),
-                topics: self.names_of(member).filter_map(|it| Some(shapes.get(it)?.id)).collect(),
+                topics: self
+                    .names_of(member, topics)
+                    .filter_map(|it| Some(shapes.get(it)?.id))
+                    .collect(),
                 current: self.targets.get(id),
             })
             .collect();
@@ -95,9 +108,22 @@ impl ConsumerGroup {
             self.set_target(id, target, turn);
         }
         self.assignor = assignor;
-        self.shapes_hash = hash(&shapes);
+        self.shapes_hash = self.hash(&shapes, topics);
         self.assignment_epoch = self.epoch;
         self.persist(turn);
+    }
+
+    /// Equal for equal topics and sizes of which the same is hidden from the same members, and
+    /// stored: it must stay as it is.
+    fn hash(&self, shapes: &BTreeMap<StrBytes, TopicShape>, topics: &dyn Topics) -> u64 {
+        let mut hash = hash(shapes);
+        for (id, member) in self.members.iter().filter(|(_, it)| it.profile.pattern.is_some()) {
+            let is_seen = topics.sight(member.profile.viewer());
+            for name in self.matches_of(member).filter(|name| !is_seen(name)) {
+                hash = hash_text(hash_text(hash, id), name);
+            }
+        }
+        hash
     }
 
     fn set_target(&mut self, member_id: StrBytes, target: Partitions, turn: &mut Turn<'_>) {
@@ -109,7 +135,10 @@ impl ConsumerGroup {
     }
 }
 
-/// Equal for equal topics and sizes, and stored: it must stay as it is.
+fn hash_text(hash: u64, text: &str) -> u64 {
+    text.bytes().fold(hash, |hash, byte| scramble(hash ^ u64::from(byte)))
+}
+
 fn hash(shapes: &BTreeMap<StrBytes, TopicShape>) -> u64 {
     shapes.values().fold(0, |hash, shape| {
         let (high, low) = shape.id.as_u64_pair();

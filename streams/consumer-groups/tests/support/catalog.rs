@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use consumer_groups::{TopicShape, Topics};
+use consumer_groups::{Sight, TopicShape, Topics, Viewer};
 use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions;
 use kafka_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 use kafka_protocol::protocol::StrBytes;
@@ -18,6 +18,8 @@ pub(crate) type Owned = BTreeSet<(Uuid, i32)>;
 pub(crate) struct Catalog {
     version: u64,
     topics: BTreeMap<String, TopicShape>,
+    /// Principals, and names of topics that they may not know of.
+    hidden: BTreeSet<(String, String)>,
 }
 
 impl Catalog {
@@ -36,6 +38,16 @@ impl Catalog {
         self.topics.insert(name.to_owned(), TopicShape { id, partition_count });
     }
 
+    pub(crate) fn hide(&mut self, principal: &str, name: &str) {
+        self.version += 1;
+        self.hidden.insert((principal.to_owned(), name.to_owned()));
+    }
+
+    pub(crate) fn show_all(&mut self) {
+        self.version += 1;
+        self.hidden.clear();
+    }
+
     pub(crate) fn all(&self) -> Owned {
         self.topics.keys().flat_map(|name| self.partitions(name)).collect()
     }
@@ -50,6 +62,11 @@ impl Catalog {
 impl Topics for Catalog {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn sight(&self, viewer: Viewer<'_>) -> Sight<'_> {
+        let principal = viewer.principal.to_owned();
+        Box::new(move |name| !self.hidden.contains(&(principal.clone(), name.to_owned())))
     }
 
     fn by_name(&self, name: &str) -> Option<TopicShape> {

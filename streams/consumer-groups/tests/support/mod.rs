@@ -64,6 +64,8 @@ pub(crate) struct Owner {
     pub(crate) replies: BTreeMap<Ticket, ResponseKind>,
     /// After so many effects more nothing is kept: the process is gone.
     pub(crate) dies_after: Option<usize>,
+    /// Who makes the requests.
+    pub(crate) principal: String,
     next_ticket: u64,
 }
 
@@ -79,6 +81,7 @@ impl Owner {
             waiting: BTreeMap::new(),
             replies: BTreeMap::new(),
             dies_after: None,
+            principal: "User:one".to_owned(),
             next_ticket: 0,
         }
     }
@@ -92,8 +95,15 @@ impl Owner {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
         self.waiting.insert(ticket, api_version);
-        let caller =
-            Caller { ticket, api_version, client_id: "c", host: "127.0.0.1", now_ms: self.now_ms };
+        let principal = self.principal.clone();
+        let caller = Caller {
+            ticket,
+            api_version,
+            client_id: "c",
+            host: "127.0.0.1",
+            principal: &principal,
+            now_ms: self.now_ms,
+        };
         let mut out = Vec::new();
         request(&mut self.groups, caller, &mut out);
         self.keep(out);

@@ -1,0 +1,41 @@
+//! The topics that the coordinator of groups assigns, as members may know of them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use consumer_groups::{Sight, TopicShape, Viewer};
+use uuid::Uuid;
+
+use crate::gate::Gate;
+use crate::topics::Topics;
+
+pub(crate) struct Assignable {
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl consumer_groups::Topics for Assignable {
+    /// Both grow, so that the sum was never the same before.
+    fn version(&self) -> u64 {
+        self.topics.version() + self.gate.acl_version()
+    }
+
+    fn sight(&self, viewer: Viewer<'_>) -> Sight<'_> {
+        let host = viewer.host.trim_start_matches('/').parse();
+        self.gate.sight(viewer.principal, host.ok())
+    }
+
+    fn by_name(&self, name: &str) -> Option<TopicShape> {
+        let topic = self.topics.by_name(name)?;
+        let partition_count = topic.log.partition_count();
+        Some(TopicShape { id: topic.id, partition_count })
+    }
+
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.topics.by_id(id).map(|topic| topic.name.to_string())
+    }
+
+    fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
+        self.topics.each_name(visit);
+    }
+}
