@@ -52,6 +52,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     process::keep_memory_small();
     process::protect_from_memory_shortage();
     let rule = AccessRule::of_this_host();
+    run_dir::make_broker_lock(&config.run_dir, &rule)?;
     let interface = Interface::start(&config.api_socket(), &rule)?;
     let gate = interface.gate();
     let events = Arc::new(EventLog::open(&config.state_dir));

@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::FlockOperation;
 
+use crate::http::AccessRule;
+
+/// What a broker locks: two of them would write to the same topics.
+const BROKER_LOCK: &str = "broker.lock";
+
 /// How long a daemon that was killed may take to let go: the kernel unmaps its memory first.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_RETRY: Duration = Duration::from_millis(2);
@@ -46,6 +51,20 @@ pub(crate) fn take(run_dir: &Path) -> anyhow::Result<RunDir> {
             }
         }
     }
+}
+
+/// Makes the file that a broker locks while it uses the daemon. It is for the processes that may
+/// use the daemon's sockets, and stays the same file for as long as the directory is there.
+pub(crate) fn make_broker_lock(run_dir: &Path, rule: &AccessRule) -> anyhow::Result<()> {
+    let path = run_dir.join(BROKER_LOCK);
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    rule.restrict(&path)
 }
 
 /// Makes a directory and those above it, unless it exists. A loss of power takes none of them, nor

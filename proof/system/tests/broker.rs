@@ -1,6 +1,7 @@
 //! The broker as operators see it: readiness, metrics, lists, and an end in order.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -66,6 +67,24 @@ fn a_broker_whose_daemon_is_away_answers_and_is_not_ready() -> Result<()> {
     wait_for("the broker to be ready", TIME_LIMIT, || {
         Ok(broker.ask("/readyz")?.starts_with("HTTP/1.1 200"))
     })?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+#[test]
+fn one_broker_uses_a_daemon_and_a_lock_of_its_directory_keeps_none_out() -> Result<()> {
+    let daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    let run_dir = daemon.run_dir();
+    let lock = std::fs::metadata(run_dir.join("broker.lock"))?;
+    ensure!(lock.mode() & 0o777 == 0o660, "others can open it: {:o}", lock.mode());
+    // As any user of the host may do.
+    let directory = std::fs::File::open(&run_dir)?;
+    directory.try_lock()?;
+    let mut broker = Broker::on_daemon(&run_dir, "")?;
+    let refused = Broker::on_daemon(&run_dir, "").err().context("two brokers use a daemon")?;
+    ensure!(refused.to_string().contains("another broker serves"), "{refused:#}");
+    broker.kill()?;
+    broker.start_again()?;
     broker.stop()?;
     daemon.finish()
 }

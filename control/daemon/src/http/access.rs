@@ -52,7 +52,7 @@ impl AccessRule {
         peer.uid == 0 || peer.uid == self.daemon_uid || is_member
     }
 
-    /// Gives a socket the mode and the group that the rule stands for.
+    /// Gives a socket, or a file, the mode and the group that the rule stands for.
     pub(crate) fn restrict(&self, socket: &Path) -> anyhow::Result<()> {
         let doing = |what: &str| format!("cannot change the {what} of {}", socket.display());
         if let Some(gid) = self.gid {

@@ -20,6 +20,10 @@ use super::{Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass};
 const API_SOCKET: &str = "api.sock";
 const RING_SOCKET: &str = "ring.sock";
 
+/// What the broker locks there: a file for those who may use the sockets. Any user can open the
+/// directory, and would keep every broker out by a lock of that.
+const LOCK: &str = "broker.lock";
+
 /// A daemon that has gone is waited for so long before reads and writes fail.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -28,7 +32,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 pub(crate) struct Daemon {
     rest: Client,
     ring: PathBuf,
-    /// The run directory, locked: two brokers would write to the same topics.
+    /// Held: two brokers would write to the same topics.
     _lock: File,
 }
 
@@ -36,9 +40,11 @@ impl Daemon {
     /// The daemon that has its sockets in this directory, most often `/run/memlane`. Refused while
     /// another broker uses it.
     pub(crate) fn open(run_dir: &Path) -> anyhow::Result<Self> {
-        let place = run_dir.display();
-        let lock = File::open(run_dir)
-            .with_context(|| format!("cannot open {place}, where the daemon has its sockets"))?;
+        let path = run_dir.join(LOCK);
+        let place = path.display();
+        let lock = File::open(&path).with_context(|| {
+            format!("cannot open {place}, which memlaned makes for those who may use its sockets")
+        })?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(|| {
             format!("cannot lock {place}: another broker serves the topics of this daemon")
         })?;
