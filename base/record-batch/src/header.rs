@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use crc_fast::CrcAlgorithm;
 
+use crate::compression::Codec;
+
 /// Bytes before the records.
 pub const HEADER_BYTES: usize = 61;
 
@@ -112,6 +114,11 @@ impl BatchHeader {
     pub fn with_delete_horizon(&self, horizon_ms: i64) -> Self {
         let attributes = self.attributes | HAS_DELETE_HORIZON;
         Self { attributes, base_timestamp: horizon_ms, ..*self }
+    }
+
+    /// The same batch, whose records are to be compressed by another codec.
+    pub fn with_codec(&self, codec: Codec) -> Self {
+        Self { attributes: self.attributes & !CODEC | codec.bits(), ..*self }
     }
 
     /// The same batch, all of whose records were taken out.

@@ -44,6 +44,11 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// The batch that they were in, compressed by this codec.
+    pub fn to_batch(&self, codec: Codec) -> Vec<u8> {
+        self.header.with_codec(codec).with_records(&codec.compress(&self.bytes))
+    }
+
     /// Reads all of them once.
     pub fn check(&self) -> Result<(), Undecodable> {
         self.iter().try_for_each(|record| record.map(drop))

@@ -78,6 +78,19 @@ impl Site {
         Ok(())
     }
 
+    /// Of the topic's first partition.
+    fn size_bytes(&self) -> Result<u64> {
+        let name = &self.name;
+        let printed = self.run(LOG_FOLDERS, &format!("--describe --topic-list {name}"))?;
+        let json = printed.lines().find(|it| it.starts_with('{')).context("a line of JSON")?;
+        let json: Value = serde_json::from_str(json)?;
+        let folder = &json["brokers"][0]["logDirs"][0];
+        ensure!(folder["error"].is_null(), "{json}");
+        let partition = &folder["partitions"][0];
+        assert_eq!(partition["partition"], format!("{name}-0"), "{json}");
+        partition["size"].as_u64().with_context(|| format!("no size in {json}"))
+    }
+
     /// Lines of the console's consumer, which ends after so many.
     fn consume(&self, count: usize, options: &str) -> Result<Vec<String>> {
         let limits = format!("--max-messages {count} --timeout-ms 20000");
@@ -113,6 +126,30 @@ fn the_console_reads_what_it_wrote() -> Result<()> {
     let shown = format!("{shown} --formatter-property print.offset=true");
     let found = site.consume(2, &format!("--partition 0 --offset 998 {shown}"))?;
     assert_eq!(found, ["Offset:998\tk998\tv998", "Offset:999\tk999\tv999"]);
+    Ok(())
+}
+
+#[test]
+fn a_topic_has_the_codec_of_its_setting_whatever_producers_use() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let written = vec!["x".repeat(1_000); 200];
+    for (codec, producers) in [
+        ("uncompressed", "zstd"),
+        ("gzip", "none"),
+        ("snappy", "gzip"),
+        ("lz4", "snappy"),
+        ("zstd", "lz4"),
+    ] {
+        let site = Site::new(&format!("codec-{codec}"))?;
+        let name = &site.name;
+        site.run(TOPICS, &format!("--create --topic {name} --config compression.type={codec}"))?;
+        site.produce(&written, &format!("--compression-codec {producers}"))?;
+        assert_eq!(site.consume(200, "--from-beginning")?, written, "{codec}");
+        let size = site.size_bytes()?;
+        ensure!((size < 100_000) == (codec != "uncompressed"), "{codec}: {size} bytes");
+    }
     Ok(())
 }
 
@@ -283,15 +320,8 @@ fn the_size_of_a_topic_is_shown() -> Result<()> {
     }
     let site = Site::with_topic("size", 1)?;
     site.produce(&lines("x", 1000), "")?;
-    let name = &site.name;
-    let printed = site.run(LOG_FOLDERS, &format!("--describe --topic-list {name}"))?;
-    let json = printed.lines().find(|it| it.starts_with('{')).context("a line of JSON")?;
-    let json: Value = serde_json::from_str(json)?;
-    let folder = &json["brokers"][0]["logDirs"][0];
-    ensure!(folder["error"].is_null(), "{json}");
-    let partition = &folder["partitions"][0];
-    assert_eq!(partition["partition"], format!("{name}-0"), "{json}");
-    ensure!(partition["size"].as_u64().is_some_and(|it| it > 5000), "{json}");
+    let size = site.size_bytes()?;
+    ensure!(size > 5000, "{size} bytes");
     Ok(())
 }
 

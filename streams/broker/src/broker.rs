@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::coordinator::Coordinator;
 use crate::gate::Gate;
 use crate::operation::Counters;
-use crate::serving::Buffers;
+use crate::serving::{Buffers, Recompression};
 use crate::topics::Topics;
 
 /// The one broker of the cluster.
@@ -45,6 +45,7 @@ pub(crate) struct Broker {
     pub(crate) coordinator: Coordinator,
     pub(crate) gate: Arc<Gate>,
     pub(crate) buffers: Buffers,
+    pub(crate) recompression: Recompression,
     pub(crate) counters: Box<Counters>,
     /// Says that the broker stops: no more requests are taken in.
     pub(crate) stops: watch::Receiver<bool>,

@@ -35,7 +35,7 @@ use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
 use crate::gate::Gate;
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
-use crate::serving::Buffers;
+use crate::serving::{Buffers, Recompression};
 use crate::storage::{Daemon, Embedded, EmbeddedPool, Storage};
 use crate::topics::Topics;
 
@@ -136,6 +136,7 @@ async fn serve(
         coordinator,
         gate,
         buffers: Buffers::default(),
+        recompression: Recompression::default(),
         counters: Box::<Counters>::default(),
         stops: stops.clone(),
     });

@@ -49,7 +49,8 @@ impl<'a> Batch<'a> {
         &self.header
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// All of it, its header included.
+    pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
 

@@ -9,6 +9,7 @@ mod fetch;
 mod listener;
 mod login;
 mod produce;
+mod recompression;
 mod session;
 mod transactional;
 
@@ -16,3 +17,4 @@ pub(crate) use asked::Asked;
 pub(crate) use buffers::Buffers;
 pub(crate) use client::Client;
 pub(crate) use listener::listen;
+pub(crate) use recompression::Recompression;

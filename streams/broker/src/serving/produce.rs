@@ -6,6 +6,7 @@ use access::{Operation, Resource};
 use kafka::produce::{self, Appender, ProduceStart, Produced};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
+use record_batch::Codec;
 use record_log::{Batch, LogErrorKind};
 
 use super::answer::{Answer, ProducedAnswer, Wait};
@@ -113,7 +114,15 @@ impl Turn<'_> {
         let topic = self.find(name)?;
         let partition = topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)?;
         let settings = topic.settings();
+        let mut recompressed;
         let mut batch = self.check(records, settings.batch_bytes_max)?;
+        let is_other = |codec: &Codec| Codec::of(batch.header().attributes) != Some(*codec);
+        if let Some(codec) = settings.compression.filter(is_other) {
+            let running = &self.broker.recompression;
+            recompressed = running.run(&batch, codec, settings.batch_bytes_max)?;
+            (batch, _) =
+                Batch::split_first(&mut recompressed).map_err(|error| error_of(error.kind))?;
+        }
         if settings.has_append_time {
             batch.set_append_time(self.now_ms);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use record_batch::Codec;
 use volumes::{Durability, Reduction};
 
 use crate::storage::VolumeClass;
@@ -54,8 +55,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "compression.type",
         "producer",
-        Kind::Choice(&["producer"]),
-        "records are stored as the producer compressed them",
+        Kind::Choice(&["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+        "producer: records are stored as the producer compressed them; else batches that come \
+         otherwise are compressed anew, which takes the broker's processor time",
     ),
     setting(
         "delete.retention.ms",
@@ -78,7 +80,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "memlane.capacity",
         "thin",
         Kind::Choice(&["thin"]),
-        "thin: a full pool refuses producers until retention has made room",
+        "thin: a full pool refuses producers until retention has made room; there is no other, as \
+         a topic's addresses are far more than its memory",
     ),
     setting(
         "memlane.durability",
@@ -187,6 +190,8 @@ pub(crate) struct TopicSettings {
     pub(crate) segment_bytes: u64,
     pub(crate) segment_ms: i64,
     pub(crate) batch_bytes_max: usize,
+    /// `None` for the producer's.
+    pub(crate) compression: Option<Codec>,
     pub(crate) has_append_time: bool,
     pub(crate) delete_retention_ms: i64,
     pub(crate) min_compaction_lag_ms: i64,
@@ -222,6 +227,7 @@ impl TopicSettings {
             segment_ms: values.number("segment.ms"),
             batch_bytes_max: usize::try_from(values.number("max.message.bytes"))
                 .expect("it was checked"),
+            compression: codec(values.text("compression.type")),
             has_append_time: values.text("message.timestamp.type") == "LogAppendTime",
             delete_retention_ms: values.number("delete.retention.ms"),
             min_compaction_lag_ms: values.number("min.compaction.lag.ms"),
@@ -275,6 +281,14 @@ impl<'a> Values<'a> {
     }
 }
 
+/// The codec of batches in a topic, unless it is the producer's.
+fn codec(compression_type: &str) -> Option<Codec> {
+    match compression_type {
+        "uncompressed" => Some(Codec::None),
+        name => Codec::ALL.into_iter().filter(|it| *it != Codec::None).find(|it| it.name() == name),
+    }
+}
+
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).expect("it was checked")
 }
@@ -295,6 +309,7 @@ mod tests {
         assert_eq!(settings.retention_bytes, None);
         assert!(settings.deletes && !settings.compacts);
         assert_eq!(settings.batch_bytes_max, 1_048_588);
+        assert_eq!(settings.compression, None);
         for setting in SETTINGS {
             setting.check(setting.default).expect("a default is a value");
         }
@@ -319,6 +334,18 @@ mod tests {
     }
 
     #[test]
+    fn each_type_of_compression_but_the_producers_is_a_codec() {
+        let Some(Kind::Choice(types)) = find("compression.type").map(|it| it.kind) else {
+            panic!("it is a choice")
+        };
+        let set = |name| settings(&[("compression.type", name)]).expect("it is good").compression;
+        let codecs: Vec<_> = types.iter().map(|name| set(name)).collect();
+        let (first, rest) = codecs.split_first().expect("there are some");
+        assert_eq!(*first, None);
+        assert_eq!(rest, Codec::ALL.map(Some));
+    }
+
+    #[test]
     fn a_bad_value_is_named() {
         for (name, value) in [
             ("retention.ms", "soon"),
@@ -327,7 +354,8 @@ mod tests {
             ("memlane.durability", "disk"),
             ("cleanup.policy", "compact,forget"),
             ("cleanup.policy", ""),
-            ("compression.type", "zstd"),
+            ("compression.type", "brotli"),
+            ("compression.type", "none"),
             ("colour", "red"),
         ] {
             let why = settings(&[(name, value)]).expect_err(value);
