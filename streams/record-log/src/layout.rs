@@ -9,6 +9,7 @@
 //!             1 MiB        checkpoint, even ones
 //!             32 MiB       checkpoint, odd ones
 //!             64 MiB       batches, end to end
+//! 2nd half                 what the owner derives from the log
 //! ```
 //!
 //! Slots are of 2 GiB of addresses, which take no memory until they are written. Every record is a
@@ -48,6 +49,11 @@ pub(crate) const PROPERTIES_CONTENTS_BYTES_MAX: usize = 128 << 10;
 pub(crate) const SEGMENT_ROOM_BYTES: u64 = SLOT_BYTES - BATCHES;
 
 const PARTITION_RECORDS: u64 = 1 << 20;
+
+/// Addresses of the volume that slots take; those behind them are the owner's.
+pub(crate) const fn log_bytes(size_bytes: u64) -> u64 {
+    size_bytes / 2 / SLOT_BYTES * SLOT_BYTES
+}
 
 /// One block of bytes.
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;

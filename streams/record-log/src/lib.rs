@@ -15,6 +15,7 @@
 //! of the process; what was flushed survives what the volume's durability class promises.
 #![forbid(unsafe_code)]
 
+mod annex;
 mod batch;
 mod compaction;
 mod error;
@@ -28,9 +29,11 @@ mod recovery;
 mod segment;
 mod slots;
 mod topic;
+mod view;
 mod volume;
 mod writer;
 
+pub use annex::Annex;
 pub use batch::Batch;
 pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, CompactionStep};
 pub use error::{LogError, LogErrorKind};
@@ -41,4 +44,5 @@ pub use properties::PROPERTIES_BYTES_MAX;
 pub use records::TopicId;
 pub use segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};
 pub use topic::{NewTopic, Topic};
+pub use view::PinnedLog;
 pub use volume::TopicOptions;

@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 use record_batch::{BatchHeader, Record, Records};
 
+use crate::annex::Annex;
 use crate::batch::Batch;
 use crate::error::{LogError, LogErrorKind};
 use crate::producers::{Aborted, LastBatch, ProducerState};
-use crate::records::{EpochStart, PartitionRecord};
+use crate::records::{PartitionRecord, TopicId};
 use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX, Segment, Walk, Wanted};
+use crate::view::{PinnedLog, View, read};
 use crate::volume::TopicVolume;
 use crate::writer::{FlushedPart, Found, Writer};
 
@@ -64,19 +66,12 @@ struct CompactionState {
     is_running: bool,
     /// Of the newest segment that compaction made.
     generation: u64,
+    /// Of the records before it, those may have been taken out that others before it replace.
+    reach_offset: i64,
+    /// No pass begins that would see records from here on.
+    limit_offset: i64,
     /// When the last pass wants another one for tombstones and markers, if it knows.
     next_horizon_ms: Option<i64>,
-}
-
-/// What readers see.
-#[derive(Debug)]
-struct View {
-    start_offset: i64,
-    /// Records before it are shown.
-    stable_offset: i64,
-    /// By base offset. The last one is appended to.
-    segments: Vec<Arc<Segment>>,
-    epochs: Vec<EpochStart>,
 }
 
 impl Partition {
@@ -90,7 +85,11 @@ impl Partition {
         let writer = Writer::open(&volume, number, &mut found)?;
         let generations = found.segments.iter().map(|segment| segment.header.generation());
         let generation = generations.max().unwrap_or(0);
-        let compaction = CompactionState { is_running: false, generation, next_horizon_ms: None };
+        // How far the last pass had come when the process died is not known.
+        let reach_offset = if generation > 0 { writer.next_offset } else { 0 };
+        let (is_running, limit_offset, next_horizon_ms) = (false, i64::MAX, None);
+        let compaction =
+            CompactionState { is_running, generation, reach_offset, limit_offset, next_horizon_ms };
         let compaction = Mutex::new(compaction);
         let view = View {
             start_offset: writer.record.start_offset,
@@ -105,6 +104,17 @@ impl Partition {
 
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Of the topic.
+    pub fn topic_id(&self) -> TopicId {
+        self.volume.id
+    }
+
+    /// Where on the topic's volume the owner may keep what it derives from this partition. The log
+    /// neither reads nor writes there.
+    pub fn annex(&self) -> Annex {
+        Annex::new(Arc::clone(&self.volume.device), self.number)
     }
 
     /// The first offset that there is.
@@ -243,30 +253,16 @@ impl Partition {
     ) -> Result<Range<usize>, LogError> {
         let end_offset = {
             let view = self.view();
-            if offset < view.start_offset || offset > view.stable_offset {
-                return Err(self.out_of_range(offset, &view));
-            }
+            view.check(self.number, offset)?;
             view.stable_offset
         };
-        let bytes_max = bytes_max.min(BATCH_BYTES_MAX);
-        let mut offset = offset;
-        loop {
-            let (segment, next_base) = {
-                let segments = &self.view().segments;
-                let after = segments.partition_point(|it| it.header.base_offset <= offset);
-                let Some(segment) = segments.get(after.saturating_sub(1)) else { return Ok(0..0) };
-                let next = segments.get(after).map(|next| next.header.base_offset);
-                (Arc::clone(segment), next)
-            };
-            let wanted = Wanted { offset, end_offset, bytes_max };
-            let range = segment.read(&*self.volume.device, &wanted, buffer)?;
-            match next_base.filter(|next| range.is_empty() && *next < end_offset) {
-                // Records were taken out up to the end of the segment.
-                Some(next) => offset = next,
-                None if range.is_empty() => return Ok(0..0),
-                None => return Ok(range),
-            }
-        }
+        let wanted = Wanted { offset, end_offset, bytes_max: bytes_max.min(BATCH_BYTES_MAX) };
+        read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
+    }
+
+    /// The log as it is now, for a reader that must not miss what is deleted or compacted later.
+    pub fn pin(&self) -> PinnedLog {
+        PinnedLog::new(self.number, Arc::clone(&self.volume), self.view().clone())
     }
 
     /// Finds the first record that is as new as this; `None` where all are older.
@@ -309,15 +305,7 @@ impl Partition {
 
     /// The aborted transactions with records in a run of offsets.
     pub fn aborted(&self, offsets: Range<i64>) -> Vec<Aborted> {
-        let mut found = Vec::new();
-        // A transaction is noted in the segment with its marker, which may be any after this.
-        for segment in &self.view().segments {
-            let extent = segment.extent();
-            let meets =
-                |it: &&Aborted| it.first_offset < offsets.end && it.last_offset >= offsets.start;
-            found.extend(extent.aborted.iter().filter(meets));
-        }
-        found
+        self.view().aborted(offsets)
     }
 
     /// Deletes the records before an offset, as far as they are stable, for good. Returns the first
@@ -330,7 +318,7 @@ impl Partition {
             (view.start_offset, view.stable_offset)
         };
         if offset > stable_offset {
-            return Err(self.out_of_range(offset, &self.view()));
+            return Err(self.view().out_of_range(self.number, offset));
         }
         if offset <= start_offset {
             return Ok(start_offset);
@@ -401,6 +389,30 @@ impl Partition {
         &self.volume
     }
 
+    /// The state of the keys at any offset from here on can be told from the log: of the records
+    /// before it, compaction may have taken out those that others before it replace.
+    pub fn compacted_before(&self) -> i64 {
+        self.lock_compaction().reach_offset
+    }
+
+    /// Of the newest segment that compaction put in the place of others; 0 where there is none.
+    /// While it stays the same, no record was taken out.
+    pub fn compaction_generation(&self) -> u64 {
+        self.lock_compaction().generation
+    }
+
+    /// Has no pass of compaction begin that would see records from an offset on, so that one who
+    /// follows the log up to there misses no tombstone. `i64::MAX` is no limit.
+    pub fn limit_compaction(&self, before_offset: i64) {
+        self.lock_compaction().limit_offset = before_offset;
+    }
+
+    /// From now on segments may be replaced by a pass that has seen all before the offset.
+    pub(crate) fn extend_compaction(&self, offset: i64) {
+        let mut compaction = self.lock_compaction();
+        compaction.reach_offset = compaction.reach_offset.max(offset);
+    }
+
     /// Whether no compaction was going on. The caller ends it.
     pub(crate) fn begin_compacting(&self) -> bool {
         !std::mem::replace(&mut self.lock_compaction().is_running, true)
@@ -442,7 +454,7 @@ impl Partition {
     /// The first segments, as long as they are complete, stable, all of their transactions have
     /// ended, and the caller wants them. The last segment is never among them.
     pub(crate) fn decided_segments(&self, wanted: impl Fn(&Segment) -> bool) -> Vec<Arc<Segment>> {
-        let end_offset = self.last_stable_offset();
+        let end_offset = self.last_stable_offset().min(self.lock_compaction().limit_offset);
         let view = self.view();
         let followed = view.segments.windows(2).map(|pair| (&pair[0], &pair[1]));
         followed
@@ -537,14 +549,6 @@ impl Partition {
         }
     }
 
-    fn out_of_range(&self, offset: i64, view: &View) -> LogError {
-        let what = format!(
-            "offset {offset} is not in partition {}, which goes from {} to {}",
-            self.number, view.start_offset, view.stable_offset
-        );
-        LogError::new(LogErrorKind::OffsetOutOfRange, what)
-    }
-
     fn lock_writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().expect("nothing panics with the writer locked")
     }
@@ -555,23 +559,6 @@ impl Partition {
 
     fn view_to_change(&self) -> RwLockWriteGuard<'_, View> {
         self.view.write().expect("nothing panics with the view locked")
-    }
-}
-
-impl View {
-    /// Where those of the segments are that were not deleted, and which.
-    fn place_of<'a>(
-        &self,
-        segments: &'a [Arc<Segment>],
-    ) -> Option<(Range<usize>, &'a [Arc<Segment>])> {
-        let last = segments.last()?;
-        let end = 1 + self.segments.iter().position(|it| Arc::ptr_eq(it, last))?;
-        let left = &segments[segments.len().saturating_sub(end)..];
-        let place = end - left.len()..end;
-        let are_same =
-            self.segments[place.clone()].iter().zip(left).all(|(it, other)| Arc::ptr_eq(it, other));
-        assert!(are_same, "segments go from the front, or by a compaction, of which there is one");
-        Some((place, left))
     }
 }
 

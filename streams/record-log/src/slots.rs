@@ -14,7 +14,7 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange};
 
 use crate::error::{LogError, LogErrorKind};
-use crate::layout::{BLOCK, SLOT_BYTES, Slot};
+use crate::layout::{BLOCK, SLOT_BYTES, Slot, log_bytes};
 use crate::records::TopicRecord;
 use crate::segment::Segment;
 
@@ -24,7 +24,7 @@ const SLOTS_AHEAD: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) record: TopicRecord,
-    /// Slots of the volume's size.
+    /// Slots that the volume has room for.
     count: u32,
     free: BTreeSet<Slot>,
     /// Segments in whose place others are, which are not known to be durable.
@@ -36,7 +36,8 @@ pub(crate) struct Slots {
 impl Slots {
     /// All slots that were ever used are in use, until [`Slots::give_back`] says otherwise.
     pub(crate) fn new(device: &dyn BlockDevice, record: TopicRecord) -> Self {
-        let count = u32::try_from(device.geometry().size_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
+        let count =
+            u32::try_from(log_bytes(device.geometry().size_bytes) / SLOT_BYTES).unwrap_or(u32::MAX);
         Self {
             record,
             count,

@@ -262,6 +262,7 @@ impl Compaction {
 
     fn begin_copy(&mut self) -> Result<Stage, LogError> {
         let map_end = self.rules.map_end;
+        self.partition.extend_compaction(map_end);
         // Those that are replaced are held no longer than they must.
         let mut segments = std::mem::take(&mut self.segments);
         segments.truncate(segments.partition_point(|it| it.header.base_offset < map_end));
