@@ -1,0 +1,128 @@
+//! What the values were at an earlier offset, as far as the log tells.
+//!
+//! A key whose value now is older than the offset had it then already. The values that other keys
+//! had are found by reading the log up to there. So memory is needed for keys that have changed, or
+//! lost their value, since, and time to read the log once.
+
+use std::sync::Arc;
+
+use record_batch::Records;
+use record_log::RECORDS_BYTES_MAX;
+
+use crate::error::ValuesError;
+use crate::follower::is_committed;
+use crate::index::Index;
+use crate::key_hash::KeyHash;
+use crate::snapshot::Snapshot;
+use crate::values::Values;
+
+/// One step reads so many bytes of the log, or one batch.
+const STEP_BYTES: usize = 1 << 20;
+
+/// In the place of an offset: the key had no value.
+const NO_VALUE: i64 = i64::MAX;
+
+/// The search for the values of an earlier offset, in steps.
+#[derive(Debug)]
+pub struct AsOf {
+    values: Arc<Values>,
+    offset: i64,
+    bytes_max: usize,
+    snapshot: Snapshot,
+    /// Keys that have changed since, with their values of then as far as they are found.
+    changed: Index,
+    /// The log was read up to here.
+    next: i64,
+    buffer: Vec<u8>,
+}
+
+impl AsOf {
+    /// Begins to look for the values that all committed records before `offset` made. `bytes_max`
+    /// is what the keys that have changed since may take: 20 to 27 bytes each. The offset must be
+    /// one that the log tells: not before its start, nor before what compaction has seen. Values
+    /// that went with the start of the log are not among those that are found.
+    pub fn begin(values: &Arc<Values>, offset: i64, bytes_max: usize) -> Result<Self, ValuesError> {
+        let mut snapshot = values.snapshot()?;
+        // After the log was pinned: all that compaction took out of it counts.
+        let compacted_before = values.partition.compacted_before();
+        let (first, last) = (snapshot.log.start_offset().max(compacted_before), snapshot.applied);
+        if !(first..=last).contains(&offset) {
+            let partition = values.partition.number();
+            return Err(ValuesError::OutOfReach { partition, offset, first, last });
+        }
+        snapshot.live.limit(0..offset);
+        let is_now = offset == last;
+        let next = if is_now { offset } else { snapshot.log.start_offset() };
+        let (values, changed, buffer) = (Arc::clone(values), Index::default(), Vec::new());
+        Ok(Self { values, offset, bytes_max, snapshot, changed, next, buffer })
+    }
+
+    /// Reads a mebibyte of the log, or one batch. Returns the values when they are found; it is
+    /// over then.
+    pub fn step(mut self) -> Result<AsOfStep, ValuesError> {
+        if self.next >= self.offset {
+            return Ok(self.end());
+        }
+        self.next = self.read()?;
+        if self.changed.size_bytes() > self.bytes_max {
+            let (partition, offset) = (self.values.partition.number(), self.offset);
+            let bytes_max = self.bytes_max;
+            return Err(ValuesError::TooMuchMemory { partition, offset, bytes_max });
+        }
+        Ok(AsOfStep::More(self))
+    }
+
+    /// Notes the values of keys that have changed since, and returns up to where.
+    fn read(&mut self) -> Result<i64, ValuesError> {
+        let (from, end, log) = (self.next, self.offset, &self.snapshot.log);
+        let range = log.read(from, STEP_BYTES, &mut self.buffer)?;
+        let mut bytes = &self.buffer[range];
+        let aborted = log.aborted(from..end);
+        let mut next = from;
+        for header in record_batch::headers(bytes) {
+            let (batch, rest) = bytes.split_at(header.size_bytes);
+            bytes = rest;
+            if header.base_offset >= end {
+                return Ok(end);
+            }
+            next = header.next_offset();
+            if !is_committed(&header, &aborted) {
+                continue;
+            }
+            // As the follower does: a batch that cannot be read gives no values.
+            let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
+            if records.check().is_err() {
+                continue;
+            }
+            let state = self.values.state();
+            for record in records.iter().map_while(Result::ok) {
+                let is_in = (from..end).contains(&record.offset);
+                let Some(key) = record.key.filter(|_| is_in) else { continue };
+                let hash = KeyHash::of(&self.values.secret, key);
+                let is_same = state.index.get(hash).is_some_and(|now| now < end);
+                if !is_same || self.changed.get(hash).is_some() {
+                    let is_value = record.value.is_some();
+                    self.changed.insert(hash, if is_value { record.offset } else { NO_VALUE });
+                }
+            }
+        }
+        Ok(if next == from { end } else { next })
+    }
+
+    fn end(self) -> AsOfStep {
+        let mut snapshot = self.snapshot;
+        for offset in self.changed.offsets().filter(|it| *it != NO_VALUE) {
+            // The time of the oldest is for sweeps, which snapshots have none of.
+            snapshot.live.insert(offset, i64::MIN);
+        }
+        snapshot.applied = self.offset;
+        AsOfStep::Found(snapshot)
+    }
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum AsOfStep {
+    More(AsOf),
+    Found(Snapshot),
+}

@@ -1,0 +1,336 @@
+//! Takes committed records of a partition into its current values.
+
+mod checkpoint;
+mod sweep;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use record_batch::{BatchHeader, Record, Records};
+use record_log::{Aborted, Partition, PinnedLog, RECORDS_BYTES_MAX};
+
+use crate::error::ValuesError;
+use crate::key_hash::{KeyHash, Secret};
+use crate::pick::Picker;
+use crate::values::{State, Values};
+
+use self::checkpoint::Checkpoints;
+use self::sweep::Sweep;
+
+pub use self::checkpoint::{CheckpointStep, Opening};
+pub use self::sweep::SweepStep;
+
+/// What a change of a current value is told as.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// The record is the key's value now; `old` is the offset of the one before.
+    Published { record: Record<'a>, old: Option<i64> },
+    /// The record, a tombstone, deleted the key's value, which was at `old`.
+    Deleted { record: Record<'a>, old: i64 },
+    /// The record was the key's value and has expired, after all before `at` was followed.
+    Expired { record: Record<'a>, at: i64 },
+    /// The record was the key's value and has gone with the start of the log, after all before `at`
+    /// was followed.
+    Retired { record: Record<'a>, at: i64 },
+}
+
+/// Is told of each change in order, with a log that still holds the record at the old offset: see
+/// [`crate::read_record`].
+pub type OnChange<'a> = &'a mut dyn FnMut(Change<'_>, &PinnedLog);
+
+/// What one call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    pub record_count: usize,
+    /// There is more to do at once.
+    pub is_behind: bool,
+}
+
+/// The one that changes the values of a partition, for one thread; there is one at a time. As long
+/// as it is there, compaction stays behind it.
+#[derive(Debug)]
+pub struct Follower {
+    values: Arc<Values>,
+    /// The log as it was when its start last moved, for each time; the last is what is followed.
+    /// Values that go with the start are told from those before.
+    pins: VecDeque<PinnedLog>,
+    leaving: Option<Picker>,
+    sweep: Sweep,
+    checkpoints: Checkpoints,
+    /// Up to there the parts of a checkpoint are brought to agree with each other.
+    live_from: Option<i64>,
+    undecodable_count: u64,
+    buffer: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+/// Of one record with a key.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: KeyHash,
+    offset: i64,
+    timestamp_ms: i64,
+    is_tombstone: bool,
+    /// Where the value was.
+    old: Option<i64>,
+}
+
+impl Follower {
+    /// Takes the newest checkpoint that fits the log, or begins at the start of the log. `secret`
+    /// is used where there is no checkpoint, which has its own.
+    pub fn open(partition: Arc<Partition>, secret: Secret) -> Result<(Self, Opening), ValuesError> {
+        // First: what is pinned then is compacted no further than all that is followed.
+        partition.limit_compaction(partition.start_offset());
+        let serves_from = partition.last_stable_offset();
+        let pin = partition.pin();
+        let (checkpoints, found, opening) = Checkpoints::open(&partition)?;
+        let (secret, state, live_from) = match found {
+            Some(found) => {
+                let serves_from = serves_from.max(found.live_from);
+                (found.secret, State { serves_from, ..found.state }, Some(found.live_from))
+            }
+            None => {
+                let applied = pin.start_offset();
+                (secret, State { serves_from, applied, ..State::default() }, None)
+            }
+        };
+        let follower = Self {
+            values: Arc::new(Values::new(partition, secret, state)),
+            pins: VecDeque::from([pin]),
+            leaving: None,
+            sweep: Sweep::default(),
+            checkpoints,
+            live_from,
+            undecodable_count: 0,
+            buffer: Vec::new(),
+            entries: Vec::new(),
+        };
+        Ok((follower, opening))
+    }
+
+    /// What the follower changes, for readers.
+    pub fn values(&self) -> &Arc<Values> {
+        &self.values
+    }
+
+    /// Batches whose records could not be read, and give no values, since the opening.
+    pub fn undecodable_count(&self) -> u64 {
+        self.undecodable_count
+    }
+
+    /// Reads committed records once, `bytes_max` of them or one batch at most, and takes them in.
+    /// Changes are told once readers are served. To be called every few seconds also where nothing
+    /// comes: between calls, memory of segments that were deleted is held.
+    pub fn follow(
+        &mut self,
+        bytes_max: usize,
+        mut on_change: Option<OnChange<'_>>,
+    ) -> Result<Followed, ValuesError> {
+        // First: the log that is pinned then holds all before it.
+        let mut end = self.values.partition.last_stable_offset();
+        self.check_agreement();
+        match self.values.ready().map(drop) {
+            Ok(()) => self.pin(),
+            // Compaction may go on that was begun before: as it was at the opening, the log has
+            // for each value the tombstone after it.
+            Err(_) => end = self.values.state().serves_from,
+        }
+        let is_retiring = self.retire(&mut on_change)?;
+        let applied = self.values.applied().max(self.pinned().start_offset());
+        if applied >= end {
+            return Ok(Followed { record_count: 0, is_behind: is_retiring });
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let taken = self.take_in(applied..end, (bytes_max, &mut buffer), &mut on_change);
+        self.buffer = buffer;
+        let record_count = taken?;
+        self.check_agreement();
+        let applied = self.values.applied();
+        self.values.partition.limit_compaction(applied);
+        let is_behind = is_retiring || applied < self.values.partition.last_stable_offset();
+        Ok(Followed { record_count, is_behind })
+    }
+
+    /// Returns how many records were taken in.
+    fn take_in(
+        &mut self,
+        offsets: Range<i64>,
+        (bytes_max, buffer): (usize, &mut Vec<u8>),
+        on_change: &mut Option<OnChange<'_>>,
+    ) -> Result<usize, ValuesError> {
+        let range = self.pinned().read(offsets.start, bytes_max, buffer)?;
+        let mut bytes = &buffer[range];
+        if bytes.is_empty() {
+            // All the rest was taken out.
+            self.values.state_to_change().applied = offsets.end;
+            return Ok(0);
+        }
+        let aborted = self.pinned().aborted(offsets.clone());
+        let mut record_count = 0;
+        for header in record_batch::headers(bytes) {
+            if header.base_offset >= offsets.end {
+                // What was taken out before it needs no waiting for.
+                self.values.state_to_change().applied = offsets.end;
+                break;
+            }
+            let (batch, rest) = bytes.split_at(header.size_bytes);
+            bytes = rest;
+            let records = is_committed(&header, &aborted)
+                .then(|| Records::decode(&header, batch, RECORDS_BYTES_MAX));
+            match records {
+                Some(Ok(records)) if self.note_entries(&records, offsets.start) => {
+                    record_count += self.entries.len();
+                    self.apply(&header);
+                    if let Some(on_change) = on_change
+                        && self.values.ready().is_ok()
+                    {
+                        self.tell(&records, on_change);
+                    }
+                }
+                Some(_) => {
+                    self.undecodable_count += 1;
+                    self.values.state_to_change().applied = header.next_offset();
+                }
+                None => self.values.state_to_change().applied = header.next_offset(),
+            }
+        }
+        Ok(record_count)
+    }
+
+    /// Notes the records from an offset on that have a key; `false` where one cannot be read.
+    fn note_entries(&mut self, records: &Records<'_>, from: i64) -> bool {
+        self.entries.clear();
+        for record in records.iter() {
+            let Ok(record) = record else { return false };
+            let Some(key) = record.key.filter(|_| record.offset >= from) else { continue };
+            self.entries.push(Entry {
+                hash: KeyHash::of(&self.values.secret, key),
+                offset: record.offset,
+                timestamp_ms: record.timestamp_ms,
+                is_tombstone: record.value.is_none(),
+                old: None,
+            });
+        }
+        true
+    }
+
+    fn apply(&mut self, header: &BatchHeader) {
+        let mut state = self.values.state_to_change();
+        let keeps_live = self.live_from.is_none_or(|from| header.base_offset >= from);
+        for entry in &mut self.entries {
+            let Entry { hash, offset, timestamp_ms, .. } = *entry;
+            entry.old = match (entry.is_tombstone, keeps_live) {
+                (true, true) => state.delete(hash),
+                (false, true) => state.put(hash, offset, timestamp_ms),
+                (true, false) => state.index.remove(hash),
+                (false, false) => state.index.insert(hash, offset),
+            };
+        }
+        state.applied = header.next_offset();
+    }
+
+    fn tell(&self, records: &Records<'_>, on_change: &mut OnChange<'_>) {
+        let mut entries = self.entries.iter().peekable();
+        for record in records.iter().map_while(Result::ok) {
+            let Some(entry) = entries.next_if(|it| it.offset == record.offset) else { continue };
+            match (entry.is_tombstone, entry.old) {
+                (false, old) => on_change(Change::Published { record, old }, self.pinned()),
+                (true, Some(old)) => on_change(Change::Deleted { record, old }, self.pinned()),
+                (true, None) => {}
+            }
+        }
+    }
+
+    /// Where a checkpoint's parts come to be of one offset they must agree; if they do not, all is
+    /// read from the log.
+    fn check_agreement(&mut self) {
+        let values = Arc::clone(&self.values);
+        let mut state = values.state_to_change();
+        if self.live_from.is_none_or(|from| state.applied < from) {
+            return;
+        }
+        self.live_from = None;
+        if state.index.count() != state.live.count() {
+            let serves_from = self.values.partition.last_stable_offset();
+            let pin = self.values.partition.pin();
+            let applied = pin.start_offset();
+            self.pins = VecDeque::from([pin]);
+            *state = State { serves_from, applied, ..State::default() };
+        }
+    }
+
+    /// Whether a checkpoint was begun and not written to its end.
+    pub fn is_writing_checkpoint(&self) -> bool {
+        self.checkpoints.is_writing()
+    }
+
+    /// The run of live offsets that a sweep is reading.
+    fn swept_run(&self) -> Option<i64> {
+        self.sweep.visited_run()
+    }
+
+    /// Sees what the log is now.
+    fn pin(&mut self) {
+        let pin = self.values.partition.pin();
+        let is_same = self.pinned().start_offset() == pin.start_offset();
+        if is_same {
+            self.pins.pop_back();
+        }
+        self.pins.push_back(pin);
+    }
+
+    fn pinned(&self) -> &PinnedLog {
+        self.pins.back().expect("one is always there")
+    }
+
+    /// Takes values out whose records went with the start of the log, one read of them. Returns
+    /// whether there are more.
+    fn retire(&mut self, on_change: &mut Option<OnChange<'_>>) -> Result<bool, ValuesError> {
+        let is_idle = self.pins.len() < 2 || self.is_writing_checkpoint();
+        if is_idle || self.live_from.is_some() {
+            return Ok(false);
+        }
+        let (log, until) = (&self.pins[0], self.pins[1].start_offset());
+        let picker = self.leaving.get_or_insert_with(|| Picker::new(0..until));
+        let part = self.values.state().live.part(0..until);
+        let is_ready = self.values.ready().is_ok();
+        let values = &self.values;
+        let picked = picker.step(log, &part, &mut |record| {
+            if let Some(at) = delete(values, record)
+                && is_ready
+                && let Some(on_change) = on_change
+            {
+                on_change(Change::Retired { record: *record, at }, log);
+            }
+        })?;
+        if picked.is_done || picked.missing.is_some() && picked.bytes == 0 {
+            self.leaving = None;
+            self.pins.pop_front();
+        }
+        Ok(self.pins.len() > 1)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.values.partition.limit_compaction(i64::MAX);
+    }
+}
+
+/// Takes a value out that is the one of its key. Returns the offset up to which all was followed.
+fn delete(values: &Values, record: &Record<'_>) -> Option<i64> {
+    let hash = KeyHash::of(&values.secret, record.key?);
+    let mut state = values.state_to_change();
+    state.delete_at(hash, record.offset).then_some(state.applied)
+}
+
+/// Whether a batch holds records that count: all transactions before the end are decided.
+pub(crate) fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
+    let is_aborted = |it: &Aborted| {
+        it.producer_id == header.producer_id
+            && (it.first_offset..=it.last_offset).contains(&header.base_offset)
+    };
+    let is_of_aborted = header.is_transactional() && aborted.iter().any(is_aborted);
+    !header.is_control() && !is_of_aborted
+}

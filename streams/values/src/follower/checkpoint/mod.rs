@@ -1,0 +1,139 @@
+//! Checkpoints: values that outlive the process, so that the next one follows the log from there.
+//!
+//! ```text
+//! place 0, 1     0       header, written last
+//!                4 KiB   frames of 1 MiB: the index, shard by shard, then the live offsets
+//! ```
+//!
+//! Two places on the topic's volume take turns. Shards are written one by one while the log is
+//! followed: each is as old as its moment. Following the log again from where the checkpoint was
+//! begun, to where it ended, has all agree, for a record that is taken in twice changes nothing.
+//! Nothing is read of a checkpoint before that, and one in which anything does not fit is refused
+//! whole: the log is followed from its start.
+
+mod contents;
+mod frames;
+mod header;
+mod write;
+
+use std::sync::Arc;
+
+use block_device::{BLOCK_BYTES, ByteRange};
+use record_log::{Annex, Partition};
+
+use self::contents::{take_index, take_live};
+use self::frames::FrameReader;
+use self::header::{CheckpointHeader, FRAMES_START};
+use self::write::Writing;
+use crate::error::ValuesError;
+use crate::key_hash::Secret;
+use crate::values::State;
+
+pub use self::write::CheckpointStep;
+
+/// What an opening found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// The log is followed from the checkpoint on.
+    FromCheckpoint { follow_from: i64, serve_from: i64, key_count: usize },
+    /// There is no checkpoint; the log is followed from its start.
+    FromStart,
+    /// There is one that cannot be used, and why; the log is followed from its start.
+    Refused { why: &'static str },
+}
+
+/// The checkpoints of one partition.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    annex: Annex,
+    /// Of the last one.
+    sequence: u64,
+    /// What the last one speaks of, if it counts.
+    last: Option<Last>,
+    writing: Option<Writing>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    generation: u64,
+    follow_from: i64,
+}
+
+/// What a checkpoint held.
+pub(crate) struct Loaded {
+    pub(crate) secret: Secret,
+    pub(crate) state: State,
+    /// The live offsets are those of this offset, the index may be older.
+    pub(crate) live_from: i64,
+}
+
+impl Checkpoints {
+    /// Loads the newest one, if it can be used.
+    pub(crate) fn open(
+        partition: &Partition,
+    ) -> Result<(Self, Option<Loaded>, Opening), ValuesError> {
+        let annex = partition.annex();
+        let device = Arc::clone(annex.device());
+        let found = [0, 1].map(|place| CheckpointHeader::load(&*device, annex.place(place)));
+        let newest = found.into_iter().flatten().max_by_key(|it| it.sequence);
+        let sequence = newest.map_or(0, |it| it.sequence);
+        let mut this = Self { annex, sequence, last: None, writing: None };
+        let Some(header) = newest else { return Ok((this, None, Opening::FromStart)) };
+        let loaded = match header.refusal(partition) {
+            Some(why) => Err(why),
+            None => this.load(partition, &header).ok_or("its bytes are damaged"),
+        };
+        match loaded {
+            Ok(loaded) => {
+                let CheckpointHeader { follow_from, serve_from, generation, .. } = header;
+                this.last = Some(Last { generation, follow_from });
+                let key_count = loaded.state.live.count();
+                let opening = Opening::FromCheckpoint { follow_from, serve_from, key_count };
+                Ok((this, Some(loaded), opening))
+            }
+            Err(why) => {
+                // Neither is looked at again.
+                for place in [0, 1] {
+                    this.forget(place)?;
+                }
+                Ok((this, None, Opening::Refused { why }))
+            }
+        }
+    }
+
+    fn load(&self, partition: &Partition, header: &CheckpointHeader) -> Option<Loaded> {
+        let at = self.place(header.sequence) + FRAMES_START;
+        let device = &**self.annex.device();
+        let mut frames = FrameReader::new(device, header.sequence, at, header.frame_count);
+        let mut index = take_index(&mut frames)?;
+        let mut live = take_live(&mut frames)?;
+        if !frames.is_at_end() {
+            return None;
+        }
+        // What went with the start of the log meanwhile cannot be asked for any more.
+        let start_offset = partition.start_offset();
+        if live.next(0).is_some_and(|first| first < start_offset) {
+            live.limit(start_offset..i64::MAX);
+        }
+        index.retain(|offset| offset >= start_offset);
+        let CheckpointHeader { secret, follow_from, serve_from, .. } = *header;
+        let applied = follow_from.max(start_offset);
+        let live_from = serve_from.max(start_offset);
+        let state = State { index, live, applied, serves_from: live_from };
+        Some(Loaded { secret, state, live_from })
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// Where the checkpoint of a sequence number lies.
+    fn place(&self, sequence: u64) -> u64 {
+        self.annex.place(u32::from(sequence % 2 == 1))
+    }
+
+    fn forget(&self, place: u32) -> Result<(), ValuesError> {
+        let range = ByteRange::new(self.annex.place(place), BLOCK_BYTES as u64);
+        self.annex.device().discard(range).map_err(ValuesError::writing)
+    }
+}

@@ -1,0 +1,34 @@
+//! How keys are known in memory: by a keyed hash, of which 104 bits count.
+//!
+//! Two keys of one hash would pass for one. With a thousand million keys that happens once in
+//! 10^13 logs, and the secret keeps producers from making it happen.
+
+use std::fmt;
+
+use siphasher::sip128::SipHasher13;
+
+/// Random, and told to no client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; 16]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The order of hashes inside a shard is that of their `rest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyHash {
+    pub(crate) shard: u8,
+    pub(crate) rest: [u32; 3],
+}
+
+impl KeyHash {
+    pub(crate) fn of(secret: &Secret, key: &[u8]) -> Self {
+        let hash = SipHasher13::new_with_key(&secret.0).hash(key).as_u128();
+        let [shard, rest @ ..] = hash.to_be_bytes();
+        let word = |at: usize| u32::from_be_bytes(rest[at..at + 4].try_into().expect("4 bytes"));
+        Self { shard, rest: [word(0), word(4), word(8)] }
+    }
+}
