@@ -1,0 +1,121 @@
+//! What is refused when a query is made, and what fails at one record.
+
+use std::fmt;
+
+use crate::types::Type;
+
+/// The five letters by which PostgreSQL's clients know a class of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SqlState(pub &'static str);
+
+impl SqlState {
+    pub const AMBIGUOUS_COLUMN: Self = Self("42702");
+    pub const CANNOT_COERCE: Self = Self("42846");
+    pub const CONFIGURATION_LIMIT: Self = Self("53400");
+    pub const DATATYPE_MISMATCH: Self = Self("42804");
+    pub const DIVISION_BY_ZERO: Self = Self("22012");
+    pub const GROUPING: Self = Self("42803");
+    pub const INTERNAL: Self = Self("XX000");
+    pub const INVALID_COLUMN_REFERENCE: Self = Self("42P10");
+    pub const INVALID_DATETIME: Self = Self("22007");
+    pub const INVALID_ESCAPE: Self = Self("22025");
+    pub const INVALID_PARAMETER: Self = Self("22023");
+    pub const INVALID_TEXT: Self = Self("22P02");
+    pub const NOT_IN_ENCODING: Self = Self("22021");
+    pub const NOT_SUPPORTED: Self = Self("0A000");
+    pub const OUT_OF_RANGE: Self = Self("22003");
+    pub const PROGRAM_LIMIT: Self = Self("54000");
+    pub const SUBSTRING: Self = Self("22011");
+    pub const SYNTAX_ERROR: Self = Self("42601");
+    pub const TOO_COMPLEX: Self = Self("54001");
+    pub const UNDEFINED_COLUMN: Self = Self("42703");
+    pub const UNDEFINED_FUNCTION: Self = Self("42883");
+    pub const UNDEFINED_TABLE: Self = Self("42P01");
+}
+
+impl fmt::Display for SqlState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.0)
+    }
+}
+
+/// A statement or query that is refused, or a subscription that ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SqlError {
+    pub state: SqlState,
+    pub message: String,
+    /// What the client may do about it.
+    pub hint: Option<String>,
+}
+
+impl SqlError {
+    pub fn new(state: SqlState, message: impl Into<String>) -> Self {
+        Self { state, message: message.into(), hint: None }
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn not_supported(what: impl fmt::Display) -> Self {
+        Self::new(SqlState::NOT_SUPPORTED, format!("live queries do not support {what}"))
+    }
+}
+
+/// What fails at one record: it is then no part of the result.
+///
+/// Small and without the text that it failed on, so that a topic of unfit records costs little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowError {
+    DivisionByZero,
+    OutOfRange(Type),
+    InvalidText(Type),
+    InvalidEscape,
+    NegativeLength,
+    InvalidArgument(&'static str),
+    /// Bytes that are taken as text and are no UTF-8.
+    NotText,
+    /// A JSON value of another kind than the type that it is cast to.
+    JsonKind(Type),
+}
+
+impl RowError {
+    pub fn state(self) -> SqlState {
+        match self {
+            Self::DivisionByZero => SqlState::DIVISION_BY_ZERO,
+            Self::OutOfRange(_) => SqlState::OUT_OF_RANGE,
+            Self::InvalidText(Type::Timestamptz | Type::Interval) => SqlState::INVALID_DATETIME,
+            Self::InvalidText(Type::Bytea) => SqlState::INVALID_PARAMETER,
+            Self::InvalidText(_) => SqlState::INVALID_TEXT,
+            Self::NegativeLength => SqlState::SUBSTRING,
+            Self::InvalidEscape => SqlState::INVALID_ESCAPE,
+            Self::InvalidArgument(_) | Self::JsonKind(_) => SqlState::INVALID_PARAMETER,
+            Self::NotText => SqlState::NOT_IN_ENCODING,
+        }
+    }
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DivisionByZero => out.write_str("division by zero"),
+            Self::OutOfRange(to) => write!(out, "value out of range for type {to}"),
+            Self::InvalidText(to) => write!(out, "invalid input syntax for type {to}"),
+            Self::InvalidEscape => out.write_str("LIKE pattern must not end with escape character"),
+            Self::NegativeLength => out.write_str("negative substring length not allowed"),
+            Self::InvalidArgument(what) => out.write_str(what),
+            Self::NotText => out.write_str("invalid byte sequence for encoding \"UTF8\""),
+            Self::JsonKind(to) => write!(out, "cannot cast this JSON value to type {to}"),
+        }
+    }
+}
+
+impl std::error::Error for RowError {}
+
+impl From<RowError> for SqlError {
+    fn from(error: RowError) -> Self {
+        Self::new(error.state(), error.to_string())
+    }
+}

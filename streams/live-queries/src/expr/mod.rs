@@ -1,0 +1,22 @@
+//! Expressions: compiled from SQL with all types known, evaluated on a row.
+
+mod access;
+mod aggregates;
+mod bind;
+mod call;
+mod evaluate;
+mod functions;
+mod like;
+mod literal;
+mod names;
+mod operate;
+mod operators;
+mod syntax;
+mod typing;
+
+pub(crate) use aggregates::{Aggregate, AggregateKind, Groups};
+pub(crate) use bind::Binder;
+pub(crate) use literal::whole_number;
+pub(crate) use names::folded;
+pub(crate) use syntax::{Comparison, Expr};
+pub(crate) use typing::Bound;

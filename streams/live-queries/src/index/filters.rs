@@ -1,0 +1,118 @@
+//! The index as a whole.
+
+use std::sync::Arc;
+
+use crate::error::{RowError, SqlError, SqlState};
+use crate::index::bucket::Bucket;
+use crate::index::equal::EqualGroup;
+use crate::index::id::FilterId;
+use crate::query::Filter;
+use crate::row::Row;
+use crate::scalar::Value;
+
+/// What [`FilterIndex::find`] tells of a record. To be used again for the next record.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Filters that the record passes, each once, in no order.
+    pub passed: Vec<FilterId>,
+    /// Filters that could not be evaluated on it, which it therefore does not pass.
+    pub failed: Vec<(FilterId, RowError)>,
+}
+
+/// The filters of all live queries on one table.
+#[derive(Debug)]
+pub struct FilterIndex {
+    filters: Vec<Option<Arc<Filter>>>,
+    free: Vec<FilterId>,
+    filters_max: usize,
+    equal: Vec<EqualGroup>,
+    rest: Bucket,
+}
+
+impl FilterIndex {
+    /// An empty index that takes at most `filters_max` filters.
+    pub fn new(filters_max: usize) -> Self {
+        Self {
+            filters: Vec::new(),
+            free: Vec::new(),
+            filters_max,
+            equal: Vec::new(),
+            rest: Bucket::default(),
+        }
+    }
+
+    /// How many filters it holds.
+    pub fn len(&self) -> usize {
+        self.filters.len() - self.free.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a filter, which was compiled with the paths that rows are read with.
+    /// Fails when the index is full.
+    pub fn insert(&mut self, filter: Arc<Filter>) -> Result<FilterId, SqlError> {
+        if self.len() >= self.filters_max {
+            let message = format!("there are {} live queries on this table already", self.len());
+            return Err(SqlError::new(SqlState::CONFIGURATION_LIMIT, message));
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => {
+                self.filters.push(None);
+                FilterId::new(self.filters.len() - 1)
+            }
+        };
+        let access = &filter.access;
+        if access.equal.is_empty() {
+            self.rest.insert(access, id);
+        } else {
+            let keys = access.equal.iter().map(|(key, _)| key);
+            let found = self.equal.iter().position(|it| it.keys.iter().eq(keys.clone()));
+            let at = found.unwrap_or_else(|| {
+                self.equal.push(EqualGroup::new(keys.cloned().collect()));
+                self.equal.len() - 1
+            });
+            self.equal[at].insert(access, id);
+        }
+        self.filters[id.index()] = Some(filter);
+        Ok(id)
+    }
+
+    /// Removes a filter that is there.
+    pub fn remove(&mut self, id: FilterId) {
+        let filter =
+            self.filters[id.index()].take().expect("only filters that are there are removed");
+        let access = &filter.access;
+        if access.equal.is_empty() {
+            self.rest.remove(access, id);
+        } else {
+            let keys = access.equal.iter().map(|(key, _)| key);
+            let group = self.equal.iter_mut().find(|it| it.keys.iter().eq(keys.clone()));
+            group.expect("its group is kept while it is there").remove(access, id);
+            self.equal.retain(|it| !it.is_empty());
+        }
+        self.free.push(id);
+    }
+
+    /// Finds the filters that the record of `row` passes.
+    pub fn find(&self, row: &Row<'_>, found: &mut Found) {
+        found.passed.clear();
+        found.failed.clear();
+        let mut each = |id: FilterId, candidate: Result<(), RowError>| {
+            let filter = self.filters[id.index()].as_ref();
+            let filter = filter.expect("an index holds only filters that are there");
+            match candidate.and_then(|()| filter.passes_rest(row)) {
+                Ok(true) => found.passed.push(id),
+                Ok(false) => {}
+                Err(error) => found.failed.push((id, error)),
+            }
+        };
+        let mut values: Vec<Value<'_>> = Vec::new();
+        for group in &self.equal {
+            group.find(row, &mut values, &mut each);
+        }
+        self.rest.find(row, &mut each);
+    }
+}

@@ -1,0 +1,245 @@
+//! The JSON paths that the queries of a topic want, and where they stand in a record.
+//!
+//! A record is read once for all queries. Of a repeated key the last one counts.
+
+use std::str;
+
+use crate::json::scanner::Scanner;
+use crate::json::strings::unescape;
+use crate::limits::PATHS_MAX;
+
+/// A step of a path: into an object, or into an array by an index from 0.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    Key(String),
+    Index(u32),
+}
+
+/// A path's place in [`Fields`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathId(usize);
+
+/// The set of wanted paths. Each has as many users as took it.
+#[derive(Debug, Default)]
+pub struct Paths {
+    paths: Vec<Wanted>,
+    root: Node,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    steps: Vec<Step>,
+    user_count: usize,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// Where the value at this node is noted.
+    slot: Option<usize>,
+    keys: Vec<(String, Node)>,
+    indices: Vec<(u32, Node)>,
+}
+
+/// Where the wanted values of one record stand in its text. To be used again for the next record.
+#[derive(Debug, Default)]
+pub struct Fields {
+    spans: Vec<Option<(usize, usize)>>,
+}
+
+impl Paths {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes `steps` into the set, or gives `None` when it holds [`PATHS_MAX`] already.
+    pub fn take(&mut self, steps: &[Step]) -> Option<PathId> {
+        if let Some(index) = self.paths.iter().position(|it| it.steps == steps) {
+            self.paths[index].user_count += 1;
+            if self.paths[index].user_count == 1 {
+                self.rebuild();
+            }
+            return Some(PathId(index));
+        }
+        let wanted = Wanted { steps: steps.to_vec(), user_count: 1 };
+        let free = self.paths.iter().position(|it| it.user_count == 0);
+        let index = match free {
+            Some(index) => {
+                self.paths[index] = wanted;
+                index
+            }
+            None if self.paths.len() < PATHS_MAX => {
+                self.paths.push(wanted);
+                self.paths.len() - 1
+            }
+            None => return None,
+        };
+        self.rebuild();
+        Some(PathId(index))
+    }
+
+    /// Gives back one use of `path`.
+    pub fn release(&mut self, path: PathId) {
+        let wanted = &mut self.paths[path.0];
+        assert!(wanted.user_count > 0, "a path is released as often as it was taken");
+        wanted.user_count -= 1;
+        if wanted.user_count == 0 {
+            self.rebuild();
+        }
+    }
+
+    /// Whether no query wants any part of a record.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_leaf() && self.root.slot.is_none()
+    }
+
+    /// Notes in `fields` where the wanted values of `value` stand, and gives its text.
+    /// `None` where it is no JSON: then all fields are absent.
+    pub fn read<'a>(&self, value: &'a [u8], fields: &mut Fields) -> Option<&'a str> {
+        fields.spans.clear();
+        fields.spans.resize(self.paths.len(), None);
+        if self.is_empty() {
+            return None;
+        }
+        let text = str::from_utf8(value).ok()?;
+        let mut scanner = Scanner::new(value);
+        let is_read = self.root.read(&mut scanner, &mut fields.spans).is_some();
+        if is_read && scanner.is_at_end() {
+            return Some(text);
+        }
+        fields.spans.fill(None);
+        None
+    }
+
+    fn rebuild(&mut self) {
+        self.root = Node::default();
+        for (index, wanted) in self.paths.iter().enumerate() {
+            if wanted.user_count > 0 {
+                self.root.insert(&wanted.steps, index);
+            }
+        }
+    }
+}
+
+impl Fields {
+    /// The JSON text at `path` in the record that was read last, whose text `text` is.
+    pub(crate) fn get<'a>(&self, path: PathId, text: &'a str) -> Option<&'a str> {
+        let (start, end) = self.spans.get(path.0).copied().flatten()?;
+        text.get(start..end)
+    }
+}
+
+impl Node {
+    fn is_leaf(&self) -> bool {
+        self.keys.is_empty() && self.indices.is_empty()
+    }
+
+    fn insert(&mut self, steps: &[Step], slot: usize) {
+        let Some((first, rest)) = steps.split_first() else {
+            self.slot = Some(slot);
+            return;
+        };
+        let child = match first {
+            Step::Key(key) => child_of(&mut self.keys, key),
+            Step::Index(index) => child_of(&mut self.indices, index),
+        };
+        child.insert(rest, slot);
+    }
+
+    /// Reads the value that comes next. Recurses as deep as paths are long.
+    fn read(&self, scanner: &mut Scanner<'_>, spans: &mut [Option<(usize, usize)>]) -> Option<()> {
+        let first = scanner.peek()?;
+        let start = scanner.at();
+        match first {
+            b'{' if !self.keys.is_empty() => self.read_object(scanner, spans)?,
+            b'[' if !self.indices.is_empty() => self.read_array(scanner, spans)?,
+            _ => scanner.skip_value()?,
+        }
+        if let Some(slot) = self.slot {
+            spans[slot] = Some((start, scanner.at()));
+        }
+        Some(())
+    }
+
+    fn read_object(
+        &self,
+        scanner: &mut Scanner<'_>,
+        spans: &mut [Option<(usize, usize)>],
+    ) -> Option<()> {
+        scanner.take(b'{');
+        if scanner.take(b'}') {
+            return Some(());
+        }
+        loop {
+            let key = scanner.string()?;
+            scanner.take(b':').then_some(())?;
+            match self.child(key) {
+                Some(child) => {
+                    child.forget(spans);
+                    child.read(scanner, spans)?;
+                }
+                None => scanner.skip_value()?,
+            }
+            if !scanner.take(b',') {
+                return scanner.take(b'}').then_some(());
+            }
+        }
+    }
+
+    fn read_array(
+        &self,
+        scanner: &mut Scanner<'_>,
+        spans: &mut [Option<(usize, usize)>],
+    ) -> Option<()> {
+        scanner.take(b'[');
+        if scanner.take(b']') {
+            return Some(());
+        }
+        for index in 0_u32.. {
+            match self.indices.binary_search_by_key(&index, |(it, _)| *it) {
+                Ok(at) => self.indices[at].1.read(scanner, spans)?,
+                Err(_) => scanner.skip_value()?,
+            }
+            if !scanner.take(b',') {
+                break;
+            }
+        }
+        scanner.take(b']').then_some(())
+    }
+
+    /// Forgets what an earlier value of the same key left.
+    fn forget(&self, spans: &mut [Option<(usize, usize)>]) {
+        if let Some(slot) = self.slot {
+            spans[slot] = None;
+        }
+        self.keys.iter().for_each(|(_, child)| child.forget(spans));
+        self.indices.iter().for_each(|(_, child)| child.forget(spans));
+    }
+
+    /// The child for a key as it stands between its quotes.
+    fn child(&self, key: &[u8]) -> Option<&Node> {
+        let find = |key: &[u8]| {
+            let at = self.keys.binary_search_by(|(it, _)| it.as_bytes().cmp(key));
+            at.ok().map(|at| &self.keys[at].1)
+        };
+        match key.contains(&b'\\') {
+            false => find(key),
+            true => find(unescape(str::from_utf8(key).ok()?).ok()?.as_bytes()),
+        }
+    }
+}
+
+/// The child at `step`, made if it is not there; children are in order.
+fn child_of<'a, K, Q>(children: &'a mut Vec<(K, Node)>, step: &Q) -> &'a mut Node
+where
+    K: Ord + std::borrow::Borrow<Q>,
+    Q: Ord + ToOwned<Owned = K> + ?Sized,
+{
+    let at = match children.binary_search_by(|(it, _)| it.borrow().cmp(step)) {
+        Ok(at) => at,
+        Err(at) => {
+            children.insert(at, (step.to_owned(), Node::default()));
+            at
+        }
+    };
+    &mut children[at].1
+}

@@ -1,0 +1,104 @@
+//! JSON strings into text and text into JSON strings.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// What `->>` gives for a JSON value: text without quotes and escapes, or the value as it stands.
+/// `Ok(None)` for JSON's null; an error for escapes that name no character.
+pub(crate) fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
+    match raw.strip_prefix('"') {
+        Some(rest) => unescape(rest.strip_suffix('"').unwrap_or(rest)).map(Some),
+        None if raw == "null" => Ok(None),
+        None => Ok(Some(Cow::Borrowed(raw))),
+    }
+}
+
+/// An escape of NUL or of half a surrogate pair: text holds neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidEscape;
+
+/// The text of a string's inside, whose escapes have been checked for their form.
+pub(super) fn unescape(inside: &str) -> Result<Cow<'_, str>, InvalidEscape> {
+    if !inside.contains('\\') {
+        return Ok(Cow::Borrowed(inside));
+    }
+    let mut text = String::with_capacity(inside.len());
+    let mut parts = inside.split('\\');
+    text.push_str(parts.next().unwrap_or_default());
+    let mut high: Option<u32> = None;
+    while let Some(part) = parts.next() {
+        let Some(letter) = part.chars().next() else {
+            // Two backslashes: the next part follows one that was escaped.
+            check_no_half(high)?;
+            text.push('\\');
+            text.push_str(parts.next().unwrap_or_default());
+            continue;
+        };
+        if letter == 'u' {
+            let unit = part.get(1..5).and_then(|it| u32::from_str_radix(it, 16).ok());
+            let unit = unit.ok_or(InvalidEscape)?;
+            high = push_unit(&mut text, high, unit)?;
+            let rest = &part[5..];
+            if !rest.is_empty() {
+                check_no_half(high)?;
+            }
+            text.push_str(rest);
+            continue;
+        }
+        check_no_half(high)?;
+        text.push(match letter {
+            'b' => '\x08',
+            'f' => '\x0c',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            other => other,
+        });
+        text.push_str(&part[letter.len_utf8()..]);
+    }
+    check_no_half(high)?;
+    Ok(Cow::Owned(text))
+}
+
+fn check_no_half(high: Option<u32>) -> Result<(), InvalidEscape> {
+    if high.is_some() { Err(InvalidEscape) } else { Ok(()) }
+}
+
+/// Adds a unit of UTF-16, or keeps the first half of a pair.
+fn push_unit(
+    text: &mut String,
+    high: Option<u32>,
+    unit: u32,
+) -> Result<Option<u32>, InvalidEscape> {
+    match (high, unit) {
+        (None, 0xd800..=0xdbff) => Ok(Some(unit)),
+        (Some(high), 0xdc00..=0xdfff) => {
+            let code = 0x10000 + ((high - 0xd800) << 10) + (unit - 0xdc00);
+            text.push(char::from_u32(code).ok_or(InvalidEscape)?);
+            Ok(None)
+        }
+        (None, 1..) => {
+            text.push(char::from_u32(unit).ok_or(InvalidEscape)?);
+            Ok(None)
+        }
+        _ => Err(InvalidEscape),
+    }
+}
+
+/// Adds `text` as a JSON string.
+pub(crate) fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(letter);
+            }
+            '\0'..='\x1f' => {
+                write!(out, "\\u{:04x}", u32::from(letter)).expect("a String takes all");
+            }
+            _ => out.push(letter),
+        }
+    }
+    out.push('"');
+}

@@ -1,0 +1,188 @@
+//! The filter of a query: WHERE as a row of conditions, the ones that an index answers first.
+//!
+//! A record passes if all are true, in order; the first that is not ends it, so that what stands
+//! behind cannot fail then. PostgreSQL's executor does the same, in an order of its own choice.
+
+use std::ops::Bound;
+
+use crate::error::RowError;
+use crate::expr::{Comparison, Expr};
+use crate::query::bounds::Interval;
+use crate::row::Row;
+use crate::scalar::Value;
+
+/// Bytes of a prefix that an index looks at.
+const PREFIX_BYTES_MAX: usize = 32;
+/// Combinations of values under which one filter stands in an index.
+const COMBINATIONS_MAX: usize = 10_000;
+
+/// A compiled WHERE.
+#[derive(Debug, PartialEq)]
+pub struct Filter {
+    /// What an index answers; the conditions that it stands for begin `conditions`.
+    pub(crate) access: Access,
+    conditions: Vec<Expr>,
+    /// How many of them hold for every record that the index finds.
+    answered: usize,
+}
+
+/// How an index finds the records of a filter.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Access {
+    /// Expressions and the values that they must equal, each one of its list.
+    pub(crate) equal: Vec<(Expr, Vec<Value<'static>>)>,
+    /// Among these, a range or a prefix.
+    pub(crate) range: Option<(Expr, Interval)>,
+    pub(crate) prefix: Option<(Expr, String)>,
+}
+
+impl Filter {
+    pub(crate) fn new(condition: Option<Expr>) -> Self {
+        let mut conditions = Vec::new();
+        flatten(condition, &mut conditions);
+        let mut filter = Self { access: Access::default(), conditions: Vec::new(), answered: 0 };
+        filter.take_equal(&mut conditions);
+        if !filter.take_range(&mut conditions) {
+            filter.take_prefix(&mut conditions);
+        }
+        filter.conditions.append(&mut conditions);
+        filter
+    }
+
+    /// Whether the record is in the result.
+    pub fn passes(&self, row: &Row<'_>) -> Result<bool, RowError> {
+        all_true(&self.conditions, row)
+    }
+
+    /// The same for a record that an index found: only what it did not answer is looked at.
+    pub(crate) fn passes_rest(&self, row: &Row<'_>) -> Result<bool, RowError> {
+        all_true(&self.conditions[self.answered..], row)
+    }
+
+    /// `a = 1 AND b IN (2, 3)`: in an order that is the same for all filters of these expressions.
+    fn take_equal(&mut self, conditions: &mut Vec<Expr>) {
+        let mut combinations = 1;
+        let mut taken: Vec<(String, Expr)> = Vec::new();
+        conditions.retain(|condition| {
+            let Some((key, values)) = equality(condition) else { return true };
+            let name = format!("{key:?}");
+            let is_new = taken.iter().all(|(other, _)| *other != name);
+            let fits = values.len().saturating_mul(combinations) <= COMBINATIONS_MAX;
+            if !is_new || !fits {
+                return true;
+            }
+            combinations *= values.len();
+            taken.push((name, condition.clone()));
+            false
+        });
+        taken.sort_by(|left, right| left.0.cmp(&right.0));
+        for (_, condition) in taken {
+            if let Some((key, values)) = equality(&condition) {
+                self.access.equal.push((key.clone(), values));
+            }
+            self.conditions.push(condition);
+        }
+        self.answered = self.conditions.len();
+    }
+
+    /// All bounds of one expression, of which there is a bound on both sides if possible.
+    fn take_range(&mut self, conditions: &mut Vec<Expr>) -> bool {
+        let ranges = conditions.iter().filter_map(bounds);
+        let merged = ranges.clone().map(|(key, _)| {
+            let all = ranges.clone().filter(|(other, _)| *other == key);
+            let interval = all.map(|(_, it)| it).fold(Interval::ALL, Interval::intersect);
+            (key.clone(), interval)
+        });
+        let is_closed = |it: &(Expr, Interval)| it.1.is_closed();
+        let Some(best) = merged.clone().find(is_closed).or_else(|| merged.clone().next()) else {
+            return false;
+        };
+        let mut rest = Vec::with_capacity(conditions.len());
+        for condition in conditions.drain(..) {
+            match bounds(&condition).is_some_and(|(key, _)| *key == best.0) {
+                true => self.conditions.push(condition),
+                false => rest.push(condition),
+            }
+        }
+        *conditions = rest;
+        self.answered = self.conditions.len();
+        self.access.range = Some(best);
+        true
+    }
+
+    fn take_prefix(&mut self, conditions: &mut Vec<Expr>) {
+        let prefixes = conditions.iter().enumerate().filter_map(|(at, it)| {
+            let Expr::Like { operand, pattern } = it else { return None };
+            let (prefix, is_all) = pattern.prefix()?;
+            Some((at, operand, prefix, is_all))
+        });
+        let Some((at, operand, prefix, is_all)) = prefixes.max_by_key(|it| it.2.len()) else {
+            return;
+        };
+        let end = (0..=prefix.len().min(PREFIX_BYTES_MAX)).rev();
+        let end = end.clone().find(|it| prefix.is_char_boundary(*it)).unwrap_or(0);
+        let answers = is_all && end == prefix.len();
+        self.access.prefix = Some(((**operand).clone(), prefix[..end].to_owned()));
+        self.conditions.push(conditions.remove(at));
+        self.answered += usize::from(answers);
+    }
+}
+
+fn all_true(conditions: &[Expr], row: &Row<'_>) -> Result<bool, RowError> {
+    for condition in conditions {
+        if !condition.is_true(row)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn flatten(condition: Option<Expr>, into: &mut Vec<Expr>) {
+    match condition {
+        None | Some(Expr::Literal(Value::Bool(true))) => {}
+        Some(Expr::And(operands)) => operands.into_iter().for_each(|it| flatten(Some(it), into)),
+        Some(other) => into.push(other),
+    }
+}
+
+/// `key = value` and `key IN (values)`.
+fn equality(condition: &Expr) -> Option<(&Expr, Vec<Value<'static>>)> {
+    match condition {
+        Expr::Compare { comparison: Comparison::Equal, .. } => {
+            let (key, _, value) = sides(condition)?;
+            Some((key, vec![value.clone()]))
+        }
+        Expr::InSet { operand, set } if !set.has_null && !set.values.is_empty() => {
+            Some((operand, set.values.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// A comparison with a literal, which is put on the right.
+fn sides(condition: &Expr) -> Option<(&Expr, Comparison, &Value<'static>)> {
+    let Expr::Compare { comparison, left, right } = condition else { return None };
+    match (&**left, &**right) {
+        (Expr::Literal(_), Expr::Literal(_)) => None,
+        (key, Expr::Literal(value)) if !value.is_null() => Some((key, *comparison, value)),
+        (Expr::Literal(value), key) if !value.is_null() => {
+            Some((key, comparison.mirrored(), value))
+        }
+        _ => None,
+    }
+}
+
+fn bounds(condition: &Expr) -> Option<(&Expr, Interval)> {
+    let (key, comparison, value) = sides(condition)?;
+    let value = value.clone();
+    let interval = match comparison {
+        Comparison::Less => Interval { low: Bound::Unbounded, high: Bound::Excluded(value) },
+        Comparison::LessOrEqual => Interval { low: Bound::Unbounded, high: Bound::Included(value) },
+        Comparison::Greater => Interval { low: Bound::Excluded(value), high: Bound::Unbounded },
+        Comparison::GreaterOrEqual => {
+            Interval { low: Bound::Included(value), high: Bound::Unbounded }
+        }
+        Comparison::Equal | Comparison::NotEqual => return None,
+    };
+    Some((key, interval))
+}

@@ -1,0 +1,92 @@
+//! A compiled query.
+
+use std::sync::Arc;
+
+use crate::error::RowError;
+use crate::expr::{Aggregate, Expr};
+use crate::json::{PathId, Paths};
+use crate::query::filter::Filter;
+use crate::row::Row;
+use crate::scalar::Value;
+use crate::table::TableKind;
+use crate::types::Type;
+
+/// A column of a query's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputColumn {
+    pub name: String,
+    pub data_type: Type,
+}
+
+/// A query over the records of one table, compiled for the [`Paths`] of its topic.
+#[derive(Debug)]
+pub struct Query {
+    pub(crate) columns: Vec<OutputColumn>,
+    pub(crate) filter: Arc<Filter>,
+    pub(crate) shape: Shape,
+    pub(crate) order: Vec<OrderKey>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) kind: TableKind,
+    /// Output columns that tell rows apart: the record's key, or all keys of the group.
+    pub(crate) identity: Vec<usize>,
+    pub(crate) paths: Vec<PathId>,
+}
+
+/// How rows of the result are made of records.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// A row of each record.
+    Records { projection: Vec<Expr> },
+    /// A row of each group; projection and HAVING refer to its keys and aggregates.
+    Groups {
+        keys: Vec<Expr>,
+        aggregates: Vec<Aggregate>,
+        projection: Vec<Expr>,
+        having: Option<Expr>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct OrderKey {
+    pub(crate) expr: Expr,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+impl Query {
+    /// The columns of its rows, in order.
+    pub fn columns(&self) -> &[OutputColumn] {
+        &self.columns
+    }
+
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.filter
+    }
+
+    /// Whether the order of rows matters, or how many there are.
+    pub fn is_top(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    pub fn is_grouped(&self) -> bool {
+        matches!(self.shape, Shape::Groups { .. })
+    }
+
+    /// The selected columns of a record that passes the filter, for queries without groups.
+    /// `None` for a query that groups.
+    pub fn project(&self, row: &Row<'_>) -> Option<Result<Vec<Value<'static>>, RowError>> {
+        match &self.shape {
+            Shape::Records { projection } => Some(evaluate_all(projection, row)),
+            Shape::Groups { .. } => None,
+        }
+    }
+
+    /// Gives its paths back. To be called once, when the query ends.
+    pub fn release(&self, paths: &mut Paths) {
+        self.paths.iter().for_each(|it| paths.release(*it));
+    }
+}
+
+pub(crate) fn evaluate_all(exprs: &[Expr], row: &Row<'_>) -> Result<Vec<Value<'static>>, RowError> {
+    exprs.iter().map(|it| Ok(it.evaluate(row)?.into_owned())).collect()
+}

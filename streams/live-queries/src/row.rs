@@ -1,0 +1,106 @@
+//! One record, as expressions see it.
+
+use std::borrow::Cow;
+use std::str;
+
+use crate::error::RowError;
+use crate::json::{self, Fields, PathId, Paths};
+use crate::scalar::Value;
+
+/// A record of a topic, borrowed from its batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub partition: i32,
+    pub offset: i64,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: i64,
+    pub key: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
+    pub headers: &'a [Header<'a>],
+}
+
+/// A header of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a> {
+    pub name: &'a str,
+    pub value: Option<&'a [u8]>,
+}
+
+/// A record with the places of the JSON parts that queries want of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    pub(crate) record: Record<'a>,
+    /// The value, if it is JSON and some query wants a part of it.
+    json: Option<&'a str>,
+    fields: &'a Fields,
+    /// Results that an expression above aggregates refers to.
+    results: &'a [Value<'static>],
+}
+
+impl<'a> Row<'a> {
+    /// Reads what `paths` want of `record`; `fields` is memory for that, of the caller.
+    pub fn read(record: Record<'a>, paths: &Paths, fields: &'a mut Fields) -> Self {
+        let json = paths.read(record.value.unwrap_or_default(), fields);
+        Self { record, json, fields, results: &[] }
+    }
+
+    pub fn record(&self) -> &Record<'a> {
+        &self.record
+    }
+
+    /// A row of results alone: the keys and aggregates of a group.
+    pub(crate) fn of_results(results: &'a [Value<'static>], fields: &'a Fields) -> Self {
+        let record = Record {
+            partition: 0,
+            offset: 0,
+            timestamp_ms: 0,
+            key: None,
+            value: None,
+            headers: &[],
+        };
+        Self { record, json: None, fields, results }
+    }
+
+    pub(crate) fn result(&self, index: usize) -> Value<'a> {
+        self.results[index].borrowed()
+    }
+
+    /// The JSON at `path`, as it stands.
+    pub(crate) fn field(&self, path: PathId) -> Option<&'a str> {
+        self.fields.get(path, self.json?)
+    }
+
+    /// The last header of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.record.headers.iter().rev().find(|it| it.name == name)?.value
+    }
+
+    /// All headers as a JSON object of texts, repeated names as they stand.
+    pub(crate) fn headers_json(&self) -> Result<Value<'a>, RowError> {
+        let mut text = String::from("{");
+        for (index, header) in self.record.headers.iter().enumerate() {
+            if index > 0 {
+                text.push_str(", ");
+            }
+            json::quote(header.name, &mut text);
+            text.push_str(": ");
+            match header.value {
+                Some(value) => {
+                    json::quote(str::from_utf8(value).map_err(|_| RowError::NotText)?, &mut text);
+                }
+                None => text.push_str("null"),
+            }
+        }
+        text.push('}');
+        Ok(Value::Json(Cow::Owned(text)))
+    }
+}
+
+/// Bytes of a record as text, NULL where there are none.
+pub(crate) fn text_of(bytes: Option<&[u8]>) -> Result<Value<'_>, RowError> {
+    match bytes.map(str::from_utf8) {
+        None => Ok(Value::Null),
+        Some(Ok(text)) => Ok(Value::Text(Cow::Borrowed(text))),
+        Some(Err(_)) => Err(RowError::NotText),
+    }
+}

@@ -1,0 +1,18 @@
+//! Subscriptions: what is there, then each change of it, exactly once.
+//!
+//! ```text
+//! snapshot rows, changes ─▶ View ─▶ top n ─▶ conflation ─▶ envelope ─▶ queue ─▶ client
+//!                          (rows of  (ORDER   (EVERY, or a  (diffs or
+//!                          a result)  BY …)    slow client)  upserts)
+//! ```
+
+mod layout;
+mod machine;
+mod pending;
+mod queue;
+mod replay;
+
+pub use layout::{Event, Layout, OutputRow};
+pub use machine::{Step, Subscription};
+pub use queue::QueueLimits;
+pub use replay::Replay;

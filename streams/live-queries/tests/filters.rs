@@ -1,0 +1,142 @@
+//! Filters agree with a reference evaluator that shares nothing with them, and an index of filters
+//! finds exactly the filters that pass when each is evaluated alone.
+
+mod reference;
+
+use std::sync::Arc;
+
+use live_queries::{Fields, FilterIndex, Found, Paths, Query, Record, Row, Table, parse_query};
+use model::{Random, for_each_seed};
+use reference::{Condition, Document, Truth, random_condition, random_document};
+
+fn record(document: &Document) -> Record<'_> {
+    Record {
+        partition: document.partition,
+        offset: document.offset,
+        timestamp_ms: 0,
+        key: document.key.as_deref().map(str::as_bytes),
+        value: Some(document.text.as_bytes()),
+        headers: &[],
+    }
+}
+
+fn compile(condition: &Condition, paths: &mut Paths) -> Query {
+    let sql = format!("SELECT key FROM t WHERE {}", condition.sql());
+    let query = parse_query(&sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    Query::compile(&query, &Table::log("t"), paths).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// Goal: WHERE keeps the records for which the condition is true, by SQL's three values.
+/// Method: random conditions without errors, on random records, against the reference.
+#[test]
+fn a_filter_agrees_with_the_reference() {
+    for_each_seed("cargo test -p live-queries --test filters", 150, |seed| {
+        let mut random = Random::new(seed);
+        let documents: Vec<Document> = (0..20).map(|_| random_document(&mut random)).collect();
+        for _ in 0..20 {
+            let condition = random_condition(&mut random, 3);
+            let mut paths = Paths::new();
+            let query = compile(&condition, &mut paths);
+            let mut fields = Fields::default();
+            for document in &documents {
+                let row = Row::read(record(document), &paths, &mut fields);
+                let expected = condition.truth(document) == Truth::True;
+                let sql = condition.sql();
+                assert_eq!(query.filter().passes(&row), Ok(expected), "{sql} on {}", document.text);
+            }
+        }
+    });
+}
+
+/// Goal: the index finds all filters that a record passes or fails on, and no others.
+/// Method: random filters, some with casts that fail, come and go; each record is given to the
+/// index and to each filter.
+#[test]
+fn an_index_finds_what_each_filter_alone_finds() {
+    for_each_seed("cargo test -p live-queries --test filters", 60, |seed| {
+        let mut random = Random::new(seed);
+        let mut paths = Paths::new();
+        let mut index = FilterIndex::new(1_000);
+        let mut queries: Vec<(live_queries::FilterId, Query)> = Vec::new();
+        let mut fields = Fields::default();
+        let mut found = Found::default();
+        for _ in 0..300 {
+            match random.below(5) {
+                0 if !queries.is_empty() => {
+                    let (id, query) = queries.swap_remove(random.index(queries.len()));
+                    index.remove(id);
+                    query.release(&mut paths);
+                }
+                0..=2 => {
+                    let sql = random_filter(&mut random);
+                    let query = parse_query(&format!("SELECT key FROM t WHERE {sql}"));
+                    let query = query.unwrap_or_else(|error| panic!("{sql}: {error}"));
+                    let query = Query::compile(&query, &Table::log("t"), &mut paths);
+                    let query = query.unwrap_or_else(|error| panic!("{sql}: {error}"));
+                    let id = index.insert(query.filter().clone()).expect("there is room");
+                    queries.push((id, query));
+                }
+                _ => {
+                    let document = random_document(&mut random);
+                    let row = Row::read(record(&document), &paths, &mut fields);
+                    index.find(&row, &mut found);
+                    found.passed.sort_unstable();
+                    found.failed.sort_unstable_by_key(|it| it.0);
+                    assert_eq!(found, one_by_one(&queries, &row), "{}", document.text);
+                }
+            }
+        }
+        assert_eq!(index.len(), queries.len());
+        for (id, query) in queries {
+            index.remove(id);
+            query.release(&mut paths);
+        }
+        assert!(index.is_empty() && paths.is_empty(), "all was given back");
+    });
+}
+
+fn one_by_one(queries: &[(live_queries::FilterId, Query)], row: &Row<'_>) -> Found {
+    let mut found = Found::default();
+    for (id, query) in queries {
+        let filter: &Arc<live_queries::Filter> = query.filter();
+        match filter.passes(row) {
+            Ok(true) => found.passed.push(*id),
+            Ok(false) => {}
+            Err(error) => found.failed.push((*id, error)),
+        }
+    }
+    found.passed.sort_unstable();
+    found.failed.sort_unstable_by_key(|it| it.0);
+    found
+}
+
+/// What an index is good for, and what it is not, with values that casts fail on.
+fn random_filter(random: &mut Random) -> String {
+    let count = 1 + random.below(3);
+    let conditions: Vec<String> = (0..count).map(|_| random_indexed(random)).collect();
+    conditions.join(" AND ")
+}
+
+fn random_indexed(random: &mut Random) -> String {
+    let text = random.pick(&["key", "value->>'s'", "value->'o'->>'t'", "lower(key)"]);
+    let number = random.pick(&[
+        "(value->>'n')::bigint",
+        "(value->>'n')::numeric",
+        "(value->>'s')::float8",
+        "\"offset\"",
+    ]);
+    let word = random.pick(&["a", "ab", "b", "abc", ""]);
+    let limit = random.pick(&["-1", "0", "1", "2", "3", "10"]);
+    let other = random.pick(&["1", "2.5", "5", "7"]);
+    match random.below(10) {
+        0 | 1 => format!("{text} = '{word}'"),
+        2 => format!("{text} IN ('{word}', 'abd')"),
+        3 => format!("{number} = {limit}"),
+        4 => format!("{number} >= {limit} AND {number} < {other}"),
+        5 => format!("{number} BETWEEN {limit} AND {other}"),
+        6 => format!("{other} > {number}"),
+        7 => format!("{text} LIKE '{word}%'"),
+        8 => format!("{text} <> '{word}'"),
+        _ => format!("{text} LIKE '{word}_%b' OR {number} = {limit}"),
+    }
+}
