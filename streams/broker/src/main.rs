@@ -12,6 +12,7 @@ mod clock;
 mod commands;
 mod config_file;
 mod coordinator;
+mod following;
 mod gate;
 mod operation;
 mod options;
@@ -32,6 +33,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
+use crate::following::FollowingThreads;
 use crate::gate::Gate;
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
@@ -140,6 +142,7 @@ async fn serve(
         counters: Box::<Counters>::default(),
         stops: stops.clone(),
     });
+    let following = FollowingThreads::start(&topics, &stops)?;
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
     let compacting = tokio::spawn(topics::compact(Arc::clone(&topics), stops));
     let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener));
@@ -159,11 +162,7 @@ async fn serve(
     let ending = async {
         retaining.await?;
         compacting.await?;
-        tokio::task::spawn_blocking(move || {
-            thread.join();
-            flush(&topics);
-        })
-        .await
+        tokio::task::spawn_blocking(move || end(thread, following, &topics)).await
     };
     match tokio::time::timeout(FLUSH_TIME_MAX, ending).await {
         Ok(ended) => ended?,
@@ -174,8 +173,11 @@ async fn serve(
     Ok(())
 }
 
-/// Flushes all topics, so that also what nobody waits for is as durable as its class says.
-fn flush(topics: &Topics) {
+/// Waits for the threads, and flushes all topics, so that also what nobody waits for is as durable
+/// as its class says.
+fn end(coordinator: CoordinatorThread, following: FollowingThreads, topics: &Topics) {
+    coordinator.join();
+    following.join();
     for topic in topics.all() {
         if let Err(error) = topic.flush() {
             tracing::warn!(topic = %topic.name, %error, "cannot flush at the end");

@@ -7,7 +7,7 @@ use metrics_text::{Histogram, Kind, Page};
 
 use super::counters::{BOUNDS_SECONDS, Counters, Distribution, Flow, name_of};
 use super::state::Operation;
-use super::views::{LagView, Totals, lags, memory_bytes, open_connections};
+use super::views::{LagView, Totals, ValuesTotals, lags, memory_bytes, open_connections};
 use crate::broker::Broker;
 use crate::topics::OpenTopic;
 
@@ -39,6 +39,7 @@ pub(super) async fn write(operation: &Operation) -> String {
         let topics = broker.topics.all();
         write_topics(&mut page, &topics);
         write_offsets(&mut page, &topics);
+        write_values(&mut page, &topics);
         write_lags(&mut page, lags(&broker).await.as_deref());
     }
     page.into_text()
@@ -169,6 +170,25 @@ fn write_offsets(page: &mut Page, topics: &[Arc<OpenTopic>]) {
                 let sum: i64 = partitions.iter().map(|it| value(&it.log)).sum();
                 page.sample(&[("topic", &topic.name)], sum);
             }
+        }
+    }
+}
+
+/// Of topics that keep current values, all partitions together.
+fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
+    type Value = fn(&ValuesTotals) -> u64;
+    let kept = topics.iter().filter(|topic| topic.settings().keeps_values);
+    let totals: Vec<_> = kept.map(|topic| (&topic.name, ValuesTotals::of(topic))).collect();
+    let families: [(&str, &str, Value); 4] = [
+        ("keys", "Keys with a current value.", |it| it.key_count),
+        ("index_bytes", "Memory that current values take beside the log.", |it| it.index_bytes),
+        ("lag_offsets", "Committed offsets that are not taken in yet.", |it| it.lag),
+        ("unready_partitions", "Partitions whose values cannot be read yet.", |it| it.unready),
+    ];
+    for (name, help, value) in families {
+        page.family(&format!("memlane_broker_topic_values_{name}"), Kind::Gauge, help);
+        for (topic, totals) in &totals {
+            page.sample(&[("topic", topic)], value(totals));
         }
     }
 }

@@ -65,6 +65,33 @@ pub(super) fn memory_bytes(field: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// The current values of a topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ValuesTotals {
+    pub(super) key_count: u64,
+    pub(super) index_bytes: u64,
+    /// Committed offsets that are not taken in yet.
+    pub(super) lag: u64,
+    /// Partitions whose values cannot be read yet.
+    pub(super) unready: u64,
+}
+
+impl ValuesTotals {
+    pub(super) fn of(topic: &OpenTopic) -> Self {
+        let mut totals = Self::default();
+        for partition in topic.partitions().iter() {
+            let figures = partition.values().map(|values| values.figures());
+            let applied = figures.map_or(partition.log.start_offset(), |it| it.applied);
+            let lag = partition.log.last_stable_offset().saturating_sub(applied);
+            totals.lag += u64::try_from(lag).unwrap_or(0);
+            totals.key_count += figures.map_or(0, |it| it.key_count as u64);
+            totals.index_bytes += figures.map_or(0, |it| it.index_bytes as u64);
+            totals.unready += u64::from(!figures.is_some_and(|it| it.is_ready));
+        }
+        totals
+    }
+}
+
 /// What a topic has taken in and given out since the start, and holds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Totals {

@@ -1,4 +1,4 @@
-//! The configuration of topics, by Kafka's names and three of Memlane's own.
+//! The configuration of topics, by Kafka's names and a few of Memlane's own.
 
 use std::collections::BTreeMap;
 
@@ -99,6 +99,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "how the volume makes contents smaller than producers made them",
     ),
     setting(
+        "memlane.values",
+        "none",
+        Kind::Choice(&["none", "latest"]),
+        "latest: the current value of each key is kept at hand, some 24 bytes of memory for a key",
+    ),
+    setting(
+        "memlane.values.ttl.ms",
+        "-1",
+        LIMIT,
+        "how long a current value lives after the time of its record; -1: no limit",
+    ),
+    setting(
         "message.timestamp.type",
         "CreateTime",
         Kind::Choice(&["CreateTime", "LogAppendTime"]),
@@ -196,6 +208,8 @@ pub(crate) struct TopicSettings {
     pub(crate) delete_retention_ms: i64,
     pub(crate) min_compaction_lag_ms: i64,
     pub(crate) min_dirty_ratio: f64,
+    pub(crate) keeps_values: bool,
+    pub(crate) values_ttl_ms: Option<i64>,
 }
 
 impl TopicSettings {
@@ -235,6 +249,8 @@ impl TopicSettings {
                 .text("min.cleanable.dirty.ratio")
                 .parse()
                 .expect("it was checked"),
+            keeps_values: values.text("memlane.values") == "latest",
+            values_ttl_ms: values.limit("memlane.values.ttl.ms"),
             own,
         })
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use record_log::{LogError, LogErrorKind, Partition, Topic};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use values::Values;
 use volumes::Durability;
 
 use super::settings::TopicSettings;
@@ -41,6 +42,8 @@ pub(crate) struct OpenPartition {
     pub(crate) log: Arc<Partition>,
     pub(crate) watchers: Watchers,
     pub(crate) traffic: Traffic,
+    /// While they are kept.
+    values: RwLock<Option<Arc<Values>>>,
     /// When the segment that is appended to was begun at the latest, in Unix milliseconds.
     pub(crate) segment_since_ms: AtomicI64,
     quiet: Quiet,
@@ -55,10 +58,22 @@ struct Quiet {
 
 impl OpenPartition {
     fn new(log: Arc<Partition>, now_ms: i64) -> Self {
-        let (watchers, traffic) = Default::default();
+        let (watchers, traffic, values) = Default::default();
         let end_offset = AtomicI64::new(log.next_offset());
         let quiet = Quiet { end_offset, since_ms: AtomicI64::new(now_ms) };
-        Self { log, watchers, traffic, segment_since_ms: AtomicI64::new(now_ms), quiet }
+        let segment_since_ms = AtomicI64::new(now_ms);
+        Self { log, watchers, traffic, values, segment_since_ms, quiet }
+    }
+
+    /// The current values; `None` where the topic does not keep them, or nothing is known of them
+    /// yet.
+    pub(crate) fn values(&self) -> Option<Arc<Values>> {
+        self.values.read().expect(NO_PANIC).clone()
+    }
+
+    /// For the thread that follows the partition.
+    pub(crate) fn set_values(&self, values: Option<Arc<Values>>) {
+        *self.values.write().expect(NO_PANIC) = values;
     }
 
     /// For how long nothing was appended, as far as one thread knows that asks from time to time.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange};
 
 use super::super::Follower;
+use super::Last;
 use super::contents::{put_count, put_run, put_shard};
 use super::frames::{FRAME_BYTES, FrameWriter};
 use super::header::{CheckpointHeader, FRAMES_START};
-use super::{Checkpoints, Last};
 use crate::error::ValuesError;
 use crate::index::SHARD_COUNT;
 use crate::live::Live;

@@ -1,0 +1,183 @@
+//! One partition whose current values are kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use values::{CheckpointStep, Follower, Opening, Secret, SweepStep, ValuesError};
+
+use crate::topics::{OpenPartition, OpenTopic, random_id};
+
+/// What one round reads of one partition at most, so that none waits long for others.
+const READ_BYTES: usize = 1 << 20;
+const READS_MAX: usize = 8;
+
+/// What one look at expired values reads, in steps of a mebibyte.
+const SWEEP_STEPS_MAX: usize = 16;
+
+/// What has failed is tried again after so long.
+const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
+const CHECKPOINT_AGAIN: Duration = Duration::from_secs(60);
+
+/// What a round is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Some partition has more.
+    More,
+    /// A second has passed.
+    Look,
+}
+
+pub(super) struct Followed {
+    topic: Arc<OpenTopic>,
+    pub(super) partition: Arc<OpenPartition>,
+    follower: Option<Follower>,
+    /// Not opened before.
+    open_at: Instant,
+    checkpoint_at: Instant,
+    is_sweeping: bool,
+}
+
+impl Followed {
+    pub(super) fn new(topic: Arc<OpenTopic>, partition: Arc<OpenPartition>) -> Self {
+        let now = Instant::now();
+        Self {
+            topic,
+            partition,
+            follower: None,
+            open_at: now,
+            checkpoint_at: now,
+            is_sweeping: false,
+        }
+    }
+
+    /// Takes in what there is, a limited amount of it. Returns whether there is more to do at once.
+    pub(super) fn go_on(&mut self, round: Round) -> bool {
+        if self.follower.is_none() {
+            if Instant::now() < self.open_at {
+                return false;
+            }
+            self.follower = self.open();
+        }
+        let Some(mut follower) = self.follower.take() else { return false };
+        match self.follow(&mut follower, round) {
+            Ok(is_behind) => {
+                let is_writing = self.write_checkpoint(&mut follower);
+                self.follower = Some(follower);
+                is_behind || is_writing
+            }
+            Err(error) => {
+                self.tell("cannot follow the log; it is tried again", &error);
+                self.partition.set_values(None);
+                self.open_at = Instant::now() + FOLLOW_AGAIN;
+                false
+            }
+        }
+    }
+
+    /// Writes a checkpoint before the broker ends, if there is time.
+    pub(super) fn end(&mut self, deadline: Instant) {
+        let Some(follower) = &mut self.follower else { return };
+        if follower.is_checkpoint_current() {
+            return;
+        }
+        let partition_count = self.topic.log.partition_count();
+        let mut written = follower.begin_checkpoint(partition_count).map(|_| CheckpointStep::More);
+        while matches!(written, Ok(CheckpointStep::More))
+            && follower.is_writing_checkpoint()
+            && Instant::now() < deadline
+        {
+            written = follower.step_checkpoint();
+        }
+        if let Err(error) = written {
+            self.tell("no checkpoint at the end", &error);
+        }
+    }
+
+    fn open(&mut self) -> Option<Follower> {
+        let log = Arc::clone(&self.partition.log);
+        match Follower::open(log, Secret(random_id())) {
+            Ok((follower, opening)) => {
+                let (topic, partition) = (&self.topic.name, self.partition.log.number());
+                match opening {
+                    Opening::Refused { why } => {
+                        tracing::warn!(%topic, partition, why, "a checkpoint of values is refused");
+                    }
+                    _ => tracing::debug!(%topic, partition, ?opening, "values are followed"),
+                }
+                self.partition.set_values(Some(Arc::clone(follower.values())));
+                Some(follower)
+            }
+            Err(error) => {
+                self.tell("cannot begin to follow the log; it is tried again", &error);
+                self.open_at = Instant::now() + FOLLOW_AGAIN;
+                None
+            }
+        }
+    }
+
+    fn follow(&mut self, follower: &mut Follower, round: Round) -> Result<bool, ValuesError> {
+        if round == Round::Look {
+            follower.values().set_ttl(self.topic.settings().values_ttl_ms);
+        }
+        let is_there = self.partition.log.last_stable_offset() == follower.values().applied();
+        let mut is_behind = !is_there;
+        if !is_there || round == Round::Look {
+            for _ in 0..READS_MAX {
+                is_behind = follower.follow(READ_BYTES, None)?.is_behind;
+                if !is_behind {
+                    break;
+                }
+            }
+        }
+        if round == Round::Look || self.is_sweeping {
+            self.is_sweeping = false;
+            for _ in 0..SWEEP_STEPS_MAX {
+                self.is_sweeping =
+                    follower.sweep(crate::clock::unix_ms(), None)? == SweepStep::More;
+                if !self.is_sweeping {
+                    break;
+                }
+            }
+        }
+        Ok(is_behind || self.is_sweeping)
+    }
+
+    /// Begins one where it is due, or writes a piece. Returns whether there is more to write.
+    fn write_checkpoint(&mut self, follower: &mut Follower) -> bool {
+        let written = if follower.is_writing_checkpoint() {
+            follower.step_checkpoint().map(|step| step == CheckpointStep::More)
+        } else if Instant::now() >= self.checkpoint_at && follower.is_checkpoint_due() {
+            follower.begin_checkpoint(self.topic.log.partition_count())
+        } else {
+            return false;
+        };
+        match written {
+            Ok(true) => true,
+            Ok(false) => {
+                if follower.is_checkpoint_due() {
+                    // It does not fit.
+                    self.checkpoint_at = Instant::now() + CHECKPOINT_AGAIN;
+                }
+                false
+            }
+            Err(error) => {
+                self.tell("no checkpoint; it is tried again", &error);
+                self.checkpoint_at = Instant::now() + CHECKPOINT_AGAIN;
+                false
+            }
+        }
+    }
+
+    fn tell(&self, what: &str, error: &ValuesError) {
+        let (topic, partition) = (&self.topic.name, self.partition.log.number());
+        let error: &dyn std::error::Error = error;
+        tracing::warn!(%topic, partition, error, "current values: {what}");
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.partition.set_values(None);
+    }
+}

@@ -1,0 +1,198 @@
+//! One thread, and the partitions that it follows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::followed::{Followed, Round};
+use crate::topics::Topics;
+
+/// How often topics are looked at that have no more.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Checkpoints at the end may take so long together.
+const LAST_CHECKPOINTS_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Which of all partitions are this thread's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) number: usize,
+    pub(super) count: usize,
+}
+
+impl Share {
+    fn has(self, topic: Uuid, partition: u32) -> bool {
+        let [.., last] = topic.into_bytes();
+        let mixed = usize::from(last) + usize::try_from(partition).unwrap_or(0);
+        mixed % self.count == self.number
+    }
+}
+
+pub(super) struct Worker {
+    topics: Arc<Topics>,
+    share: Share,
+    followed: HashMap<(Uuid, u32), Followed>,
+    /// Is notified when a partition has more.
+    notify: Arc<Notify>,
+}
+
+impl Worker {
+    pub(super) fn new(topics: Arc<Topics>, share: Share) -> Self {
+        Self { topics, share, followed: HashMap::new(), notify: Arc::default() }
+    }
+
+    pub(super) async fn run(mut self, mut stops: watch::Receiver<bool>) {
+        let mut next_look = Instant::now();
+        while !*stops.borrow() {
+            let is_look = Instant::now() >= next_look;
+            if is_look {
+                self.find_partitions();
+                next_look = Instant::now() + INTERVAL;
+            }
+            let round = if is_look { Round::Look } else { Round::More };
+            let mut is_behind = false;
+            for followed in self.followed.values_mut() {
+                // First: what comes after this notifies again.
+                followed.partition.watchers.add(&self.notify);
+                is_behind |= followed.go_on(round);
+            }
+            if !is_behind {
+                tokio::select! {
+                    () = self.notify.notified() => {}
+                    () = tokio::time::sleep_until(next_look) => {}
+                    // Also where the sender is gone.
+                    _ = stops.changed() => {}
+                }
+            }
+        }
+        let deadline = Instant::now() + LAST_CHECKPOINTS_TIME_MAX;
+        for followed in self.followed.values_mut() {
+            followed.end(deadline);
+        }
+    }
+
+    /// Takes up partitions whose topics ask for it, and lets go of those that do not any more.
+    fn find_partitions(&mut self) {
+        let mut before = std::mem::take(&mut self.followed);
+        for topic in self.topics.all() {
+            if !topic.settings().keeps_values {
+                continue;
+            }
+            for partition in topic.partitions().iter() {
+                let key = (topic.id, partition.log.number());
+                if self.share.has(key.0, key.1) {
+                    let known = before.remove(&key);
+                    let followed = known.unwrap_or_else(|| {
+                        Followed::new(Arc::clone(&topic), Arc::clone(partition))
+                    });
+                    self.followed.insert(key, followed);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use record_batch::{BatchOptions, NewRecord, encode_batch};
+    use record_log::Batch;
+
+    use super::*;
+    use crate::clock;
+    use crate::storage::{Embedded, EmbeddedPool};
+    use crate::topics::{NewTopic, OpenPartition, OpenTopic};
+
+    const WAIT_MAX: Duration = Duration::from_secs(60);
+
+    fn publish(topic: &Arc<OpenTopic>, key: &'static str, value: Option<&'static str>) {
+        let record = NewRecord {
+            key: Some(key.into()),
+            value: value.map(Into::into),
+            timestamp_ms: clock::unix_ms(),
+            ..NewRecord::default()
+        };
+        let mut bytes = encode_batch(&[record], &BatchOptions::default()).expect("one").to_vec();
+        let (mut batch, _) = Batch::split_first(&mut bytes).expect("a good batch");
+        let partition = topic.partition(0).expect("it is there");
+        partition.log.append(&mut batch, clock::unix_ms()).expect("there is room");
+        topic.flush().expect("it flushes");
+    }
+
+    fn get(partition: &OpenPartition, key: &str) -> Option<String> {
+        let values = partition.values()?;
+        let now_ms = clock::unix_ms();
+        let found = values.get(key.as_bytes(), now_ms, &mut Vec::new(), |record| {
+            String::from_utf8(record.value.expect("no tombstone").to_vec()).expect("text")
+        });
+        found.ok().flatten()
+    }
+
+    #[track_caller]
+    fn wait_for(what: impl Fn() -> bool) {
+        let begin = std::time::Instant::now();
+        while !what() {
+            assert!(begin.elapsed() < WAIT_MAX, "it does not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    struct Running(watch::Sender<bool>, super::super::FollowingThreads);
+
+    impl Running {
+        fn start(topics: &Arc<Topics>) -> Self {
+            let (stop, stops) = watch::channel(false);
+            let threads = super::super::FollowingThreads::start(topics, &stops);
+            Self(stop, threads.expect("they start"))
+        }
+
+        fn stop(self) {
+            self.0.send_replace(true);
+            self.1.join();
+        }
+    }
+
+    #[test]
+    fn values_are_there_while_the_topic_asks_for_them_and_again_after_a_restart() {
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file: None };
+        let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
+        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
+        let new = NewTopic { name: "prices".to_owned(), partition_count: 1, settings };
+        let topic = topics.create(&new, false).expect("there is room").expect("it is made");
+        let partition = topic.partition(0).expect("it is there");
+        let running = Running::start(&topics);
+        publish(&topic, "a", Some("1"));
+        publish(&topic, "b", Some("2"));
+        wait_for(|| get(&partition, "b").as_deref() == Some("2"));
+        publish(&topic, "a", Some("3"));
+        publish(&topic, "b", None);
+        wait_for(|| get(&partition, "a").as_deref() == Some("3") && get(&partition, "b").is_none());
+        running.stop();
+        assert!(partition.values().is_none(), "nobody follows");
+
+        let running = Running::start(&topics);
+        wait_for(|| get(&partition, "a").as_deref() == Some("3"));
+        topics
+            .configure("prices", false, &|own| {
+                own.insert("memlane.values.ttl.ms".to_owned(), "1".to_owned());
+                Ok(())
+            })
+            .expect("it is a good value");
+        let key_count = || partition.values().map(|it| it.figures().key_count);
+        wait_for(|| key_count() == Some(0));
+        topics
+            .configure("prices", false, &|own| {
+                own.clear();
+                Ok(())
+            })
+            .expect("it is a good value");
+        wait_for(|| partition.values().is_none());
+        running.stop();
+    }
+}
