@@ -267,6 +267,68 @@ fn conflation_sends_the_last_state_of_an_interval() {
     assert_eq!(bench.rows, Rows::from([(vec!["a".to_owned(), "2".to_owned()], 1)]));
 }
 
+/// Appends records to a log and gives what its client has at the end.
+fn follow_log(sql: &str, records: &[(&str, &str)]) -> Vec<(Event, Vec<String>)> {
+    let subscribe = subscribe(sql);
+    let mut paths = Paths::new();
+    let query = Query::compile(&subscribe.query, &Table::log("t"), &mut paths);
+    let query = Arc::new(query.expect("it compiles"));
+    let mut subscription = Subscription::new(query.clone(), &subscribe, WIDE, GROUPS)
+        .expect("it can be subscribed to");
+    subscription.begin_snapshot(START_MS, &[(0, 0)]);
+    subscription.end_snapshot();
+    for (offset, (key, value)) in (0..).zip(records) {
+        let mut fields = Fields::default();
+        let row = Row::read(record(key, value, offset), &paths, &mut fields);
+        let new = Some(&row).filter(|it| query.filter().passes(it) == Ok(true));
+        let key = Some(key.as_bytes());
+        let time_ms = START_MS + offset;
+        let change = Change { partition: 0, offset: Some(offset), time_ms, key, old: None, new };
+        assert_eq!(subscription.apply(&change), Step::Applied);
+        assert_eq!(subscription.apply(&change), Step::Passed, "each record counts once");
+    }
+    subscription.tick(START_MS + 10_000);
+    let rows = std::iter::from_fn(|| subscription.take());
+    rows.map(|it| (it.event, it.columns.iter().map(text).collect())).collect()
+}
+
+const LOG: &[(&str, &str)] = &[("a", "5"), ("b", "1"), ("a", "2"), ("c", "9"), ("a", "3")];
+
+#[test]
+fn a_log_gives_each_record_that_passes_and_takes_none_back() {
+    let rows = follow_log("SUBSCRIBE (SELECT key, value FROM t WHERE value < '5')", LOG);
+    let row = |key: &str, value: &str| (Event::Diff(1), vec![key.to_owned(), value.to_owned()]);
+    assert_eq!(rows, [row("b", "1"), row("a", "2"), row("a", "3")]);
+}
+
+#[test]
+fn a_log_is_conflated_to_the_last_record_of_each_key() {
+    let rows = follow_log("SUBSCRIBE (SELECT key, value FROM t) WITH (EVERY = '1 s')", LOG);
+    let row = |key: &str, value: &str| (Event::Diff(1), vec![key.to_owned(), value.to_owned()]);
+    assert_eq!(rows, [row("a", "3"), row("b", "1"), row("c", "9")]);
+}
+
+#[test]
+fn the_first_rows_of_a_log_are_kept_in_order() {
+    let rows = follow_log("SUBSCRIBE (SELECT value FROM t ORDER BY value LIMIT 2)", LOG);
+    let mut sums = BTreeMap::new();
+    for (event, columns) in rows {
+        let Event::Diff(diff) = event else { panic!("{event:?} in an envelope of diffs") };
+        *sums.entry(columns.concat()).or_insert(0) += diff;
+    }
+    sums.retain(|_, sum| *sum != 0);
+    assert_eq!(sums, BTreeMap::from([("1".to_owned(), 1), ("2".to_owned(), 1)]));
+}
+
+#[test]
+fn aggregates_of_a_log_keep_the_best_value_alone() {
+    let sql = "SUBSCRIBE (SELECT min(value), max(value), count(*) FROM t WHERE value > '1')";
+    let rows = follow_log(sql, LOG);
+    let last = rows.last().expect("there are rows");
+    let expected = ["2", "9", "4"].map(str::to_owned).to_vec();
+    assert_eq!(*last, (Event::Diff(1), expected));
+}
+
 #[test]
 fn a_client_that_wants_all_is_waited_for() {
     let narrow = QueueLimits { rows_max: 2, bytes_max: 1 << 20 };

@@ -51,8 +51,7 @@ impl<'a> Scanner<'a> {
         self.take(b'"').then_some(())?;
         let start = self.at;
         loop {
-            let rest = self.text.get(self.at..)?;
-            self.at += rest.iter().position(|it| *it < b' ' || matches!(it, b'"' | b'\\'))?;
+            self.at += plain_length(self.text.get(self.at..)?)?;
             match self.text[self.at] {
                 b'"' => {
                     self.at += 1;
@@ -171,6 +170,27 @@ impl<'a> Scanner<'a> {
             self.at += 1;
         }
     }
+}
+
+/// How many bytes stand before the first quote, backslash or control character; `None` without one.
+fn plain_length(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH_BITS: u64 = ONES << 7;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // The high bit of the first byte that is below `limit` is the lowest one that is set.
+        let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+        let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
+        let escapes = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let found = (quotes | escapes | below(word, u64::from(b' '))) & HIGH_BITS;
+        if found != 0 {
+            let byte = usize::try_from(found.trailing_zeros() / 8).expect("it is below 8");
+            return Some(index * 8 + byte);
+        }
+    }
+    let is_special = |it: &u8| *it < b' ' || matches!(it, b'"' | b'\\');
+    Some(words.len() * 8 + rest.iter().position(is_special)?)
 }
 
 impl Nesting {

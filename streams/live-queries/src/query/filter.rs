@@ -14,7 +14,7 @@ use crate::scalar::Value;
 /// Bytes of a prefix that an index looks at.
 const PREFIX_BYTES_MAX: usize = 32;
 /// Combinations of values under which one filter stands in an index.
-const COMBINATIONS_MAX: usize = 10_000;
+const COMBINATIONS_MAX: usize = 256;
 
 /// A compiled WHERE.
 #[derive(Debug, PartialEq)]
