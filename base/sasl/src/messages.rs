@@ -99,6 +99,16 @@ pub struct ClientFirst {
 impl ClientFirst {
     /// Optional extensions are ignored, as RFC 5802 asks for; mandatory ones are refused.
     pub fn parse(message: &[u8]) -> Result<Self, SaslError> {
+        Self::parse_named(message, None)
+    }
+
+    /// As [`ClientFirst::parse`], where the client said its name before: what it says here counts
+    /// for nothing, and may be empty. Source: PostgreSQL's documentation, "SASL Authentication".
+    pub fn parse_of(message: &[u8], name: &str) -> Result<Self, SaslError> {
+        Self::parse_named(message, Some(name))
+    }
+
+    fn parse_named(message: &[u8], known: Option<&str>) -> Result<Self, SaslError> {
         let text = text_of(message)?;
         let wrong = || SaslError::malformed("the first SCRAM message does not follow its grammar");
         let (binding, rest) = text.split_once(',').ok_or_else(wrong)?;
@@ -126,7 +136,7 @@ impl ClientFirst {
         }
         Ok(Self {
             authorization,
-            name: text::unescape(name)?,
+            name: known.map_or_else(|| text::unescape(name), |known| Ok(known.to_owned()))?,
             nonce: Nonce::from_text(nonce)?,
             gs2_header: text[..text.len() - bare.len()].to_owned(),
             bare: bare.to_owned(),

@@ -82,7 +82,7 @@ pub struct LoginRefusal {
 #[derive(Debug)]
 enum State {
     Idle,
-    Begun { mechanism: Mechanism, users: Arc<Users>, nonce: Nonce },
+    Begun { mechanism: Mechanism, users: Arc<Users>, nonce: Nonce, name: Option<String> },
     Challenged(Box<Challenge>),
     Closed,
 }
@@ -118,6 +118,28 @@ impl Logins {
         users: Arc<Users>,
         nonce: Nonce,
     ) -> Result<(), LoginRefusal> {
+        self.begin(mechanism, users, nonce, None)
+    }
+
+    /// As [`Logins::handshake`], of a client that has said its name: the name in its SCRAM messages
+    /// counts for nothing. So do PostgreSQL's clients.
+    pub fn handshake_of(
+        &mut self,
+        name: &str,
+        mechanism: &str,
+        users: Arc<Users>,
+        nonce: Nonce,
+    ) -> Result<(), LoginRefusal> {
+        self.begin(mechanism, users, nonce, Some(name.to_owned()))
+    }
+
+    fn begin(
+        &mut self,
+        mechanism: &str,
+        users: Arc<Users>,
+        nonce: Nonce,
+        name: Option<String>,
+    ) -> Result<(), LoginRefusal> {
         if !matches!(self.state, State::Idle) {
             return Err(self.close(out_of_turn("SaslHandshake came in the middle of a login")));
         }
@@ -131,7 +153,7 @@ impl Logins {
             let message = "another login on a connection takes the mechanism of the first";
             return Err(self.close(out_of_turn(message)));
         }
-        self.state = State::Begun { mechanism, users, nonce };
+        self.state = State::Begun { mechanism, users, nonce, name };
         Ok(())
     }
 
@@ -142,8 +164,13 @@ impl Logins {
                 let name = check_plain(message, &users)?;
                 self.accept(&name, Mechanism::Plain, Vec::new())
             }
-            State::Begun { mechanism, users, nonce } => {
-                let challenge = Challenge::new(mechanism, message, nonce, &users)?;
+            State::Begun { mechanism, users, nonce, name } => {
+                let first = match name {
+                    Some(name) => ClientFirst::parse_of(message, &name),
+                    None => ClientFirst::parse(message),
+                };
+                let first = first.map_err(malformed)?;
+                let challenge = Challenge::new(mechanism, first, nonce, &users);
                 let bytes = challenge.message.clone().into_bytes();
                 self.state = State::Challenged(Box::new(challenge));
                 Ok(LoginStep::Continue(bytes))
@@ -183,20 +210,14 @@ impl Logins {
 }
 
 impl Challenge {
-    fn new(
-        mechanism: Mechanism,
-        message: &[u8],
-        nonce: Nonce,
-        users: &Users,
-    ) -> Result<Self, LoginRefusal> {
-        let first = ClientFirst::parse(message).map_err(malformed)?;
+    fn new(mechanism: Mechanism, first: ClientFirst, nonce: Nonce, users: &Users) -> Self {
         let hash = match mechanism {
             Mechanism::Scram(hash) => Some(hash),
             Mechanism::Plain => None,
         };
         let candidate = users.candidate(&first.name, hash);
         let message = server_first(&first.nonce, &nonce, &candidate.keys);
-        Ok(Self { mechanism, first, nonce, message, candidate })
+        Self { mechanism, first, nonce, message, candidate }
     }
 
     /// The server's last message, if the client's proves that it knows the secret.
