@@ -18,6 +18,7 @@ mod operation;
 mod options;
 mod requests;
 mod serving;
+mod sql_server;
 mod storage;
 mod topics;
 
@@ -38,6 +39,7 @@ use crate::gate::Gate;
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
 use crate::serving::{Buffers, Recompression};
+use crate::sql_server::SqlServer;
 use crate::storage::{Daemon, Embedded, EmbeddedPool, Storage};
 use crate::topics::Topics;
 
@@ -130,10 +132,7 @@ async fn serve(
             are_created_on_demand: options.auto_create_topics,
             partition_count: options.partitions,
         },
-        limits: Limits {
-            connection_count: options.connections,
-            request_bytes: usize::try_from(options.request_size).unwrap_or(usize::MAX),
-        },
+        limits: limits(options),
         topics: Arc::clone(&topics),
         coordinator,
         gate,
@@ -143,12 +142,13 @@ async fn serve(
         stops: stops.clone(),
     });
     let following = FollowingThreads::start(&topics, &stops)?;
+    let sql = serve_sql(options, &broker).await?;
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
     let compacting = tokio::spawn(topics::compact(Arc::clone(&topics), stops));
     let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener));
     // The line that scripts wait for.
     eprintln!("memlane-broker: ready at {address}");
-    operation.serves(&broker);
+    operation.serves(&broker, sql.as_ref().map(|sql| &sql.server));
     service_manager::ready();
     let alive = tokio::spawn(operation::keep_alive());
     signals.stop(&broker).await;
@@ -158,6 +158,9 @@ async fn serve(
     tokio::spawn(signals.stop_at_once());
     stop.send_replace(true);
     listening.await?;
+    if let Some(sql) = sql {
+        sql.ended().await?;
+    }
     drop(broker);
     let ending = async {
         retaining.await?;
@@ -171,6 +174,21 @@ async fn serve(
     alive.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+fn limits(options: &Options) -> Limits {
+    Limits {
+        connection_count: options.connections,
+        request_bytes: usize::try_from(options.request_size).unwrap_or(usize::MAX),
+    }
+}
+
+/// Serves SQL, if that is asked for, and says where.
+async fn serve_sql(options: &Options, broker: &Arc<Broker>) -> anyhow::Result<Option<SqlServer>> {
+    let Some(address) = &options.sql else { return Ok(None) };
+    let server = SqlServer::start(broker, address, options.sql_limits()).await?;
+    eprintln!("memlane-broker: SQL at {}", server.address);
+    Ok(Some(server))
 }
 
 /// Waits for the threads, and flushes all topics, so that also what nobody waits for is as durable

@@ -108,6 +108,32 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     pub(crate) http_socket: Option<PathBuf>,
 
+    /// Serve SQL to PostgreSQL's clients at this address and port. Users, access lists and
+    /// certificates are those of Kafka's clients.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) sql: Option<String>,
+
+    /// SQL connections that are served at a time.
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    pub(crate) sql_connections: usize,
+
+    /// Memory that one SQL query may take; one that wants more fails.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
+    pub(crate) sql_query_memory: u64,
+
+    /// Memory that all SQL queries together may take.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
+    pub(crate) sql_memory: u64,
+
+    /// SQL statements of one user that run at a time.
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    pub(crate) sql_statements: usize,
+
+    /// Seconds after which a SQL statement is cancelled, unless its client sets statement_timeout;
+    /// 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) sql_statement_time: u64,
+
     /// Make topics that clients ask for.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_topics: bool,
@@ -176,6 +202,19 @@ impl Options {
             address: self.http,
             may_be_exposed: self.http_exposed,
             socket: self.http_socket.clone(),
+        }
+    }
+
+    pub(crate) fn sql_limits(&self) -> sql::Limits {
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        let time = Duration::from_secs(self.sql_statement_time);
+        sql::Limits {
+            connection_count: self.sql_connections,
+            query_bytes: bytes(self.sql_query_memory),
+            total_bytes: bytes(self.sql_memory),
+            queries_per_principal: self.sql_statements,
+            statement_time: (!time.is_zero()).then_some(time),
+            ..sql::Limits::default()
         }
     }
 

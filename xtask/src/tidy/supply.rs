@@ -33,17 +33,28 @@ const LICENCES: &[&str] = &[
 /// Packages of which others need several versions. Each costs time to build and a place for the
 /// same fault twice, so a new one is a decision.
 const NEEDED_TWICE: &[&str] = &[
+    "base64",
     "bit-vec",
     "bitflags",
     "core-foundation",
     "crypto-common",
     "digest",
+    "foldhash",
     "getrandom",
+    "hashbrown",
+    "itertools",
     "linux-raw-sys",
+    "num-bigint",
+    "object_store",
+    "phf",
+    "phf_shared",
     "r-efi",
+    "rand",
+    "rand_core",
     "rustix",
     "syn",
     "synstructure",
+    "wasi",
     "windows-sys",
 ];
 

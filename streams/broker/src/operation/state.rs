@@ -19,6 +19,8 @@ pub(crate) struct Operation {
     pub(super) started: Instant,
     /// Once topics are open.
     broker: OnceLock<Weak<Broker>>,
+    /// Where SQL is served.
+    sql: OnceLock<Weak<sql::Server>>,
     is_stopping: OnceLock<()>,
     probed: Mutex<Probed>,
 }
@@ -35,14 +37,16 @@ impl Operation {
         Self {
             started: now,
             broker: OnceLock::new(),
+            sql: OnceLock::new(),
             is_stopping: OnceLock::new(),
             probed: Mutex::new(Probed { at: now, failed: None }),
         }
     }
 
     /// Clients are served from now on.
-    pub(crate) fn serves(&self, broker: &Arc<Broker>) {
+    pub(crate) fn serves(&self, broker: &Arc<Broker>, sql: Option<&Arc<sql::Server>>) {
         // There is one broker in a process.
+        let _first = sql.map(|sql| self.sql.set(Arc::downgrade(sql)));
         let _first = self.broker.set(Arc::downgrade(broker));
     }
 
@@ -54,6 +58,10 @@ impl Operation {
 
     pub(super) fn broker(&self) -> Option<Arc<Broker>> {
         self.broker.get().and_then(Weak::upgrade)
+    }
+
+    pub(super) fn sql(&self) -> Option<Arc<sql::Server>> {
+        self.sql.get().and_then(Weak::upgrade)
     }
 
     pub(super) fn stage(&self) -> &'static str {

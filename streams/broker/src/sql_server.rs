@@ -1,0 +1,271 @@
+//! SQL for PostgreSQL's clients: what the server of `streams/sql` needs of the broker. It has
+//! threads of its own, so that no query stands in the way of Kafka's clients.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Users};
+use anyhow::Context;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use record_batch::{BatchOptions, NewRecord, encode_batch};
+use record_log::{Batch, LogErrorKind};
+use sql::{Client, Host, Limits, Published, PublishedRecord, Server, SqlError, SqlState};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::broker::Broker;
+use crate::clock;
+use crate::topics::{OpenTopic, Pending};
+
+/// What a record takes in a batch besides its key, value and headers, at most.
+const RECORD_BYTES_EXTRA: usize = 64;
+
+/// The server, once it listens. Queries that still run when it is dropped are given up.
+pub(crate) struct SqlServer {
+    pub(crate) server: Arc<Server>,
+    pub(crate) address: SocketAddr,
+    listening: JoinHandle<()>,
+    /// There until the end.
+    runtime: Option<Runtime>,
+}
+
+impl SqlServer {
+    /// Listens at `address`, and serves clients until the broker stops.
+    pub(crate) async fn start(
+        broker: &Arc<Broker>,
+        address: &str,
+        limits: Limits,
+    ) -> anyhow::Result<Self> {
+        let doing = || format!("cannot serve SQL at {address}");
+        let listener = std::net::TcpListener::bind(address).with_context(doing)?;
+        listener.set_nonblocking(true)?;
+        let place = listener.local_addr()?;
+        broker.gate.policy.check(place.ip())?;
+        let next_partition = AtomicU64::new(0);
+        let host = SqlHost { broker: Arc::clone(broker), next_partition };
+        let server = Arc::new(Server::new(Arc::new(host), limits).with_context(doing)?);
+        let runtime = sql::runtime().context("cannot start threads for SQL")?;
+        let (serving, stops) = (Arc::clone(&server), broker.stops.clone());
+        let listening = runtime.spawn(async move {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => sql::serve(serving, listener, stops).await,
+                Err(error) => tracing::error!(%error, "cannot serve SQL"),
+            }
+        });
+        Ok(Self { server, address: place, listening, runtime: Some(runtime) })
+    }
+
+    /// Waits until all clients have gone.
+    pub(crate) async fn ended(mut self) -> anyhow::Result<()> {
+        Ok((&mut self.listening).await?)
+    }
+}
+
+impl Drop for SqlServer {
+    fn drop(&mut self) {
+        // A runtime may not be waited for on a thread of another.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+struct SqlHost {
+    broker: Arc<Broker>,
+    /// Where the next record goes that has no key.
+    next_partition: AtomicU64,
+}
+
+impl Host for SqlHost {
+    fn policy(&self) -> &ListenerPolicy {
+        &self.broker.gate.policy
+    }
+
+    fn users(&self) -> Arc<Users> {
+        self.broker.gate.users()
+    }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        self.broker.gate.tls()
+    }
+
+    fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError> {
+        let limits = self.broker.gate.users().quota_of(principal);
+        let place = self.broker.gate.quotas.connect(principal, limits, Instant::now());
+        place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
+    }
+
+    fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
+        let host = client.address.ip();
+        self.broker.gate.allows(&client.principal, host, operation, resource)
+    }
+
+    fn topic_names(&self) -> Vec<Arc<str>> {
+        self.broker.topics.all().iter().map(|topic| Arc::clone(&topic.name)).collect()
+    }
+
+    fn topic(&self, name: &str) -> Option<Arc<record_log::Topic>> {
+        self.broker.topics.by_name(name).map(|topic| Arc::clone(&topic.log))
+    }
+
+    fn publish(&self, published: Published) -> BoxFuture<'_, Result<(), SqlError>> {
+        async move {
+            let topic = self.broker.topics.by_name(&published.topic).ok_or_else(|| {
+                let what = format!("relation {:?} does not exist", published.topic);
+                SqlError::new(SqlState::UNDEFINED_TABLE, what)
+            })?;
+            let appended = self.append_all(&topic, published.records);
+            // What was appended before an error is made stable too.
+            let waits = self.stabilize(&topic, &appended.ends)?;
+            for wait in waits {
+                wait.stable().await.map_err(|kind| {
+                    let what = format!("what was published is not durable: {kind:?}");
+                    SqlError::new(SqlState::IO, what)
+                })?;
+            }
+            appended.result
+        }
+        .boxed()
+    }
+}
+
+/// How far records were appended.
+struct Appended {
+    /// The offset after the last one, by number of the partition.
+    ends: Vec<(i32, i64)>,
+    result: Result<(), SqlError>,
+}
+
+impl SqlHost {
+    fn append_all(&self, topic: &OpenTopic, records: Vec<PublishedRecord>) -> Appended {
+        let mut ends = Vec::new();
+        let result = self.by_partition(topic, records).and_then(|by_partition| {
+            by_partition.into_iter().try_for_each(|(number, records)| {
+                append(topic, number, records, |end| ends.push((number, end))).inspect_err(
+                    |error| {
+                        if error.state == SqlState::STORAGE_FULL {
+                            self.broker.counters.refused_by_full_pool();
+                        }
+                    },
+                )
+            })
+        });
+        Appended { ends, result }
+    }
+
+    /// Gives each record its partition, as Kafka's clients choose it, and its time.
+    fn by_partition(
+        &self,
+        topic: &OpenTopic,
+        records: Vec<PublishedRecord>,
+    ) -> Result<Vec<(i32, Vec<NewRecord>)>, SqlError> {
+        let count = topic.partitions().len();
+        let now_ms = clock::unix_ms();
+        let mut by_partition: Vec<(i32, Vec<NewRecord>)> = Vec::new();
+        for record in records {
+            let PublishedRecord { partition, time_ms, key, value, headers } = record;
+            let number = match (partition, &key) {
+                (Some(number), _) => number,
+                (None, Some(key)) => kafka_client::partition_of_key(key, count),
+                (None, None) => {
+                    let next = self.next_partition.fetch_add(1, Ordering::Relaxed);
+                    i32::try_from(next % (count as u64)).expect("partitions have a limit")
+                }
+            };
+            if topic.partition(number).is_none() {
+                let what = format!("topic {:?} has no partition {number}", topic.name);
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
+            }
+            let timestamp_ms = time_ms.unwrap_or(now_ms);
+            let record = NewRecord { key, value, headers, timestamp_ms };
+            match by_partition.iter_mut().find(|it| it.0 == number) {
+                Some((_, records)) => records.push(record),
+                None => by_partition.push((number, vec![record])),
+            }
+        }
+        Ok(by_partition)
+    }
+
+    /// Makes stable what was appended; what waits for a disk is returned.
+    fn stabilize(
+        &self,
+        topic: &Arc<OpenTopic>,
+        ends: &[(i32, i64)],
+    ) -> Result<Vec<Pending>, SqlError> {
+        if ends.is_empty() {
+            return Ok(Vec::new());
+        }
+        let turn = topic.stabilize();
+        let partitions = ends.iter().filter_map(|(number, end)| {
+            topic.partition(*number).map(|partition| (partition, *end))
+        });
+        let partitions: Vec<_> = partitions.collect();
+        partitions.iter().for_each(|(partition, _)| partition.watchers.wake());
+        let Some(turn) = turn? else { return Ok(Vec::new()) };
+        let waits = partitions.into_iter().map(|(partition, end_offset)| Pending {
+            topic: Arc::clone(topic),
+            partition,
+            end_offset,
+            turn,
+        });
+        Ok(waits.collect())
+    }
+}
+
+/// Appends records to one partition, in batches as long as the topic allows; `appended` is told of
+/// the offset after each.
+fn append(
+    topic: &OpenTopic,
+    number: i32,
+    records: Vec<NewRecord>,
+    mut appended: impl FnMut(i64),
+) -> Result<(), SqlError> {
+    let partition = topic.partition(number).expect("the caller found it");
+    let settings = topic.settings();
+    let bytes_max = settings.batch_bytes_max.saturating_sub(record_batch::HEADER_BYTES);
+    let now_ms = clock::unix_ms();
+    let mut rest = records.as_slice();
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let count = rest.iter().take_while(|record| {
+            bytes += size_bytes(record);
+            bytes <= bytes_max
+        });
+        // One that is too long alone is refused for what it is.
+        let count = count.count().max(1);
+        let (part, after) = rest.split_at(count);
+        rest = after;
+        let batch = encode_batch(part, &BatchOptions::default())
+            .map_err(|error| SqlError::new(SqlState::TOO_LARGE, error.to_string()))?;
+        if batch.len() > settings.batch_bytes_max {
+            let (length, most) = (batch.len(), settings.batch_bytes_max);
+            let name = &topic.name;
+            let what = format!("a batch of {length} bytes: topic {name:?} takes {most} at most");
+            return Err(SqlError::new(SqlState::TOO_LARGE, what));
+        }
+        let mut bytes = Vec::from(batch);
+        let (mut batch, _) = Batch::split_first(&mut bytes)?;
+        if settings.has_append_time {
+            batch.set_append_time(now_ms);
+        }
+        let done = partition.log.append(&mut batch, now_ms).inspect_err(|error| {
+            if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
+                tracing::error!(topic = %topic.name, partition = number, %error, "cannot append");
+            }
+        })?;
+        let header = batch.header();
+        partition.traffic.count_in(header.size_bytes, header.record_count);
+        appended(done.base_offset + i64::from(header.last_offset_delta) + 1);
+    }
+    Ok(())
+}
+
+fn size_bytes(record: &NewRecord) -> usize {
+    let length = |it: &Option<bytes::Bytes>| it.as_ref().map_or(0, bytes::Bytes::len);
+    let headers = record.headers.iter();
+    let headers: usize = headers.map(|it| it.name.len() + length(&it.value) + 20).sum();
+    RECORD_BYTES_EXTRA + length(&record.key) + length(&record.value) + headers
+}

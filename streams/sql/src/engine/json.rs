@@ -1,0 +1,382 @@
+//! JSON in texts: PostgreSQL's operators `->`, `->>`, `#>`, `#>>` and `?`, which parse only what
+//! lies on the way to the field that is asked for.
+//!
+//! A text that is no JSON, and a field that is not there, are NULL.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, StringViewArray, StringViewBuilder,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, binary_expr, lit,
+};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use record_batch::Headers;
+use sonic_rs::{JsonContainerTrait, JsonValueTrait, LazyValue, PointerNode};
+
+use crate::error::{SqlError, SqlState};
+use crate::wire::json_field;
+
+/// What a function gives of the value that it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    /// As JSON.
+    Json,
+    /// A string without its quotes; JSON's null is NULL.
+    Text,
+    /// Whether it is there.
+    Presence,
+}
+
+/// `json_get(json, path…)` and the others: steps of the path are names, or numbers of elements.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct JsonGet {
+    wanted: Wanted,
+    signature: Signature,
+}
+
+impl JsonGet {
+    fn udf(wanted: Wanted) -> Arc<ScalarUDF> {
+        let signature = Signature::variadic_any(Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Self { wanted, signature }))
+    }
+}
+
+/// All functions on JSON.
+pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
+    [Wanted::Json, Wanted::Text, Wanted::Presence].map(JsonGet::udf).to_vec()
+}
+
+impl ScalarUDFImpl for JsonGet {
+    fn name(&self) -> &str {
+        match self.wanted {
+            Wanted::Json => "json_get",
+            Wanted::Text => "json_get_text",
+            Wanted::Presence => "json_exists",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        if arguments.is_empty() {
+            return plan_err!("{} takes JSON and a path", self.name());
+        }
+        Ok(match self.wanted {
+            Wanted::Json | Wanted::Text => DataType::Utf8View,
+            Wanted::Presence => DataType::Boolean,
+        })
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let types: Vec<_> = args.arg_fields.iter().map(|it| it.data_type().clone()).collect();
+        let data_type = self.return_type(&types)?;
+        Ok(Arc::new(match self.wanted {
+            Wanted::Json => json_field(self.name(), data_type),
+            Wanted::Text | Wanted::Presence => Field::new(self.name(), data_type, true),
+        }))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let Some((input, path)) = args.args.split_first() else {
+            return plan_err!("{} takes JSON and a path", self.name());
+        };
+        let input = cast(&input.to_array(rows)?, &DataType::Utf8View)?;
+        let path = Path::of(path, rows)?;
+        let found = self.find(input.as_string_view(), &path);
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
+            false => ColumnarValue::Array(found),
+        })
+    }
+}
+
+impl JsonGet {
+    fn find(&self, input: &StringViewArray, path: &Path) -> ArrayRef {
+        let rows = (0..input.len()).map(|row| {
+            let text = (!input.is_null(row)).then(|| input.value(row))?;
+            path.at(row).map(|path| (text, path))
+        });
+        if self.wanted == Wanted::Presence {
+            let found = rows.map(|it| it.map(|(text, path)| get(text, &path).is_some()));
+            return Arc::new(BooleanArray::from_iter(found));
+        }
+        let mut builder = StringViewBuilder::with_capacity(input.len());
+        for row in rows {
+            let found = row.and_then(|(text, path)| get(text, &path));
+            match (found, self.wanted) {
+                (None, _) => builder.append_null(),
+                (Some(value), Wanted::Json) => builder.append_value(value.as_raw_str()),
+                (Some(value), _) if value.is_null() => builder.append_null(),
+                (Some(value), _) => match value.as_str() {
+                    Some(text) => builder.append_value(text),
+                    None => builder.append_value(value.as_raw_str()),
+                },
+            }
+        }
+        Arc::new(builder.finish())
+    }
+}
+
+/// A step on the way to a value.
+#[derive(Clone, Debug)]
+enum Step {
+    Name(String),
+    /// Counted from the end where it is below 0.
+    Index(i64),
+}
+
+/// The way to a value, in each row.
+enum Path {
+    /// The same in all; `None` where a step is NULL.
+    Fixed(Option<Vec<Step>>),
+    Columns(Vec<ArrayRef>),
+}
+
+impl Path {
+    fn of(steps: &[ColumnarValue], rows: usize) -> Result<Self> {
+        let scalars: Option<Vec<_>> = steps
+            .iter()
+            .map(|it| match it {
+                ColumnarValue::Scalar(scalar) => Some(scalar),
+                ColumnarValue::Array(_) => None,
+            })
+            .collect();
+        if let Some(scalars) = scalars {
+            return Ok(Self::Fixed(scalars.into_iter().map(step_of).collect()));
+        }
+        let columns = steps.iter().map(|it| {
+            let array = it.to_array(rows)?;
+            let to =
+                if array.data_type().is_integer() { DataType::Int64 } else { DataType::Utf8View };
+            Ok(cast(&array, &to)?)
+        });
+        Ok(Self::Columns(columns.collect::<Result<_>>()?))
+    }
+
+    fn at(&self, row: usize) -> Option<std::borrow::Cow<'_, [Step]>> {
+        match self {
+            Self::Fixed(steps) => steps.as_deref().map(Into::into),
+            Self::Columns(columns) => {
+                let steps = columns.iter().map(|column| {
+                    if column.is_null(row) {
+                        return None;
+                    }
+                    Some(match column.data_type() {
+                        DataType::Int64 => {
+                            Step::Index(column.as_primitive::<Int64Type>().value(row))
+                        }
+                        _ => Step::Name(column.as_string_view().value(row).to_owned()),
+                    })
+                });
+                steps.collect::<Option<Vec<_>>>().map(Into::into)
+            }
+        }
+    }
+}
+
+fn step_of(scalar: &ScalarValue) -> Option<Step> {
+    match scalar {
+        ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text) => {
+            text.clone().map(Step::Name)
+        }
+        other => match other.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(number)) => number.map(Step::Index),
+            _ => None,
+        },
+    }
+}
+
+/// The value at the end of a path.
+fn get<'a>(text: &'a str, path: &[Step]) -> Option<LazyValue<'a>> {
+    let mut nodes = Vec::with_capacity(path.len());
+    for (at, step) in path.iter().enumerate() {
+        nodes.push(match step {
+            Step::Name(name) => PointerNode::Key(name.clone().into()),
+            Step::Index(index) => match usize::try_from(*index) {
+                Ok(index) => PointerNode::Index(index),
+                Err(_) => {
+                    let list = sonic_rs::get(text, &nodes).ok()?;
+                    let count = sonic_rs::from_str::<sonic_rs::Value>(list.as_raw_str()).ok()?;
+                    let count = i64::try_from(count.as_array()?.len()).ok()?;
+                    PointerNode::Index(usize::try_from(count + index).ok()?)
+                }
+            },
+        });
+        debug_assert_eq!(nodes.len(), at + 1);
+    }
+    sonic_rs::get(text, &nodes).ok()
+}
+
+/// Turns operators into calls, and keeps texts and numbers apart as PostgreSQL does: a quoted
+/// literal becomes what it is compared with, and a text is compared with a number by a cast alone.
+#[derive(Debug)]
+pub(crate) struct Operators;
+
+impl ExprPlanner for Operators {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let wanted = match expr.op {
+            BinaryOperator::Arrow | BinaryOperator::HashArrow => Wanted::Json,
+            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => Wanted::Text,
+            BinaryOperator::Question => Wanted::Presence,
+            _ => return compare(expr, schema),
+        };
+        let steps = match expr.op {
+            BinaryOperator::HashArrow | BinaryOperator::HashLongArrow => path_of(&expr.right)?,
+            _ => vec![expr.right],
+        };
+        // One function goes the whole way.
+        let mut arguments = match expr.left {
+            Expr::ScalarFunction(inner) if is_json_get(&inner) => inner.args,
+            other => vec![other],
+        };
+        arguments.extend(steps);
+        let call = ScalarFunction::new_udf(JsonGet::udf(wanted), arguments);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+}
+
+fn is_json_get(call: &ScalarFunction) -> bool {
+    let inner: &dyn Any = call.func.inner().as_ref();
+    inner.downcast_ref::<JsonGet>().is_some_and(|it| it.wanted == Wanted::Json)
+}
+
+/// The steps of a path as PostgreSQL writes it: `{a,0,b}`.
+fn path_of(expr: &Expr) -> Result<Vec<Expr>> {
+    let text = match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => {
+            text.as_str()
+        }
+        _ => "",
+    };
+    let Some(inner) = text.strip_prefix('{').and_then(|it| it.strip_suffix('}')) else {
+        return plan_err!("a path of JSON is written as '{{a,b}}'");
+    };
+    let steps = inner.split(',').filter(|it| !it.is_empty()).map(|step| {
+        let step = step.trim().trim_matches('"');
+        match step.parse::<i64>() {
+            Ok(index) => lit(index),
+            Err(_) => lit(step),
+        }
+    });
+    Ok(steps.collect())
+}
+
+fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    let operator = match expr.op {
+        BinaryOperator::Eq => Operator::Eq,
+        BinaryOperator::NotEq => Operator::NotEq,
+        BinaryOperator::Lt => Operator::Lt,
+        BinaryOperator::LtEq => Operator::LtEq,
+        BinaryOperator::Gt => Operator::Gt,
+        BinaryOperator::GtEq => Operator::GtEq,
+        _ => return Ok(PlannerResult::Original(expr)),
+    };
+    let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+        return Ok(PlannerResult::Original(expr));
+    };
+    let (left_is_text, right_is_text) = (left.is_string(), right.is_string());
+    if left_is_text == right_is_text || !(is_apart(&left) || is_apart(&right)) {
+        return Ok(PlannerResult::Original(expr));
+    }
+    let is_literal = |it: &Expr| matches!(it, Expr::Literal(..));
+    let (left_expr, right_expr) = match (is_literal(&expr.left), is_literal(&expr.right)) {
+        (true, _) if left_is_text => (expr.left.cast_to(&right, schema)?, expr.right),
+        (_, true) if right_is_text => (expr.left, expr.right.cast_to(&left, schema)?),
+        _ => {
+            let name = |is_text: bool, data_type: &DataType| match is_text {
+                true => "text".to_owned(),
+                false => data_type.to_string().to_lowercase(),
+            };
+            let (left, right) = (name(left_is_text, &left), name(right_is_text, &right));
+            let what = format!("operator does not exist: {left} {operator} {right}");
+            let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+                .with_hint("Cast the text, as in (value->>'price')::numeric.");
+            return Err(error.into_engine());
+        }
+    };
+    Ok(PlannerResult::Planned(binary_expr(left_expr, operator, right_expr)))
+}
+
+/// Types of which no text is one without a cast.
+fn is_apart(data_type: &DataType) -> bool {
+    data_type.is_numeric() || data_type.is_temporal() || *data_type == DataType::Boolean
+}
+
+/// The headers of a record as a JSON object. A name that occurs several times has a list of its
+/// values. Bytes that are no text are written as PostgreSQL's `\x…`.
+pub(crate) fn headers_text(headers: &Headers<'_>) -> String {
+    let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("\\x{digits}")
+        }
+    };
+    let quoted = |text: &str| sonic_rs::to_string(text).expect("texts are JSON");
+    let mut names: Vec<String> = Vec::new();
+    let mut values: Vec<Vec<String>> = Vec::new();
+    for (name, value) in headers.iter() {
+        let name = text(name);
+        let value = value.map_or_else(|| "null".to_owned(), |it| quoted(&text(it)));
+        match names.iter().position(|known| *known == name) {
+            Some(index) => values[index].push(value),
+            None => {
+                names.push(name);
+                values.push(vec![value]);
+            }
+        }
+    }
+    let fields: Vec<String> = names
+        .iter()
+        .zip(values)
+        .map(|(name, values)| match values.as_slice() {
+            [one] => format!("{}: {one}", quoted(name)),
+            many => format!("{}: [{}]", quoted(name), many.join(", ")),
+        })
+        .collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(text: &str, path: &[Step]) -> Option<String> {
+        get(text, path).map(|it| it.as_raw_str().to_owned())
+    }
+
+    #[test]
+    fn a_value_is_found_by_names_and_numbers() {
+        let text = r#"{"a": {"b": [1, "two", {"c": null}]}, "d": "x"}"#;
+        let name = |name: &str| Step::Name(name.to_owned());
+        assert_eq!(find(text, &[name("d")]).as_deref(), Some("\"x\""));
+        let list = [name("a"), name("b")];
+        let at = |index| [&list[..], &[Step::Index(index)]].concat();
+        assert_eq!(find(text, &at(1)).as_deref(), Some("\"two\""));
+        assert_eq!(find(text, &at(-3)).as_deref(), Some("1"));
+        for index in [3, -4, i64::MIN, i64::MAX] {
+            assert_eq!(find(text, &at(index)), None);
+        }
+        assert_eq!(find(text, &[name("e")]), None);
+        assert_eq!(find(text, &[Step::Index(0)]), None);
+        assert_eq!(find("no JSON", &[name("a")]), None);
+        assert_eq!(find("", &[name("a")]), None);
+    }
+}

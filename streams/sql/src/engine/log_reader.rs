@@ -1,0 +1,356 @@
+//! Reads records of a topic and makes columns of them. Waits for the device: not for threads that
+//! serve others.
+//!
+//! Values stay where they were read: a column of texts names places in the buffers that hold whole
+//! batches. Where few records match they are copied, so that no buffer is kept for a few bytes.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, BinaryViewBuilder, Int32Array, Int64Array, RecordBatch, RecordBatchOptions,
+    StringViewBuilder, TimestampMicrosecondArray,
+};
+use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::datatypes::SchemaRef;
+use record_batch::{BatchHeader, Record, Records};
+use record_log::{LogErrorKind, Partition, RECORDS_BYTES_MAX};
+
+use super::columns::{BYTES_SUFFIX, Form, LogColumn};
+use super::json::headers_text;
+use super::pushdown::LogFilter;
+use crate::error::{SqlError, SqlState};
+
+/// Bytes that are read at a time, and that the columns of one batch may hold.
+const CHUNK_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Rows of one batch.
+const BATCH_ROWS: usize = 8_192;
+
+/// What is read of a topic.
+#[derive(Debug)]
+pub(crate) struct ReadPlan {
+    pub(crate) topic: Arc<str>,
+    pub(crate) columns: Vec<LogColumn>,
+    pub(crate) form: Form,
+    pub(crate) filter: LogFilter,
+    /// Of `columns`.
+    pub(crate) schema: SchemaRef,
+    pub(crate) limit: Option<usize>,
+}
+
+/// A run of offsets of one partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) next: i64,
+    pub(crate) end: i64,
+}
+
+/// Reads spans one after the other.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    plan: Arc<ReadPlan>,
+    /// The one that is read is the last.
+    spans: Vec<Span>,
+    rows_left: usize,
+}
+
+impl LogReader {
+    pub(crate) fn new(plan: Arc<ReadPlan>, mut spans: Vec<Span>) -> Self {
+        spans.reverse();
+        let rows_left = plan.limit.unwrap_or(usize::MAX);
+        Self { plan, spans, rows_left }
+    }
+
+    /// The next rows; `None` when there are no more.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
+        let mut rows = Rows::new(Arc::clone(&self.plan), self.rows_left.min(BATCH_ROWS));
+        while rows.has_room() {
+            let Some(span) = self.spans.last_mut() else { break };
+            if !rows.read(span)? {
+                self.spans.pop();
+            }
+        }
+        if rows.count == 0 {
+            return Ok(None);
+        }
+        self.rows_left -= rows.count;
+        rows.finish().map(Some)
+    }
+}
+
+/// Rows that become a batch.
+struct Rows {
+    plan: Arc<ReadPlan>,
+    count: usize,
+    count_max: usize,
+    /// That the columns keep.
+    bytes: usize,
+    partitions: Vec<i32>,
+    offsets: Vec<i64>,
+    times: Vec<Option<i64>>,
+    keys: Texts,
+    values: Texts,
+    headers: StringViewBuilder,
+}
+
+impl Rows {
+    fn new(plan: Arc<ReadPlan>, count_max: usize) -> Self {
+        let (keys, values) = (Texts::new(plan.form), Texts::new(plan.form));
+        Self {
+            plan,
+            count: 0,
+            count_max,
+            bytes: 0,
+            partitions: Vec::new(),
+            offsets: Vec::new(),
+            times: Vec::new(),
+            keys,
+            values,
+            headers: StringViewBuilder::new(),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.count < self.count_max && self.bytes < BATCH_BYTES
+    }
+
+    /// Reads on in a span; `false` at its end.
+    fn read(&mut self, span: &mut Span) -> Result<bool, SqlError> {
+        if span.next >= span.end {
+            return Ok(false);
+        }
+        let mut buffer = Vec::new();
+        let range = match span.partition.read(span.next, CHUNK_BYTES, &mut buffer) {
+            Ok(range) => range,
+            // Retention took what was to be read.
+            Err(error) if error.kind == LogErrorKind::OffsetOutOfRange => {
+                let start = span.partition.start_offset();
+                if start <= span.next {
+                    return Err(error.into());
+                }
+                span.next = start;
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if range.is_empty() {
+            return Ok(false);
+        }
+        let chunk = Buffer::from_vec(buffer);
+        let aborted = span.partition.aborted(span.next..span.end);
+        let mut at = range.start;
+        while at < range.end && self.has_room() && span.next < span.end {
+            let Some(header) = BatchHeader::read(&chunk[at..range.end]) else {
+                return Err(damaged(&self.plan.topic, span, "no batch is there"));
+            };
+            let is_aborted = header.is_transactional()
+                && aborted.iter().any(|it| {
+                    it.producer_id == header.producer_id
+                        && (it.first_offset..=it.last_offset).contains(&header.base_offset)
+                });
+            if is_aborted || header.is_control() || !self.can_match(&header) {
+                span.next = header.next_offset();
+            } else {
+                self.add_batch(&header, (&chunk, at), span)?;
+            }
+            at += header.size_bytes;
+        }
+        Ok(true)
+    }
+
+    /// Whether the batch can hold a record that is as new as the query asks for.
+    fn can_match(&self, header: &BatchHeader) -> bool {
+        let newest_us = header.max_timestamp.saturating_mul(1_000);
+        newest_us >= self.plan.filter.times_us.ends().0
+    }
+
+    fn add_batch(
+        &mut self,
+        header: &BatchHeader,
+        (chunk, at): (&Buffer, usize),
+        span: &mut Span,
+    ) -> Result<(), SqlError> {
+        let plan = Arc::clone(&self.plan);
+        let records = Records::decode(header, &chunk[at..], RECORDS_BYTES_MAX)
+            .map_err(|error| damaged(&plan.topic, span, &error.to_string()))?;
+        let number = i32::try_from(span.partition.number()).expect("partitions have a limit");
+        for record in records.iter() {
+            let record = record.map_err(|error| damaged(&plan.topic, span, &error.to_string()))?;
+            if record.offset < span.next {
+                continue;
+            }
+            if record.offset >= span.end || self.count == self.count_max {
+                // Where the next batch of rows begins.
+                span.next = record.offset;
+                return Ok(());
+            }
+            if matches(&plan.filter, &record) {
+                self.add(number, &record, chunk)?;
+            }
+        }
+        span.next = header.next_offset();
+        Ok(())
+    }
+
+    fn add(&mut self, partition: i32, record: &Record<'_>, chunk: &Buffer) -> Result<(), SqlError> {
+        let plan = Arc::clone(&self.plan);
+        let not_text = |what: &str| {
+            let (topic, offset) = (&plan.topic, record.offset);
+            let message = format!(
+                "the {what} at offset {offset} of partition {partition} of {topic:?} is not UTF-8"
+            );
+            let hint = format!("Read \"{topic}{BYTES_SUFFIX}\", whose keys and values are bytea.");
+            SqlError::new(SqlState::INVALID_ENCODING, message).with_hint(hint)
+        };
+        let block = plan.filter.keys.is_none().then_some(chunk);
+        for column in &plan.columns {
+            match column {
+                LogColumn::Partition => self.partitions.push(partition),
+                LogColumn::Offset => self.offsets.push(record.offset),
+                LogColumn::Time => self.times.push(time_us(record)),
+                LogColumn::Key => {
+                    let kept = self.keys.add(record.key, block);
+                    self.bytes += kept.ok_or_else(|| not_text("key"))?;
+                }
+                LogColumn::Value => {
+                    let kept = self.values.add(record.value, block);
+                    self.bytes += kept.ok_or_else(|| not_text("value"))?;
+                }
+                LogColumn::Headers if record.headers.is_empty() => self.headers.append_null(),
+                LogColumn::Headers => {
+                    let text = headers_text(&record.headers);
+                    self.bytes += text.len();
+                    self.headers.append_value(text);
+                }
+            }
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<RecordBatch, SqlError> {
+        let plan = Arc::clone(&self.plan);
+        let columns = plan.columns.iter().map(|column| -> ArrayRef {
+            match column {
+                LogColumn::Partition => {
+                    Arc::new(Int32Array::from(std::mem::take(&mut self.partitions)))
+                }
+                LogColumn::Offset => Arc::new(Int64Array::from(std::mem::take(&mut self.offsets))),
+                LogColumn::Time => {
+                    let times = std::mem::take(&mut self.times);
+                    Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"))
+                }
+                LogColumn::Key => self.keys.finish(),
+                LogColumn::Value => self.values.finish(),
+                LogColumn::Headers => Arc::new(self.headers.finish()),
+            }
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(self.count));
+        let columns = columns.collect();
+        RecordBatch::try_new_with_options(Arc::clone(&plan.schema), columns, &options)
+            .map_err(|error| SqlError::new(SqlState::INTERNAL, error.to_string()))
+    }
+}
+
+/// A buffer that columns refer to: its number there, and its address.
+#[derive(Clone, Copy)]
+struct Block {
+    index: u32,
+    address: usize,
+}
+
+/// A column of texts, or of bytes that need not be text.
+enum Texts {
+    Text(StringViewBuilder, Option<Block>),
+    Bytes(BinaryViewBuilder, Option<Block>),
+}
+
+impl Texts {
+    fn new(form: Form) -> Self {
+        match form {
+            Form::Text => Self::Text(StringViewBuilder::new(), None),
+            Form::Bytes => Self::Bytes(BinaryViewBuilder::new(), None),
+        }
+    }
+
+    /// Appends a value, by its place in `chunk` where it lies there; returns how many bytes the
+    /// column keeps for it. `None` where it has to be a text and is none.
+    fn add(&mut self, value: Option<&[u8]>, chunk: Option<&Buffer>) -> Option<usize> {
+        let Some(value) = value else {
+            match self {
+                Self::Text(builder, _) => builder.append_null(),
+                Self::Bytes(builder, _) => builder.append_null(),
+            }
+            return Some(0);
+        };
+        let place = chunk.and_then(|chunk| Some((chunk, place_in(chunk, value)?)));
+        let length = u32::try_from(value.len()).ok()?;
+        // Both builders have the same methods.
+        macro_rules! append {
+            ($builder:ident, $block:ident, $value:expr) => {
+                match place {
+                    Some((chunk, at)) => {
+                        let address = chunk.as_ptr().addr();
+                        let known = $block.filter(|block| block.address == address);
+                        let index = match known {
+                            Some(block) => block.index,
+                            None => $builder.append_block(chunk.clone()),
+                        };
+                        *$block = Some(Block { index, address });
+                        $builder.try_append_view(index, at, length).ok()?;
+                        Some(if known.is_some() { 0 } else { chunk.len() })
+                    }
+                    None => {
+                        $builder.append_value($value);
+                        // The builder may have begun a block of its own.
+                        *$block = None;
+                        Some(value.len())
+                    }
+                }
+            };
+        }
+        match self {
+            Self::Text(builder, block) => append!(builder, block, std::str::from_utf8(value).ok()?),
+            Self::Bytes(builder, block) => append!(builder, block, value),
+        }
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Text(builder, _) => Arc::new(builder.finish()),
+            Self::Bytes(builder, _) => Arc::new(builder.finish()),
+        }
+    }
+}
+
+/// Where in a buffer a value lies that was read from it; `None` for one that was decompressed.
+fn place_in(chunk: &Buffer, value: &[u8]) -> Option<u32> {
+    let at = value.as_ptr().addr().checked_sub(chunk.as_ptr().addr())?;
+    let is_inside = at.checked_add(value.len())? <= chunk.len();
+    u32::try_from(at).ok().filter(|_| is_inside)
+}
+
+fn time_us(record: &Record<'_>) -> Option<i64> {
+    // Producers that know no time say -1.
+    (record.timestamp_ms >= 0).then(|| record.timestamp_ms.saturating_mul(1_000))
+}
+
+fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
+    let fits_key = || {
+        let keys = filter.keys.as_ref();
+        keys.is_none_or(|keys| record.key.is_some_and(|key| keys.contains(key)))
+    };
+    let fits_time = || {
+        filter.times_us.is_all()
+            || time_us(record).is_some_and(|time| filter.times_us.contains(time))
+    };
+    filter.offsets.contains(record.offset) && fits_time() && fits_key()
+}
+
+fn damaged(topic: &str, span: &Span, why: &str) -> SqlError {
+    let (offset, number) = (span.next, span.partition.number());
+    let what = format!("cannot read offset {offset} of partition {number} of {topic:?}: {why}");
+    SqlError::new(SqlState::IO, what)
+}

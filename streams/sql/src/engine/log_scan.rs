@@ -1,0 +1,136 @@
+//! The leaf of plans that reads a log.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use record_log::{LogError, Partition, Topic};
+
+use super::log_reader::{LogReader, ReadPlan, Span};
+use crate::error::SqlError;
+
+/// Batches of rows that wait to be taken from one stream.
+const BATCHES_WAITING: usize = 2;
+
+/// Reads the records of a topic that a filter leaves, up to the last stable offsets when it is
+/// begun.
+#[derive(Debug)]
+pub(crate) struct LogScan {
+    plan: Arc<ReadPlan>,
+    /// Of each stream, the partitions that it reads one after the other.
+    streams: Vec<Vec<Arc<Partition>>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl LogScan {
+    pub(crate) fn new(topic: &Topic, plan: ReadPlan, streams_max: usize) -> Result<Self, LogError> {
+        let wanted = &plan.filter.partitions;
+        let numbers = (0..topic.partition_count()).filter(|it| wanted.contains(i64::from(*it)));
+        let partitions = numbers.map(|it| topic.partition(it)).collect::<Result<Vec<_>, _>>()?;
+        let count = partitions.len().clamp(1, streams_max.max(1));
+        let mut streams = vec![Vec::new(); count];
+        for (index, partition) in partitions.into_iter().enumerate() {
+            streams[index % count].push(partition);
+        }
+        let properties = Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&plan.schema)),
+            Partitioning::UnknownPartitioning(count),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        ));
+        Ok(Self { plan: Arc::new(plan), streams, properties })
+    }
+}
+
+impl DisplayAs for LogScan {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let partition_count: usize = self.streams.iter().map(Vec::len).sum();
+        write!(f, "LogScan: topic={} partitions={partition_count}", self.plan.topic)?;
+        write!(f, "{}", self.plan.filter)?;
+        if let Some(limit) = self.plan.limit {
+            write!(f, " limit={limit}")?;
+        }
+        let names: Vec<_> = self.plan.columns.iter().map(|it| it.name()).collect();
+        write!(f, " columns=[{}]", names.join(", "))
+    }
+}
+
+impl ExecutionPlan for LogScan {
+    fn name(&self) -> &'static str {
+        "LogScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, stream: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let plan = Arc::clone(&self.plan);
+        let partitions = self.streams[stream].clone();
+        let schema = Arc::clone(&self.plan.schema);
+        let mut builder = RecordBatchReceiverStream::builder(schema, BATCHES_WAITING);
+        let rows = builder.tx();
+        builder.spawn_blocking(move || {
+            let spans = partitions.into_iter().map(|it| span(it, &plan));
+            let spans = spans.collect::<Result<Vec<_>, _>>().map_err(SqlError::into_engine)?;
+            let mut reader = LogReader::new(plan, spans);
+            while let Some(batch) = reader.next_batch().map_err(SqlError::into_engine)? {
+                if rows.blocking_send(Ok(batch)).is_err() {
+                    // The query has ended.
+                    break;
+                }
+            }
+            Ok(())
+        });
+        Ok(builder.build())
+    }
+}
+
+/// The offsets to be read of a partition, as far as the filter's bounds say.
+fn span(partition: Arc<Partition>, plan: &ReadPlan) -> Result<Span, SqlError> {
+    let (first, last) = plan.filter.offsets.ends();
+    let end = partition.last_stable_offset().min(last.saturating_add(1));
+    let mut next = partition.start_offset().max(first);
+    let (oldest_us, newest_us) = plan.filter.times_us.ends();
+    if oldest_us > newest_us {
+        next = end;
+    } else if oldest_us > i64::MIN && next < end {
+        // All records before the first one that is as new are older.
+        let found = partition.find_time(oldest_us.div_euclid(1_000))?;
+        next = found.map_or(end, |place| next.max(place.offset));
+    }
+    Ok(Span { partition, next, end })
+}

@@ -1,0 +1,91 @@
+//! The table of a topic's log: a row for each record.
+
+use std::sync::Arc;
+
+use access::Operation;
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::columns::{Form, LogColumn, schema_of};
+use super::log_reader::ReadPlan;
+use super::log_scan::LogScan;
+use super::pushdown::LogFilter;
+use crate::error::{SqlError, SqlState};
+use crate::host::{Client, Host};
+
+/// A topic's log, for one client.
+pub(crate) struct LogTable {
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) topic: Arc<str>,
+    pub(crate) form: Form,
+}
+
+impl std::fmt::Debug for LogTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogTable").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableProvider for LogTable {
+    fn schema(&self) -> SchemaRef {
+        schema_of(&LogColumn::ALL, self.form)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        let support = |filter: &&Expr| match LogFilter::default().add(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
+    }
+
+    /// Asks whether the client may read each time: plans are kept longer than rights.
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.client
+            .check(&*self.host, Operation::Read, &self.topic)
+            .map_err(SqlError::into_engine)?;
+        let topic = self.host.topic(&self.topic).ok_or_else(|| {
+            let what = format!("relation {:?} does not exist", self.topic);
+            SqlError::new(SqlState::UNDEFINED_TABLE, what).into_engine()
+        })?;
+        let mut filter = LogFilter::default();
+        for expression in filters {
+            let is_taken = filter.add(expression);
+            assert!(is_taken, "only filters that were called exact are handed over");
+        }
+        let columns: Vec<LogColumn> = match projection {
+            Some(indexes) => indexes.iter().map(|index| LogColumn::ALL[*index]).collect(),
+            None => LogColumn::ALL.to_vec(),
+        };
+        let plan = ReadPlan {
+            topic: Arc::clone(&self.topic),
+            schema: schema_of(&columns, self.form),
+            columns,
+            form: self.form,
+            filter,
+            limit,
+        };
+        let streams_max = state.config().target_partitions();
+        let scan = LogScan::new(&topic, plan, streams_max);
+        Ok(Arc::new(scan.map_err(|error| SqlError::from(error).into_engine())?))
+    }
+}

@@ -1,0 +1,114 @@
+//! Memory that queries take: each has a limit, and all of them together have one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+
+/// What all queries have taken.
+#[derive(Debug)]
+pub(crate) struct MemoryTotal {
+    used: AtomicUsize,
+    limit: usize,
+}
+
+impl MemoryTotal {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { used: AtomicUsize::new(0), limit }
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+/// The memory of one query.
+#[derive(Debug)]
+pub(crate) struct QueryMemory {
+    total: Arc<MemoryTotal>,
+    used: AtomicUsize,
+    limit: usize,
+}
+
+impl QueryMemory {
+    pub(crate) fn new(total: Arc<MemoryTotal>, limit: usize) -> Self {
+        Self { total, used: AtomicUsize::new(0), limit }
+    }
+}
+
+/// Takes so much where the limit leaves it.
+fn take(used: &AtomicUsize, bytes: usize, limit: usize) -> bool {
+    let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
+impl std::fmt::Display for QueryMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "memory of a query, {} bytes at most", self.limit)
+    }
+}
+
+impl MemoryPool for QueryMemory {
+    fn name(&self) -> &'static str {
+        "query"
+    }
+
+    fn grow(&self, _: &MemoryReservation, additional: usize) {
+        self.used.fetch_add(additional, Ordering::Relaxed);
+        self.total.used.fetch_add(additional, Ordering::Relaxed);
+    }
+
+    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+        self.used.fetch_sub(shrink, Ordering::Relaxed);
+        self.total.used.fetch_sub(shrink, Ordering::Relaxed);
+    }
+
+    fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
+        if !take(&self.used, additional, self.limit) {
+            let what = format!("a query may take {} bytes", self.limit);
+            return Err(DataFusionError::ResourcesExhausted(what));
+        }
+        if !take(&self.total.used, additional, self.total.limit) {
+            self.used.fetch_sub(additional, Ordering::Relaxed);
+            let what = format!("all queries may take {} bytes", self.total.limit);
+            return Err(DataFusionError::ResourcesExhausted(what));
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::MemoryConsumer;
+
+    use super::*;
+
+    #[test]
+    fn a_query_and_all_of_them_have_limits_and_give_back_what_they_took() {
+        let total = Arc::new(MemoryTotal::new(150));
+        let pool =
+            || -> Arc<dyn MemoryPool> { Arc::new(QueryMemory::new(Arc::clone(&total), 100)) };
+        let (first, second) = (pool(), pool());
+        let one = MemoryConsumer::new("one").register(&first);
+        let two = MemoryConsumer::new("two").register(&second);
+        one.try_grow(101).expect_err("more than a query may take");
+        one.try_grow(100).expect("as much as it may take");
+        two.try_grow(51).expect_err("more than is left of the total");
+        two.try_grow(50).expect("what is left");
+        assert_eq!(total.used(), 150);
+        drop(one);
+        assert_eq!(total.used(), 50);
+        two.try_grow(50).expect("what the other gave back");
+        drop(two);
+        assert_eq!((total.used(), first.reserved(), second.reserved()), (0, 0, 0));
+    }
+}

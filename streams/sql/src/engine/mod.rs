@@ -1,0 +1,22 @@
+//! The engine and what it knows of topics: tables, filters that reach the log, functions, memory.
+//!
+//! ```text
+//! Session ─▶ Catalog ─▶ LogTable ─▶ LogScan ─▶ LogReader ─▶ record-log
+//!    └─▶ statements become plans, plans become streams of record batches
+//! ```
+
+mod catalog;
+mod columns;
+mod functions;
+mod json;
+mod log_reader;
+mod log_scan;
+mod log_table;
+mod memory;
+mod pushdown;
+mod session;
+
+pub(crate) use catalog::SCHEMA;
+pub(crate) use columns::BYTES_SUFFIX;
+pub(crate) use functions::SERVER_VERSION;
+pub(crate) use session::{Analyze, Engine, Session, one_column, one_column_schema};

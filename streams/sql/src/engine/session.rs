@@ -1,0 +1,207 @@
+//! One connection's view of the engine: statements become plans, plans become rows.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::common::config::Dialect;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::execution::context::{SessionConfig, SessionState};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
+use futures::{StreamExt, stream};
+
+use super::catalog::{Catalog, DATABASE, SCHEMA, Topics};
+use super::memory::{MemoryTotal, QueryMemory};
+use super::{functions, json};
+use crate::error::SqlError;
+use crate::host::{Client, Host};
+use crate::settings::Limits;
+
+/// What all connections share.
+pub(crate) struct Engine {
+    base: SessionState,
+    memory: Arc<MemoryTotal>,
+    query_bytes_max: usize,
+}
+
+impl Engine {
+    pub(crate) fn new(limits: &Limits) -> Result<Self, SqlError> {
+        let mut config = SessionConfig::new()
+            .with_default_catalog_and_schema(DATABASE, SCHEMA)
+            .with_create_default_catalog_and_schema(false)
+            .with_target_partitions(limits.query_threads.max(1));
+        let options = config.options_mut();
+        options.sql_parser.dialect = Dialect::PostgreSQL;
+        options.sql_parser.parse_float_as_decimal = true;
+        options.execution.time_zone = Some("UTC".to_owned());
+        let mut base = SessionStateBuilder::new()
+            .with_config(config)
+            .with_default_features()
+            .with_type_planner(Arc::new(Types))
+            .build();
+        let mut planners: Vec<_> = base.expr_planners().to_vec();
+        // Before the engine's own, which would compare texts with numbers.
+        planners.insert(0, Arc::new(json::Operators));
+        base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
+        for function in json::functions() {
+            register(&mut base, function);
+        }
+        let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
+        Ok(Self { base, memory, query_bytes_max: limits.query_bytes })
+    }
+
+    /// Bytes that all running queries have taken.
+    pub(crate) fn memory_used(&self) -> usize {
+        self.memory.used()
+    }
+
+    fn runtime(&self) -> Result<Arc<RuntimeEnv>, SqlError> {
+        let memory = QueryMemory::new(Arc::clone(&self.memory), self.query_bytes_max);
+        let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+        let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
+        Ok(builder.with_disk_manager_builder(no_disk).build_arc()?)
+    }
+}
+
+fn register(state: &mut SessionState, function: Arc<datafusion::logical_expr::ScalarUDF>) {
+    use datafusion::logical_expr::registry::FunctionRegistry;
+    state.register_udf(function).expect("a function can be registered under its name");
+}
+
+/// Types that PostgreSQL has and the engine knows by other names.
+#[derive(Debug)]
+struct Types;
+
+impl TypePlanner for Types {
+    fn plan_type_field(
+        &self,
+        sql_type: &SqlType,
+    ) -> datafusion::common::Result<Option<datafusion::arrow::datatypes::FieldRef>> {
+        let text = |name: &str| Ok(Some(Arc::new(Field::new(name, DataType::Utf8View, true))));
+        match sql_type {
+            SqlType::JSON | SqlType::JSONB => {
+                Ok(Some(Arc::new(crate::wire::json_field("json", DataType::Utf8View))))
+            }
+            SqlType::Custom(name, _) => {
+                let name = name.to_string().to_ascii_lowercase();
+                match name.strip_prefix("pg_catalog.").unwrap_or(&name) {
+                    "name" | "bpchar" | "citext" | "regtype" | "regproc" => text("text"),
+                    "oid" | "regclass" | "regnamespace" => {
+                        Ok(Some(Arc::new(Field::new("oid", DataType::Int64, true))))
+                    }
+                    _ => Ok(None),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// What a connection runs its queries in.
+pub(crate) struct Session {
+    engine: Arc<Engine>,
+    state: SessionState,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Arc<Engine>, host: &Arc<dyn Host>, client: &Arc<Client>) -> Self {
+        let topics = Topics { host: Arc::clone(host), client: Arc::clone(client) };
+        let catalogs = MemoryCatalogProviderList::new();
+        let catalog = Catalog { topics: Arc::new(topics) };
+        catalogs.register_catalog(DATABASE.to_owned(), Arc::new(catalog));
+        let mut state = SessionStateBuilder::new_from_existing(engine.base.clone())
+            .with_catalog_list(Arc::new(catalogs))
+            .build();
+        for function in functions::functions(client) {
+            register(&mut state, function);
+        }
+        Self { engine, state }
+    }
+
+    /// The plan of a query. Names are looked up; nothing is read.
+    pub(crate) async fn plan(&self, query: Statement) -> Result<LogicalPlan, SqlError> {
+        let statement = EngineStatement::Statement(Box::new(query));
+        Ok(self.state.statement_to_plan(statement).await?)
+    }
+
+    /// Runs a plan with values for its parameters, `$1` first.
+    pub(crate) async fn run(
+        &self,
+        plan: LogicalPlan,
+        parameters: Vec<ScalarValue>,
+    ) -> Result<SendableRecordBatchStream, SqlError> {
+        let (plan, context) = self.physical(plan, parameters).await?;
+        Ok(execute_stream(plan, context)?)
+    }
+
+    /// The plan as text, one line a row; with `analyze` after it ran, with what it took.
+    pub(crate) async fn explain(
+        &self,
+        plan: LogicalPlan,
+        parameters: Vec<ScalarValue>,
+        analyze: Analyze,
+    ) -> Result<SendableRecordBatchStream, SqlError> {
+        let (plan, context) = self.physical(plan, parameters).await?;
+        let text = match analyze {
+            Analyze::No => DisplayableExecutionPlan::new(&*plan).indent(false).to_string(),
+            Analyze::Yes => {
+                let mut rows = execute_stream(Arc::clone(&plan), context)?;
+                while let Some(batch) = rows.next().await {
+                    batch?;
+                }
+                DisplayableExecutionPlan::with_metrics(&*plan).indent(false).to_string()
+            }
+        };
+        one_column("QUERY PLAN", text.lines().map(str::to_owned).collect())
+    }
+
+    async fn physical(
+        &self,
+        plan: LogicalPlan,
+        parameters: Vec<ScalarValue>,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), SqlError> {
+        let plan = match parameters.is_empty() {
+            true => plan,
+            false => plan.with_param_values(ParamValues::from(parameters))?,
+        };
+        let mut state = self.state.clone();
+        // What now() is for the statement.
+        state.mark_start_execution();
+        let physical = state.create_physical_plan(&plan).await?;
+        let context = TaskContext::from(&state).with_runtime(self.engine.runtime()?);
+        Ok((physical, Arc::new(context)))
+    }
+}
+
+/// Whether EXPLAIN runs the query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Analyze {
+    No,
+    Yes,
+}
+
+/// Rows of one column of texts.
+pub(crate) fn one_column(
+    name: &str,
+    texts: Vec<String>,
+) -> Result<SendableRecordBatchStream, SqlError> {
+    let schema: SchemaRef = one_column_schema(name);
+    let column = Arc::new(StringArray::from(texts));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column])
+        .map_err(datafusion::common::DataFusionError::from)?;
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter([Ok(batch)]))))
+}
+
+pub(crate) fn one_column_schema(name: &str) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8, true)]))
+}

@@ -1,0 +1,197 @@
+//! What a client is told when a statement fails: PostgreSQL's code, a sentence, perhaps a hint.
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::sql::sqlparser::parser::ParserError;
+use record_log::{LogError, LogErrorKind};
+
+/// A code of PostgreSQL's appendix A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SqlState(pub &'static str);
+
+impl SqlState {
+    pub const ACTIVE_TRANSACTION: Self = Self("25001");
+    pub const AMBIGUOUS_COLUMN: Self = Self("42702");
+    pub const AUTHENTICATION: Self = Self("28000");
+    pub const CANCELLED: Self = Self("57014");
+    pub const CURSOR_NAME: Self = Self("34000");
+    pub const DATATYPE: Self = Self("42804");
+    pub const DIVISION_BY_ZERO: Self = Self("22012");
+    pub const DUPLICATE_CURSOR: Self = Self("42P03");
+    pub const DUPLICATE_STATEMENT: Self = Self("42P05");
+    pub const DUPLICATE_TABLE: Self = Self("42P07");
+    pub const FAILED_TRANSACTION: Self = Self("25P02");
+    pub const INTERNAL: Self = Self("XX000");
+    pub const INVALID_BINARY: Self = Self("22P03");
+    pub const INVALID_ENCODING: Self = Self("22021");
+    pub const INVALID_PARAMETER: Self = Self("22023");
+    pub const INVALID_PASSWORD: Self = Self("28P01");
+    pub const INVALID_STATEMENT: Self = Self("26000");
+    pub const INVALID_TEXT: Self = Self("22P02");
+    pub const IO: Self = Self("58030");
+    pub const NO_ACTIVE_TRANSACTION: Self = Self("25P01");
+    pub const NOT_NULL: Self = Self("23502");
+    pub const NOT_SUPPORTED: Self = Self("0A000");
+    pub const OUT_OF_MEMORY: Self = Self("53200");
+    pub const OUT_OF_RANGE: Self = Self("22003");
+    pub const PERMISSION: Self = Self("42501");
+    pub const PROTOCOL: Self = Self("08P01");
+    pub const SHUTDOWN: Self = Self("57P01");
+    pub const STORAGE_FULL: Self = Self("53100");
+    pub const SYNTAX: Self = Self("42601");
+    pub const TOO_COMPLEX: Self = Self("54001");
+    pub const TOO_LARGE: Self = Self("54000");
+    pub const TOO_MANY: Self = Self("53300");
+    pub const UNDEFINED_COLUMN: Self = Self("42703");
+    pub const UNDEFINED_FUNCTION: Self = Self("42883");
+    pub const UNDEFINED_OBJECT: Self = Self("42704");
+    pub const UNDEFINED_TABLE: Self = Self("42P01");
+}
+
+/// A statement, or a connection, that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SqlError {
+    pub state: SqlState,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl SqlError {
+    pub fn new(state: SqlState, message: impl Into<String>) -> Self {
+        Self { state, message: message.into(), hint: None }
+    }
+
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+        Self::new(SqlState::NOT_SUPPORTED, what)
+    }
+
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        Self::new(SqlState::PROTOCOL, what)
+    }
+
+    /// Carries the error through the engine.
+    pub(crate) fn into_engine(self) -> DataFusionError {
+        DataFusionError::External(Box::new(self))
+    }
+}
+
+impl From<LogError> for SqlError {
+    fn from(error: LogError) -> Self {
+        let state = match error.kind {
+            LogErrorKind::NoSpace => SqlState::STORAGE_FULL,
+            LogErrorKind::TooLarge => SqlState::TOO_LARGE,
+            _ => SqlState::IO,
+        };
+        Self::new(state, error.to_string())
+    }
+}
+
+impl From<ParserError> for SqlError {
+    fn from(error: ParserError) -> Self {
+        match error {
+            ParserError::RecursionLimitExceeded => {
+                Self::new(SqlState::TOO_COMPLEX, "the statement nests too deeply")
+            }
+            ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
+                Self::new(SqlState::SYNTAX, format!("syntax error: {what}"))
+            }
+        }
+    }
+}
+
+impl From<DataFusionError> for SqlError {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::new(SqlState::INTERNAL, other.to_string()),
+            },
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+                Self::from(*inner)
+            }
+            DataFusionError::Shared(shared) => of_shared(&shared),
+            DataFusionError::SQL(error, _) => Self::from(*error),
+            DataFusionError::SchemaError(error, _) => of_schema(&error),
+            DataFusionError::ArrowError(error, _) => of_arrow(*error),
+            DataFusionError::Plan(what) => of_plan(what),
+            DataFusionError::NotImplemented(what) => Self::unsupported(what),
+            DataFusionError::Execution(what) => Self::new(SqlState::INVALID_PARAMETER, what),
+            DataFusionError::ResourcesExhausted(_) => {
+                let what = "the query needs more memory than it may take";
+                Self::new(SqlState::OUT_OF_MEMORY, what)
+            }
+            DataFusionError::Collection(errors) => match errors.into_iter().next() {
+                Some(first) => Self::from(first),
+                None => Self::new(SqlState::INTERNAL, "the query failed without a reason"),
+            },
+            other => Self::new(SqlState::INTERNAL, other.strip_backtrace()),
+        }
+    }
+}
+
+/// Of several readers of one failure; each is told the same.
+fn of_shared(error: &DataFusionError) -> SqlError {
+    match error.find_root() {
+        DataFusionError::External(inner) => match inner.downcast_ref::<SqlError>() {
+            Some(own) => own.clone(),
+            None => SqlError::new(SqlState::INTERNAL, inner.to_string()),
+        },
+        DataFusionError::ResourcesExhausted(_) => {
+            let what = "the query needs more memory than it may take";
+            SqlError::new(SqlState::OUT_OF_MEMORY, what)
+        }
+        other => SqlError::new(SqlState::INTERNAL, other.strip_backtrace()),
+    }
+}
+
+fn of_schema(error: &SchemaError) -> SqlError {
+    match error {
+        SchemaError::FieldNotFound { field, .. } => {
+            let what = format!("column {:?} does not exist", field.name());
+            SqlError::new(SqlState::UNDEFINED_COLUMN, what)
+        }
+        SchemaError::AmbiguousReference { field } => {
+            let what = format!("column reference {:?} is ambiguous", field.name());
+            SqlError::new(SqlState::AMBIGUOUS_COLUMN, what)
+        }
+        other => SqlError::new(SqlState::AMBIGUOUS_COLUMN, other.to_string()),
+    }
+}
+
+fn of_arrow(error: ArrowError) -> SqlError {
+    let state = match &error {
+        ArrowError::DivideByZero => {
+            return SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero");
+        }
+        ArrowError::ArithmeticOverflow(_) => SqlState::OUT_OF_RANGE,
+        ArrowError::CastError(_) | ArrowError::ParseError(_) => SqlState::INVALID_TEXT,
+        ArrowError::NotYetImplemented(_) => SqlState::NOT_SUPPORTED,
+        ArrowError::ExternalError(inner) => match inner.downcast_ref::<SqlError>() {
+            Some(own) => return own.clone(),
+            None => SqlState::INTERNAL,
+        },
+        _ => SqlState::INTERNAL,
+    };
+    SqlError::new(state, error.to_string())
+}
+
+/// The engine says most of what is wrong with a query in words alone.
+fn of_plan(what: String) -> SqlError {
+    let lower = what.to_ascii_lowercase();
+    let state = if lower.starts_with("table ") && lower.contains("not found") {
+        SqlState::UNDEFINED_TABLE
+    } else if lower.contains("invalid function") {
+        SqlState::UNDEFINED_FUNCTION
+    } else if lower.contains("coercion") || lower.contains("coerce") || lower.contains("type") {
+        SqlState::DATATYPE
+    } else {
+        SqlState::SYNTAX
+    };
+    SqlError::new(state, what)
+}

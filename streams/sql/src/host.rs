@@ -1,0 +1,104 @@
+//! What the server needs of the program that it is part of: topics, users and their rights, and the
+//! way records take into the log.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Users};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use record_batch::Header;
+use record_log::Topic;
+use tokio_rustls::TlsAcceptor;
+
+use crate::error::{SqlError, SqlState};
+
+/// The program around the server.
+pub trait Host: Send + Sync + 'static {
+    /// What clients have to show, as Kafka's have.
+    fn policy(&self) -> &ListenerPolicy;
+
+    /// Those who may log in now.
+    fn users(&self) -> Arc<Users>;
+
+    /// For connections that come now; `None` where they are not encrypted.
+    fn tls(&self) -> Option<TlsAcceptor>;
+
+    /// A place among the connections of the principal.
+    ///
+    /// # Errors
+    /// It has as many as it may have.
+    fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError>;
+
+    /// Whether the client may do that.
+    fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool;
+
+    /// All topics, in the order of their names.
+    fn topic_names(&self) -> Vec<Arc<str>>;
+
+    fn topic(&self, name: &str) -> Option<Arc<Topic>>;
+
+    /// Appends records to a partition, or to the one that their keys choose; ends when they are as
+    /// durable as the topic's class says.
+    ///
+    /// # Errors
+    /// There is no such topic or partition, or what the log says of them. Records before the first
+    /// that failed may be there.
+    fn publish(&self, records: Published) -> BoxFuture<'_, Result<(), SqlError>>;
+}
+
+/// Records for one topic, in order.
+#[derive(Debug)]
+pub struct Published {
+    pub topic: Arc<str>,
+    pub records: Vec<PublishedRecord>,
+}
+
+/// A record for the log.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PublishedRecord {
+    /// `None`: the one that the key chooses.
+    pub partition: Option<i32>,
+    /// Unix milliseconds; `None`: now.
+    pub time_ms: Option<i64>,
+    pub key: Option<Bytes>,
+    /// `None` deletes the key.
+    pub value: Option<Bytes>,
+    pub headers: Vec<Header>,
+}
+
+impl PublishedRecord {
+    /// What it holds, without what the log adds.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let length = |it: &Option<Bytes>| it.as_ref().map_or(0, Bytes::len);
+        let headers = self.headers.iter().map(|it| it.name.len() + length(&it.value));
+        length(&self.key) + length(&self.value) + headers.sum::<usize>()
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+pub struct Client {
+    pub principal: Principal,
+    pub address: SocketAddr,
+    /// Held as long as the connection lasts.
+    pub place: ConnectionPlace,
+}
+
+impl Client {
+    /// An error where the client may not do that with a topic.
+    pub(crate) fn check(
+        &self,
+        host: &dyn Host,
+        operation: Operation,
+        topic: &str,
+    ) -> Result<(), SqlError> {
+        match host.allows(self, operation, Resource::topic(topic)) {
+            true => Ok(()),
+            false => {
+                let what = format!("permission denied for table {topic}");
+                Err(SqlError::new(SqlState::PERMISSION, what))
+            }
+        }
+    }
+}

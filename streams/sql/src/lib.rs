@@ -1,0 +1,28 @@
+//! SQL over topics, for PostgreSQL's clients: the protocol, statements, and the engine behind them.
+//!
+//! ```text
+//! client ─▶ server ─▶ statements ─▶ engine ─▶ record-log
+//!             │ messages   │ INSERT ─▶ Host::publish
+//!            wire          └ cursors, settings
+//! ```
+//!
+//! - [`Host`] is the program around it: topics, users and rights, and the way into the log.
+//! - [`serve`] takes connections in and runs their queries on the runtime that it is called on, and
+//!   ends when it is told to. That is one of [`runtime`], apart from all that must not wait.
+//!
+//! What clients send is bounded and checked before it is used, and a query that wants more than its
+//! limits fails alone.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod host;
+mod server;
+mod settings;
+mod statements;
+mod wire;
+
+pub use error::{SqlError, SqlState};
+pub use host::{Client, Host, Published, PublishedRecord};
+pub use server::{Counters, QueryInfo, Server, serve};
+pub use settings::{Limits, runtime};

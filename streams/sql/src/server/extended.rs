@@ -1,0 +1,217 @@
+//! The extended protocol: statements that are prepared, bound to values, described and executed.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::logical_expr::LogicalPlan;
+
+use super::io::{Io, Stream};
+use super::state::{Connection, Ending, Parameter, Portal, Prepared, no_cursor};
+use crate::engine::one_column_schema;
+use crate::error::{SqlError, SqlState};
+use crate::statements::{Command, CursorSource, InsertPlan, Words, read_command, split};
+use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
+
+impl Connection {
+    pub(super) async fn parse<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        name: String,
+        text: &str,
+        types: &[u32],
+    ) -> Result<(), Ending> {
+        let is_named = !name.is_empty();
+        if is_named && self.statements.contains_key(&name) {
+            let what = format!("prepared statement {name:?} already exists");
+            return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, what).into());
+        }
+        if is_named && self.statements.len() >= self.server.limits.statement_count {
+            let count = self.server.limits.statement_count;
+            let what = format!("a connection prepares {count} statements at most");
+            return Err(SqlError::new(SqlState::TOO_MANY, what).into());
+        }
+        let statements = split(text)?;
+        let words = match statements.as_slice() {
+            [] => Words::default(),
+            [one] => one.clone(),
+            _ => {
+                let what = "cannot insert multiple commands into a prepared statement";
+                return Err(SqlError::new(SqlState::SYNTAX, what).into());
+            }
+        };
+        let prepared = self.prepare(&words, types).await?;
+        self.statements.insert(name, Arc::new(prepared));
+        io.out.parse_complete();
+        Ok(())
+    }
+
+    /// Looks up what the statement names, and finds the types of its parameters: as declared, or
+    /// as the place of each asks for.
+    pub(super) async fn prepare(
+        &mut self,
+        words: &Words,
+        declared: &[u32],
+    ) -> Result<Prepared, SqlError> {
+        let text = words.to_string();
+        if words.iter().next().is_none() {
+            let (command, plan, insert, parameters) = Default::default();
+            return Ok(Prepared { command, text, plan, insert, parameters });
+        }
+        let command = read_command(words)?;
+        self.check_transaction(&command)?;
+        let query = match &command {
+            Command::Query(query)
+            | Command::Explain { query, .. }
+            | Command::CopyOut(CursorSource::Query(query))
+            | Command::Declare { source: CursorSource::Query(query), .. } => Some(query.clone()),
+            _ => None,
+        };
+        let plan = match query {
+            Some(query) => Some(self.session.plan(*query).await?),
+            None => None,
+        };
+        let insert = match &command {
+            Command::Insert(insert) => Some(InsertPlan::new(insert)?),
+            _ => None,
+        };
+        let parameters = match (&plan, &insert) {
+            (Some(plan), _) => query_parameters(plan, declared)?,
+            (_, Some(insert)) => {
+                let types = insert.parameter_types(declared)?;
+                types.into_iter().map(|oid| parameter(oid, None)).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        Ok(Prepared { command: Some(command), text, plan, insert, parameters })
+    }
+
+    pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {
+        let prepared = self.statement(&bind.statement)?;
+        let is_named = !bind.portal.is_empty();
+        if is_named && self.portals.contains_key(&bind.portal) {
+            let what = format!("portal {:?} already exists", bind.portal);
+            return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, what).into());
+        }
+        if self.portals.len() >= self.server.limits.statement_count {
+            let what = "there are too many portals";
+            return Err(SqlError::new(SqlState::TOO_MANY, what).into());
+        }
+        if bind.parameters.len() != prepared.parameters.len() {
+            let (found, expected) = (bind.parameters.len(), prepared.parameters.len());
+            let what = format!("{found} parameters came, and the statement has {expected}");
+            return Err(SqlError::protocol(what).into());
+        }
+        let formats = Formats(bind.parameter_formats);
+        let values = bind.parameters.iter().zip(&prepared.parameters).enumerate();
+        let values = values.map(|(index, (bytes, parameter))| {
+            read_parameter(bytes.as_deref(), formats.of(index), &parameter.data_type)
+        });
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let portal = Portal::new(prepared, values, Formats(bind.result_formats));
+        self.portals.insert(bind.portal, portal);
+        io.out.bind_complete();
+        Ok(())
+    }
+
+    pub(super) fn describe<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        target: &Target,
+    ) -> Result<(), Ending> {
+        let (prepared, formats) = match target {
+            Target::Statement(name) => {
+                let prepared = self.statement(name)?;
+                let types: Vec<_> = prepared.parameters.iter().map(|it| it.oid).collect();
+                io.out.parameter_description(&types);
+                (prepared, Formats::default())
+            }
+            Target::Portal(name) => {
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                (Arc::clone(&portal.prepared), portal.formats.clone())
+            }
+        };
+        match self.schema_of(&prepared)? {
+            Some(schema) => io.out.row_description(&schema, &formats),
+            None => io.out.no_data(),
+        }
+        Ok(())
+    }
+
+    /// The columns that a statement gives; `None` where it gives no rows.
+    pub(super) fn schema_of(&self, prepared: &Prepared) -> Result<Option<SchemaRef>, SqlError> {
+        let Some(command) = &prepared.command else { return Ok(None) };
+        Ok(match command {
+            Command::Query(_) => {
+                prepared.plan.as_ref().map(|plan| Arc::clone(plan.schema().inner()))
+            }
+            Command::Explain { .. } => Some(one_column_schema("QUERY PLAN")),
+            Command::Show(name) => Some(one_column_schema(name)),
+            Command::Fetch { name, .. } => {
+                let cursor = self.cursors.get(name).ok_or_else(|| no_cursor(name))?;
+                Some(cursor.rows.schema())
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) async fn execute<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        name: &str,
+        rows_max: usize,
+    ) -> Result<(), Ending> {
+        // Out of the list while it runs; one that fails is gone.
+        let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
+        self.run_portal(io, &mut portal, rows_max).await?;
+        self.portals.insert(name.to_owned(), portal);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, target: &Target) {
+        match target {
+            Target::Statement(name) => drop(self.statements.remove(name)),
+            Target::Portal(name) => drop(self.portals.remove(name)),
+        }
+    }
+
+    fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+        self.statements.get(name).map(Arc::clone).ok_or_else(|| {
+            let what = format!("prepared statement {name:?} does not exist");
+            SqlError::new(SqlState::INVALID_STATEMENT, what)
+        })
+    }
+}
+
+fn query_parameters(plan: &LogicalPlan, declared: &[u32]) -> Result<Vec<Parameter>, SqlError> {
+    let mut parameters: Vec<_> = declared.iter().map(|oid| parameter(*oid, None)).collect();
+    for (name, inferred) in plan.get_parameter_types()? {
+        let number = name.strip_prefix('$').and_then(|it| it.parse::<u16>().ok());
+        let index = number.and_then(|it| usize::from(it).checked_sub(1)).ok_or_else(|| {
+            SqlError::new(SqlState::SYNTAX, format!("there is no parameter {name}"))
+        })?;
+        while parameters.len() <= index {
+            parameters.push(parameter(0, None));
+        }
+        if declared.get(index).is_none_or(|oid| *oid == 0) {
+            parameters[index] = parameter(0, inferred);
+        }
+    }
+    Ok(parameters)
+}
+
+/// A parameter of the type that the client says, or that was inferred, or a text.
+fn parameter(declared: u32, inferred: Option<DataType>) -> Parameter {
+    if let Some(data_type) = PgType::data_type_of(declared) {
+        return Parameter { oid: declared, data_type };
+    }
+    let data_type = match inferred {
+        None | Some(DataType::Null) => DataType::Utf8,
+        Some(DataType::Utf8View | DataType::LargeUtf8) => DataType::Utf8,
+        Some(data_type) => data_type,
+    };
+    Parameter { oid: PgType::of_data(&data_type).oid, data_type }
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(SqlState::CURSOR_NAME, format!("portal {name:?} does not exist"))
+}

@@ -1,0 +1,76 @@
+//! Takes connections in, as many as the limit allows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::counters::Counters;
+use super::shared::{Server, stopped};
+use super::startup;
+
+/// After an error of the listener, such as no free descriptors, it pauses.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// When the server stops, connections have so long to tell their clients.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Serves clients until `stop` says so and all connections have ended.
+pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    let (alive, mut ended) = mpsc::channel::<()>(1);
+    let room = Arc::new(Semaphore::new(server.limits.connection_count));
+    let stops = stop.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopped(&mut stop) => break,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot take a connection for SQL");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(seat) = Arc::clone(&room).try_acquire_owned() else {
+            Counters::count(&server.counters.connections_refused);
+            tracing::warn!(%address, "refused: there are as many SQL connections as allowed");
+            continue;
+        };
+        let (server, stops, alive) = (Arc::clone(&server), stops.clone(), alive.clone());
+        tokio::spawn(async move {
+            let _seat = seat;
+            Counters::count(&server.counters.connections_accepted);
+            tokio::select! {
+                ended = serve_one(&server, stream, stops.clone()) => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%address, %error, "SQL connection ended");
+                    }
+                }
+                () = drained(stops) => tracing::debug!(%address, "SQL connection given up"),
+            }
+            Counters::count(&server.counters.connections_ended);
+            drop(alive);
+        });
+    }
+    drop((listener, alive));
+    // Nothing is ever sent: this ends with the last connection.
+    let _none = ended.recv().await;
+}
+
+/// Waits until the server stops, and then as long as connections may take to end.
+async fn drained(mut stops: watch::Receiver<bool>) {
+    stopped(&mut stops).await;
+    tokio::time::sleep(DRAIN_TIME_MAX).await;
+}
+
+async fn serve_one(
+    server: &Arc<Server>,
+    stream: TcpStream,
+    stops: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    startup::serve(server, stream, stops).await
+}

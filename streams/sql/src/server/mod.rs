@@ -1,0 +1,25 @@
+//! Connections of PostgreSQL's clients.
+//!
+//! ```text
+//! serve ─▶ startup: TLS, login ─▶ connection: messages in turn ─▶ statement: runs each
+//! ```
+//!
+//! One task for each connection. A statement ends early when it is cancelled, takes too long, its
+//! client goes, or the server stops.
+
+mod connection;
+mod counters;
+mod extended;
+mod io;
+mod listener;
+mod registry;
+mod rows;
+mod shared;
+mod startup;
+mod state;
+mod statement;
+
+pub use counters::Counters;
+pub use listener::serve;
+pub use registry::QueryInfo;
+pub use shared::Server;

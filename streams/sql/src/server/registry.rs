@@ -1,0 +1,165 @@
+//! The connections that there are, and what each of them runs: to be listed, and to be cancelled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use access::Principal;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{SqlError, SqlState};
+use crate::host::Client;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Of a statement's text, so much is kept for lists.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// A statement that runs.
+#[derive(Clone, Debug)]
+pub struct QueryInfo {
+    /// Of the connection.
+    pub id: i32,
+    pub principal: Principal,
+    pub address: std::net::SocketAddr,
+    /// As far as it is kept.
+    pub text: String,
+    pub running: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    last_id: AtomicI32,
+    connections: Mutex<HashMap<i32, Arc<Entry>>>,
+    running: Mutex<HashMap<Principal, usize>>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: i32,
+    /// Who knows it may cancel.
+    pub(super) secret: i32,
+    client: Arc<Client>,
+    current: Mutex<Option<Current>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    text: String,
+    since: Instant,
+    token: CancellationToken,
+}
+
+/// A statement that runs, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Running<'a> {
+    registry: &'a Registry,
+    entry: &'a Entry,
+    pub(super) token: CancellationToken,
+}
+
+impl Registry {
+    pub(super) fn add(&self, client: Arc<Client>) -> Result<Arc<Entry>, SqlError> {
+        let mut secret = [0; 4];
+        getrandom::fill(&mut secret).map_err(|error| {
+            SqlError::new(SqlState::INTERNAL, format!("no random numbers: {error}"))
+        })?;
+        let secret = i32::from_be_bytes(secret);
+        let mut connections = self.connections.lock().expect(NO_PANIC);
+        let id = loop {
+            let id = self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
+            if !connections.contains_key(&id) {
+                break id;
+            }
+        };
+        let entry = Arc::new(Entry { id, secret, client, current: Mutex::default() });
+        connections.insert(id, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    pub(super) fn remove(&self, id: i32) {
+        self.connections.lock().expect(NO_PANIC).remove(&id);
+    }
+
+    /// Notes that the connection runs a statement.
+    ///
+    /// # Errors
+    /// Its principal runs as many as it may.
+    pub(super) fn begin<'a>(
+        &'a self,
+        entry: &'a Entry,
+        text: &str,
+        per_principal_max: usize,
+    ) -> Result<Running<'a>, SqlError> {
+        let principal = &entry.client.principal;
+        let mut running = self.running.lock().expect(NO_PANIC);
+        let count = running.entry(principal.clone()).or_default();
+        if *count >= per_principal_max {
+            let what =
+                format!("{per_principal_max} statements of {} run already", principal.name());
+            return Err(SqlError::new(SqlState::TOO_MANY, what));
+        }
+        *count += 1;
+        drop(running);
+        let token = CancellationToken::new();
+        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|it| text.is_char_boundary(*it));
+        let text = text[..end.unwrap_or(0)].to_owned();
+        let current = Current { text, since: Instant::now(), token: token.clone() };
+        *entry.current.lock().expect(NO_PANIC) = Some(current);
+        Ok(Running { registry: self, entry, token })
+    }
+
+    /// Cancels what the connection runs, if that is the secret; `false` where nothing was.
+    pub(super) fn cancel(&self, id: i32, secret: i32) -> bool {
+        let entry = self.connections.lock().expect(NO_PANIC).get(&id).map(Arc::clone);
+        entry.filter(|it| it.secret == secret).is_some_and(|it| it.cancel())
+    }
+
+    /// Cancels what the connection runs; `false` where it runs nothing.
+    pub(super) fn cancel_of(&self, id: i32, may: impl Fn(&Principal) -> bool) -> bool {
+        let entry = self.connections.lock().expect(NO_PANIC).get(&id).map(Arc::clone);
+        entry.filter(|it| may(&it.client.principal)).is_some_and(|it| it.cancel())
+    }
+
+    pub(super) fn list(&self) -> Vec<QueryInfo> {
+        let entries: Vec<_> =
+            self.connections.lock().expect(NO_PANIC).values().map(Arc::clone).collect();
+        let mut list: Vec<_> = entries.iter().filter_map(|it| it.info()).collect();
+        list.sort_by_key(|it| it.id);
+        list
+    }
+}
+
+impl Entry {
+    fn cancel(&self) -> bool {
+        let current = self.current.lock().expect(NO_PANIC);
+        current.as_ref().map(|it| it.token.cancel()).is_some()
+    }
+
+    fn info(&self) -> Option<QueryInfo> {
+        let current = self.current.lock().expect(NO_PANIC);
+        current.as_ref().map(|it| QueryInfo {
+            id: self.id,
+            principal: self.client.principal.clone(),
+            address: self.client.address,
+            text: it.text.clone(),
+            running: it.since.elapsed(),
+        })
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        *self.entry.current.lock().expect(NO_PANIC) = None;
+        let mut running = self.registry.running.lock().expect(NO_PANIC);
+        let principal = &self.entry.client.principal;
+        if let Some(count) = running.get_mut(principal) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(principal);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What all connections share.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
+
+use super::counters::Counters;
+use super::registry::{QueryInfo, Registry};
+use crate::engine::Engine;
+use crate::error::SqlError;
+use crate::host::Host;
+use crate::settings::Limits;
+
+/// A server of SQL, for one host.
+pub struct Server {
+    pub(super) host: Arc<dyn Host>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) limits: Limits,
+    pub(super) registry: Registry,
+    pub(super) counters: Counters,
+}
+
+impl Server {
+    pub fn new(host: Arc<dyn Host>, limits: Limits) -> Result<Self, SqlError> {
+        let engine = Arc::new(Engine::new(&limits)?);
+        Ok(Self {
+            host,
+            engine,
+            limits,
+            registry: Registry::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Open connections.
+    pub fn connection_count(&self) -> u64 {
+        let ended = self.counters.connections_ended.load(Ordering::Relaxed);
+        self.counters.connections_accepted.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
+    /// Memory that running queries have taken.
+    pub fn memory_bytes(&self) -> usize {
+        self.engine.memory_used()
+    }
+
+    /// Statements that run now.
+    pub fn running(&self) -> Vec<QueryInfo> {
+        self.registry.list()
+    }
+
+    /// Cancels what a connection runs; `false` where it runs nothing.
+    pub fn cancel(&self, id: i32) -> bool {
+        self.registry.cancel_of(id, |_| true)
+    }
+}
+
+/// Waits until the server stops.
+pub(super) async fn stopped(stops: &mut watch::Receiver<bool>) {
+    // A server whose stop can no longer be said has ended.
+    drop(stops.wait_for(|stops| *stops).await);
+}

@@ -1,0 +1,233 @@
+//! How a connection begins: encryption, the client's name, and its login.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{LoginStep, Logins, Principal};
+use bytes::{Buf, BytesMut};
+use sasl::{Mechanism, Nonce, ScramHash};
+use tls::ClientCertificate;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::io::{Io, Stream, Unread};
+use super::shared::Server;
+use super::state::Connection;
+use crate::error::{SqlError, SqlState};
+use crate::host::Client;
+use crate::wire::{Request, Startup, take_startup};
+
+/// A client has so long until it has logged in.
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Of a message of a login.
+const LOGIN_BYTES_MAX: usize = 10_000;
+
+/// What the client said of itself first.
+struct Introduction {
+    minor_version: u16,
+    parameters: Vec<(String, String)>,
+}
+
+/// Serves a connection from its first byte to its last.
+pub(super) async fn serve(
+    server: &Arc<Server>,
+    mut stream: TcpStream,
+    stops: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let address = stream.peer_addr()?;
+    let mut input = BytesMut::new();
+    let begun = async {
+        loop {
+            match first_message(&mut stream, &mut input).await? {
+                Startup::Tls => match server.host.tls() {
+                    Some(acceptor) if input.is_empty() => {
+                        stream.write_all(b"S").await?;
+                        let stream = acceptor.accept(stream).await?;
+                        return Ok(Begun::Encrypted(Box::new(stream)));
+                    }
+                    // What came behind the question is no part of what is encrypted.
+                    Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+                    None => stream.write_all(b"N").await?,
+                },
+                Startup::Gss => stream.write_all(b"N").await?,
+                Startup::Cancel { id, secret } => {
+                    server.registry.cancel(id, secret);
+                    return Ok(Begun::Ended);
+                }
+                Startup::Begin { minor_version, parameters } => {
+                    let introduction = Introduction { minor_version, parameters };
+                    return Ok(Begun::Plain(stream, introduction));
+                }
+            }
+        }
+    };
+    match in_time(begun).await? {
+        Begun::Ended => Ok(()),
+        Begun::Encrypted(mut stream) => {
+            let mut input = BytesMut::new();
+            let first = in_time(first_message(&mut stream, &mut input)).await?;
+            let certificate = ClientCertificate::of(stream.get_ref().1);
+            match first {
+                Startup::Begin { minor_version, parameters } => {
+                    let introduction = Introduction { minor_version, parameters };
+                    let of = Of { address, certificate };
+                    log_in(server, Io::new(*stream, input), introduction, of, stops).await
+                }
+                Startup::Cancel { id, secret } => {
+                    server.registry.cancel(id, secret);
+                    Ok(())
+                }
+                Startup::Tls | Startup::Gss => Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        Begun::Plain(stream, introduction) => {
+            let mut io = Io::new(stream, input);
+            if server.host.tls().is_some() {
+                let what = "the connection has to be encrypted: connect with sslmode=require";
+                let error = SqlError::new(SqlState::AUTHENTICATION, what);
+                io.out.error(&error, "FATAL");
+                return io.send().await;
+            }
+            let of = Of { address, certificate: None };
+            log_in(server, io, introduction, of, stops).await
+        }
+    }
+}
+
+enum Begun {
+    /// It was no more than a request to cancel another's statement.
+    Ended,
+    Plain(TcpStream, Introduction),
+    Encrypted(Box<tokio_rustls::server::TlsStream<TcpStream>>),
+}
+
+/// Where a connection comes from.
+struct Of {
+    address: SocketAddr,
+    certificate: Option<ClientCertificate>,
+}
+
+async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(LOGIN_TIME_MAX, work).await {
+        Ok(done) => done,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+async fn first_message(
+    stream: &mut (impl Stream + ?Sized),
+    input: &mut BytesMut,
+) -> io::Result<Startup> {
+    loop {
+        match take_startup(input) {
+            Ok(Some(startup)) => return Ok(startup),
+            Ok(None) => {}
+            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
+        if stream.read_buf(input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+async fn log_in<S: Stream>(
+    server: &Arc<Server>,
+    mut io: Io<S>,
+    introduction: Introduction,
+    of: Of,
+    stops: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let known = in_time(async { Ok(identify(server, &mut io, &introduction, &of).await) }).await?;
+    let client = match known {
+        Ok(principal) => server
+            .host
+            .connect(&principal)
+            .map(|place| Arc::new(Client { principal, address: of.address, place })),
+        Err(Unread::Invalid(error)) => Err(error),
+        Err(Unread::Closed) => return Ok(()),
+    };
+    let entry = client.and_then(|client| {
+        let entry = server.registry.add(Arc::clone(&client))?;
+        Ok((client, entry))
+    });
+    let (client, entry) = match entry {
+        Ok(entry) => entry,
+        Err(error) => {
+            tracing::info!(address = %of.address, %error, "SQL login refused");
+            io.out.error(&error, "FATAL");
+            return io.send().await;
+        }
+    };
+    let mut connection = Connection::new(server, client, entry, stops);
+    connection.greet(&mut io.out, introduction.minor_version, &introduction.parameters);
+    connection.serve(&mut io).await
+}
+
+/// Who the client is: by its certificate, or its login.
+async fn identify<S: Stream>(
+    server: &Server,
+    io: &mut Io<S>,
+    introduction: &Introduction,
+    of: &Of,
+) -> Result<Principal, Unread> {
+    let policy = server.host.policy();
+    let refused = |what: String| Unread::Invalid(SqlError::new(SqlState::INVALID_PASSWORD, what));
+    let known = policy.principal(of.certificate.as_ref());
+    if let Some(principal) = known.map_err(|error| refused(error.to_string()))? {
+        return Ok(principal);
+    }
+    let name = introduction.parameters.iter().find(|it| it.0 == "user").map_or("", |it| &it.1);
+    let mechanism = Mechanism::Scram(ScramHash::Sha256);
+    if !policy.logins.mechanisms.contains(&mechanism) {
+        return Err(refused("clients of SQL log in by SCRAM-SHA-256, which is off".to_owned()));
+    }
+    let mut logins = Logins::new(policy.logins.clone());
+    io.out.authentication_sasl(&[mechanism.name()]);
+    let mut message = login_message(io).await?;
+    let (named, first) = initial_response(&mut message).map_err(Unread::Invalid)?;
+    let nonce = Nonce::random().map_err(|error| refused(error.to_string()))?;
+    logins
+        .handshake_of(name, &named, server.host.users(), nonce)
+        .map_err(|refusal| refused(refusal.message))?;
+    let mut bytes = first;
+    loop {
+        match logins.authenticate(&bytes).map_err(|refusal| refused(refusal.message))? {
+            LoginStep::Continue(answer) => {
+                io.out.authentication_sasl_continue(&answer);
+                bytes = login_message(io).await?.to_vec();
+            }
+            LoginStep::Done { bytes, session } => {
+                io.out.authentication_sasl_final(&bytes);
+                return Ok(session.principal);
+            }
+        }
+    }
+}
+
+async fn login_message<S: Stream>(io: &mut Io<S>) -> Result<bytes::Bytes, Unread> {
+    io.send().await.map_err(|_| Unread::Closed)?;
+    match io.request(LOGIN_BYTES_MAX).await? {
+        Request::Login(bytes) => Ok(bytes),
+        _ => Err(Unread::Invalid(SqlError::protocol("a login has to go on"))),
+    }
+}
+
+/// The mechanism's name, and the client's first message of it.
+fn initial_response(message: &mut bytes::Bytes) -> Result<(String, Vec<u8>), SqlError> {
+    let wrong = || SqlError::protocol("the first message of a login is cut off");
+    let end = message.iter().position(|byte| *byte == 0).ok_or_else(wrong)?;
+    let name = String::from_utf8(message.split_to(end).to_vec()).map_err(|_| wrong())?;
+    message.advance(1);
+    let length = message.first_chunk().map(|it| i32::from_be_bytes(*it)).ok_or_else(wrong)?;
+    message.advance(4);
+    match usize::try_from(length) {
+        Ok(length) if length == message.len() => Ok((name, message.to_vec())),
+        // -1: there is none yet.
+        Err(_) => Ok((name, Vec::new())),
+        Ok(_) => Err(wrong()),
+    }
+}

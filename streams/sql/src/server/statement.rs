@@ -1,0 +1,496 @@
+//! Runs statements, and sends what they give.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use access::Operation;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::logical_expr::LogicalPlan;
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::counters::Counters;
+use super::io::{Io, SEND_BYTES, Stream};
+use super::rows::Rows;
+use super::shared::stopped;
+use super::state::{Connection, Cursor, Ending, Portal, Prepared, no_cursor};
+use crate::engine::one_column;
+use crate::error::{SqlError, SqlState};
+use crate::host::Published;
+use crate::statements::{Assignment, Command, CursorSource, InsertPlan, Variables, run_extension};
+use crate::wire::{Formats, TransactionState, put_copy_rows, put_rows};
+
+/// Bytes that an open transaction may insert.
+const INSERTED_BYTES_MAX: usize = 64 << 20;
+
+/// Records that an INSERT publishes at a time.
+const PUBLISHED_BYTES: usize = 1 << 20;
+
+/// What a statement comes to.
+enum Outcome {
+    /// Rows, and the word before their number.
+    Rows(Rows, &'static str),
+    Copy(Rows),
+    Done(String),
+    /// A parameter was set that the client is told of.
+    Set(&'static str, Option<(&'static str, String)>),
+}
+
+/// What ends a statement early.
+struct Interrupt {
+    token: CancellationToken,
+    time_max: Option<Duration>,
+    begun: Instant,
+    stops: watch::Receiver<bool>,
+}
+
+impl Interrupt {
+    async fn come(&self) -> SqlError {
+        let mut stops = self.stops.clone();
+        let too_long = async {
+            match self.time_max {
+                Some(time) => tokio::time::sleep_until((self.begun + time).into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.token.cancelled() => {
+                let what = "canceling statement due to user request";
+                SqlError::new(SqlState::CANCELLED, what)
+            }
+            () = too_long => {
+                let what = "canceling statement due to statement timeout";
+                SqlError::new(SqlState::CANCELLED, what)
+            }
+            () = stopped(&mut stops) => {
+                SqlError::new(SqlState::SHUTDOWN, "the server stops")
+            }
+        }
+    }
+
+    /// Does the work, unless something comes before its end.
+    async fn unless<T, S: Stream>(
+        &self,
+        io: &mut Io<S>,
+        work: impl Future<Output = Result<T, SqlError>>,
+    ) -> Result<T, Ending> {
+        tokio::select! {
+            biased;
+            done = work => done.map_err(Ending::Failed),
+            error = self.come() => Err(Ending::Failed(error)),
+            () = io.closed() => Err(Ending::Closed),
+        }
+    }
+
+    async fn send<S: Stream>(&self, io: &mut Io<S>) -> Result<(), Ending> {
+        tokio::select! {
+            biased;
+            sent = io.send() => sent.map_err(|_| Ending::Closed),
+            error = self.come() => Err(Ending::Failed(error)),
+        }
+    }
+}
+
+/// How far rows were sent.
+struct Sent {
+    count: usize,
+    /// Whether there are no more.
+    is_all: bool,
+}
+
+impl Connection {
+    /// Runs a portal on, up to `rows_max` rows.
+    pub(super) async fn run_portal<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        portal: &mut Portal,
+        rows_max: usize,
+    ) -> Result<(), Ending> {
+        let Some(command) = &portal.prepared.command else {
+            io.out.empty_query();
+            return Ok(());
+        };
+        self.check_transaction(command)?;
+        let (server, entry) = (Arc::clone(&self.server), Arc::clone(&self.entry));
+        let per_principal_max = server.limits.queries_per_principal;
+        let running = server.registry.begin(&entry, &portal.prepared.text, per_principal_max)?;
+        let interrupt = Interrupt {
+            token: running.token.clone(),
+            time_max: self.variables.statement_time(),
+            begun: Instant::now(),
+            stops: self.stops.clone(),
+        };
+        let ended = self.run_on(io, portal, rows_max, &interrupt).await;
+        server.counters.time(interrupt.begun.elapsed());
+        Counters::count(&server.counters.statements);
+        match &ended {
+            Err(Ending::Failed(error)) if error.state == SqlState::CANCELLED => {
+                Counters::count(&server.counters.cancelled);
+            }
+            Err(Ending::Failed(_)) => Counters::count(&server.counters.errors),
+            _ => {}
+        }
+        ended
+    }
+
+    async fn run_on<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        portal: &mut Portal,
+        rows_max: usize,
+        interrupt: &Interrupt,
+    ) -> Result<(), Ending> {
+        if portal.has_ended {
+            io.out.command_complete("SELECT 0");
+            return Ok(());
+        }
+        let prepared = Arc::clone(&portal.prepared);
+        if let Some(Command::Fetch { name, rows_max }) = &prepared.command {
+            return self.fetch(io, (name, *rows_max), &portal.formats, interrupt).await;
+        }
+        let (mut rows, word) = match portal.rows.take() {
+            Some(rows) => (rows, "SELECT"),
+            None => match interrupt.unless(io, self.begin(&prepared, &portal.parameters)).await? {
+                Outcome::Rows(rows, word) => (rows, word),
+                Outcome::Copy(rows) => return self.copy_out(io, rows, interrupt).await,
+                Outcome::Done(tag) => {
+                    io.out.command_complete(&tag);
+                    return Ok(());
+                }
+                Outcome::Set(tag, status) => {
+                    if let Some((name, value)) = status {
+                        io.out.parameter_status(name, &value);
+                    }
+                    io.out.command_complete(tag);
+                    return Ok(());
+                }
+            },
+        };
+        let sent = self.send_rows(io, &mut rows, (rows_max, &portal.formats), interrupt).await?;
+        if !sent.is_all {
+            portal.rows = Some(rows);
+            io.out.portal_suspended();
+            return Ok(());
+        }
+        portal.has_ended = true;
+        match word {
+            "SELECT" => io.out.command_complete(&format!("SELECT {}", sent.count)),
+            other => io.out.command_complete(other),
+        }
+        Ok(())
+    }
+
+    async fn send_rows<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        rows: &mut Rows,
+        (rows_max, formats): (usize, &Formats),
+        interrupt: &Interrupt,
+    ) -> Result<Sent, Ending> {
+        let mut count = 0;
+        while count < rows_max {
+            let next = interrupt.unless(io, rows.next(rows_max - count)).await?;
+            let Some((batch, range)) = next else {
+                Counters::add(&self.server.counters.rows_out, count);
+                return Ok(Sent { count, is_all: true });
+            };
+            count += range.len();
+            put_rows(&mut io.out.0, &batch, range, formats).map_err(of_arrow)?;
+            // Whoever waits for more has what is there.
+            if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
+                interrupt.send(io).await?;
+            }
+        }
+        Counters::add(&self.server.counters.rows_out, count);
+        Ok(Sent { count, is_all: false })
+    }
+
+    async fn fetch<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        (name, rows_max): (&str, usize),
+        formats: &Formats,
+        interrupt: &Interrupt,
+    ) -> Result<(), Ending> {
+        let mut cursor = self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
+        let sent = self.send_rows(io, &mut cursor.rows, (rows_max, formats), interrupt).await?;
+        self.cursors.insert(name.to_owned(), cursor);
+        io.out.command_complete(&format!("FETCH {}", sent.count));
+        Ok(())
+    }
+
+    async fn copy_out<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        mut rows: Rows,
+        interrupt: &Interrupt,
+    ) -> Result<(), Ending> {
+        io.out.copy_out(rows.schema().fields().len());
+        let mut count = 0;
+        while let Some((batch, range)) = interrupt.unless(io, rows.next(usize::MAX)).await? {
+            count += range.len();
+            put_copy_rows(&mut io.out, &batch, range).map_err(of_arrow)?;
+            if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
+                interrupt.send(io).await?;
+            }
+        }
+        Counters::add(&self.server.counters.rows_out, count);
+        io.out.copy_done();
+        io.out.command_complete(&format!("COPY {count}"));
+        Ok(())
+    }
+
+    /// Refuses what a transaction that failed, or one that is not there, does not allow.
+    pub(super) fn check_transaction(&self, command: &Command) -> Result<(), SqlError> {
+        let may_always =
+            matches!(command, Command::Commit | Command::Rollback | Command::Savepoint("ROLLBACK"));
+        if self.transaction == TransactionState::Failed && !may_always {
+            let what = "current transaction is aborted, commands ignored until end of \
+                        transaction block";
+            return Err(SqlError::new(SqlState::FAILED_TRANSACTION, what));
+        }
+        let is_alone = matches!(command, Command::Declare { has_hold: false, .. });
+        if is_alone && self.transaction == TransactionState::Idle {
+            let what = "DECLARE CURSOR can only be used in transaction blocks";
+            return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, what)
+                .with_hint("Begin a transaction, or declare it WITH HOLD."));
+        }
+        Ok(())
+    }
+
+    async fn begin(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<Outcome, SqlError> {
+        let command = prepared.command.as_ref().expect("the caller looked");
+        let plan = prepared.plan.clone();
+        let parameters = parameters.to_vec();
+        const PLANNED: &str = "queries are planned when they are prepared";
+        let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
+        match command {
+            Command::Query(_) => {
+                let rows = self.session.run(plan.expect(PLANNED), parameters).await?;
+                Ok(Outcome::Rows(Rows::new(rows), "SELECT"))
+            }
+            Command::Explain { analyze, .. } => {
+                let plan = plan.expect(PLANNED);
+                let rows = self.session.explain(plan, parameters, *analyze).await?;
+                Ok(Outcome::Rows(Rows::new(rows), "EXPLAIN"))
+            }
+            Command::CopyOut(source) => {
+                self.open(source, plan, parameters).await.map(Outcome::Copy)
+            }
+            Command::Extension(extension) => {
+                Ok(Outcome::Rows(Rows::new(run_extension(extension)?), "SELECT"))
+            }
+            Command::Insert(_) => {
+                let insert = prepared.insert.as_ref().expect(PLANNED);
+                let count = self.insert(insert, &parameters).await?;
+                done(&format!("INSERT 0 {count}"))
+            }
+            Command::Set(assignment) => {
+                let default_time = self.server.limits.statement_time;
+                Ok(Outcome::Set("SET", self.variables.set(assignment, default_time)?))
+            }
+            Command::Reset(name) => self.reset(name),
+            Command::Show(name) => {
+                let value = self.variables.show(name)?;
+                Ok(Outcome::Rows(Rows::new(one_column(name, vec![value])?), "SHOW"))
+            }
+            Command::Begin => {
+                self.transaction = TransactionState::Open;
+                done("BEGIN")
+            }
+            Command::Commit => self.commit().await,
+            Command::Rollback => {
+                self.end_transaction();
+                done("ROLLBACK")
+            }
+            Command::Savepoint(tag) => self.savepoint(tag),
+            Command::Declare { .. }
+            | Command::Fetch { .. }
+            | Command::Move { .. }
+            | Command::CloseCursor(_) => self.cursor_command(command, plan, parameters).await,
+            Command::Deallocate(name) => {
+                match name {
+                    Some(name) => drop(self.statements.remove(name)),
+                    None => self.statements.clear(),
+                }
+                done("DEALLOCATE")
+            }
+            Command::Discard => {
+                self.cursors.clear();
+                self.statements.clear();
+                done("DISCARD ALL")
+            }
+        }
+    }
+
+    /// What is done with a cursor, but for taking rows of it.
+    async fn cursor_command(
+        &mut self,
+        command: &Command,
+        plan: Option<LogicalPlan>,
+        parameters: Vec<ScalarValue>,
+    ) -> Result<Outcome, SqlError> {
+        let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
+        match command {
+            Command::Declare { name, source, format, has_hold } => {
+                let rows = self.open(source, plan, parameters).await?;
+                let (format, has_hold) = (*format, *has_hold);
+                self.declare(name, Cursor { rows, format, has_hold })
+            }
+            Command::Move { name, rows_max } => {
+                let cursor = self.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
+                let mut count = 0;
+                while count < *rows_max {
+                    match cursor.rows.next(*rows_max - count).await? {
+                        Some((_, range)) => count += range.len(),
+                        None => break,
+                    }
+                }
+                done(&format!("MOVE {count}"))
+            }
+            Command::CloseCursor(None) => {
+                self.cursors.clear();
+                done("CLOSE CURSOR ALL")
+            }
+            Command::CloseCursor(Some(name)) => {
+                self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
+                done("CLOSE CURSOR")
+            }
+            _ => unreachable!("the caller hands over commands for cursors alone"),
+        }
+    }
+
+    /// The rows that a cursor or a copy is of.
+    async fn open(
+        &mut self,
+        source: &CursorSource,
+        plan: Option<LogicalPlan>,
+        parameters: Vec<ScalarValue>,
+    ) -> Result<Rows, SqlError> {
+        let stream = match source {
+            CursorSource::Query(_) => {
+                let plan = plan.expect("queries are planned when they are prepared");
+                self.session.run(plan, parameters).await?
+            }
+            CursorSource::Extension(extension) => run_extension(extension)?,
+        };
+        Ok(Rows::new(stream))
+    }
+
+    fn declare(&mut self, name: &str, cursor: Cursor) -> Result<Outcome, SqlError> {
+        if self.cursors.contains_key(name) {
+            let what = format!("cursor {name:?} already exists");
+            return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, what));
+        }
+        if self.cursors.len() >= self.server.limits.statement_count {
+            let count = self.server.limits.statement_count;
+            let what = format!("a connection declares {count} cursors at most");
+            return Err(SqlError::new(SqlState::TOO_MANY, what));
+        }
+        self.cursors.insert(name.to_owned(), cursor);
+        Ok(Outcome::Done("DECLARE CURSOR".to_owned()))
+    }
+
+    fn reset(&mut self, name: &str) -> Result<Outcome, SqlError> {
+        let default_time = self.server.limits.statement_time;
+        if name == "all" {
+            self.variables = Variables::new(default_time);
+            return Ok(Outcome::Set("RESET", None));
+        }
+        let assignment = Assignment { name: name.to_owned(), value: None };
+        Ok(Outcome::Set("RESET", self.variables.set(&assignment, default_time)?))
+    }
+
+    fn savepoint(&mut self, tag: &'static str) -> Result<Outcome, SqlError> {
+        if self.transaction == TransactionState::Idle {
+            let what = format!("{tag} can only be used in transaction blocks");
+            return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, what));
+        }
+        if tag == "ROLLBACK" && !self.inserted.is_empty() {
+            let what = "what was inserted cannot be rolled back in part";
+            return Err(SqlError::unsupported(what));
+        }
+        if tag == "ROLLBACK" {
+            self.transaction = TransactionState::Open;
+        }
+        Ok(Outcome::Done(tag.to_owned()))
+    }
+
+    /// Publishes what the transaction inserted. Records before one that fails stay.
+    async fn commit(&mut self) -> Result<Outcome, SqlError> {
+        let inserted = match self.transaction {
+            TransactionState::Failed => Vec::new(),
+            _ => std::mem::take(&mut self.inserted),
+        };
+        let tag = match self.transaction {
+            TransactionState::Failed => "ROLLBACK",
+            _ => "COMMIT",
+        };
+        self.end_transaction();
+        for records in inserted {
+            self.server.host.publish(records).await?;
+        }
+        Ok(Outcome::Done(tag.to_owned()))
+    }
+
+    fn end_transaction(&mut self) {
+        self.transaction = TransactionState::Idle;
+        self.inserted.clear();
+        self.inserted_bytes = 0;
+        self.cursors.retain(|_, cursor| cursor.has_hold);
+    }
+
+    /// Publishes the rows of an INSERT, or keeps them for the end of the transaction.
+    async fn insert(
+        &mut self,
+        insert: &InsertPlan,
+        parameters: &[ScalarValue],
+    ) -> Result<usize, SqlError> {
+        let host = Arc::clone(&self.server.host);
+        self.client.check(&*host, Operation::Write, &insert.topic)?;
+        if host.topic(&insert.topic).is_none() {
+            let what = format!("relation {:?} does not exist", insert.topic);
+            return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
+        }
+        let plan = self.session.plan(insert.query(parameters)?).await?;
+        let mut rows = self.session.run(plan, Vec::new()).await?;
+        let mut count = 0;
+        let (mut waiting, mut waiting_bytes) = (Vec::new(), 0);
+        while let Some(batch) = rows.next().await {
+            for record in insert.records(&batch?)? {
+                count += 1;
+                waiting_bytes += record.size_bytes() + size_of_val(&record);
+                waiting.push(record);
+                let is_open = self.transaction == TransactionState::Open;
+                if is_open && self.inserted_bytes + waiting_bytes > INSERTED_BYTES_MAX {
+                    let what = format!("a transaction inserts {INSERTED_BYTES_MAX} bytes at most");
+                    return Err(SqlError::new(SqlState::TOO_LARGE, what));
+                }
+                if !is_open && waiting_bytes >= PUBLISHED_BYTES {
+                    let records = std::mem::take(&mut waiting);
+                    host.publish(Published { topic: Arc::clone(&insert.topic), records }).await?;
+                    waiting_bytes = 0;
+                }
+            }
+        }
+        let records = Published { topic: Arc::clone(&insert.topic), records: waiting };
+        if self.transaction == TransactionState::Open {
+            self.inserted.push(records);
+            self.inserted_bytes += waiting_bytes;
+        } else if !records.records.is_empty() {
+            host.publish(records).await?;
+        }
+        Counters::add(&self.server.counters.rows_in, count);
+        Ok(count)
+    }
+}
+
+fn of_arrow(error: ArrowError) -> Ending {
+    SqlError::from(DataFusionError::from(error)).into()
+}

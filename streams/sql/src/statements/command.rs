@@ -1,0 +1,332 @@
+//! What a statement asks for.
+
+use datafusion::sql::sqlparser::ast::{CloseCursor, Ident, Insert, Statement};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::extension::Extension;
+use super::text::Words;
+use super::variables::Assignment;
+use crate::engine::Analyze;
+use crate::error::{SqlError, SqlState};
+use crate::wire::Format;
+
+/// How deep the parser follows what nests.
+const RECURSION_MAX: usize = 100;
+
+/// One statement, as far as it can be told without looking up what it names.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    Query(Box<Statement>),
+    Explain {
+        query: Box<Statement>,
+        analyze: Analyze,
+    },
+    Insert(Box<Insert>),
+    /// `COPY (…) TO STDOUT`.
+    CopyOut(CursorSource),
+    Set(Assignment),
+    Show(String),
+    Reset(String),
+    Begin,
+    Commit,
+    Rollback,
+    /// Of a savepoint, for clients that use them around each statement; there is nothing to keep.
+    Savepoint(&'static str),
+    Declare {
+        name: String,
+        source: CursorSource,
+        format: Format,
+        has_hold: bool,
+    },
+    Fetch {
+        name: String,
+        rows_max: usize,
+    },
+    Move {
+        name: String,
+        rows_max: usize,
+    },
+    CloseCursor(Option<String>),
+    Deallocate(Option<String>),
+    Discard,
+    Extension(Extension),
+}
+
+/// What a cursor, or a copy, gives the rows of.
+#[derive(Clone, Debug)]
+pub(crate) enum CursorSource {
+    Query(Box<Statement>),
+    Extension(Extension),
+}
+
+/// Finds out what a statement asks for.
+pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
+    let keyword = |index| words.keyword(index);
+    Ok(match keyword(0).as_str() {
+        "EXPLAIN" => explain(words)?,
+        "SET" => Command::Set(Assignment::read(words)?),
+        "SHOW" => Command::Show(variable_name(&words.after(1))),
+        "RESET" => Command::Reset(variable_name(&words.after(1))),
+        "BEGIN" | "START" => Command::Begin,
+        "COMMIT" | "END" => Command::Commit,
+        "ROLLBACK" | "ABORT" => match keyword(1) == "TO" || keyword(2) == "TO" {
+            true => Command::Savepoint("ROLLBACK"),
+            false => Command::Rollback,
+        },
+        "SAVEPOINT" => Command::Savepoint("SAVEPOINT"),
+        "RELEASE" => Command::Savepoint("RELEASE"),
+        "DISCARD" => Command::Discard,
+        "DEALLOCATE" => {
+            let at = if keyword(1) == "PREPARE" { 2 } else { 1 };
+            let is_all = keyword(at) == "ALL";
+            Command::Deallocate((!is_all).then(|| name_at(words, at)).transpose()?)
+        }
+        "DECLARE" => declare(words)?,
+        "FETCH" | "MOVE" => fetch(words)?,
+        "CLOSE" => match parse(words)? {
+            Statement::Close { cursor: CloseCursor::Specific { name } } => {
+                Command::CloseCursor(Some(folded(&name)))
+            }
+            _ => Command::CloseCursor(None),
+        },
+        "COPY" => copy(words)?,
+        "SUBSCRIBE" => Command::Extension(Extension::Subscribe(words.clone())),
+        "CREATE" if keyword(1) == "TOPIC" => {
+            Command::Extension(Extension::CreateTopic(words.clone()))
+        }
+        "CREATE" if keyword(1) == "MATERIALIZED" => {
+            Command::Extension(Extension::CreateView(words.clone()))
+        }
+        _ => match parse(words)? {
+            query @ Statement::Query(_) => Command::Query(Box::new(query)),
+            Statement::Insert(insert) => Command::Insert(Box::new(insert)),
+            _ => {
+                let what = format!("{} is not supported", keyword(0));
+                return Err(SqlError::unsupported(what));
+            }
+        },
+    })
+}
+
+/// Parses one whole statement.
+pub(crate) fn parse(words: &Words) -> Result<Statement, SqlError> {
+    let mut parser = Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(RECURSION_MAX)
+        .with_tokens_with_locations(words.0.clone());
+    let statement = parser.parse_statement()?;
+    let next = parser.peek_token();
+    match next.token {
+        Token::EOF => Ok(statement),
+        other => {
+            let what = format!("syntax error at or near {:?}", other.to_string());
+            Err(SqlError::new(SqlState::SYNTAX, what))
+        }
+    }
+}
+
+fn parse_query(words: &Words) -> Result<Box<Statement>, SqlError> {
+    match parse(words)? {
+        query @ Statement::Query(_) => Ok(Box::new(query)),
+        _ => Err(SqlError::unsupported(format!("{} is no query", words.keyword(0)))),
+    }
+}
+
+fn source(words: &Words) -> Result<CursorSource, SqlError> {
+    match words.keyword(0).as_str() {
+        "SUBSCRIBE" => Ok(CursorSource::Extension(Extension::Subscribe(words.clone()))),
+        _ => parse_query(words).map(CursorSource::Query),
+    }
+}
+
+/// `EXPLAIN [ANALYZE] [VERBOSE] query`, or with its options in brackets.
+fn explain(words: &Words) -> Result<Command, SqlError> {
+    let mut at = 1;
+    let mut analyze = Analyze::No;
+    if words.iter().nth(1) == Some(&Token::LParen) {
+        let end = words.iter().position(|it| *it == Token::RParen);
+        let end = end.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "a bracket is missing"))?;
+        for index in 2..end {
+            if words.keyword(index) == "ANALYZE" && !is_off(&words.keyword(index + 1)) {
+                analyze = Analyze::Yes;
+            }
+        }
+        at = end + 1;
+    }
+    while matches!(words.keyword(at).as_str(), "ANALYZE" | "VERBOSE") {
+        if words.keyword(at) == "ANALYZE" {
+            analyze = Analyze::Yes;
+        }
+        at += 1;
+    }
+    Ok(Command::Explain { query: parse_query(&words.after(at))?, analyze })
+}
+
+fn is_off(word: &str) -> bool {
+    matches!(word, "FALSE" | "OFF")
+}
+
+/// `DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query`.
+fn declare(words: &Words) -> Result<Command, SqlError> {
+    let at = (1..words.iter().count()).find(|it| words.keyword(*it) == "FOR");
+    let at = at.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "DECLARE has no FOR"))?;
+    let before: Vec<String> = (2..at).map(|it| words.keyword(it)).collect();
+    let has = |word: &str| before.iter().any(|it| it == word);
+    if !has("CURSOR") {
+        return Err(SqlError::new(SqlState::SYNTAX, "DECLARE declares cursors alone"));
+    }
+    if has("SCROLL") && !has("NO") {
+        return Err(SqlError::unsupported("cursors go forward alone: declare it NO SCROLL"));
+    }
+    Ok(Command::Declare {
+        name: name_at(words, 1)?,
+        source: source(&words.after(at + 1))?,
+        format: if has("BINARY") { Format::Binary } else { Format::Text },
+        has_hold: has("HOLD") && !has("WITHOUT"),
+    })
+}
+
+/// `FETCH [direction] [FROM | IN] name`, and MOVE.
+fn fetch(words: &Words) -> Result<Command, SqlError> {
+    let count = words.iter().count();
+    let syntax = |what: &str| SqlError::new(SqlState::SYNTAX, what);
+    // The name is last, or before WITH and its options.
+    let end = (1..count).find(|it| words.keyword(*it) == "WITH").unwrap_or(count);
+    if end < 2 {
+        return Err(syntax("FETCH names no cursor"));
+    }
+    let name = name_at(words, end - 1)?;
+    let mut rows_max = 1;
+    for (index, token) in words.iter().enumerate().take(end - 1).skip(1) {
+        match (words.keyword(index).as_str(), token) {
+            ("ALL", _) => rows_max = usize::MAX,
+            ("NEXT" | "FORWARD" | "FROM" | "IN", _) => {}
+            ("RELATIVE" | "ABSOLUTE" | "PRIOR" | "LAST" | "FIRST" | "BACKWARD", _)
+            | (_, Token::Minus) => {
+                let what = "cursors go forward alone";
+                return Err(SqlError::unsupported(what));
+            }
+            (_, Token::Number(number, _)) => {
+                rows_max = number.parse().map_err(|_| syntax("FETCH has no valid count"))?;
+            }
+            _ => return Err(syntax("FETCH takes a direction and the name of a cursor")),
+        }
+    }
+    Ok(match words.keyword(0).as_str() {
+        "MOVE" => Command::Move { name, rows_max },
+        _ => Command::Fetch { name, rows_max },
+    })
+}
+
+/// `COPY (query) TO STDOUT`.
+fn copy(words: &Words) -> Result<Command, SqlError> {
+    let unsupported = || SqlError::unsupported("COPY is supported as COPY (query) TO STDOUT");
+    let tokens: Vec<_> = words.iter().collect();
+    let end = tokens.iter().rposition(|it| **it == Token::RParen).ok_or_else(unsupported)?;
+    if tokens.get(1) != Some(&&Token::LParen)
+        || words.keyword(end + 1) != "TO"
+        || words.keyword(end + 2) != "STDOUT"
+        || tokens.len() > end + 3
+    {
+        return Err(unsupported());
+    }
+    let mut inner = words.after(2);
+    let close = inner.0.iter().rposition(|it| it.token == Token::RParen).ok_or_else(unsupported)?;
+    inner.0.truncate(close);
+    source(&inner).map(Command::CopyOut)
+}
+
+/// The name of a cursor or statement: letters that are not quoted are small ones.
+fn name_at(words: &Words, index: usize) -> Result<String, SqlError> {
+    match words.iter().nth(index) {
+        Some(Token::Word(word)) => Ok(match word.quote_style {
+            Some(_) => word.value.clone(),
+            None => word.value.to_ascii_lowercase(),
+        }),
+        _ => Err(SqlError::new(SqlState::SYNTAX, "a name is missing")),
+    }
+}
+
+fn folded(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_ascii_lowercase(),
+    }
+}
+
+/// `TRANSACTION ISOLATION LEVEL` and `TIME ZONE` have names of one word too.
+fn variable_name(words: &Words) -> String {
+    let text: Vec<String> = words.iter().map(|it| it.to_string().to_ascii_lowercase()).collect();
+    match text.join(" ").as_str() {
+        "transaction isolation level" => "transaction_isolation".to_owned(),
+        "time zone" => "timezone".to_owned(),
+        other => other.trim_matches('"').to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statements::text::split;
+
+    fn read(text: &str) -> Result<Command, SqlError> {
+        read_command(&split(text)?[0])
+    }
+
+    #[test]
+    fn cursors_are_declared_fetched_and_closed() {
+        let declared = read("declare \"C\" no scroll cursor with hold for select 1").expect("good");
+        let Command::Declare { name, source: CursorSource::Query(_), has_hold: true, .. } =
+            declared
+        else {
+            panic!("{declared:?}")
+        };
+        assert_eq!(name, "C");
+        for (text, expected) in [
+            ("fetch c", 1),
+            ("fetch next from c", 1),
+            ("fetch forward 10 from \"c\"", 10),
+            ("FETCH 5 IN C", 5),
+            ("fetch all c with (timeout = '1s')", usize::MAX),
+            ("fetch forward all from c", usize::MAX),
+        ] {
+            let Ok(Command::Fetch { name, rows_max }) = read(text) else { panic!("{text}") };
+            assert_eq!((name.as_str(), rows_max), ("c", expected), "{text}");
+        }
+        assert!(matches!(read("close all"), Ok(Command::CloseCursor(None))));
+        assert!(matches!(read("close c"), Ok(Command::CloseCursor(Some(_)))));
+        for text in
+            ["fetch backward 1 from c", "fetch -1 from c", "declare c scroll cursor for select 1"]
+        {
+            assert_eq!(read(text).expect_err("no way back").state, SqlState::NOT_SUPPORTED);
+        }
+    }
+
+    #[test]
+    fn subscriptions_are_handed_over_wherever_they_stand() {
+        assert!(matches!(read("subscribe to t"), Ok(Command::Extension(_))));
+        let copied = read("COPY (SUBSCRIBE TO (SELECT 1)) TO STDOUT").expect("good");
+        let Command::CopyOut(CursorSource::Extension(Extension::Subscribe(words))) = copied else {
+            panic!("{copied:?}")
+        };
+        assert_eq!(words.to_string(), "SUBSCRIBE TO (SELECT 1)");
+        let declared = read("DECLARE c CURSOR FOR SUBSCRIBE TO t").expect("good");
+        assert!(matches!(declared, Command::Declare { source: CursorSource::Extension(_), .. }));
+    }
+
+    #[test]
+    fn what_is_no_statement_is_an_error() {
+        for (text, state) in [
+            ("selec 1", SqlState::SYNTAX),
+            ("select 1 1 1", SqlState::SYNTAX),
+            ("copy t from stdin", SqlState::NOT_SUPPORTED),
+            ("update t set a = 1", SqlState::NOT_SUPPORTED),
+            ("drop table t", SqlState::NOT_SUPPORTED),
+            ("fetch", SqlState::SYNTAX),
+            ("declare c", SqlState::SYNTAX),
+        ] {
+            assert_eq!(read(text).expect_err(text).state, state, "{text}");
+        }
+    }
+}

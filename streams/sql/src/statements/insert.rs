@@ -1,0 +1,345 @@
+//! INSERT: rows of a query become records.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMillisecondType};
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Insert, ObjectName, ObjectNamePart, SetExpr, Statement, TableObject, Value,
+    visit_expressions, visit_expressions_mut,
+};
+use record_batch::Header;
+use sonic_rs::{JsonContainerTrait, JsonValueTrait};
+
+use crate::engine::{BYTES_SUFFIX, SCHEMA};
+use crate::error::{SqlError, SqlState};
+use crate::host::PublishedRecord;
+use crate::wire::PgType;
+
+/// Parameters of one statement.
+const PARAMETER_COUNT_MAX: usize = 65_535;
+
+/// A column that can be inserted into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Partition,
+    Time,
+    Key,
+    Value,
+    Headers,
+}
+
+/// What an INSERT does, once it is known which table and columns it names.
+#[derive(Clone, Debug)]
+pub(crate) struct InsertPlan {
+    pub(crate) topic: Arc<str>,
+    has_bytes: bool,
+    columns: Vec<Column>,
+    source: Box<datafusion::sql::sqlparser::ast::Query>,
+}
+
+impl InsertPlan {
+    pub(crate) fn new(insert: &Insert) -> Result<Self, SqlError> {
+        if insert.on.is_some() || insert.returning.is_some() {
+            return Err(SqlError::unsupported("INSERT with ON CONFLICT or RETURNING"));
+        }
+        let TableObject::TableName(table) = &insert.table else {
+            return Err(SqlError::unsupported("INSERT into anything but a table"));
+        };
+        let Some(source) = &insert.source else {
+            return Err(SqlError::unsupported("INSERT without VALUES or a query"));
+        };
+        let table = table_name(table)?;
+        let (topic, has_bytes) = match table.strip_suffix(BYTES_SUFFIX) {
+            Some(topic) => (topic, true),
+            None => (table.as_str(), false),
+        };
+        if insert.columns.is_empty() {
+            let error = SqlError::new(SqlState::SYNTAX, "INSERT has to name its columns");
+            return Err(error.with_hint("INSERT INTO orders (key, value) VALUES ('k', 'v')"));
+        }
+        let mut columns = Vec::new();
+        for name in &insert.columns {
+            let name = last_part(name);
+            let column = match name.as_str() {
+                "partition" => Column::Partition,
+                "time" => Column::Time,
+                "key" => Column::Key,
+                "value" => Column::Value,
+                "headers" => Column::Headers,
+                "offset" => {
+                    let what = "the log gives offsets: they cannot be inserted";
+                    return Err(SqlError::new(SqlState::SYNTAX, what));
+                }
+                other => {
+                    let what = format!("column {other:?} of relation {table:?} does not exist");
+                    return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, what));
+                }
+            };
+            if columns.contains(&column) {
+                let what = format!("column {name:?} is named twice");
+                return Err(SqlError::new(SqlState::SYNTAX, what));
+            }
+            columns.push(column);
+        }
+        Ok(Self { topic: topic.into(), has_bytes, columns, source: source.clone() })
+    }
+
+    fn pg_type(&self, column: Column) -> PgType {
+        match column {
+            Column::Partition => PgType::INT4,
+            Column::Time => PgType::TIMESTAMPTZ,
+            Column::Key | Column::Value if self.has_bytes => PgType::BYTEA,
+            Column::Key | Column::Value | Column::Headers => PgType::TEXT,
+        }
+    }
+
+    /// Types of the parameters, `$1` first: as the client declared them, or of the columns that
+    /// they stand for.
+    pub(crate) fn parameter_types(&self, declared: &[u32]) -> Result<Vec<u32>, SqlError> {
+        let mut types = declared.to_vec();
+        let mut note = |text: &str, of: PgType| -> Result<(), SqlError> {
+            let index = parameter_index(text)?;
+            if types.len() <= index {
+                types.resize(index + 1, 0);
+            }
+            if types[index] == 0 {
+                types[index] = of.oid;
+            }
+            Ok(())
+        };
+        if let SetExpr::Values(values) = &*self.source.body {
+            for row in &values.rows {
+                for (expr, column) in row.iter().zip(&self.columns) {
+                    if let Some(name) = placeholder(expr) {
+                        note(name, self.pg_type(*column))?;
+                    }
+                }
+            }
+        }
+        let rest = visit_expressions(&*self.source, |expr| match placeholder(expr) {
+            Some(name) => match note(name, PgType::TEXT) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(error),
+            },
+            None => ControlFlow::Continue(()),
+        });
+        match rest {
+            ControlFlow::Break(error) => Err(error),
+            ControlFlow::Continue(()) => Ok(types),
+        }
+    }
+
+    /// The query that gives the rows, with values in the place of parameters.
+    pub(crate) fn query(&self, parameters: &[ScalarValue]) -> Result<Statement, SqlError> {
+        let mut source = self.source.clone();
+        let replaced = visit_expressions_mut(&mut *source, |expr| {
+            let Some(index) = placeholder(expr).map(parameter_index) else {
+                return ControlFlow::Continue(());
+            };
+            match index.and_then(|index| literal(parameters, index)) {
+                Ok(value) => {
+                    *expr = Expr::Value(value.into());
+                    ControlFlow::Continue(())
+                }
+                Err(error) => ControlFlow::Break(error),
+            }
+        });
+        match replaced {
+            ControlFlow::Break(error) => Err(error),
+            ControlFlow::Continue(()) => Ok(Statement::Query(source)),
+        }
+    }
+
+    /// The records of rows that the query gave.
+    pub(crate) fn records(&self, rows: &RecordBatch) -> Result<Vec<PublishedRecord>, SqlError> {
+        if rows.num_columns() != self.columns.len() {
+            let (expected, found) = (self.columns.len(), rows.num_columns());
+            let what = format!("INSERT names {expected} columns, and its rows have {found}");
+            return Err(SqlError::new(SqlState::SYNTAX, what));
+        }
+        let mut records: Vec<PublishedRecord> = Vec::new();
+        records.resize_with(rows.num_rows(), PublishedRecord::default);
+        for (column, array) in self.columns.iter().zip(rows.columns()) {
+            let to = |data_type: &DataType| -> Result<ArrayRef, SqlError> {
+                cast(array, data_type)
+                    .map_err(|error| SqlError::new(SqlState::INVALID_TEXT, error.to_string()))
+            };
+            match column {
+                Column::Partition => {
+                    let array = to(&DataType::Int32)?;
+                    let numbers = array.as_primitive::<Int32Type>().iter();
+                    records.iter_mut().zip(numbers).for_each(|(it, number)| it.partition = number);
+                }
+                Column::Time => {
+                    let zone = Some("UTC".into());
+                    let array = to(&DataType::Timestamp(TimeUnit::Millisecond, zone))?;
+                    let times = array.as_primitive::<TimestampMillisecondType>().iter();
+                    records.iter_mut().zip(times).for_each(|(it, time)| it.time_ms = time);
+                }
+                Column::Key | Column::Value => {
+                    let array = to(&DataType::BinaryView)?;
+                    for (record, bytes) in records.iter_mut().zip(array.as_binary_view()) {
+                        let bytes = bytes.map(Bytes::copy_from_slice);
+                        match column {
+                            Column::Key => record.key = bytes,
+                            _ => record.value = bytes,
+                        }
+                    }
+                }
+                Column::Headers => {
+                    let array = to(&DataType::Utf8View)?;
+                    for (record, text) in records.iter_mut().zip(array.as_string_view()) {
+                        record.headers = text.map_or_else(|| Ok(Vec::new()), headers)?;
+                    }
+                }
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// `orders` and `public.orders` are one table.
+fn table_name(name: &ObjectName) -> Result<String, SqlError> {
+    let is_of_schema = match name.0.as_slice() {
+        [_] => true,
+        [.., ObjectNamePart::Identifier(schema), _] => schema.value == SCHEMA,
+        _ => false,
+    };
+    match is_of_schema {
+        true => Ok(last_part(name)),
+        false => {
+            let what = format!("relation {name} does not exist");
+            Err(SqlError::new(SqlState::UNDEFINED_TABLE, what))
+        }
+    }
+}
+
+fn last_part(name: &ObjectName) -> String {
+    match name.0.last() {
+        Some(ObjectNamePart::Identifier(ident)) => match ident.quote_style {
+            Some(_) => ident.value.clone(),
+            None => ident.value.to_ascii_lowercase(),
+        },
+        _ => String::new(),
+    }
+}
+
+fn placeholder(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => Some(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn parameter_index(name: &str) -> Result<usize, SqlError> {
+    let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+    let index = number.filter(|it| *it <= PARAMETER_COUNT_MAX).and_then(|it| it.checked_sub(1));
+    index.ok_or_else(|| SqlError::new(SqlState::SYNTAX, format!("there is no parameter {name}")))
+}
+
+fn literal(parameters: &[ScalarValue], index: usize) -> Result<Value, SqlError> {
+    let value = parameters.get(index).ok_or_else(|| {
+        SqlError::new(SqlState::PROTOCOL, format!("there is no value for parameter ${}", index + 1))
+    })?;
+    if value.is_null() {
+        return Ok(Value::Null);
+    }
+    Ok(match value {
+        ScalarValue::Binary(Some(bytes)) | ScalarValue::BinaryView(Some(bytes)) => {
+            Value::HexStringLiteral(bytes.iter().map(|byte| format!("{byte:02X}")).collect())
+        }
+        other => match other.cast_to(&DataType::Utf8)? {
+            ScalarValue::Utf8(Some(text)) => Value::SingleQuotedString(text),
+            _ => Value::Null,
+        },
+    })
+}
+
+/// Headers from a JSON object, as the table shows them.
+fn headers(text: &str) -> Result<Vec<Header>, SqlError> {
+    let wrong = || {
+        let what = "headers are a JSON object of texts, lists of texts, and nulls";
+        SqlError::new(SqlState::INVALID_TEXT, what)
+    };
+    let object: sonic_rs::Value = sonic_rs::from_str(text).map_err(|_| wrong())?;
+    let mut headers = Vec::new();
+    for (name, value) in object.as_object().ok_or_else(wrong)? {
+        let mut add = |value: &sonic_rs::Value| {
+            let text = value.as_str();
+            if text.is_none() && !value.is_null() {
+                return Err(wrong());
+            }
+            let value = text.map(|text| Bytes::copy_from_slice(text.as_bytes()));
+            headers.push(Header { name: name.to_owned(), value });
+            Ok(())
+        };
+        match value.as_array() {
+            Some(list) => list.iter().try_for_each(&mut add)?,
+            None => add(value)?,
+        }
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statements::command::{Command, read_command};
+    use crate::statements::text::split;
+
+    fn plan(text: &str) -> Result<InsertPlan, SqlError> {
+        match read_command(&split(text)?[0])? {
+            Command::Insert(insert) => InsertPlan::new(&insert),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn parameters_have_the_types_of_their_columns() {
+        let insert = "insert into orders (value, partition, key) values ($3, $1, $2), ('a', 1, $4)";
+        let types = plan(insert).expect("good").parameter_types(&[0, 17]).expect("good");
+        assert_eq!(types, [23, 17, 25, 25]);
+    }
+
+    #[test]
+    fn parameters_become_literals() {
+        let plan = plan("insert into orders (key, value) values ($1, $2)").expect("good");
+        let values = [ScalarValue::from("it's"), ScalarValue::Utf8(None)];
+        let query = plan.query(&values).expect("two values");
+        assert_eq!(query.to_string(), "VALUES ('it''s', NULL)");
+        assert_eq!(plan.query(&values[..1]).expect_err("one value").state, SqlState::PROTOCOL);
+    }
+
+    #[test]
+    fn columns_that_cannot_be_inserted_are_refused() {
+        for text in [
+            "insert into orders values ('a')",
+            "insert into orders (\"offset\") values (1)",
+            "insert into orders (nothing) values (1)",
+            "insert into orders (key, key) values (1, 2)",
+            "insert into other.orders (key) values (1)",
+            "insert into orders (key) values (1) returning key",
+        ] {
+            plan(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn headers_are_read_as_they_are_shown() {
+        let found = headers(r#"{"a": "1", "b": ["2", null]}"#).expect("good");
+        let names: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.value.clone())).collect();
+        let value = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        assert_eq!(names, [("a", value("1")), ("b", value("2")), ("b", None)]);
+        for text in ["[]", "1", "{\"a\": 1}", "{", ""] {
+            headers(text).expect_err(text);
+        }
+    }
+}

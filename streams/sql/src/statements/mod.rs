@@ -1,0 +1,16 @@
+//! Statements: texts become commands, and what a connection keeps between them.
+//!
+//! [`Command::Extension`] is the one place where statements that are not SQL's own are handed to
+//! those who know them; see `extension`.
+
+mod command;
+mod extension;
+mod insert;
+mod text;
+mod variables;
+
+pub(crate) use command::{Command, CursorSource, read_command};
+pub(crate) use extension::run_extension;
+pub(crate) use insert::InsertPlan;
+pub(crate) use text::{Words, split};
+pub(crate) use variables::{Assignment, Variables};

@@ -1,0 +1,143 @@
+//! The text of statements, cut into words and checked before any of it is parsed.
+
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::error::{SqlError, SqlState};
+
+/// Bytes of the text of one message.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Brackets in brackets, and operators of one statement: both become depth of what is planned.
+const NESTING_MAX: usize = 50;
+const OPERATOR_COUNT_MAX: usize = 500;
+
+/// The words of one statement, with the white space between them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words(pub(crate) Vec<TokenWithSpan>);
+
+impl Words {
+    /// Those that are no white space and no comment.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Token> {
+        self.0.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)))
+    }
+
+    /// The word at an index among those of [`Words::iter`], in capital letters; empty where it is
+    /// quoted, a sign, or not there.
+    pub(crate) fn keyword(&self, index: usize) -> String {
+        match self.iter().nth(index) {
+            Some(Token::Word(word)) if word.quote_style.is_none() => {
+                word.value.to_ascii_uppercase()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// What is behind so many words.
+    pub(crate) fn after(&self, count: usize) -> Self {
+        let mut left = count;
+        let rest = self.0.iter().skip_while(|it| {
+            let is_space = matches!(it.token, Token::Whitespace(_));
+            let is_skipped = is_space || left > 0;
+            left = left.saturating_sub(usize::from(!is_space));
+            is_skipped
+        });
+        Self(rest.cloned().collect())
+    }
+}
+
+impl std::fmt::Display for Words {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|it| write!(f, "{}", it.token))
+    }
+}
+
+/// The statements of a text, without those that are empty.
+pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
+    if text.len() > TEXT_BYTES_MAX {
+        let length = text.len();
+        let what = format!("the text has {length} bytes; {TEXT_BYTES_MAX} are allowed");
+        return Err(SqlError::new(SqlState::TOO_LARGE, what));
+    }
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
+    let tokens = tokens
+        .map_err(|error| SqlError::new(SqlState::SYNTAX, format!("syntax error: {error}")))?;
+    let mut statements = Vec::new();
+    let mut current = Words::default();
+    for token in tokens {
+        match token.token {
+            Token::SemiColon => statements.push(std::mem::take(&mut current)),
+            _ => current.0.push(token),
+        }
+    }
+    statements.push(current);
+    statements.retain(|words| words.iter().next().is_some());
+    statements.iter().try_for_each(check)?;
+    Ok(statements)
+}
+
+/// Refuses what would be planned too deeply.
+fn check(words: &Words) -> Result<(), SqlError> {
+    let too_complex = |what: String| Err(SqlError::new(SqlState::TOO_COMPLEX, what));
+    let (mut depth, mut operator_count) = (0_usize, 0);
+    for token in words.iter() {
+        match token {
+            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+            Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
+            Token::Word(word) if word.quote_style.is_none() => {
+                let name = word.value.to_ascii_uppercase();
+                let is_operator =
+                    matches!(&*name, "AND" | "OR" | "NOT" | "UNION" | "JOIN" | "CASE" | "EXCEPT");
+                operator_count += usize::from(is_operator);
+            }
+            Token::Comma
+            | Token::Period
+            | Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Placeholder(_)
+            | Token::Word(_) => {}
+            _ => operator_count += 1,
+        }
+        if depth > NESTING_MAX {
+            return too_complex(format!("brackets nest more than {NESTING_MAX} deep"));
+        }
+    }
+    match operator_count > OPERATOR_COUNT_MAX {
+        true => too_complex(format!(
+            "the statement has {operator_count} operators; {OPERATOR_COUNT_MAX} are allowed"
+        )),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_semicolons_outside_of_quotes() {
+        let statements = split("select ';' ; -- a; b\n ; begin;").expect("good texts");
+        let texts: Vec<_> = statements.iter().map(|it| it.to_string().trim().to_owned()).collect();
+        assert_eq!(texts.len(), 2);
+        assert_eq!(texts[0], "select ';'");
+        assert_eq!(statements[1].keyword(0), "BEGIN");
+        assert_eq!(statements[0].after(1).to_string().trim(), "';'");
+    }
+
+    #[test]
+    fn what_nests_too_deeply_or_is_too_long_is_refused() {
+        let deep = format!("select {}1{}", "(".repeat(51), ")".repeat(51));
+        let wide = format!("select 1{}", "+1".repeat(1_001));
+        let long = format!("select '{}'", "x".repeat(TEXT_BYTES_MAX));
+        for (text, state) in [
+            (deep, SqlState::TOO_COMPLEX),
+            (wide, SqlState::TOO_COMPLEX),
+            (long, SqlState::TOO_LARGE),
+            ("select 'open".to_owned(), SqlState::SYNTAX),
+        ] {
+            assert_eq!(split(&text).expect_err("refused").state, state);
+        }
+        let list = vec!["1"; 10_000].join(",");
+        split(&format!("select 1 in ({list})")).expect("lists may be long");
+    }
+}

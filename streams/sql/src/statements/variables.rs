@@ -1,0 +1,268 @@
+//! What clients set and show: few of them change anything here, and drivers send many.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::text::Words;
+use crate::engine::SERVER_VERSION;
+use crate::error::{SqlError, SqlState};
+
+/// Names are not longer, and so many are kept that are not known here.
+const NAME_BYTES_MAX: usize = 63;
+const VALUE_BYTES_MAX: usize = 1_000;
+const OTHER_COUNT_MAX: usize = 100;
+
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+
+/// Those that a client is told of when it connects, and when they change.
+const REPORTED: [&str; 9] = [
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "integer_datetimes",
+    "IntervalStyle",
+    "server_encoding",
+    "server_version",
+    "standard_conforming_strings",
+    "TimeZone",
+];
+
+/// Names in small letters, and values that never change.
+const FIXED: [(&str, &str); 9] = [
+    ("client_encoding", "UTF8"),
+    ("integer_datetimes", "on"),
+    ("max_identifier_length", "63"),
+    ("server_encoding", "UTF8"),
+    ("server_version", SERVER_VERSION),
+    ("server_version_num", "150000"),
+    ("standard_conforming_strings", "on"),
+    ("transaction_isolation", "read committed"),
+    ("transaction_read_only", "off"),
+];
+
+/// Names in small letters, and what they are until a client sets them.
+const DEFAULTS: [(&str, &str); 9] = [
+    ("application_name", ""),
+    ("bytea_output", "hex"),
+    ("datestyle", "ISO, MDY"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_read_only", "off"),
+    ("extra_float_digits", "1"),
+    ("intervalstyle", "postgres"),
+    ("search_path", "\"$user\", public"),
+    ("timezone", "UTC"),
+];
+
+/// `SET name = value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) name: String,
+    /// `None`: the default.
+    pub(crate) value: Option<String>,
+}
+
+impl Assignment {
+    pub(crate) fn read(words: &Words) -> Result<Self, SqlError> {
+        let syntax = || SqlError::new(SqlState::SYNTAX, "SET takes a name and a value");
+        let scope = words.keyword(1);
+        // SET SESSION AUTHORIZATION and such have no equals sign.
+        let at = if matches!(scope.as_str(), "SESSION" | "LOCAL") { 2 } else { 1 };
+        let first = words.keyword(at);
+        let (name, rest) = match first.as_str() {
+            "TIME" => ("timezone".to_owned(), words.after(at + 2)),
+            "NAMES" => ("client_encoding".to_owned(), words.after(at + 1)),
+            // Of a transaction, or of all that follow: there is one level.
+            "TRANSACTION" | "CHARACTERISTICS" => {
+                return Ok(Self { name: "default_transaction_isolation".to_owned(), value: None });
+            }
+            "AUTHORIZATION" | "ROLE" => {
+                return Err(SqlError::unsupported("clients stay who they logged in as"));
+            }
+            _ => {
+                let sign = words
+                    .iter()
+                    .position(|it| *it == Token::Eq || it.to_string().eq_ignore_ascii_case("to"));
+                let sign = sign.filter(|sign| *sign > at).ok_or_else(syntax)?;
+                let name = words.iter().take(sign).skip(at).map(|it| match it {
+                    Token::Word(word) => word.value.clone(),
+                    other => other.to_string(),
+                });
+                (name.collect::<String>().to_ascii_lowercase(), words.after(sign + 1))
+            }
+        };
+        let values = rest.iter().map(|it| match it {
+            Token::SingleQuotedString(text) => text.clone(),
+            Token::Comma => ", ".to_owned(),
+            Token::Word(word) => word.value.clone(),
+            other => other.to_string(),
+        });
+        let value: String = values.collect();
+        let is_too_long = name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX;
+        if value.is_empty() && rest.iter().next().is_none() || is_too_long {
+            return Err(syntax());
+        }
+        let is_default = rest.keyword(0) == "DEFAULT";
+        Ok(Self { name, value: (!is_default).then_some(value) })
+    }
+}
+
+/// What one connection has set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Variables {
+    set: BTreeMap<String, String>,
+    statement_time: Option<Duration>,
+}
+
+impl Variables {
+    pub(crate) fn new(statement_time: Option<Duration>) -> Self {
+        Self { set: BTreeMap::new(), statement_time }
+    }
+
+    /// How long a statement may run; `None` is without end.
+    pub(crate) fn statement_time(&self) -> Option<Duration> {
+        self.statement_time
+    }
+
+    /// Sets it, and returns the name and value to tell the client where it is one of those.
+    pub(crate) fn set(
+        &mut self,
+        assignment: &Assignment,
+        default_time: Option<Duration>,
+    ) -> Result<Option<(&'static str, String)>, SqlError> {
+        let Assignment { name, value } = assignment;
+        let invalid = |value: &str| {
+            let what = format!("invalid value for parameter {name:?}: {value:?}");
+            SqlError::new(SqlState::INVALID_PARAMETER, what)
+        };
+        if let Some((_, fixed)) = FIXED.iter().find(|it| it.0 == name) {
+            let is_same = |value: &str| {
+                let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
+                plain(value) == plain(fixed) || name == "client_encoding" && value == "UNICODE"
+            };
+            return match value {
+                Some(value) if !is_same(value) => Err(invalid(value)),
+                _ => Ok(None),
+            };
+        }
+        if name == STATEMENT_TIMEOUT {
+            self.statement_time = match value {
+                None => default_time,
+                Some(value) => read_time(value).ok_or_else(|| invalid(value))?,
+            };
+            return Ok(None);
+        }
+        match value {
+            None => drop(self.set.remove(name)),
+            // Times are written in UTC whatever a client asks for, with the zone behind them.
+            Some(_) if name == "timezone" => {}
+            Some(value) => {
+                let is_known = self.set.contains_key(name);
+                if !is_known && self.set.len() >= OTHER_COUNT_MAX {
+                    let what = format!("a connection sets {OTHER_COUNT_MAX} parameters at most");
+                    return Err(SqlError::new(SqlState::TOO_LARGE, what));
+                }
+                self.set.insert(name.clone(), value.clone());
+            }
+        }
+        let reported = REPORTED.iter().find(|it| it.eq_ignore_ascii_case(name));
+        Ok(reported.map(|it| (*it, self.get(it).unwrap_or_default())))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let name = name.to_ascii_lowercase();
+        if name == STATEMENT_TIMEOUT {
+            let ms = self.statement_time.map_or(0, |it| it.as_millis());
+            return Some(if ms == 0 { "0".to_owned() } else { format!("{ms}ms") });
+        }
+        let known = FIXED.iter().chain(&DEFAULTS).find(|it| it.0 == name);
+        self.set.get(&name).cloned().or_else(|| known.map(|it| it.1.to_owned()))
+    }
+
+    pub(crate) fn show(&self, name: &str) -> Result<String, SqlError> {
+        self.get(name).ok_or_else(|| {
+            let what = format!("unrecognized configuration parameter {name:?}");
+            SqlError::new(SqlState::UNDEFINED_OBJECT, what)
+        })
+    }
+
+    /// Those that a client is told of.
+    pub(crate) fn reported(&self) -> impl Iterator<Item = (&'static str, String)> {
+        REPORTED.iter().map(|name| (*name, self.get(name).unwrap_or_default()))
+    }
+}
+
+/// Milliseconds, or with a unit; `Some(None)` is 0, no limit.
+fn read_time(text: &str) -> Option<Option<Duration>> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().ok()?;
+    let time = match unit.trim() {
+        "" | "ms" => Duration::from_millis(number),
+        "us" => Duration::from_micros(number),
+        "s" => Duration::from_secs(number),
+        "min" => Duration::from_secs(number.checked_mul(60)?),
+        "h" => Duration::from_secs(number.checked_mul(3_600)?),
+        _ => return None,
+    };
+    Some((!time.is_zero()).then_some(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statements::text::split;
+
+    fn set(variables: &mut Variables, text: &str) -> Result<(), SqlError> {
+        let assignment = Assignment::read(&split(text)?[0])?;
+        variables.set(&assignment, Some(Duration::from_secs(9))).map(drop)
+    }
+
+    #[test]
+    fn what_drivers_set_is_shown_again() {
+        let mut variables = Variables::default();
+        for (text, name, expected) in [
+            ("SET extra_float_digits = 3", "extra_float_digits", "3"),
+            ("set session datestyle to 'ISO'", "DateStyle", "ISO"),
+            ("SET application_name = 'psql'", "application_name", "psql"),
+            ("SET client_encoding TO 'utf-8'", "client_encoding", "UTF8"),
+            ("SET NAMES 'UTF8'", "client_encoding", "UTF8"),
+            ("SET TIME ZONE 'Europe/Berlin'", "TimeZone", "UTC"),
+            ("set my.own = 1", "my.own", "1"),
+            ("SET search_path = a, public", "search_path", "a, public"),
+            ("set statement_timeout = '2s'", "statement_timeout", "2000ms"),
+            ("set statement_timeout = 0", "statement_timeout", "0"),
+            ("set statement_timeout = default", "statement_timeout", "9000ms"),
+            (
+                "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                "transaction_isolation",
+                "read committed",
+            ),
+        ] {
+            set(&mut variables, text).expect(text);
+            assert_eq!(variables.show(name).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut variables = Variables::default();
+        for text in [
+            "set client_encoding = 'latin1'",
+            "set server_version = '9'",
+            "set statement_timeout = 'soon'",
+            "set x",
+            "set role a",
+        ] {
+            set(&mut variables, text).expect_err(text);
+        }
+        variables.show("no_such").expect_err("it is not known");
+        for number in 0..OTHER_COUNT_MAX {
+            set(&mut variables, &format!("set a.v{number} = 1")).expect("there is room");
+        }
+        set(&mut variables, "set a.more = 1").expect_err("too many");
+        set(&mut variables, "set a.v0 = 2").expect("it is there");
+    }
+}

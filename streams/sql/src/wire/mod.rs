@@ -1,0 +1,17 @@
+//! PostgreSQL's protocol, version 3: messages in, messages out, and values in its two formats.
+//!
+//! Bytes of a client are never believed: lengths and counts are checked before they are used.
+//! Source: PostgreSQL's documentation, "Frontend/Backend Protocol".
+
+mod answers;
+mod numbers;
+mod parameters;
+mod requests;
+mod types;
+mod values;
+
+pub(crate) use answers::{Answers, TransactionState};
+pub(crate) use parameters::read_parameter;
+pub(crate) use requests::{Bind, Request, Startup, Target, take_request, take_startup};
+pub(crate) use types::{Format, Formats, PgType, json_field};
+pub(crate) use values::{put_copy_rows, put_rows};

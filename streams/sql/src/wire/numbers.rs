@@ -1,0 +1,258 @@
+//! Numbers and times as PostgreSQL writes them.
+
+use std::fmt::Write;
+
+use bytes::{BufMut, BytesMut};
+
+/// Days and microseconds from 1970 to PostgreSQL's first day, 2000-01-01.
+pub(crate) const EPOCH_DAYS: i32 = 10_957;
+pub(crate) const EPOCH_US: i64 = EPOCH_DAYS as i64 * DAY_US;
+
+pub(crate) const DAY_US: i64 = 86_400_000_000;
+
+const SECOND_US: i64 = 1_000_000;
+
+/// Digits of one group of a binary number.
+const GROUP_DIGITS: usize = 4;
+
+/// A float's shortest text that reads back as the same; exponents where PostgreSQL has them.
+pub(crate) fn put_float(out: &mut BytesMut, value: f64, digits_max: i32) {
+    if value.is_nan() {
+        return out.put_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        return out.put_slice(if value > 0.0 { b"Infinity" } else { b"-Infinity" });
+    }
+    let scientific = match digits_max {
+        FLOAT4_DIGITS => format!("{:e}", narrow(value)),
+        _ => format!("{value:e}"),
+    };
+    let (mantissa, exponent) = scientific.split_once('e').expect("the form has an exponent");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
+    let written = if (-4..digits_max).contains(&exponent) {
+        match digits_max {
+            FLOAT4_DIGITS => write!(out, "{}", narrow(value)),
+            _ => write!(out, "{value}"),
+        }
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(out, "{mantissa}e{sign}{:02}", exponent.unsigned_abs())
+    };
+    written.expect("memory takes all");
+}
+
+/// Exponents from these on are written, of both sizes of floats.
+pub(crate) const FLOAT4_DIGITS: i32 = 6;
+pub(crate) const FLOAT8_DIGITS: i32 = 15;
+
+#[expect(clippy::cast_possible_truncation, reason = "the value came from a float of this size")]
+fn narrow(value: f64) -> f32 {
+    value as f32
+}
+
+/// The digits of a decimal with `scale` of them after the point.
+pub(crate) fn decimal_text(digits: &str, scale: i8) -> String {
+    let (sign, digits) = match digits.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", digits),
+    };
+    let Ok(scale) = usize::try_from(scale) else {
+        let zeros = "0".repeat(usize::from(scale.unsigned_abs()));
+        return if digits == "0" { digits.to_owned() } else { format!("{sign}{digits}{zeros}") };
+    };
+    if scale == 0 {
+        return format!("{sign}{digits}");
+    }
+    let padded = format!("{digits:0>width$}", width = scale + 1);
+    let (whole, fraction) = padded.split_at(padded.len() - scale);
+    format!("{sign}{whole}.{fraction}")
+}
+
+/// A decimal's text in PostgreSQL's binary form: groups of four digits.
+pub(crate) fn put_numeric(out: &mut BytesMut, text: &str) {
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let whole = whole.trim_start_matches('0');
+    let lead = (GROUP_DIGITS - whole.len() % GROUP_DIGITS) % GROUP_DIGITS;
+    let trail = (GROUP_DIGITS - fraction.len() % GROUP_DIGITS) % GROUP_DIGITS;
+    let digits = format!("{}{whole}{fraction}{}", "0".repeat(lead), "0".repeat(trail));
+    let mut groups: Vec<i16> = digits
+        .as_bytes()
+        .chunks(GROUP_DIGITS)
+        .map(|group| group.iter().fold(0, |sum, digit| sum * 10 + i16::from(digit - b'0')))
+        .collect();
+    let mut weight = i16::try_from((whole.len() + lead) / GROUP_DIGITS).expect("few digits") - 1;
+    while groups.first() == Some(&0) {
+        groups.remove(0);
+        weight -= 1;
+    }
+    while groups.last() == Some(&0) {
+        groups.pop();
+    }
+    if groups.is_empty() {
+        weight = 0;
+    }
+    out.put_i16(i16::try_from(groups.len()).expect("few digits"));
+    out.put_i16(weight);
+    out.put_u16(if is_negative && !groups.is_empty() { 0x4000 } else { 0 });
+    out.put_i16(i16::try_from(fraction.len()).expect("few digits"));
+    groups.iter().for_each(|group| out.put_i16(*group));
+}
+
+/// The text of a binary number; `None` where it is none, NaN, or infinite.
+pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
+    let field = |at: usize| Some(i16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
+    let (count, weight, sign, scale) = (field(0)?, field(2)?, field(4)?, field(6)?);
+    let count = usize::try_from(count).ok()?;
+    let scale = usize::try_from(scale).ok()?;
+    let is_negative = match sign {
+        0 => false,
+        0x4000 => true,
+        _ => return None,
+    };
+    if bytes.len() != 8 + 2 * count || scale > 1_000 || !(-1_000..=1_000).contains(&weight) {
+        return None;
+    }
+    let group = |index: i32| -> Option<i16> {
+        match usize::try_from(index).ok().filter(|index| *index < count) {
+            Some(index) => field(8 + 2 * index).filter(|group| (0..10_000).contains(group)),
+            None => Some(0),
+        }
+    };
+    let mut text = String::new();
+    for index in 0..=i32::from(weight) {
+        text.push_str(&format!("{:04}", group(index)?));
+    }
+    let mut fraction = String::new();
+    let mut index = i32::from(weight) + 1;
+    while fraction.len() < scale {
+        fraction.push_str(&format!("{:04}", group(index)?));
+        index += 1;
+    }
+    fraction.truncate(scale);
+    let whole = text.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let point = if fraction.is_empty() { "" } else { "." };
+    let sign = if is_negative { "-" } else { "" };
+    Some(format!("{sign}{whole}{point}{fraction}"))
+}
+
+/// A day, counted from 1970, as 2026-11-22.
+pub(crate) fn put_date(out: &mut BytesMut, days: i64) {
+    let (year, month, day) = civil(days);
+    let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    write!(out, "{year:04}-{month:02}-{day:02}{era}").expect("memory takes all");
+}
+
+/// Microseconds of a day as 21:59:21.123.
+pub(crate) fn put_time(out: &mut BytesMut, us: i64) {
+    let (seconds, fraction) = (us / SECOND_US, us % SECOND_US);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    write!(out, "{hour:02}:{minute:02}:{second:02}").expect("memory takes all");
+    if fraction != 0 {
+        let digits = format!("{fraction:06}");
+        out.put_u8(b'.');
+        out.put_slice(digits.trim_end_matches('0').as_bytes());
+    }
+}
+
+/// Microseconds since 1970, and `zone` behind them.
+pub(crate) fn put_timestamp(out: &mut BytesMut, us: i64, zone: &str) {
+    let days = us.div_euclid(DAY_US);
+    let (year, month, day) = civil(days);
+    let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    write!(out, "{year:04}-{month:02}-{day:02} ").expect("memory takes all");
+    put_time(out, us.rem_euclid(DAY_US));
+    out.put_slice(zone.as_bytes());
+    out.put_slice(era.as_bytes());
+}
+
+/// Year, month and day in the Gregorian calendar of a day counted from 1970-01-01. Source: Howard
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(put: impl FnOnce(&mut BytesMut)) -> String {
+        let mut out = BytesMut::new();
+        put(&mut out);
+        String::from_utf8(out.to_vec()).expect("text")
+    }
+
+    #[test]
+    fn floats_are_written_as_postgresql_does() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (1.5, "1.5"),
+            (-0.0001, "-0.0001"),
+            (0.00001, "1e-05"),
+            (123_456_789_012_345.0, "123456789012345"),
+            (1e15, "1e+15"),
+            (1.5e300, "1.5e+300"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(text(|out| put_float(out, value, FLOAT8_DIGITS)), expected);
+        }
+        assert_eq!(text(|out| put_float(out, f64::from(0.1_f32), FLOAT4_DIGITS)), "0.1");
+        assert_eq!(text(|out| put_float(out, f64::from(1e6_f32), FLOAT4_DIGITS)), "1e+06");
+    }
+
+    #[test]
+    fn decimals_have_their_point() {
+        for (digits, scale, expected) in [
+            ("0", 0, "0"),
+            ("5", 2, "0.05"),
+            ("-12345", 2, "-123.45"),
+            ("100", 2, "1.00"),
+            ("12", -3, "12000"),
+        ] {
+            assert_eq!(decimal_text(digits, scale), expected);
+        }
+    }
+
+    #[test]
+    fn binary_numbers_come_back() {
+        for text in ["0", "0.00", "1", "-1", "10000", "12345.678", "0.0001", "-99999999.5", "0.10"]
+        {
+            let mut out = BytesMut::new();
+            put_numeric(&mut out, text);
+            assert_eq!(numeric_text(&out).as_deref(), Some(text));
+        }
+        for bytes in [&[0_u8; 7][..], &[0, 1, 0, 0, 0, 0, 0, 0], &[0, 0, 0, 0, 0xC0, 0, 0, 0]] {
+            assert_eq!(numeric_text(bytes), None);
+        }
+    }
+
+    #[test]
+    fn times_are_written_with_as_many_digits_as_they_have() {
+        for (us, expected) in [
+            (0, "1970-01-01 00:00:00+00"),
+            (1_000, "1970-01-01 00:00:00.001+00"),
+            (-1, "1969-12-31 23:59:59.999999+00"),
+            (951_782_400_000_000, "2000-02-29 00:00:00+00"),
+            (1_795_384_761_120_000, "2026-11-22 21:59:21.12+00"),
+        ] {
+            assert_eq!(text(|out| put_timestamp(out, us, "+00")), expected);
+        }
+        assert_eq!(text(|out| put_date(out, i64::from(EPOCH_DAYS))), "2000-01-01");
+        assert_eq!(text(|out| put_date(out, -719_529)), "0002-12-31 BC");
+    }
+}

@@ -1,0 +1,342 @@
+//! What clients send.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::error::{SqlError, SqlState};
+use crate::wire::types::Format;
+
+/// The first message of a connection may be so long.
+const STARTUP_BYTES_MAX: usize = 10_000;
+
+const CANCEL_CODE: u32 = 80_877_102;
+const SSL_CODE: u32 = 80_877_103;
+const GSS_CODE: u32 = 80_877_104;
+
+/// The major version that is spoken.
+const MAJOR_VERSION: u32 = 3;
+
+/// How a connection begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Startup {
+    /// The client asks whether the connection can be encrypted.
+    Tls,
+    /// The client asks for an encryption that is not there.
+    Gss,
+    Cancel {
+        id: i32,
+        secret: i32,
+    },
+    Begin {
+        /// Of the protocol; 0 is the one that is spoken.
+        minor_version: u16,
+        parameters: Vec<(String, String)>,
+    },
+}
+
+/// Takes the first message off; `None` until it is whole.
+pub(crate) fn take_startup(buffer: &mut BytesMut) -> Result<Option<Startup>, SqlError> {
+    let Some(length) = buffer.first_chunk().map(|it| u32::from_be_bytes(*it)) else {
+        return Ok(None);
+    };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if !(8..=STARTUP_BYTES_MAX).contains(&length) {
+        return Err(SqlError::protocol("the first message has no valid length"));
+    }
+    if buffer.len() < length {
+        return Ok(None);
+    }
+    let mut fields = Fields(buffer.split_to(length).freeze());
+    fields.0.advance(4);
+    let code = fields.u32()?;
+    let startup = match code {
+        SSL_CODE => Startup::Tls,
+        GSS_CODE => Startup::Gss,
+        CANCEL_CODE => Startup::Cancel { id: fields.i32()?, secret: fields.i32()? },
+        _ if code >> 16 == MAJOR_VERSION => {
+            let minor_version = u16::try_from(code & 0xFFFF).expect("it has 16 bits");
+            let mut parameters = Vec::new();
+            loop {
+                let name = fields.text()?;
+                if name.is_empty() {
+                    break;
+                }
+                parameters.push((name, fields.text()?));
+            }
+            Startup::Begin { minor_version, parameters }
+        }
+        _ => {
+            let (major, minor) = (code >> 16, code & 0xFFFF);
+            let what = format!("protocol {major}.{minor} is not spoken here, 3.0 is");
+            return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+        }
+    };
+    Ok(Some(startup))
+}
+
+/// A prepared statement or a portal, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Statement(String),
+    Portal(String),
+}
+
+/// Values for a prepared statement.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Bind {
+    pub(crate) portal: String,
+    pub(crate) statement: String,
+    pub(crate) parameter_formats: Vec<Format>,
+    /// `None` is NULL.
+    pub(crate) parameters: Vec<Option<Bytes>>,
+    pub(crate) result_formats: Vec<Format>,
+}
+
+/// A message after the first.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Query(String),
+    Parse {
+        name: String,
+        text: String,
+        types: Vec<u32>,
+    },
+    Bind(Bind),
+    Describe(Target),
+    Execute {
+        portal: String,
+        rows_max: usize,
+    },
+    Close(Target),
+    Flush,
+    Sync,
+    Terminate,
+    /// Of a login: a password or a message of SASL.
+    Login(Bytes),
+    CopyData,
+    CopyDone,
+    CopyFail,
+}
+
+/// Takes a message off; `None` until it is whole. One of more than `bytes_max` is refused before
+/// it is read.
+pub(crate) fn take_request(
+    buffer: &mut BytesMut,
+    bytes_max: usize,
+) -> Result<Option<Request>, SqlError> {
+    let Some(length) = buffer.get(1..5) else { return Ok(None) };
+    let length = u32::from_be_bytes(length.try_into().expect("four bytes"));
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if length < 4 {
+        return Err(SqlError::protocol("a message has no valid length"));
+    }
+    if length > bytes_max {
+        let what = format!("a message has {length} bytes; {bytes_max} are allowed");
+        return Err(SqlError::new(SqlState::TOO_LARGE, what));
+    }
+    if buffer.len() <= length {
+        return Ok(None);
+    }
+    let mut message = buffer.split_to(length + 1).freeze();
+    let kind = message[0];
+    message.advance(5);
+    read(kind, Fields(message)).map(Some)
+}
+
+fn read(kind: u8, mut fields: Fields) -> Result<Request, SqlError> {
+    let request = match kind {
+        b'Q' => Request::Query(fields.text()?),
+        b'P' => {
+            let (name, text) = (fields.text()?, fields.text()?);
+            let types = fields.list(4, Fields::u32)?;
+            Request::Parse { name, text, types }
+        }
+        b'B' => Request::Bind(Bind {
+            portal: fields.text()?,
+            statement: fields.text()?,
+            parameter_formats: fields.list(2, Fields::format)?,
+            parameters: fields.list(4, Fields::value)?,
+            result_formats: fields.list(2, Fields::format)?,
+        }),
+        b'D' => Request::Describe(fields.target()?),
+        b'C' => Request::Close(fields.target()?),
+        b'E' => {
+            let portal = fields.text()?;
+            // 0 is no limit.
+            let rows_max = usize::try_from(fields.i32()?).unwrap_or(0);
+            let rows_max = if rows_max == 0 { usize::MAX } else { rows_max };
+            Request::Execute { portal, rows_max }
+        }
+        b'H' => Request::Flush,
+        b'S' => Request::Sync,
+        b'X' => Request::Terminate,
+        b'p' => Request::Login(fields.0.split_off(0)),
+        b'd' => Request::CopyData,
+        b'c' => Request::CopyDone,
+        b'f' => Request::CopyFail,
+        _ => return Err(SqlError::protocol(format!("a message of unknown kind {kind}"))),
+    };
+    if !matches!(request, Request::Login(_) | Request::CopyData | Request::CopyFail)
+        && fields.0.has_remaining()
+    {
+        return Err(SqlError::protocol("a message is longer than its fields"));
+    }
+    Ok(request)
+}
+
+/// The fields of a message, from the first that was not read on.
+pub(crate) struct Fields(pub(crate) Bytes);
+
+impl Fields {
+    fn take(&mut self, length: usize) -> Result<Bytes, SqlError> {
+        if self.0.len() < length {
+            return Err(SqlError::protocol("a message is cut off"));
+        }
+        Ok(self.0.split_to(length))
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], SqlError> {
+        Ok(self.take(N)?[..].try_into().expect("as many were taken"))
+    }
+
+    fn u16(&mut self) -> Result<u16, SqlError> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, SqlError> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn i32(&mut self) -> Result<i32, SqlError> {
+        Ok(i32::from_be_bytes(self.array()?))
+    }
+
+    /// Up to a zero byte.
+    pub(crate) fn text(&mut self) -> Result<String, SqlError> {
+        let end = self.0.iter().position(|byte| *byte == 0);
+        let end = end.ok_or_else(|| SqlError::protocol("a text in a message has no end"))?;
+        let bytes = self.take(end)?;
+        self.0.advance(1);
+        String::from_utf8(bytes.into()).map_err(|_| {
+            SqlError::new(SqlState::INVALID_ENCODING, "a text in a message is not UTF-8")
+        })
+    }
+
+    fn format(&mut self) -> Result<Format, SqlError> {
+        match self.u16()? {
+            0 => Ok(Format::Text),
+            1 => Ok(Format::Binary),
+            other => Err(SqlError::protocol(format!("format {other} of a value is unknown"))),
+        }
+    }
+
+    fn value(&mut self) -> Result<Option<Bytes>, SqlError> {
+        match self.i32()? {
+            -1 => Ok(None),
+            length => {
+                let length = usize::try_from(length);
+                let length = length.map_err(|_| SqlError::protocol("a value's length is wrong"))?;
+                self.take(length).map(Some)
+            }
+        }
+    }
+
+    /// A count, and so many fields of `bytes_min` bytes or more.
+    fn list<T>(
+        &mut self,
+        bytes_min: usize,
+        take: impl Fn(&mut Self) -> Result<T, SqlError>,
+    ) -> Result<Vec<T>, SqlError> {
+        let count = usize::from(self.u16()?);
+        if count * bytes_min > self.0.len() {
+            return Err(SqlError::protocol("a message is cut off"));
+        }
+        (0..count).map(|_| take(self)).collect()
+    }
+
+    fn target(&mut self) -> Result<Target, SqlError> {
+        let [kind] = self.array()?;
+        let name = self.text()?;
+        match kind {
+            b'S' => Ok(Target::Statement(name)),
+            b'P' => Ok(Target::Portal(name)),
+            _ => Err(SqlError::protocol("neither a statement nor a portal is named")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES_MAX: usize = 1000;
+
+    fn message(kind: u8, body: &[u8]) -> BytesMut {
+        let mut bytes = BytesMut::from(&[kind][..]);
+        let length = u32::try_from(body.len() + 4).expect("a short message");
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    #[test]
+    fn a_message_is_read_when_it_is_whole() {
+        let whole = message(b'B', b"p\0s\0\0\x01\0\x01\0\x02\0\0\0\x01x\xFF\xFF\xFF\xFF\0\0");
+        for length in 0..whole.len() {
+            let mut part = BytesMut::from(&whole[..length]);
+            assert_eq!(take_request(&mut part, BYTES_MAX), Ok(None), "{length} bytes");
+        }
+        let bind = Bind {
+            portal: "p".to_owned(),
+            statement: "s".to_owned(),
+            parameter_formats: vec![Format::Binary],
+            parameters: vec![Some(Bytes::from_static(b"x")), None],
+            result_formats: Vec::new(),
+        };
+        let mut whole = whole;
+        assert_eq!(take_request(&mut whole, BYTES_MAX), Ok(Some(Request::Bind(bind))));
+        assert!(whole.is_empty());
+    }
+
+    #[test]
+    fn messages_that_lie_are_errors() {
+        let mut cases = vec![
+            message(b'B', b"p\0s\0\xFF\xFF"),
+            message(b'B', b"p\0s\0\0\0\0\x01\x7F\xFF\xFF\xFF\0\0"),
+            message(b'B', b"p\0s\0\0\0\0\x01\xFF\xFF\xFF\xFE\0\0"),
+            message(b'B', b""),
+            message(b'Q', b"select 1"),
+            message(b'Q', b"\xFF\0"),
+            message(b'Q', b"a\0b"),
+            message(b'D', b"Xa\0"),
+            message(b'?', b""),
+            BytesMut::from(&b"Q\0\0\0\x03"[..]),
+            BytesMut::from(&b"Q\x7F\xFF\xFF\xFF"[..]),
+            BytesMut::from(&b"Q\xFF\xFF\xFF\xFF"[..]),
+        ];
+        for bytes in &mut cases {
+            assert!(take_request(bytes, BYTES_MAX).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_begins_in_one_of_four_ways() {
+        let startup = |code: u32, rest: &[u8]| {
+            let length = u32::try_from(rest.len() + 8).expect("a short message");
+            let mut bytes = BytesMut::from(&length.to_be_bytes()[..]);
+            bytes.extend_from_slice(&code.to_be_bytes());
+            bytes.extend_from_slice(rest);
+            take_startup(&mut bytes)
+        };
+        assert_eq!(startup(SSL_CODE, b""), Ok(Some(Startup::Tls)));
+        assert_eq!(startup(GSS_CODE, b""), Ok(Some(Startup::Gss)));
+        let cancel = Startup::Cancel { id: 1, secret: -2 };
+        assert_eq!(startup(CANCEL_CODE, b"\0\0\0\x01\xFF\xFF\xFF\xFE"), Ok(Some(cancel)));
+        let parameters = vec![("user".to_owned(), "a".to_owned())];
+        let begin = Startup::Begin { minor_version: 2, parameters };
+        assert_eq!(startup((3 << 16) + 2, b"user\0a\0\0"), Ok(Some(begin)));
+        assert!(startup(2 << 16, b"").is_err());
+        assert!(startup(3 << 16, b"user\0a").is_err());
+        assert!(startup(CANCEL_CODE, b"").is_err());
+        assert!(take_startup(&mut BytesMut::from(&[0, 1, 0, 0][..])).is_err());
+    }
+}

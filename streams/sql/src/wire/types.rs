@@ -1,0 +1,145 @@
+//! Types of values: the engine's and PostgreSQL's.
+
+use std::collections::HashMap;
+
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Binary,
+}
+
+impl Format {
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::Text => 0,
+            Self::Binary => 1,
+        }
+    }
+}
+
+/// Formats of a row's columns: none is text, one is for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Formats(pub(crate) Vec<Format>);
+
+impl Formats {
+    pub(crate) fn of(&self, column: usize) -> Format {
+        match self.0.as_slice() {
+            [] => Format::Text,
+            [one] => *one,
+            many => many.get(column).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// A type by its object id, and the bytes that its values have; -1 where that varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PgType {
+    pub(crate) oid: u32,
+    pub(crate) size: i16,
+}
+
+/// Fields with this metadata hold JSON.
+const JSON_KEY: &str = "memlane.type";
+const JSON_VALUE: &str = "json";
+
+/// A field of JSON text.
+pub(crate) fn json_field(name: &str, data_type: DataType) -> Field {
+    let metadata = HashMap::from([(JSON_KEY.to_owned(), JSON_VALUE.to_owned())]);
+    Field::new(name, data_type, true).with_metadata(metadata)
+}
+
+impl PgType {
+    pub(crate) const BOOL: Self = Self { oid: 16, size: 1 };
+    pub(crate) const BYTEA: Self = Self { oid: 17, size: -1 };
+    pub(crate) const INT8: Self = Self { oid: 20, size: 8 };
+    pub(crate) const INT2: Self = Self { oid: 21, size: 2 };
+    pub(crate) const INT4: Self = Self { oid: 23, size: 4 };
+    pub(crate) const TEXT: Self = Self { oid: 25, size: -1 };
+    pub(crate) const JSON: Self = Self { oid: 114, size: -1 };
+    pub(crate) const FLOAT4: Self = Self { oid: 700, size: 4 };
+    pub(crate) const FLOAT8: Self = Self { oid: 701, size: 8 };
+    pub(crate) const DATE: Self = Self { oid: 1082, size: 4 };
+    pub(crate) const TIME: Self = Self { oid: 1083, size: 8 };
+    pub(crate) const TIMESTAMP: Self = Self { oid: 1114, size: 8 };
+    pub(crate) const TIMESTAMPTZ: Self = Self { oid: 1184, size: 8 };
+    pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
+    pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
+
+    /// The type that a column is told of as.
+    pub(crate) fn of(field: &Field) -> Self {
+        if field.metadata().get(JSON_KEY).is_some_and(|it| it == JSON_VALUE) {
+            return Self::JSON;
+        }
+        Self::of_data(field.data_type())
+    }
+
+    pub(crate) fn of_data(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Boolean => Self::BOOL,
+            DataType::Int8 | DataType::UInt8 | DataType::Int16 => Self::INT2,
+            DataType::UInt16 | DataType::Int32 => Self::INT4,
+            DataType::UInt32 | DataType::Int64 => Self::INT8,
+            DataType::UInt64 | DataType::Decimal128(..) | DataType::Decimal256(..) => Self::NUMERIC,
+            DataType::Float16 | DataType::Float32 => Self::FLOAT4,
+            DataType::Float64 => Self::FLOAT8,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Self::BYTEA,
+            DataType::FixedSizeBinary(_) => Self::BYTEA,
+            DataType::Date32 | DataType::Date64 => Self::DATE,
+            DataType::Time32(_) | DataType::Time64(_) => Self::TIME,
+            DataType::Timestamp(_, None) => Self::TIMESTAMP,
+            DataType::Timestamp(_, Some(_)) => Self::TIMESTAMPTZ,
+            DataType::Interval(_) | DataType::Duration(_) => Self::INTERVAL,
+            DataType::Dictionary(_, values) => Self::of_data(values),
+            DataType::List(of) | DataType::LargeList(of) => {
+                Self::array_of(Self::of_data(of.data_type()))
+            }
+            _ => Self::TEXT,
+        }
+    }
+
+    const fn array_of(element: Self) -> Self {
+        let oid = match element.oid {
+            16 => 1000,
+            17 => 1001,
+            20 => 1016,
+            21 => 1005,
+            23 => 1007,
+            700 => 1021,
+            701 => 1022,
+            1082 => 1182,
+            1114 => 1115,
+            1184 => 1185,
+            1700 => 1231,
+            _ => 1009,
+        };
+        Self { oid, size: -1 }
+    }
+
+    /// What the engine computes with where a client says that a parameter is of this type; `None`
+    /// where the client leaves it to the server, or the type is not known.
+    pub(crate) fn data_type_of(oid: u32) -> Option<DataType> {
+        Some(match oid {
+            16 => DataType::Boolean,
+            17 => DataType::Binary,
+            20 => DataType::Int64,
+            21 => DataType::Int16,
+            // Oids are numbers here.
+            23 | 26 => DataType::Int32,
+            // text, bpchar, varchar, name, json, jsonb, and "char".
+            25 | 1042 | 1043 | 19 | 114 | 3802 | 18 => DataType::Utf8,
+            700 => DataType::Float32,
+            701 => DataType::Float64,
+            1082 => DataType::Date32,
+            1083 => DataType::Time64(TimeUnit::Microsecond),
+            1114 => DataType::Timestamp(TimeUnit::Microsecond, None),
+            1184 => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            1186 => DataType::Interval(IntervalUnit::MonthDayNano),
+            1700 => DataType::Decimal128(38, 10),
+            _ => return None,
+        })
+    }
+}

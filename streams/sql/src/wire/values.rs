@@ -1,0 +1,285 @@
+//! Rows of the engine as messages: each value in the format that the client asked for.
+
+use bytes::{BufMut, BytesMut};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use std::fmt::Write;
+use std::ops::Range;
+
+use super::answers::{Answers, put_message, put_with_length};
+use super::numbers::{
+    EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, decimal_text, put_date, put_float,
+    put_numeric, put_time, put_timestamp,
+};
+use super::types::{Format, Formats};
+
+/// Appends a message for each of these rows.
+pub(crate) fn put_rows(
+    out: &mut BytesMut,
+    batch: &RecordBatch,
+    rows: Range<usize>,
+    formats: &Formats,
+) -> Result<(), ArrowError> {
+    let plain: Vec<ArrayRef> = batch.columns().iter().map(plain).collect::<Result<_, _>>()?;
+    let columns: Vec<Column<'_>> = plain
+        .iter()
+        .enumerate()
+        .map(|(index, array)| Column::of(array, formats.of(index)))
+        .collect::<Result<_, _>>()?;
+    let count = u16::try_from(columns.len()).expect("columns are bounded");
+    for row in rows {
+        put_message(out, b'D', |out| {
+            out.put_u16(count);
+            for column in &columns {
+                match column.array.is_null(row) {
+                    true => out.put_i32(-1),
+                    false => put_with_length(out, 0, |out| column.put(row, out)),
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Appends a line of a copy for each of these rows: texts with tabs between them.
+pub(crate) fn put_copy_rows(
+    answers: &mut Answers,
+    batch: &RecordBatch,
+    rows: Range<usize>,
+) -> Result<(), ArrowError> {
+    let plain: Vec<ArrayRef> = batch.columns().iter().map(plain).collect::<Result<_, _>>()?;
+    let columns: Vec<Column<'_>> =
+        plain.iter().map(|array| Column::of(array, Format::Text)).collect::<Result<_, _>>()?;
+    let mut text = BytesMut::new();
+    for row in rows {
+        answers.copy_data(|out| {
+            for (index, column) in columns.iter().enumerate() {
+                if index > 0 {
+                    out.put_u8(b'\t');
+                }
+                if column.array.is_null(row) {
+                    out.put_slice(b"\\N");
+                    continue;
+                }
+                text.clear();
+                column.put(row, &mut text);
+                for byte in &text {
+                    match byte {
+                        b'\\' => out.put_slice(b"\\\\"),
+                        b'\n' => out.put_slice(b"\\n"),
+                        b'\r' => out.put_slice(b"\\r"),
+                        b'\t' => out.put_slice(b"\\t"),
+                        other => out.put_u8(*other),
+                    }
+                }
+            }
+            out.put_u8(b'\n');
+        });
+    }
+    Ok(())
+}
+
+/// The few types that values are written from; all others become one of these.
+fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let to = match array.data_type() {
+        DataType::Int8 | DataType::UInt8 => DataType::Int16,
+        DataType::UInt16 => DataType::Int32,
+        DataType::UInt32 => DataType::Int64,
+        DataType::UInt64 => DataType::Decimal128(20, 0),
+        DataType::Float16 => DataType::Float32,
+        DataType::LargeUtf8 | DataType::Utf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
+            DataType::BinaryView
+        }
+        DataType::Date64 => DataType::Date32,
+        DataType::Time32(_) | DataType::Time64(TimeUnit::Nanosecond) => {
+            DataType::Time64(TimeUnit::Microsecond)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => return Ok(array.clone()),
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        DataType::Dictionary(_, values) => values.as_ref().clone(),
+        _ => return Ok(array.clone()),
+    };
+    let cast = cast(array, &to)?;
+    match to == DataType::Utf8View || to == *cast.data_type() {
+        true => Ok(cast),
+        false => plain(&cast),
+    }
+}
+
+struct Column<'a> {
+    array: &'a ArrayRef,
+    format: Format,
+    other: Option<ArrayFormatter<'a>>,
+}
+
+const OTHER: FormatOptions<'static> = FormatOptions::new().with_null("NULL");
+
+impl<'a> Column<'a> {
+    fn of(array: &'a ArrayRef, format: Format) -> Result<Self, ArrowError> {
+        let is_known = matches!(
+            array.data_type(),
+            DataType::Boolean
+                | DataType::Int16
+                | DataType::Int32
+                | DataType::Int64
+                | DataType::Float32
+                | DataType::Float64
+                | DataType::Decimal128(..)
+                | DataType::Utf8View
+                | DataType::BinaryView
+                | DataType::Date32
+                | DataType::Time64(TimeUnit::Microsecond)
+                | DataType::Timestamp(TimeUnit::Microsecond, _)
+                | DataType::List(_)
+                | DataType::Null
+        );
+        let other = (!is_known).then(|| ArrayFormatter::try_new(array, &OTHER)).transpose()?;
+        Ok(Self { array, format, other })
+    }
+
+    /// The value of a row that is not NULL.
+    fn put(&self, row: usize, out: &mut BytesMut) {
+        if let Some(other) = &self.other {
+            // Types that have no binary form here are read as text by all clients that ask.
+            return write!(out, "{}", other.value(row)).expect("memory takes all");
+        }
+        match self.format {
+            Format::Text => put_text(self.array, row, out),
+            Format::Binary => put_binary(self.array, row, out),
+        }
+    }
+}
+
+fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
+    const MEMORY: &str = "memory takes all";
+    match array.data_type() {
+        DataType::Boolean => out.put_u8(if array.as_boolean().value(row) { b't' } else { b'f' }),
+        DataType::Int16 => {
+            write!(out, "{}", array.as_primitive::<Int16Type>().value(row)).expect(MEMORY);
+        }
+        DataType::Int32 => {
+            write!(out, "{}", array.as_primitive::<Int32Type>().value(row)).expect(MEMORY);
+        }
+        DataType::Int64 => {
+            write!(out, "{}", array.as_primitive::<Int64Type>().value(row)).expect(MEMORY);
+        }
+        DataType::Float32 => {
+            let value = f64::from(array.as_primitive::<Float32Type>().value(row));
+            put_float(out, value, FLOAT4_DIGITS);
+        }
+        DataType::Float64 => {
+            put_float(out, array.as_primitive::<Float64Type>().value(row), FLOAT8_DIGITS);
+        }
+        DataType::Decimal128(..) => out.put_slice(decimal(array, row).as_bytes()),
+        DataType::Utf8View => out.put_slice(array.as_string_view().value(row).as_bytes()),
+        DataType::BinaryView => {
+            out.put_slice(b"\\x");
+            for byte in array.as_binary_view().value(row) {
+                write!(out, "{byte:02x}").expect(MEMORY);
+            }
+        }
+        DataType::Date32 => {
+            put_date(out, i64::from(array.as_primitive::<Date32Type>().value(row)));
+        }
+        DataType::Time64(_) => {
+            put_time(out, array.as_primitive::<Time64MicrosecondType>().value(row));
+        }
+        DataType::Timestamp(_, zone) => {
+            let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
+            put_timestamp(out, us, if zone.is_some() { "+00" } else { "" });
+        }
+        DataType::List(_) => put_list(&array.as_list::<i32>().value(row), out),
+        _ => {}
+    }
+}
+
+/// An array as PostgreSQL writes it: elements that could be mistaken are quoted.
+fn put_list(elements: &ArrayRef, out: &mut BytesMut) {
+    out.put_u8(b'{');
+    let elements = plain(elements).unwrap_or_else(|_| elements.clone());
+    for index in 0..elements.len() {
+        if index > 0 {
+            out.put_u8(b',');
+        }
+        if elements.is_null(index) {
+            out.put_slice(b"NULL");
+            continue;
+        }
+        let mut element = BytesMut::new();
+        put_text(&elements, index, &mut element);
+        let is_plain = !element.is_empty()
+            && !element.eq_ignore_ascii_case(b"null")
+            && !element.iter().any(|byte| b"{},\"\\ \t\r\n".contains(byte));
+        let is_nested = matches!(elements.data_type(), DataType::List(_));
+        if is_plain || is_nested {
+            out.put_slice(&element);
+            continue;
+        }
+        out.put_u8(b'"');
+        for byte in element {
+            if matches!(byte, b'"' | b'\\') {
+                out.put_u8(b'\\');
+            }
+            out.put_u8(byte);
+        }
+        out.put_u8(b'"');
+    }
+    out.put_u8(b'}');
+}
+
+fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
+    match array.data_type() {
+        DataType::Boolean => out.put_u8(u8::from(array.as_boolean().value(row))),
+        DataType::Int16 => out.put_i16(array.as_primitive::<Int16Type>().value(row)),
+        DataType::Int32 => out.put_i32(array.as_primitive::<Int32Type>().value(row)),
+        DataType::Int64 => out.put_i64(array.as_primitive::<Int64Type>().value(row)),
+        DataType::Float32 => out.put_f32(array.as_primitive::<Float32Type>().value(row)),
+        DataType::Float64 => out.put_f64(array.as_primitive::<Float64Type>().value(row)),
+        DataType::Decimal128(..) => put_numeric(out, &decimal(array, row)),
+        DataType::BinaryView => out.put_slice(array.as_binary_view().value(row)),
+        DataType::Date32 => {
+            out.put_i32(array.as_primitive::<Date32Type>().value(row).wrapping_sub(EPOCH_DAYS));
+        }
+        DataType::Time64(_) => {
+            out.put_i64(array.as_primitive::<Time64MicrosecondType>().value(row));
+        }
+        DataType::Timestamp(..) => {
+            let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
+            out.put_i64(us.wrapping_sub(EPOCH_US));
+        }
+        DataType::List(_) => put_binary_list(&array.as_list::<i32>().value(row), out),
+        _ => put_text(array, row, out),
+    }
+}
+
+/// One dimension, counted from 1.
+fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
+    let element = super::types::PgType::of_data(elements.data_type());
+    let elements = plain(elements).unwrap_or_else(|_| elements.clone());
+    out.put_i32(i32::from(!elements.is_empty()));
+    out.put_i32(i32::from(elements.null_count() > 0));
+    out.put_u32(element.oid);
+    if elements.is_empty() {
+        return;
+    }
+    out.put_i32(i32::try_from(elements.len()).expect("arrays of one row are bounded"));
+    out.put_i32(1);
+    for index in 0..elements.len() {
+        match elements.is_null(index) {
+            true => out.put_i32(-1),
+            false => put_with_length(out, 0, |out| put_binary(&elements, index, out)),
+        }
+    }
+}
+
+fn decimal(array: &ArrayRef, row: usize) -> String {
+    let array = array.as_primitive::<Decimal128Type>();
+    decimal_text(&array.value(row).to_string(), array.scale())
+}

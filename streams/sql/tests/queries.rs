@@ -1,0 +1,393 @@
+//! Queries of a client over topics in memory.
+
+mod support;
+
+use std::time::Duration;
+
+use record_batch::{BatchOptions, BatchProducer, Codec, Marker, NewRecord, TransactionEnd};
+use sql::Limits;
+use support::{Running, append, append_bytes, failure, run, texts};
+
+const ENDLESS: &str =
+    "select count(*) from generate_series(1, 1000000) a, generate_series(1, 1000000) b";
+
+fn record(key: &str, value: &str, timestamp_ms: i64) -> NewRecord {
+    let (key, value) = (Some(key.to_owned().into()), Some(value.to_owned().into()));
+    NewRecord { key, value, timestamp_ms, headers: Vec::new() }
+}
+
+fn order(symbol: &str, qty: i64) -> String {
+    format!(r#"{{"symbol": "{symbol}", "qty": {qty}, "tags": ["a", {{"b": null}}]}}"#)
+}
+
+/// Two partitions of `orders`, at the times 1,000 ms to 8,000 ms.
+async fn orders() -> Running {
+    let running = Running::start(Limits::default(), false).await;
+    let topic = running.topics.create("orders", 2);
+    for (number, codec) in [(0, Codec::None), (1, Codec::Lz4)] {
+        let options = BatchOptions { compression: codec, ..BatchOptions::default() };
+        for second in [1, 3] {
+            let at = i64::from(number) + second;
+            let symbol = if second == 1 { "IBM" } else { "MSFT" };
+            let records = [
+                record("a", &order(symbol, at), at * 1_000),
+                record("b", "no JSON", (at + 4) * 1_000),
+            ];
+            append(&topic, number, &records, &options);
+        }
+    }
+    running
+}
+
+#[test]
+fn rows_are_records() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        let all = texts(&client, "select * from orders order by partition, \"offset\"").await;
+        assert_eq!(all.len(), 8);
+        let first = ["0", "0", "1970-01-01 00:00:01+00", "a", &order("IBM", 1), "NULL"];
+        assert_eq!(all[0], first);
+        assert_eq!(all[7][..4], ["1", "3", "1970-01-01 00:00:08+00", "b"]);
+        let counted = texts(&client, "select count(*) from orders").await;
+        assert_eq!(counted, [["8"]]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn filters_reach_the_log_and_leave_what_they_say() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        for (filter, expected, plan) in [
+            ("partition = 1", "4", "partition=1"),
+            ("partition in (0, 5)", "4", "partition>=0 partition<=5"),
+            ("\"offset\" >= 1 and \"offset\" < 3", "4", "offset>=1 offset<=2"),
+            ("partition = 0 and \"offset\" between 1 and 2", "2", "offset>=1 offset<=2"),
+            ("time >= '1970-01-01 00:00:05'", "4", "time>=5000000us"),
+            ("time < '1970-01-01 00:00:03+00'", "2", "time<=2999999us"),
+            ("key = 'a'", "4", "keys=1"),
+            ("key in ('b', 'c')", "4", "keys=2"),
+            ("\"offset\" > 100", "0", "offset>=101"),
+            ("partition = 7", "0", "partitions=0"),
+            ("time > '1970-01-01 00:00:05' and key = 'b' and partition = 0", "1", "keys=1"),
+        ] {
+            let query = format!("select count(*) from orders where {filter}");
+            assert_eq!(texts(&client, &query).await, [[expected]], "{filter}");
+            let lines = texts(&client, &format!("explain {query}")).await.concat().join("\n");
+            assert!(lines.contains(plan), "{filter}: {lines}");
+            assert!(!lines.contains("FilterExec"), "{filter}: {lines}");
+        }
+        let limited = texts(&client, "explain select key from orders limit 3").await.concat();
+        assert!(limited.join("\n").contains("limit=3"), "{limited:?}");
+        assert_eq!(texts(&client, "select key from orders limit 3").await.len(), 3);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn fields_of_json_are_read_by_path() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        for (expression, expected) in [
+            ("value->>'symbol'", "IBM"),
+            ("value->'symbol'", "\"IBM\""),
+            ("value->'tags'->1->'b'", "null"),
+            ("value->'tags'->1->>'b'", "NULL"),
+            ("value->'tags'->> -2", "a"),
+            ("value#>>'{tags,0}'", "a"),
+            ("value->>'none'", "NULL"),
+            ("(value->>'qty')::int + 1", "2"),
+            ("value::jsonb->>'qty'", "1"),
+        ] {
+            let query =
+                format!("select {expression} from orders where partition = 0 and \"offset\" = 0");
+            assert_eq!(texts(&client, &query).await, [[expected]], "{expression}");
+        }
+        let query = "select value->>'symbol' s, count(*), sum((value->>'qty')::bigint) from orders \
+                     where (value->>'qty')::bigint > 0 group by 1 order by s";
+        assert_eq!(texts(&client, query).await, [["IBM", "2", "3"], ["MSFT", "2", "7"]]);
+        assert_eq!(failure(&client, "select 1 from orders where value->>'qty' > 5").await, "42883");
+        running.stop().await;
+    });
+}
+
+#[test]
+fn only_what_was_committed_is_seen() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let topic = running.topics.create("orders", 1);
+        for (id, marker) in [(1, Some(Marker::Abort)), (2, Some(Marker::Commit)), (3, None)] {
+            let producer = Some(BatchProducer { id, epoch: 0, sequence: 0 });
+            let options =
+                BatchOptions { producer, is_transactional: true, compression: Codec::None };
+            append(&topic, 0, &[record("k", &format!("of {id}"), 0)], &options);
+            if let Some(marker) = marker {
+                let (producer_epoch, coordinator_epoch, unix_ms) = (0, 0, 0);
+                let end =
+                    TransactionEnd { producer_id: id, producer_epoch, coordinator_epoch, unix_ms };
+                append_bytes(&topic, 0, marker.to_batch(end).to_vec());
+            }
+        }
+        append(
+            &topic,
+            0,
+            &[record("k", "behind an open transaction", 0)],
+            &BatchOptions::default(),
+        );
+        let client = running.client().await;
+        assert_eq!(texts(&client, "select value from orders").await, [["of 2"]]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn prepared_statements_take_parameters_in_both_formats() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        let query = "select key, \"offset\", time from orders where partition = $1 and key = $2 \
+                     order by \"offset\" limit 1";
+        let statement = client.prepare(query).await.expect("a statement");
+        for partition in [0_i32, 1] {
+            let rows = client.query(&statement, &[&partition, &"b"]).await.expect("rows");
+            assert_eq!((rows.len(), rows[0].get::<_, i64>(1)), (1, 1));
+            assert_eq!(rows[0].get::<_, &str>(0), "b");
+        }
+        let row = client
+            .query_one(
+                "select true, 1::int2, 2::int4, 3::int8, 4::float4, 5.5::float8, 'x'::text",
+                &[],
+            )
+            .await
+            .expect("a row");
+        assert!(row.get::<_, bool>(0));
+        assert_eq!((row.get::<_, i16>(1), row.get::<_, i32>(2), row.get::<_, i64>(3)), (1, 2, 3));
+        assert_eq!((row.get::<_, f32>(4), row.get::<_, f64>(5)), (4.0, 5.5));
+        assert_eq!(row.get::<_, &str>(6), "x");
+        let null: Option<i32> = None;
+        let count = "select count(*) from orders where partition = $1";
+        let counted = client.query_one(count, &[&null]).await.expect("a row");
+        assert_eq!(counted.get::<_, i64>(0), 0);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn rows_come_through_portals_and_cursors_in_parts() {
+    run(async {
+        let running = orders().await;
+        let mut client = running.client().await;
+        let transaction = client.transaction().await.expect("a transaction");
+        let portal = transaction.bind("select key from orders", &[]).await.expect("a portal");
+        for expected in [3, 3, 2] {
+            assert_eq!(transaction.query_portal(&portal, 3).await.expect("rows").len(), expected);
+        }
+        transaction.commit().await.expect("an end");
+        let script = "begin; declare c no scroll cursor for select key from orders; fetch \
+        3 from c; \
+                      move 1 in c; fetch forward all from c; close c; commit";
+        assert_eq!(texts(&client, script).await.len(), 3 + 4);
+        assert_eq!(failure(&client, "declare c cursor for select 1").await, "25P01");
+        assert_eq!(failure(&client, "fetch c").await, "34000");
+        client.simple_query("declare h cursor with hold for select 1").await.expect("it is held");
+        client.simple_query("begin; commit").await.expect("it outlives that");
+        assert_eq!(texts(&client, "fetch h").await, [["1"]]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn inserts_are_published_when_their_transaction_commits() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        running.topics.create("orders", 2);
+        let client = running.client().await;
+        let insert = "insert into orders (key, value, partition) values ($1, $2, $3)";
+        let none: Option<&str> = None;
+        assert_eq!(client.execute(insert, &[&"k", &none, &1_i32]).await.expect("a row"), 1);
+        let count = "select count(*) from orders";
+        client
+            .simple_query("begin; insert into orders (key) values ('x'), ('y')")
+            .await
+            .expect("kept");
+        assert_eq!(texts(&client, count).await, [["1"]]);
+        client.simple_query("rollback").await.expect("dropped");
+        client.simple_query("begin; insert into orders (key) values ('x')").await.expect("kept");
+        client.simple_query("commit").await.expect("published");
+        assert_eq!(texts(&client, count).await, [["2"]]);
+        let copy = "insert into orders (key, value, headers, time) select key, 'again', \
+                    '{\"h\": \"1\"}', '2026-01-02 03:04:05' from orders";
+        assert_eq!(client.execute(copy, &[]).await.expect("rows"), 2);
+        let found = texts(
+            &client,
+            "select key, headers, time from orders where value = 'again' \
+                                    order by key",
+        );
+        let found = found.await;
+        assert_eq!(found[0], ["k", r#"{"h": "1"}"#, "2026-01-02 03:04:05+00"]);
+        assert_eq!(failure(&client, "insert into nothing (key) values ('x')").await, "42P01");
+        running.stop().await;
+    });
+}
+
+#[test]
+fn bytes_that_are_no_text_are_told_of_and_can_be_read() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let topic = running.topics.create("orders", 1);
+        let value = Some(vec![0xFF, 0].into());
+        let records = [NewRecord { value, ..NewRecord::default() }];
+        append(&topic, 0, &records, &BatchOptions::default());
+        let client = running.client().await;
+        assert_eq!(failure(&client, "select value from orders").await, "22021");
+        assert_eq!(texts(&client, "select key from orders").await, [["NULL"]]);
+        let row = client.query_one("select value from orders$bytes", &[]).await.expect("a row");
+        assert_eq!(row.get::<_, &[u8]>(0), [0xFF, 0]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn a_failed_transaction_takes_nothing_but_its_end() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        client.simple_query("begin").await.expect("begun");
+        assert_eq!(failure(&client, "select * from nothing").await, "42P01");
+        assert_eq!(failure(&client, "select 1").await, "25P02");
+        client.simple_query("rollback").await.expect("ended");
+        assert_eq!(texts(&client, "select 1").await, [["1"]]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn errors_have_postgresqls_codes() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        for (query, state) in [
+            ("selec 1", "42601"),
+            ("select 'open", "42601"),
+            ("select nothing from orders", "42703"),
+            ("select * from nothing", "42P01"),
+            ("select no_such_function(1)", "42883"),
+            ("select 1/0", "22012"),
+            ("select 'x'::int", "22P02"),
+            ("update orders set key = 'x'", "0A000"),
+            ("subscribe to orders", "0A000"),
+            ("set client_encoding = 'latin1'", "22023"),
+            ("show no_such_setting", "42704"),
+        ] {
+            assert_eq!(failure(&client, query).await, state, "{query}");
+        }
+        running.stop().await;
+    });
+}
+
+#[test]
+fn a_query_of_death_ends_alone() {
+    run(async {
+        let limits = Limits { query_bytes: 16 << 20, ..Limits::default() };
+        let running = Running::start(limits, false).await;
+        running.topics.create("orders", 1);
+        let client = running.client().await;
+        let other = running.client().await;
+        let deep = format!("select {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+        let wide = format!("select 1{}", " or true".repeat(100_000));
+        let chain = format!("select 1 where true{}", " and 1 = 1".repeat(249));
+        let list = format!("select 1 in ({})", vec!["7"; 20_000].join(","));
+        let cross = "select count(*) from generate_series(1, 100000) a, \
+        generate_series(1, 100000) b, \
+                     generate_series(1, 100000) c";
+        let sort = "select * from generate_series(1, 100000000) order by 1 desc";
+        client.simple_query("set statement_timeout = '300ms'").await.expect("set");
+        assert_eq!(failure(&client, &deep).await, "54001");
+        assert_eq!(failure(&client, &wide).await, "54001");
+        assert_eq!(failure(&client, cross).await, "57014");
+        client.simple_query("set statement_timeout = 0").await.expect("set");
+        assert_eq!(failure(&client, sort).await, "53200");
+        assert_eq!(texts(&client, &chain).await, [["1"]]);
+        assert_eq!(texts(&client, &list).await, [["f"]]);
+        assert_eq!(texts(&other, "select 1").await, [["1"]]);
+        assert_eq!(running.server.memory_bytes(), 0);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn statements_are_cancelled_by_their_client_and_their_host() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let client = running.client().await;
+        let token = client.cancel_token();
+        for by_host in [false, true] {
+            let query = client.simple_query(ENDLESS);
+            let cancel = async {
+                loop {
+                    let running_now = running.server.running();
+                    if let Some(info) = running_now.first() {
+                        assert!(info.text.contains("generate_series"));
+                        match by_host {
+                            true => assert!(running.server.cancel(info.id)),
+                            false => {
+                                let none = tokio_postgres::NoTls;
+                                token.cancel_query(none).await.expect("it is asked");
+                            }
+                        }
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let (ended, ()) = tokio::join!(query, cancel);
+            let error = ended.expect_err("it was cancelled");
+            assert_eq!(error.code().map(|it| it.code()), Some("57014"));
+        }
+        assert!(!running.server.cancel(1_000_000));
+        running.stop().await;
+    });
+}
+
+#[test]
+fn users_log_in_and_see_what_they_may() {
+    run(async {
+        let running = Running::start(Limits::default(), true).await;
+        running.topics.create("orders", 1);
+        running.topics.create("secrets", 1);
+        let reader = running.client_as("reader").await.expect("the secret is right");
+        assert_eq!(texts(&reader, "select current_user").await, [["reader"]]);
+        assert_eq!(texts(&reader, "select count(*) from orders").await, [["0"]]);
+        assert_eq!(failure(&reader, "select count(*) from secrets").await, "42P01");
+        assert_eq!(failure(&reader, "insert into orders (key) values ('x')").await, "42501");
+        for (user, secret) in [("reader", "wrong"), ("nobody", support::SECRET)] {
+            let error = running.client_with(user, secret).await.map(drop).expect_err("refused");
+            assert_eq!(error.code().map(|it| it.code()), Some("28P01"), "{error}");
+        }
+        running.stop().await;
+    });
+}
+
+#[test]
+fn limits_of_statements_hold_for_each_user() {
+    run(async {
+        let limits = Limits { queries_per_principal: 1, ..Limits::default() };
+        let running = Running::start(limits, false).await;
+        let (one, two) = (running.client().await, running.client().await);
+        let query = one.simple_query(ENDLESS);
+        let other = async {
+            while running.server.running().is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(failure(&two, "select 1").await, "53300");
+            assert!(running.server.cancel(running.server.running()[0].id));
+        };
+        let (ended, ()) = tokio::join!(query, other);
+        ended.expect_err("it was cancelled");
+        assert_eq!(texts(&two, "select 1").await, [["1"]]);
+        running.stop().await;
+    });
+}

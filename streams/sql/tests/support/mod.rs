@@ -1,0 +1,211 @@
+//! A server over topics in memory, and a client of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use access::{
+    ClientCertificates, ConnectionPlace, Exposure, ListenerPolicy, LoginSettings, NewSecret,
+    Operation, Principal, Quotas, Resource, SecurityProtocol, UserFile, Users,
+};
+use block_device::SectorSize;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use model::ModelVolume;
+use record_batch::{BatchOptions, NewRecord, encode_batch};
+use record_log::{Batch, NewTopic, Topic, TopicOptions};
+use sasl::{Mechanism, ScramHash};
+use sql::{Client, Host, Limits, Published, Server, SqlError, SqlState};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+const SIZE_BYTES: u64 = 1 << 40;
+
+/// What users log in with.
+pub(crate) const SECRET: &str = "secret";
+
+/// Topics in memory. `reader` may only read, and see `orders` alone.
+pub(crate) struct Topics {
+    by_name: Mutex<BTreeMap<Arc<str>, Arc<Topic>>>,
+    policy: ListenerPolicy,
+    users: Arc<Users>,
+    quotas: Quotas,
+}
+
+impl Topics {
+    fn new(has_logins: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut file = UserFile::open(folder.path().join("users.toml")).expect("no file yet");
+        for name in ["admin", "reader"] {
+            let iterations = sasl::ITERATIONS_MIN;
+            file.add(&NewSecret { name, secret: SECRET, iterations }).expect("a new user");
+        }
+        let protocol = match has_logins {
+            true => SecurityProtocol::SaslPlaintext,
+            false => SecurityProtocol::Plaintext,
+        };
+        let mechanisms = vec![Mechanism::Scram(ScramHash::Sha256)];
+        let policy = ListenerPolicy {
+            protocol,
+            certificates: ClientCertificates::None,
+            logins: LoginSettings { mechanisms, session_lifetime: None },
+            exposure: Exposure::Loopback,
+        };
+        let users = Arc::clone(file.users());
+        Self { by_name: Mutex::default(), policy, users, quotas: Quotas::new() }
+    }
+
+    pub(crate) fn create(&self, name: &str, partition_count: u32) -> Arc<Topic> {
+        let device = Arc::new(ModelVolume::new(SIZE_BYTES, SectorSize::Bytes512));
+        let mut id = [0; 16];
+        id[..name.len()].copy_from_slice(name.as_bytes());
+        let options = TopicOptions { segment_bytes: 1 << 20 };
+        let new = NewTopic { id, partition_count, options, properties: b"" };
+        let topic = Arc::new(Topic::create(device, &new).expect("a new topic"));
+        let mut topics = self.by_name.lock().expect("no panic");
+        topics.insert(name.into(), Arc::clone(&topic));
+        topic
+    }
+}
+
+/// Appends a batch to a partition and flushes it.
+pub(crate) fn append(topic: &Topic, partition: u32, records: &[NewRecord], options: &BatchOptions) {
+    let batch = encode_batch(records, options).expect("a batch");
+    append_bytes(topic, partition, batch.to_vec());
+}
+
+pub(crate) fn append_bytes(topic: &Topic, partition: u32, mut bytes: Vec<u8>) {
+    let (mut batch, _) = Batch::split_first(&mut bytes).expect("a good batch");
+    let partition = topic.partition(partition).expect("it is there");
+    partition.append(&mut batch, 0).expect("there is room");
+    topic.flush().expect("memory");
+}
+
+impl Host for Topics {
+    fn policy(&self) -> &ListenerPolicy {
+        &self.policy
+    }
+
+    fn users(&self) -> Arc<Users> {
+        Arc::clone(&self.users)
+    }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        None
+    }
+
+    fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError> {
+        let limits = self.users.quota_of(principal);
+        let place = self.quotas.connect(principal, limits, Instant::now());
+        place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
+    }
+
+    fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
+        let is_read = matches!(operation, Operation::Read | Operation::Describe);
+        client.principal.name() != "reader" || is_read && resource == Resource::topic("orders")
+    }
+
+    fn topic_names(&self) -> Vec<Arc<str>> {
+        self.by_name.lock().expect("no panic").keys().map(Arc::clone).collect()
+    }
+
+    fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.by_name.lock().expect("no panic").get(name).map(Arc::clone)
+    }
+
+    fn publish(&self, published: Published) -> BoxFuture<'_, Result<(), SqlError>> {
+        async move {
+            let topic = self.topic(&published.topic).expect("the server looked");
+            for it in published.records {
+                let partition = u32::try_from(it.partition.unwrap_or(0)).expect("a number");
+                let timestamp_ms = it.time_ms.unwrap_or(1_000);
+                let record =
+                    NewRecord { key: it.key, value: it.value, headers: it.headers, timestamp_ms };
+                append(&topic, partition, &[record], &BatchOptions::default());
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Runs a test on threads as a server wants them.
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    sql::runtime().expect("threads").block_on(test);
+}
+
+/// A server that ends with the test.
+pub(crate) struct Running {
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) port: u16,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) async fn start(limits: Limits, has_logins: bool) -> Self {
+        let topics = Arc::new(Topics::new(has_logins));
+        let host = Arc::clone(&topics) as Arc<dyn Host>;
+        let server = Arc::new(Server::new(host, limits).expect("a server"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let (stop, stops) = watch::channel(false);
+        let serving = tokio::spawn(sql::serve(Arc::clone(&server), listener, stops));
+        Self { topics, server, port, stop, serving }
+    }
+
+    pub(crate) async fn client(&self) -> tokio_postgres::Client {
+        self.client_as("admin").await.expect("a client")
+    }
+
+    pub(crate) async fn client_as(
+        &self,
+        user: &str,
+    ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        self.client_with(user, SECRET).await
+    }
+
+    pub(crate) async fn client_with(
+        &self,
+        user: &str,
+        secret: &str,
+    ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        let (port, none) = (self.port, tokio_postgres::NoTls);
+        let settings =
+            format!("host=127.0.0.1 port={port} user={user} password={secret} dbname=memlane");
+        let (client, connection) = tokio_postgres::connect(&settings, none).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// Stops the server, which ends its connections.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        self.serving.await.expect("it does not panic");
+    }
+}
+
+/// The rows of a simple query, as texts.
+pub(crate) async fn texts(client: &tokio_postgres::Client, query: &str) -> Vec<Vec<String>> {
+    let messages = client.simple_query(query).await.unwrap_or_else(|error| {
+        panic!("{query}: {error:?}");
+    });
+    let rows = messages.into_iter().filter_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => {
+            let value = |index| row.get(index).unwrap_or("NULL").to_owned();
+            Some((0..row.len()).map(value).collect())
+        }
+        _ => None,
+    });
+    rows.collect()
+}
+
+/// The state that a query fails with.
+pub(crate) async fn failure(client: &tokio_postgres::Client, query: &str) -> String {
+    let error = client.simple_query(query).await.expect_err(query);
+    let state = error.code().unwrap_or_else(|| panic!("{query}: {error:?}"));
+    state.code().to_owned()
+}
