@@ -88,7 +88,11 @@ fn derived_topics_and_views_are_read() {
     };
     assert_eq!((created.kind, created.name.as_str()), (CreateKind::Topic, "Big"));
     assert_eq!(created.options, [("partitions".to_owned(), "3".to_owned())]);
-    assert_eq!(parse_query(&created.query.to_string()).as_ref(), Ok(&created.query));
+    assert_eq!(created.query_text, "SELECT key, value FROM t WHERE key = 'a'");
+    let sql = "/* ä */ CREATE TOPIC x AS\n  -- ö\n  SELECT 'é''\"' AS ü, key FROM t ;\n";
+    let Statement::Create(created) = parse(sql) else { panic!("it is no CREATE") };
+    assert_eq!(created.query_text, "SELECT 'é''\"' AS ü, key FROM t ");
+    assert_eq!(parse_query(&created.query_text).as_ref(), Ok(&created.query));
     let view = parse("CREATE MATERIALIZED VIEW v AS SELECT key, count(*) FROM t GROUP BY key");
     assert!(matches!(view, Statement::Create(it) if it.kind == CreateKind::MaterializedView));
     let dropped = parse("DROP TOPIC IF EXISTS big");

@@ -11,8 +11,8 @@ use crate::statement::syntax::{
     Subscribe,
 };
 use crate::statement::text::{
-    expect, expect_word, first_word, is_word, name, parser, syntax_error, take_word, take_words,
-    unexpected,
+    expect, expect_word, first_word, is_word, name, parser, rest_of, syntax_error, take_word,
+    take_words, unexpected,
 };
 
 const UPSERT_KEY_MAX: usize = 256;
@@ -27,7 +27,7 @@ pub fn parse_statement(sql: &str) -> Result<Option<Statement>, SqlError> {
         return Ok(None);
     }
     let mut parser = parser(sql)?;
-    let statement = statement(&mut parser, &word)?;
+    let statement = statement(&mut parser, &word, sql)?;
     end(&mut parser)?;
     Ok(Some(statement))
 }
@@ -55,14 +55,14 @@ fn is_ours(word: &str, sql: &str) -> bool {
     }
 }
 
-fn statement(parser: &mut Parser<'_>, word: &str) -> Result<Statement, SqlError> {
+fn statement(parser: &mut Parser<'_>, word: &str, sql: &str) -> Result<Statement, SqlError> {
     parser.advance_token();
     match word {
         "SUBSCRIBE" => Ok(Statement::Subscribe(subscribe(parser)?)),
         "COPY" => copy(parser),
         "DECLARE" => declare(parser),
         "FETCH" => Ok(Statement::Fetch(fetch(parser)?)),
-        "CREATE" => Ok(Statement::Create(create(parser)?)),
+        "CREATE" => Ok(Statement::Create(create(parser, sql)?)),
         _ => {
             let kind = create_kind(parser)?;
             let if_exists = take_words(parser, &["IF", "EXISTS"]);
@@ -189,14 +189,15 @@ fn fetch(parser: &mut Parser<'_>) -> Result<Fetch, SqlError> {
     Ok(Fetch { cursor, count, timeout_ms })
 }
 
-fn create(parser: &mut Parser<'_>) -> Result<CreateAs, SqlError> {
+fn create(parser: &mut Parser<'_>, sql: &str) -> Result<CreateAs, SqlError> {
     let kind = create_kind(parser)?;
     let if_not_exists = take_words(parser, &["IF", "NOT", "EXISTS"]);
     let name = name(parser)?;
     let options = options(parser)?;
     expect_word(parser, "AS")?;
+    let query_text = rest_of(sql, parser).to_owned();
     let query = parser.parse_query().map_err(syntax_error)?;
-    Ok(CreateAs { kind, name, if_not_exists, options, query })
+    Ok(CreateAs { kind, name, if_not_exists, options, query, query_text })
 }
 
 fn create_kind(parser: &mut Parser<'_>) -> Result<CreateKind, SqlError> {

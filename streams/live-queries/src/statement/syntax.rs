@@ -133,6 +133,9 @@ pub struct CreateAs {
     /// Names in lower case, with values as they stand.
     pub options: Vec<(String, String)>,
     pub query: Box<Query>,
+    /// The query as it was written, to be kept: what the parser shows of a tree may read
+    /// differently, such as a string with quotes in it.
+    pub query_text: String,
 }
 
 impl Default for SubscribeOptions {

@@ -83,6 +83,16 @@ pub(super) fn unexpected(parser: &Parser<'_>, wanted: &str) -> SqlError {
     SqlError::new(SqlState::SYNTAX_ERROR, message)
 }
 
+/// What of `sql` begins with the next token, without a `;` at its end.
+pub(super) fn rest_of<'a>(sql: &'a str, parser: &Parser<'_>) -> &'a str {
+    let start = parser.peek_token().span.start;
+    let number = |it: u64| usize::try_from(it.saturating_sub(1)).unwrap_or(usize::MAX);
+    let line = sql.split_inclusive('\n').take(number(start.line)).map(str::len).sum::<usize>();
+    let rest = sql.get(line..).unwrap_or_default();
+    let column = rest.char_indices().nth(number(start.column)).map_or(rest.len(), |(at, _)| at);
+    rest[column..].trim_end().trim_end_matches(';')
+}
+
 /// Takes `word`, if it comes next without quotes.
 pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
     let is_next = is_word(&parser.peek_token().token, word);
