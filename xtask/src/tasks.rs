@@ -75,10 +75,10 @@ const BUILD_SHIPPED: &[&str] = &[
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
 
-/// The crate whose tests run programs of others that no package of Debian holds, and the program
-/// that fetches those: as long as that takes, which no suite may.
-const KAFKA_CLIENTS: &str = "kafka-clients";
-const KAFKA_CLIENTS_FETCHER: &str = "fetch-kafka-clients";
+/// The crates whose tests run programs of others that no package of Debian holds, each with the
+/// program that fetches those: as long as that takes, which no suite may.
+const FETCHERS: &[(&str, &str)] =
+    &[("kafka-clients", "fetch-kafka-clients"), ("sql-clients", "fetch-sql-clients")];
 
 /// The integration tests of this name explore interleavings and need their own build.
 const LOOM_TARGET: &str = "loom";
@@ -138,9 +138,11 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     suites.extend(loom_suites(&root)?);
     suites.retain(|suite| suite.name.contains(filter));
     ensure!(!suites.is_empty(), "no suite has {filter:?} in its name");
-    progress.step("fetch Kafka's clients");
-    if suites.iter().any(|suite| suite.crate_name() == KAFKA_CLIENTS) {
-        outcome.add(counted(fetch_kafka_clients(&programs)));
+    progress.step("fetch clients of others");
+    for (crate_name, fetcher) in FETCHERS {
+        if suites.iter().any(|suite| suite.crate_name() == *crate_name) {
+            outcome.add(counted(fetch_clients(&programs, fetcher)));
+        }
     }
     let runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
     outcome.add(runner.run_all(&suites)?);
@@ -244,13 +246,13 @@ fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
     Ok(suites)
 }
 
-fn fetch_kafka_clients(programs: &[Executable]) -> Result<()> {
-    let is_fetcher = |program: &&Executable| {
-        program.path.file_name().is_some_and(|name| name == KAFKA_CLIENTS_FETCHER)
-    };
-    let fetcher = programs.iter().find(is_fetcher).context("the build made no fetcher")?;
-    let status = Command::new(&fetcher.path).status().context("cannot run the fetcher")?;
-    ensure!(status.success(), "Kafka's clients could not be fetched");
+fn fetch_clients(programs: &[Executable], fetcher: &str) -> Result<()> {
+    let is_fetcher =
+        |program: &&Executable| program.path.file_name().is_some_and(|name| name == fetcher);
+    let found = programs.iter().find(is_fetcher);
+    let found = found.with_context(|| format!("the build made no {fetcher}"))?;
+    let status = Command::new(&found.path).status().context("cannot run the fetcher")?;
+    ensure!(status.success(), "{fetcher} failed");
     Ok(())
 }
 

@@ -149,7 +149,7 @@ impl Broker {
         }
     }
 
-    /// One of its own that lets in whom `options` of `memlane-broker` say.
+    /// One of its own with these options of `memlane-broker`, which say whom it lets in.
     pub fn with_access(options: &[&str]) -> Result<Self> {
         start_product(new_folder()?, options)
     }
@@ -230,8 +230,8 @@ fn start_reference(folder: TempDir) -> Result<Broker> {
     Broker::kept(folder, &java(&["kafka.Kafka", settings]), address)
 }
 
-/// An address that nothing listens at now.
-fn free_address() -> Result<SocketAddr> {
+/// An address of the loopback device that nothing listens at now.
+pub fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
     listener.local_addr().context("a listener has an address")
 }

@@ -5,25 +5,29 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-const KEPT_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kafka-clients");
-
 /// The folder of this crate, with the sources of the client programs.
 pub(crate) const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Something to fetch and build.
 pub(crate) struct Recipe<'a> {
+    /// The folder of the crate that needs it; what was fetched lies in `target/` under its name.
+    pub sources: &'a str,
     pub name: &'a str,
     /// Where it comes from, for the line that says what takes so long.
     pub origin: &'a str,
-    /// Files of this crate. When one of them changes, all is fetched anew.
+    /// Files of the crate. When one of them changes, all is fetched anew.
     pub made_of: &'a [&'a str],
 }
 
 impl Recipe<'_> {
     /// The folder that `fill` filled, now or in an earlier run.
     pub(crate) fn folder(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-        fs::create_dir_all(KEPT_IN).with_context(|| format!("cannot create {KEPT_IN}"))?;
-        let kept_in = fs::canonicalize(KEPT_IN).context("the folder was just made")?;
+        let sources = Path::new(self.sources);
+        let crate_name = sources.file_name().context("a crate has a folder with a name")?;
+        let kept_in = sources.join("../../target").join(crate_name);
+        fs::create_dir_all(&kept_in)
+            .with_context(|| format!("cannot create {}", kept_in.display()))?;
+        let kept_in = fs::canonicalize(kept_in).context("the folder was just made")?;
         // Other tests may look for it at the same time.
         let lock_path = kept_in.join(format!("{}.lock", self.name));
         let lock = File::create(lock_path).context("cannot create a lock file")?;
@@ -47,7 +51,7 @@ impl Recipe<'_> {
     fn text(&self) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         for name in self.made_of {
-            let path = Path::new(SOURCES).join(name);
+            let path = Path::new(self.sources).join(name);
             text.extend(fs::read(&path).with_context(|| format!("cannot read {name}"))?);
         }
         Ok(text)

@@ -27,7 +27,8 @@ pub struct GoClient {
 
 impl GoClient {
     pub fn fetched() -> Result<Self> {
-        let recipe = Recipe { name: "go", origin: "Go's module proxy", made_of: PROGRAM };
+        let recipe =
+            Recipe { sources: SOURCES, name: "go", origin: "Go's module proxy", made_of: PROGRAM };
         let folder = recipe.folder(build)?;
         Ok(Self { program: folder.join("client") })
     }

@@ -1,7 +1,7 @@
 //! Java's clients, the tools of Apache Kafka and its broker: jars of one version, and the programs
 //! of `java/`, compiled against them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use system::Tool;
@@ -19,9 +19,13 @@ pub(crate) const JAVA_FLAGS: &[&str] =
 
 /// The class path of all jars.
 pub fn jars() -> Result<String> {
-    let recipe = Recipe { name: "jars", origin: "Maven", made_of: &[POM, HASHES] };
+    jars_of(SOURCES)
+}
+
+fn jars_of(sources: &str) -> Result<String> {
+    let recipe = Recipe { sources, name: "jars", origin: "Maven", made_of: &[POM, HASHES] };
     let folder = recipe.folder(|folder| {
-        let sources = Path::new(SOURCES);
+        let sources = Path::new(sources);
         // Maven's own folder is used like that of other programs of its user; strict checksums
         // guard what it downloads, and the list what it found there.
         Tool::new("mvn --quiet --batch-mode --strict-checksums dependency:copy-dependencies")
@@ -45,17 +49,21 @@ pub struct JavaClient {
 
 impl JavaClient {
     pub fn fetched() -> Result<Self> {
-        let jars = jars()?;
-        let made_of = [&[POM], PROGRAMS].concat();
-        let recipe = Recipe { name: "classes", origin: "this folder", made_of: &made_of };
-        let sources: Vec<PathBuf> =
-            PROGRAMS.iter().map(|program| Path::new(SOURCES).join(program)).collect();
+        Self::of_crate(SOURCES, PROGRAMS)
+    }
+
+    /// With the jars of `java/` in the folder of a crate, and these programs there.
+    pub fn of_crate(sources: &str, programs: &[&str]) -> Result<Self> {
+        let jars = jars_of(sources)?;
+        let made_of = [&[POM], programs].concat();
+        let recipe = Recipe { sources, name: "classes", origin: "this folder", made_of: &made_of };
+        let programs = programs.iter().map(|program| Path::new(sources).join(program));
         let folder = recipe.folder(|folder| {
             Tool::new("javac -Xlint:all,-processing -Werror --release 17 -cp")
                 .arg(&jars)
                 .arg("-d")
                 .arg(folder)
-                .args(&sources)
+                .args(programs)
                 .check()?;
             Ok(())
         })?;

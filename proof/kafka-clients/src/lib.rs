@@ -14,7 +14,7 @@ mod java;
 mod python;
 mod tool_box;
 
-pub use broker::{Broker, is_skipped};
+pub use broker::{Broker, free_address, is_skipped};
 pub use go::GoClient;
 pub use java::{JavaClient, jars};
 pub use python::PythonClient;

@@ -1,4 +1,4 @@
-//! confluent-kafka, which is librdkafka for Python, in an environment of its own.
+//! Clients for Python, in environments of their own.
 
 use std::path::{Path, PathBuf};
 
@@ -9,31 +9,41 @@ use crate::fetched::{Recipe, SOURCES};
 
 const REQUIREMENTS: &str = "python/requirements.txt";
 
-/// A Python that has confluent-kafka.
+/// A Python that has what `python/requirements.txt` of a crate names.
 pub struct PythonClient {
     python: PathBuf,
+    script: PathBuf,
 }
 
 impl PythonClient {
     pub fn fetched() -> Result<Self> {
-        let recipe =
-            Recipe { name: "python", origin: "the Python package index", made_of: &[REQUIREMENTS] };
+        Self::of_crate(SOURCES)
+    }
+
+    /// With the requirements and scenarios of the crate in this folder.
+    pub fn of_crate(sources: &str) -> Result<Self> {
+        let recipe = Recipe {
+            sources,
+            name: "python",
+            origin: "the Python package index",
+            made_of: &[REQUIREMENTS],
+        };
         let folder = recipe.folder(|folder| {
             Tool::new("python3 -m venv").arg(folder).check()?;
             Tool::new("env")
                 .arg(folder.join("bin/python"))
                 .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
                 .args(["--require-hashes", "--only-binary", ":all:", "--requirement"])
-                .arg(Path::new(SOURCES).join(REQUIREMENTS))
+                .arg(Path::new(sources).join(REQUIREMENTS))
                 .check()?;
             Ok(())
         })?;
-        Ok(Self { python: folder.join("bin/python") })
+        let script = Path::new(sources).join("python/scenarios.py");
+        Ok(Self { python: folder.join("bin/python"), script })
     }
 
     /// Runs `scenario` of the scripts in `python/`.
     pub fn scenario(&self, scenario: &str) -> Tool {
-        let script = Path::new(SOURCES).join("python/scenarios.py");
-        Tool::new("env PYTHONDONTWRITEBYTECODE=1").arg(&self.python).arg(script).arg(scenario)
+        Tool::new("env PYTHONDONTWRITEBYTECODE=1").arg(&self.python).arg(&self.script).arg(scenario)
     }
 }

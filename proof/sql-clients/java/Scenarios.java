@@ -1,0 +1,119 @@
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.util.Objects;
+import java.util.Properties;
+
+/** JDBC: `Scenarios SCENARIO HOST PORT TABLE`; the table is that of `python/scenarios.py`. */
+public final class Scenarios {
+    private final Connection connection;
+    private final String table;
+
+    private Scenarios(Connection connection, String table) {
+        this.connection = connection;
+        this.table = table;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Properties options = new Properties();
+        options.setProperty("user", "tester");
+        options.setProperty("sslmode", "disable");
+        options.setProperty("gssEncMode", "disable");
+        options.setProperty("socketTimeout", "60");
+        String url = "jdbc:postgresql://" + arguments[1] + ":" + arguments[2] + "/memlane";
+        try (Connection connection = DriverManager.getConnection(url, options)) {
+            Scenarios scenarios = new Scenarios(connection, arguments[3]);
+            switch (arguments[0]) {
+                case "prepared" -> scenarios.prepared();
+                case "fetchSize" -> scenarios.fetchSize();
+                case "batch" -> scenarios.batch();
+                case "errors" -> scenarios.errors();
+                default -> throw new IllegalArgumentException(arguments[0]);
+            }
+        }
+    }
+
+    /** More often than the driver needs to prepare it on the server, and to ask for binary values. */
+    private void prepared() throws SQLException {
+        String query = "SELECT key, \"offset\", (value->>'qty')::int AS qty, (value->>'price')::float8 "
+            + "AS price, time, value->>'no' AS missing FROM " + table + " WHERE key = ?";
+        try (PreparedStatement statement = connection.prepareStatement(query)) {
+            for (int number = 0; number < 30; number++) {
+                statement.setString(1, "k" + number);
+                try (ResultSet rows = statement.executeQuery()) {
+                    equal(rows.next(), true);
+                    equal(rows.getString("key"), "k" + number);
+                    equal(rows.getLong(2), (long) (number / 3));
+                    equal(rows.getInt("qty"), number);
+                    equal(rows.getDouble("price"), number + 0.5);
+                    equal(rows.getTimestamp("time").getTime() > 0, true);
+                    equal(rows.getString("missing"), null);
+                    equal(rows.getMetaData().getColumnLabel(3), "qty");
+                    equal(rows.next(), false);
+                }
+            }
+        }
+    }
+
+    private void fetchSize() throws SQLException {
+        connection.setAutoCommit(false);
+        String query = "SELECT key FROM " + table + " WHERE key LIKE 'k%' ORDER BY (value->>'qty')::int";
+        try (Statement statement = connection.createStatement()) {
+            statement.setFetchSize(4);
+            int number = 0;
+            try (ResultSet rows = statement.executeQuery(query)) {
+                for (; rows.next(); number++) {
+                    equal(rows.getString(1), "k" + number);
+                }
+            }
+            equal(number, 30);
+        }
+        connection.commit();
+    }
+
+    private void batch() throws SQLException {
+        connection.setAutoCommit(false);
+        String insert = "INSERT INTO " + table + " (key, value) VALUES (?, ?)";
+        try (PreparedStatement statement = connection.prepareStatement(insert)) {
+            for (int number = 0; number < 20; number++) {
+                statement.setString(1, "batch");
+                statement.setString(2, "value " + number);
+                statement.addBatch();
+            }
+            equal(statement.executeBatch().length, 20);
+        }
+        connection.commit();
+        try (Statement statement = connection.createStatement();
+                ResultSet rows = statement.executeQuery(
+                    "SELECT count(*), count(DISTINCT value) FROM " + table + " WHERE key = 'batch'")) {
+            equal(rows.next(), true);
+            equal(rows.getInt(1), 20);
+            equal(rows.getInt(2), 20);
+        }
+        connection.commit();
+    }
+
+    private void errors() throws SQLException {
+        try (Statement statement = connection.createStatement()) {
+            String[][] queries = {{"SELEC 1", "42601"}, {"SELECT * FROM nothing_there", "42P01"}};
+            for (String[] query : queries) {
+                try {
+                    statement.executeQuery(query[0]);
+                    throw new AssertionError(query[0] + " did not fail");
+                } catch (SQLException error) {
+                    equal(error.getSQLState(), query[1]);
+                }
+            }
+            equal(connection.isValid(5), true);
+        }
+    }
+
+    private static void equal(Object found, Object expected) {
+        if (!Objects.equals(found, expected)) {
+            throw new AssertionError(found + " instead of " + expected);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+"""asyncpg, which speaks the extended protocol and binary values alone."""
+
+import asyncio
+import datetime
+
+import asyncpg
+
+from scenarios import equal
+
+
+def run(work):
+    """Makes a scenario of a coroutine that takes a connection and the table."""
+    async def connected(host, port, table):
+        connection = await asyncpg.connect(
+            host=host, port=port, user="tester", database="memlane", timeout=10, ssl=False
+        )
+        try:
+            await asyncio.wait_for(work(connection, table), 60)
+        finally:
+            await connection.close(timeout=10)
+
+    return lambda host, port, table: asyncio.run(connected(host, port, table))
+
+
+@run
+async def binary_values(connection, table):
+    row = await connection.fetchrow(
+        f"""SELECT partition, "offset", time, key, (value->>'qty')::int AS qty,
+            (value->>'price')::float8 AS price, (value->>'price')::numeric AS exact,
+            (value->>'qty')::int > 3 AS large, value->>'no' AS missing, time::date AS day
+            FROM {table} WHERE key = $1""", "k7")
+    equal((row["partition"], row["offset"], row["key"]), (1, 2, "k7"), "place")
+    equal((row["qty"], row["price"], float(row["exact"])), (7, 7.5, 7.5), "numbers")
+    equal((row["large"], row["missing"]), (True, None), "truth and nothing")
+    equal(row["day"], row["time"].date(), "date")
+    if not isinstance(row["time"], datetime.datetime):
+        raise AssertionError(f"{row['time']!r} is no time")
+
+
+@run
+async def prepared_statements(connection, table):
+    statement = await connection.prepare(
+        f"SELECT count(*) FROM {table} WHERE partition = $1 AND \"offset\" < $2"
+    )
+    for partition in range(3):
+        equal(await statement.fetchval(partition, 4), 4, "count")
+    await connection.executemany(
+        f"INSERT INTO {table} (key, value) VALUES ($1, $2)", [("many", "1"), ("many", "2")]
+    )
+    found = await connection.fetch(f"SELECT value FROM {table} WHERE key = 'many' ORDER BY 1")
+    equal([row["value"] for row in found], ["1", "2"], "inserted values")
+
+
+@run
+async def cursors(connection, table):
+    async with connection.transaction():
+        found = []
+        query = f"SELECT key FROM {table} WHERE key LIKE $1 ORDER BY (value->>'qty')::int"
+        async for row in connection.cursor(query, "k%", prefetch=4):
+            found.append(row["key"])
+        equal(found, [f"k{number}" for number in range(30)], "rows")
+
+
+@run
+async def a_timeout_cancels(connection, table):
+    endless = " CROSS JOIN ".join(f"{table} t{number}" for number in range(12))
+    try:
+        await connection.fetch(f"SELECT count(*) FROM {endless}", timeout=0.5)
+    except asyncio.TimeoutError:
+        pass
+    else:
+        raise AssertionError("the query ended")
+    equal(await connection.fetchval("SELECT 1"), 1, "value after the cancellation")

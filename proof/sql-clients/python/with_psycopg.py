@@ -1,0 +1,132 @@
+"""psycopg 3."""
+
+import datetime
+import threading
+
+import psycopg
+
+from scenarios import equal
+
+
+def connect(host, port, **options):
+    return psycopg.connect(
+        host=host, port=port, user="tester", dbname="memlane", connect_timeout=10, **options
+    )
+
+
+def parameters(host, port, table):
+    with connect(host, port, autocommit=True) as connection:
+        query = f"""SELECT key, value->>'name', (value->>'qty')::int, (value->>'price')::float8, time
+                    FROM {table} WHERE (value->>'qty')::int > %s AND key <> %s ORDER BY 3 LIMIT %s"""
+        for binary in [False, True]:
+            with connection.cursor(binary=binary) as cursor:
+                rows = cursor.execute(query, (10, "k12", 3)).fetchall()
+                equal([row[:4] for row in rows], [
+                    ("k11", "n11", 11, 11.5), ("k13", "n13", 13, 13.5), ("k14", "n14", 14, 14.5),
+                ], f"rows, binary {binary}")
+                if not isinstance(rows[0][4], datetime.datetime):
+                    raise AssertionError(f"{rows[0][4]!r} is no time")
+        rows = connection.execute(f"SELECT count(*) FROM {table} WHERE value->>'no' IS NULL")
+        equal(rows.fetchall(), [(30,)], "count")
+        found = connection.execute(f"SELECT \"offset\" FROM {table} WHERE key = %s", (None,))
+        equal(found.fetchall(), [], "nothing is equal to NULL")
+
+
+def prepared_again(host, port, table):
+    with connect(host, port, autocommit=True) as connection:
+        query = f"SELECT value->>'name' FROM {table} WHERE key = %s"
+        for number in range(30):
+            row = connection.execute(query, (f"k{number}",), prepare=True).fetchone()
+            equal(row, (f"n{number}",), "row of a prepared statement")
+
+
+def cursor_of_the_server(host, port, table):
+    with connect(host, port) as connection:
+        query = f"SELECT key FROM {table} ORDER BY (value->>'qty')::int"
+        connection.execute(f"DECLARE by_number CURSOR FOR {query}")
+        found = []
+        while rows := connection.execute("FETCH 7 FROM by_number").fetchall():
+            found.extend(key for (key,) in rows)
+        equal(found, [f"k{number}" for number in range(30)], "rows")
+
+
+def many_rows_in_and_out(host, port, table):
+    with connect(host, port) as connection:
+        with connection.cursor() as cursor:
+            rows = [(f"new{number}", f"value {number}") for number in range(50)]
+            cursor.executemany(f"INSERT INTO {table} (key, value) VALUES (%s, %s)", rows)
+            equal(cursor.rowcount, 50, "count of inserted rows")
+        connection.commit()
+        found = connection.execute(
+            f"SELECT key, value FROM {table} WHERE key LIKE 'new%' ORDER BY length(key), key"
+        )
+        equal(found.fetchall(), rows, "inserted rows")
+        connection.execute(f"INSERT INTO {table} (key, value) VALUES ('never', 'x')")
+        connection.rollback()
+        found = connection.execute(f"SELECT count(*) FROM {table} WHERE key = 'never'")
+        equal(found.fetchone(), (0,), "rows that were rolled back")
+
+
+def errors_have_states(host, port, table):
+    with connect(host, port, autocommit=True) as connection:
+        for query, state in [
+            ("SELEC 1", "42601"),
+            (f"SELECT no_such FROM {table}", "42703"),
+            ("SELECT * FROM no_such_topic", "42P01"),
+            ("SELECT no_such_function(1)", "42883"),
+            (f"SELECT 1 / (partition - partition) FROM {table}", "22012"),
+            ("SELECT 'x'::int", "22P02"),
+            (f"DROP TABLE {table}", "0A000"),
+        ]:
+            try:
+                connection.execute(query).fetchall()
+            except psycopg.Error as error:
+                equal(error.sqlstate, state, query)
+            else:
+                raise AssertionError(f"{query} did not fail")
+            equal(connection.execute("SELECT 1").fetchone(), (1,), "the connection goes on")
+
+
+def transactions_fail_whole(host, port, table):
+    with connect(host, port) as connection:
+        try:
+            connection.execute("SELECT no_such")
+        except psycopg.Error:
+            pass
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.errors.InFailedSqlTransaction:
+            connection.rollback()
+        else:
+            raise AssertionError("a failed transaction went on")
+        equal(connection.execute("SELECT 1").fetchone(), (1,), "row after ROLLBACK")
+
+
+def cancel(host, port, table):
+    with connect(host, port, autocommit=True) as connection:
+        # Far more rows than any machine counts in the time of a test.
+        endless = " CROSS JOIN ".join(f"{table} t{number}" for number in range(12))
+        timer = threading.Timer(1, connection.cancel_safe)
+        timer.start()
+        try:
+            connection.execute(f"SELECT count(*) FROM {endless}")
+        except psycopg.errors.QueryCanceled as error:
+            equal(error.sqlstate, "57014", "state")
+        else:
+            raise AssertionError("the query was not cancelled")
+        timer.join()
+        equal(connection.execute("SELECT 1").fetchone(), (1,), "row after the cancellation")
+        connection.execute("SET statement_timeout = '300ms'")
+        try:
+            connection.execute(f"SELECT count(*) FROM {endless}")
+        except psycopg.errors.QueryCanceled:
+            pass
+        else:
+            raise AssertionError("the statement has no time limit")
+
+
+def copy_out(host, port, table):
+    with connect(host, port, autocommit=True) as connection:
+        query = f"COPY (SELECT key, value->>'no' FROM {table} ORDER BY (value->>'qty')::int LIMIT 2) TO STDOUT"
+        with connection.cursor().copy(query) as copy:
+            equal(list(copy.rows()), [("k0", None), ("k1", None)], "copied rows")

@@ -1,0 +1,117 @@
+//! Users and rights are those of Kafka's clients: SCRAM over TLS, and access lists.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use kafka_clients::is_skipped;
+use sql_clients::{Site, file_of};
+use system::{Tool, ToolOutput, product};
+use tempfile::TempDir;
+
+const PROGRAMS: &[&str] = &["psql", "openssl"];
+
+/// A broker with the users `admin`, who may do everything, and `reader`.
+struct Guarded {
+    site: Site,
+    folder: TempDir,
+}
+
+impl Guarded {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| -> Result<String> {
+            let path = folder.path().join(name);
+            Ok(path.to_str().context("the folder's name is no UTF-8")?.to_owned())
+        };
+        let (certificate, key) = (path("certificate.pem")?, path("key.pem")?);
+        let (users, lists) = (path("users")?, path("lists")?);
+        Tool::new("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2")
+            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args(["-keyout", &key, "-out", &certificate])
+            .check()?;
+        for name in ["admin", "reader"] {
+            let secret = file_of(&[format!("secret of {name}")])?;
+            let set = product("memlane-broker").args(["user", "set", name, "--user-file", &users]);
+            set.input(secret).check()?;
+        }
+        fs::write(&lists, "version = 1\n").context("cannot write the file of access lists")?;
+        let site = Site::with_options(&[
+            "--user-file",
+            &users,
+            "--mechanisms",
+            "SCRAM-SHA-256",
+            "--tls-certificate",
+            &certificate,
+            "--tls-key",
+            &key,
+            "--acl-file",
+            &lists,
+            "--super-user",
+            "User:admin",
+        ])?;
+        Ok(Self { site, folder })
+    }
+
+    /// What a user's psql gives of one command, over TLS with the broker's certificate checked.
+    fn run(&self, user: &str, secret: &str, sql: &str) -> Result<ToolOutput> {
+        let certificate = self.folder.path().join("certificate.pem");
+        let client = self.site.psql().env("PGUSER", user).env("PGPASSWORD", secret);
+        let client = client.env("PGSSLMODE", "verify-full");
+        let client = client.env("PGSSLROOTCERT", &certificate.to_string_lossy());
+        client.args(["-v", "VERBOSITY=sqlstate", "-c", sql]).run()
+    }
+
+    fn memlane(&self, words: &str) -> Result<String> {
+        let certificate = self.folder.path().join("certificate.pem");
+        let client = product("memlane").args(words.split_whitespace()).arg("--tls-ca");
+        let client = client.arg(certificate).args(["--broker", &self.site.broker().address()]);
+        let client = client.args(["--sasl-user", "admin"]);
+        client.env("MEMLANE_BROKER_PASSWORD", "secret of admin").check()
+    }
+}
+
+#[test]
+fn users_log_in_by_scram_over_tls_and_do_what_access_lists_allow() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let guarded = Guarded::new()?;
+    guarded.memlane("topic create lines")?;
+    let insert = "INSERT INTO lines (value) VALUES ('one')";
+    let read = "SELECT value FROM lines";
+    let done = guarded.run("admin", "secret of admin", insert)?;
+    ensure!(done.exit_code == Some(0), "{done:?}");
+    for (user, secret) in [("admin", "a guess"), ("nobody", "secret of admin"), ("admin", "")] {
+        let refused = guarded.run(user, secret, read)?;
+        ensure!(refused.exit_code == Some(2) && refused.stdout.is_empty(), "{user}: {refused:?}");
+    }
+    let reader = |sql: &str| guarded.run("reader", "secret of reader", sql);
+    // What it may not describe is not there.
+    let refused = reader(read)?;
+    ensure!(refused.exit_code == Some(1) && refused.stderr.contains("42P01"), "{refused:?}");
+    guarded.memlane("acl add reader describe --topic lines")?;
+    let refused = reader(read)?;
+    ensure!(refused.exit_code == Some(1) && refused.stderr.contains("42501"), "{refused:?}");
+    guarded.memlane("acl add reader read --topic lines")?;
+    let found = reader(read)?;
+    ensure!(found.stdout == "one\n", "{found:?}");
+    let refused = reader(insert)?;
+    ensure!(refused.exit_code == Some(1) && refused.stderr.contains("42501"), "{refused:?}");
+    let found = reader("SELECT count(*), current_user FROM lines")?;
+    ensure!(found.stdout == "1|reader\n", "{found:?}");
+    Ok(())
+}
+
+#[test]
+fn connections_without_tls_are_refused_where_there_is_a_certificate() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let guarded = Guarded::new()?;
+    let client = guarded.site.psql().env("PGUSER", "admin").env("PGPASSWORD", "secret of admin");
+    let refused = client.env("PGSSLMODE", "disable").args(["-c", "SELECT 1"]).run()?;
+    ensure!(refused.exit_code == Some(2), "{refused:?}");
+    ensure!(refused.stderr.contains("encrypted"), "{refused:?}");
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Queries of death end with an error within their limits, and take nothing else with them.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kafka_clients::is_skipped;
+use sql_clients::{Script, Site, file_of};
+
+const PROGRAMS: &[&str] = &["psql", "kcat"];
+
+/// Of one query, and of all.
+const QUERY_MIB: u64 = 32;
+const TOTAL_MIB: u64 = 64;
+const STATEMENT_SECONDS: &str = "5";
+
+/// What the broker may have taken more than before, when all is over: its queries' limit, and what
+/// an allocator keeps.
+const GROWTH_MIB_MAX: u64 = 3 * TOTAL_MIB;
+
+const ROW_COUNT: usize = 20_000;
+
+/// Values of a long list, each of which is the key of a row.
+const LISTED_COUNT: usize = 2_000;
+
+/// A broker whose queries have small limits, with a topic of some rows.
+fn limited() -> Result<(Site, &'static str)> {
+    let (query, total) = (format!("{QUERY_MIB}M"), format!("{TOTAL_MIB}M"));
+    let site = Site::with_options(&[
+        "--anonymous",
+        "loopback",
+        "--sql-query-memory",
+        &query,
+        "--sql-memory",
+        &total,
+        "--sql-statement-time",
+        STATEMENT_SECONDS,
+    ])?;
+    let row = |number: usize| format!("k{number}:{{\"n\": {number}, \"pad\": \"{:0100}\"}}", 7);
+    site.produce("rows", &(0..ROW_COUNT).map(row).collect::<Vec<_>>())?;
+    Ok((site, "rows"))
+}
+
+/// Memory that the broker has of its own, in MiB.
+fn memory_mib(site: &Site) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", site.broker().process_id()?))?;
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    Ok(kib.context("the kernel tells the memory of a process")? / 1024)
+}
+
+/// Queries, each with the states that one of its errors has.
+fn queries() -> Vec<(String, &'static [&'static str])> {
+    const COMPLEX: &[&str] = &["54001"];
+    let many = |unit: &str, count: usize| unit.repeat(count);
+    vec![
+        (format!("SELECT {}1{}", many("(", 20_000), many(")", 20_000)), COMPLEX),
+        (format!("SELECT 1{}", many(" + 1", 100_000)), COMPLEX),
+        (format!("SELECT {} TRUE", many("NOT ", 50_000)), COMPLEX),
+        (format!("SELECT 1 {}", many("UNION ALL SELECT 1 ", 20_000)), COMPLEX),
+        (format!("SELECT {}1{}", many("abs(", 5_000), many(")", 5_000)), COMPLEX),
+        (
+            format!("SELECT {}1{}", many("CASE WHEN true THEN ", 5_000), many(" END", 5_000)),
+            COMPLEX,
+        ),
+        (format!("SELECT '{}'", many("x", 2 << 20)), &["54000"]),
+    ]
+}
+
+#[test]
+fn each_query_of_death_dies_alone() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (site, table) = limited()?;
+    let count = format!("SELECT count(*) FROM {table}");
+    assert_eq!(site.query(&count)?, ROW_COUNT.to_string());
+    let before = memory_mib(&site)?;
+    for (query, states) in queries() {
+        let shown: String = query.chars().take(80).collect();
+        let psql = site.psql().args(["-v", "VERBOSITY=sqlstate", "--file", "-"]);
+        let psql = psql.args(["-v", "ON_ERROR_STOP=1"]).time_limit(Duration::from_secs(60));
+        let died = psql.input(file_of(&[format!("{query};")])?).run()?;
+        let has_state = states.iter().any(|state| died.stderr.contains(state));
+        ensure!(
+            died.exit_code == Some(3) && has_state,
+            "{shown}: {:.300} {:.500}",
+            died.stdout,
+            died.stderr
+        );
+        assert_eq!(site.query(&count)?, ROW_COUNT.to_string(), "after {shown}");
+        let grown = memory_mib(&site)?.saturating_sub(before);
+        ensure!(grown <= GROWTH_MIB_MAX, "the broker grew by {grown} MiB by {shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_long_list_is_searched() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (site, table) = limited()?;
+    let list: Vec<_> = (0..LISTED_COUNT).map(|it| format!("'k{}'", it * 2)).collect();
+    let mut script = Script::default();
+    script.add(format!("SELECT count(*) FROM {table} WHERE key IN ({})", list.join(",")));
+    let answers = script.run(site.psql())?;
+    assert_eq!(answers[0].value()?, LISTED_COUNT.to_string());
+    Ok(())
+}
+
+#[test]
+fn others_are_served_while_queries_die() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (site, table) = limited()?;
+    let deadly =
+        format!("SELECT count(*) FROM {table} a, {table} b, {table} c WHERE a.key < b.key");
+    thread::scope(|scope| -> Result<()> {
+        let dying: Vec<_> = (0..3).map(|_| scope.spawn(|| site.refused(&deadly))).collect();
+        let mut served = 0;
+        while dying.iter().any(|it| !it.is_finished()) {
+            site.query(&format!(
+                "SELECT value FROM {table} WHERE partition = 0 AND \"offset\" = 9"
+            ))?;
+            site.produce("others", &["k:v".to_owned()])?;
+            served += 1;
+        }
+        for query in dying {
+            query.join().expect("a client returns its errors")?;
+        }
+        ensure!(served > 1, "others were served {served} times");
+        Ok(())
+    })
+}
