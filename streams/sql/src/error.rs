@@ -46,6 +46,7 @@ impl SqlState {
     pub const UNDEFINED_FUNCTION: Self = Self("42883");
     pub const UNDEFINED_OBJECT: Self = Self("42704");
     pub const UNDEFINED_TABLE: Self = Self("42P01");
+    pub const UNTRANSLATABLE: Self = Self("22P05");
 }
 
 /// A statement, or a connection, that failed.

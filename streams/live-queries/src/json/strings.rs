@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// What `->>` gives for a JSON value: text without quotes and escapes, or the value as it stands.
 /// `Ok(None)` for JSON's null; an error for escapes that name no character.
-pub(crate) fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
+pub fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
     match raw.strip_prefix('"') {
         Some(rest) => unescape(rest.strip_suffix('"').unwrap_or(rest)).map(Some),
         None if raw == "null" => Ok(None),
@@ -15,7 +15,7 @@ pub(crate) fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEsca
 
 /// An escape of NUL or of half a surrogate pair: text holds neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InvalidEscape;
+pub struct InvalidEscape;
 
 /// The text of a string's inside, whose escapes have been checked for their form.
 pub(super) fn unescape(inside: &str) -> Result<Cow<'_, str>, InvalidEscape> {

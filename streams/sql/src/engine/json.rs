@@ -19,8 +19,8 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility, binary_expr, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use live_queries::{InvalidEscape, JsonStep, find_json, scalar_text};
 use record_batch::Headers;
-use sonic_rs::{JsonContainerTrait, JsonValueTrait, LazyValue, PointerNode};
 
 use crate::error::{SqlError, SqlState};
 use crate::wire::json_field;
@@ -95,7 +95,7 @@ impl ScalarUDFImpl for JsonGet {
         };
         let input = cast(&input.to_array(rows)?, &DataType::Utf8View)?;
         let path = Path::of(path, rows)?;
-        let found = self.find(input.as_string_view(), &path);
+        let found = self.find(input.as_string_view(), &path)?;
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
             false => ColumnarValue::Array(found),
@@ -104,30 +104,35 @@ impl ScalarUDFImpl for JsonGet {
 }
 
 impl JsonGet {
-    fn find(&self, input: &StringViewArray, path: &Path) -> ArrayRef {
+    fn find(&self, input: &StringViewArray, path: &Path) -> Result<ArrayRef> {
         let rows = (0..input.len()).map(|row| {
             let text = (!input.is_null(row)).then(|| input.value(row))?;
             path.at(row).map(|path| (text, path))
         });
         if self.wanted == Wanted::Presence {
             let found = rows.map(|it| it.map(|(text, path)| get(text, &path).is_some()));
-            return Arc::new(BooleanArray::from_iter(found));
+            return Ok(Arc::new(BooleanArray::from_iter(found)));
         }
         let mut builder = StringViewBuilder::with_capacity(input.len());
         for row in rows {
             let found = row.and_then(|(text, path)| get(text, &path));
             match (found, self.wanted) {
                 (None, _) => builder.append_null(),
-                (Some(value), Wanted::Json) => builder.append_value(value.as_raw_str()),
-                (Some(value), _) if value.is_null() => builder.append_null(),
-                (Some(value), _) => match value.as_str() {
-                    Some(text) => builder.append_value(text),
-                    None => builder.append_value(value.as_raw_str()),
+                (Some(value), Wanted::Json) => builder.append_value(value),
+                (Some(value), _) => match scalar_text(value) {
+                    Ok(text) => builder.append_option(text),
+                    Err(InvalidEscape) => return Err(untranslatable().into_engine()),
                 },
             }
         }
-        Arc::new(builder.finish())
+        Ok(Arc::new(builder.finish()))
     }
+}
+
+/// A string of JSON that no text can be.
+fn untranslatable() -> SqlError {
+    let what = "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
+    SqlError::new(SqlState::UNTRANSLATABLE, what)
 }
 
 /// A step on the way to a value.
@@ -200,24 +205,15 @@ fn step_of(scalar: &ScalarValue) -> Option<Step> {
 }
 
 /// The value at the end of a path.
-fn get<'a>(text: &'a str, path: &[Step]) -> Option<LazyValue<'a>> {
-    let mut nodes = Vec::with_capacity(path.len());
-    for (at, step) in path.iter().enumerate() {
-        nodes.push(match step {
-            Step::Name(name) => PointerNode::Key(name.clone().into()),
-            Step::Index(index) => match usize::try_from(*index) {
-                Ok(index) => PointerNode::Index(index),
-                Err(_) => {
-                    let list = sonic_rs::get(text, &nodes).ok()?;
-                    let count = sonic_rs::from_str::<sonic_rs::Value>(list.as_raw_str()).ok()?;
-                    let count = i64::try_from(count.as_array()?.len()).ok()?;
-                    PointerNode::Index(usize::try_from(count + index).ok()?)
-                }
-            },
-        });
-        debug_assert_eq!(nodes.len(), at + 1);
-    }
-    sonic_rs::get(text, &nodes).ok()
+fn get<'a>(text: &'a str, path: &[Step]) -> Option<&'a str> {
+    let steps: Vec<JsonStep<'_>> = path
+        .iter()
+        .map(|step| match step {
+            Step::Name(name) => JsonStep::Key(name),
+            Step::Index(index) => JsonStep::Index(*index),
+        })
+        .collect();
+    find_json(text, &steps)
 }
 
 /// Turns operators into calls, and keeps texts and numbers apart as PostgreSQL does: a quoted
@@ -329,7 +325,7 @@ pub(crate) fn headers_text(headers: &Headers<'_>) -> String {
             format!("\\x{digits}")
         }
     };
-    let quoted = |text: &str| sonic_rs::to_string(text).expect("texts are JSON");
+    let quoted = |text: &str| serde_json::to_string(text).expect("texts are JSON");
     let mut names: Vec<String> = Vec::new();
     let mut values: Vec<Vec<String>> = Vec::new();
     for (name, value) in headers.iter() {
@@ -359,7 +355,16 @@ mod tests {
     use super::*;
 
     fn find(text: &str, path: &[Step]) -> Option<String> {
-        get(text, path).map(|it| it.as_raw_str().to_owned())
+        get(text, path).map(str::to_owned)
+    }
+
+    #[test]
+    fn text_of_many_brackets_is_no_json() {
+        for text in ["[".repeat(2_000_000), "{\"a\":".repeat(500_000)] {
+            assert_eq!(find(&text, &[Step::Name("a".to_owned())]), None);
+            assert_eq!(find(&text, &[Step::Index(0)]), None);
+            assert_eq!(find(&format!("{{\"a\": {text}"), &[Step::Name("a".to_owned())]), None);
+        }
     }
 
     #[test]
@@ -378,5 +383,6 @@ mod tests {
         assert_eq!(find(text, &[Step::Index(0)]), None);
         assert_eq!(find("no JSON", &[name("a")]), None);
         assert_eq!(find("", &[name("a")]), None);
+        assert_eq!(find(r#"{"a": 1, "a": 2}"#, &[name("a")]).as_deref(), Some("2"));
     }
 }

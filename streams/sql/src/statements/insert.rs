@@ -13,7 +13,8 @@ use datafusion::sql::sqlparser::ast::{
     visit_expressions, visit_expressions_mut,
 };
 use record_batch::Header;
-use sonic_rs::{JsonContainerTrait, JsonValueTrait};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::engine::{BYTES_SUFFIX, SCHEMA};
 use crate::error::{SqlError, SqlState};
@@ -263,22 +264,49 @@ fn literal(parameters: &[ScalarValue], index: usize) -> Result<Value, SqlError> 
     })
 }
 
+/// The members of a JSON object in their order, which headers have too.
+struct Members(Vec<(String, serde_json::Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        from.deserialize_map(InOrder)
+    }
+}
+
 /// Headers from a JSON object, as the table shows them.
 fn headers(text: &str) -> Result<Vec<Header>, SqlError> {
     let wrong = || {
         let what = "headers are a JSON object of texts, lists of texts, and nulls";
         SqlError::new(SqlState::INVALID_TEXT, what)
     };
-    let object: sonic_rs::Value = sonic_rs::from_str(text).map_err(|_| wrong())?;
+    let Members(members) = serde_json::from_str(text).map_err(|_| wrong())?;
     let mut headers = Vec::new();
-    for (name, value) in object.as_object().ok_or_else(wrong)? {
-        let mut add = |value: &sonic_rs::Value| {
+    for (name, value) in &members {
+        let mut add = |value: &serde_json::Value| {
             let text = value.as_str();
             if text.is_none() && !value.is_null() {
                 return Err(wrong());
             }
             let value = text.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-            headers.push(Header { name: name.to_owned(), value });
+            headers.push(Header { name: name.clone(), value });
             Ok(())
         };
         match value.as_array() {
