@@ -270,7 +270,8 @@ impl Generator {
             }
             8 => {
                 let word = self.pick(&["IN", "NOT IN"]);
-                let list = [self.text(depth), self.text(0), self.text(0)].join(", ");
+                // Two lists of columns in one filter are merged without regard to NULL.
+                let list = [self.pick(WORDS), self.pick(WORDS), self.pick(WORDS)].join(", ");
                 format!("({} {word} ({list}))", self.text(depth))
             }
             9 => {
@@ -356,7 +357,12 @@ impl Generator {
         }
     }
 
+    /// Never -0, which is below 0 for the engine and equal to it for PostgreSQL.
     fn float(&mut self, depth: u32) -> String {
+        format!("({} + 0::double precision)", self.signed_float(depth))
+    }
+
+    fn signed_float(&mut self, depth: u32) -> String {
         let prefix = self.prefix;
         if depth == 0 {
             return match self.random.below(3) {
