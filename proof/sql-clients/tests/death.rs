@@ -53,6 +53,9 @@ fn memory_mib(site: &Site) -> Result<u64> {
 /// Queries, each with the states that one of its errors has.
 fn queries() -> Vec<(String, &'static [&'static str])> {
     const COMPLEX: &[&str] = &["54001"];
+    const LONG: &[&str] = &["54000"];
+    // Out of time, or out of memory.
+    const ENDLESS: &[&str] = &["57014", "53200"];
     let many = |unit: &str, count: usize| unit.repeat(count);
     vec![
         (format!("SELECT {}1{}", many("(", 20_000), many(")", 20_000)), COMPLEX),
@@ -65,6 +68,12 @@ fn queries() -> Vec<(String, &'static [&'static str])> {
             COMPLEX,
         ),
         (format!("SELECT '{}'", many("x", 2 << 20)), &["54000"]),
+        ("SELECT count(*) FROM rows a CROSS JOIN rows b CROSS JOIN rows c".to_owned(), ENDLESS),
+        ("SELECT count(*) FROM rows a JOIN rows b ON a.key <> b.key".to_owned(), ENDLESS),
+        ("SELECT repeat(value, 10000) AS v FROM rows ORDER BY v".to_owned(), LONG),
+        ("SELECT lpad(value, 1000000) AS v FROM rows ORDER BY v".to_owned(), LONG),
+        ("SELECT replace(value, '0', lpad('', 10000, 'x')) AS v FROM rows".to_owned(), LONG),
+        ("SELECT regexp_replace(value, '', lpad('', 10000), 'g') AS v FROM rows".to_owned(), LONG),
     ]
 }
 

@@ -8,6 +8,8 @@
 mod catalog;
 mod columns;
 mod functions;
+mod giving_way;
+mod growing;
 mod json;
 mod log_reader;
 mod log_scan;

@@ -21,8 +21,9 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
 use futures::{StreamExt, stream};
 
 use super::catalog::{Catalog, DATABASE, SCHEMA, Topics};
+use super::giving_way::GiveWay;
 use super::memory::{MemoryTotal, QueryMemory};
-use super::{functions, json};
+use super::{functions, growing, json};
 use crate::error::SqlError;
 use crate::host::{Client, Host};
 use crate::settings::Limits;
@@ -48,11 +49,13 @@ impl Engine {
             .with_config(config)
             .with_default_features()
             .with_type_planner(Arc::new(Types))
+            .with_physical_optimizer_rule(Arc::new(GiveWay))
             .build();
         let mut planners: Vec<_> = base.expr_planners().to_vec();
         // Before the engine's own, which would compare texts with numbers.
         planners.insert(0, Arc::new(json::Operators));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
+        growing::bound(&mut base)?;
         for function in json::functions() {
             register(&mut base, function);
         }

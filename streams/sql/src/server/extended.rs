@@ -125,10 +125,15 @@ impl Connection {
                 io.out.parameter_description(&types);
                 (prepared, Formats::default())
             }
-            Target::Portal(name) => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-                (Arc::clone(&portal.prepared), portal.formats.clone())
-            }
+            Target::Portal(name) => match (self.portals.get(name), self.cursors.get(name)) {
+                (Some(portal), _) => (Arc::clone(&portal.prepared), portal.formats.clone()),
+                // A cursor is a portal too: psycopg asks for its columns.
+                (None, Some(cursor)) => {
+                    io.out.row_description(&cursor.rows.schema(), &Formats::default());
+                    return Ok(());
+                }
+                (None, None) => return Err(no_portal(name).into()),
+            },
         };
         match self.schema_of(&prepared)? {
             Some(schema) => io.out.row_description(&schema, &formats),

@@ -9,6 +9,7 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
 use super::counters::Counters;
@@ -79,8 +80,9 @@ impl Interrupt {
         tokio::select! {
             biased;
             done = work => done.map_err(Ending::Failed),
-            error = self.come() => Err(Ending::Failed(error)),
-            () = io.closed() => Err(Ending::Closed),
+            // Also where the work has used up what the runtime gives a task for one turn.
+            error = unconstrained(self.come()) => Err(Ending::Failed(error)),
+            () = unconstrained(io.closed()) => Err(Ending::Closed),
         }
     }
 
@@ -88,7 +90,7 @@ impl Interrupt {
         tokio::select! {
             biased;
             sent = io.send() => sent.map_err(|_| Ending::Closed),
-            error = self.come() => Err(Ending::Failed(error)),
+            error = unconstrained(self.come()) => Err(Ending::Failed(error)),
         }
     }
 }
