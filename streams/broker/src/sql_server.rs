@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use values::Values;
 
 use crate::broker::Broker;
 use crate::clock;
@@ -109,6 +110,15 @@ impl Host for SqlHost {
 
     fn topic(&self, name: &str) -> Option<Arc<record_log::Topic>> {
         self.broker.topics.by_name(name).map(|topic| Arc::clone(&topic.log))
+    }
+
+    fn keeps_values(&self, topic: &str) -> bool {
+        self.broker.topics.by_name(topic).is_some_and(|topic| topic.settings().keeps_values)
+    }
+
+    fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>> {
+        let topic = self.broker.topics.by_name(topic)?;
+        topic.partition(i32::try_from(partition).ok()?)?.values()
     }
 
     fn publish(&self, published: Published) -> BoxFuture<'_, Result<(), SqlError>> {

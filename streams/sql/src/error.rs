@@ -4,6 +4,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 use record_log::{LogError, LogErrorKind};
+use values::ValuesError;
 
 /// A code of PostgreSQL's appendix A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,7 @@ impl SqlState {
     pub const OUT_OF_RANGE: Self = Self("22003");
     pub const PERMISSION: Self = Self("42501");
     pub const PROTOCOL: Self = Self("08P01");
+    pub const SERIALIZATION: Self = Self("40001");
     pub const SHUTDOWN: Self = Self("57P01");
     pub const STORAGE_FULL: Self = Self("53100");
     pub const SYNTAX: Self = Self("42601");
@@ -90,6 +92,19 @@ impl From<LogError> for SqlError {
             _ => SqlState::IO,
         };
         Self::new(state, error.to_string())
+    }
+}
+
+impl From<ValuesError> for SqlError {
+    fn from(error: ValuesError) -> Self {
+        match error {
+            ValuesError::Log(error) => error.into(),
+            error if error.may_be_repeated() => {
+                Self::new(SqlState::SERIALIZATION, error.to_string())
+                    .with_hint("Repeat the query a little later.")
+            }
+            error => Self::new(SqlState::IO, error.to_string()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use record_batch::Header;
 use record_log::Topic;
 use tokio_rustls::TlsAcceptor;
+use values::Values;
 
 use crate::error::{SqlError, SqlState};
 
@@ -37,6 +38,12 @@ pub trait Host: Send + Sync + 'static {
     fn topic_names(&self) -> Vec<Arc<str>>;
 
     fn topic(&self, name: &str) -> Option<Arc<Topic>>;
+
+    /// Whether the topic is to keep current values.
+    fn keeps_values(&self, topic: &str) -> bool;
+
+    /// The current values of a partition; `None` where there are none, or none yet.
+    fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>>;
 
     /// Appends records to a partition, or to the one that their keys choose; ends when they are as
     /// durable as the topic's class says.

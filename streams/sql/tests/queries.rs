@@ -87,6 +87,54 @@ fn filters_reach_the_log_and_leave_what_they_say() {
 }
 
 #[test]
+fn current_values_are_the_last_records_of_their_keys() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        let table = "\"orders$current\"";
+        let all = format!("select partition, \"offset\", key from {table} order by 1, 2");
+        let rows = [["0", "2", "a"], ["0", "3", "b"], ["1", "2", "a"], ["1", "3", "b"]];
+        assert_eq!(texts(&client, &all).await, rows);
+        for (filter, expected) in [
+            ("key = 'a'", "2"),
+            ("key = 'a' and partition = 1", "1"),
+            ("key in ('a', 'b', 'c')", "4"),
+            ("key = 'c'", "0"),
+            ("\"offset\" < 2", "0"),
+            ("time >= '1970-01-01 00:00:05'", "2"),
+            ("value->>'symbol' = 'MSFT'", "2"),
+        ] {
+            let query = format!("select count(*) from {table} where {filter}");
+            assert_eq!(texts(&client, &query).await, [[expected]], "{filter}");
+        }
+        let limited = texts(&client, &format!("select key from {table} limit 3")).await;
+        assert_eq!(limited.len(), 3);
+        let deletion = NewRecord { key: Some("a".into()), ..NewRecord::default() };
+        let topic = running.topics.create("many", 1);
+        let many: Vec<_> = (0..20_000).map(|it| record(&it.to_string(), "v", it)).collect();
+        append(&topic, 0, &many, &BatchOptions::default());
+        append(&topic, 0, &many[..10], &BatchOptions::default());
+        let counted = texts(&client, "select count(*), max(\"offset\") from \"many$current\"");
+        assert_eq!(counted.await, [["20000", "20009"]]);
+        let limited = texts(&client, "select key from \"many$current$bytes\" limit 9000").await;
+        assert_eq!(limited.len(), 9_000);
+        append(
+            &topic,
+            0,
+            &[NewRecord { key: Some("7".into()), ..deletion }],
+            &BatchOptions::default(),
+        );
+        let gone = texts(&client, "select key from \"many$current\" where key in ('7', '8')").await;
+        assert_eq!(gone, [["8"]]);
+        let plain = running.topics.create("plain", 1);
+        append(&plain, 0, &many[..1], &BatchOptions::default());
+        let refused = failure(&client, "select * from \"plain$current\"").await;
+        assert_eq!(refused, "42P01");
+        running.stop().await;
+    });
+}
+
+#[test]
 fn fields_of_json_are_read_by_path() {
     run(async {
         let running = orders().await;

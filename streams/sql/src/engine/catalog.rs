@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result};
 
-use super::columns::{BYTES_SUFFIX, Form};
+use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, RowKind};
 use super::log_table::LogTable;
 use crate::host::{Client, Host};
 
@@ -47,28 +47,35 @@ impl std::fmt::Debug for Topics {
 }
 
 impl Topics {
-    /// The topic of a table, and the form of its keys and values.
-    fn resolve(&self, table: &str) -> Option<(Arc<str>, Form)> {
-        let (topic, form) = match table.strip_suffix(BYTES_SUFFIX) {
-            Some(topic) => (topic, Form::Bytes),
+    /// The table of this name, if the client may see its topic.
+    fn resolve(&self, table: &str) -> Option<LogTable> {
+        let (rest, form) = match table.strip_suffix(BYTES_SUFFIX) {
+            Some(rest) => (rest, Form::Bytes),
             None => (table, Form::Text),
         };
+        let (topic, kind) = match rest.strip_suffix(CURRENT_SUFFIX) {
+            Some(topic) => (topic, RowKind::Current),
+            None => (rest, RowKind::Log),
+        };
         let may_see = self.client.check(&*self.host, Operation::Describe, topic).is_ok();
-        (may_see && self.host.topic(topic).is_some()).then(|| (topic.into(), form))
+        let is_there = may_see
+            && self.host.topic(topic).is_some()
+            && (kind == RowKind::Log || self.host.keeps_values(topic));
+        let (host, client) = (Arc::clone(&self.host), Arc::clone(&self.client));
+        is_there.then(|| LogTable { host, client, topic: topic.into(), form, kind })
     }
 }
 
 #[async_trait]
 impl SchemaProvider for Topics {
     fn table_names(&self) -> Vec<String> {
-        let names = self.host.topic_names().into_iter();
-        names.filter(|name| self.resolve(name).is_some()).map(|name| name.to_string()).collect()
+        let names = self.host.topic_names();
+        let both = |name: &Arc<str>| [name.to_string(), format!("{name}{CURRENT_SUFFIX}")];
+        names.iter().flat_map(both).filter(|name| self.table_exist(name)).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        let Some((topic, form)) = self.resolve(name) else { return Ok(None) };
-        let (host, client) = (Arc::clone(&self.host), Arc::clone(&self.client));
-        Ok(Some(Arc::new(LogTable { host, client, topic, form })))
+        Ok(self.resolve(name).map(|table| Arc::new(table) as Arc<dyn TableProvider>))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use record_batch::{BatchHeader, Record, Records};
 use record_log::{LogErrorKind, Partition, RECORDS_BYTES_MAX};
 
-use super::columns::{BYTES_SUFFIX, Form, LogColumn};
+use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn, RowKind};
 use super::json::headers_text;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Rows of one batch.
-const BATCH_ROWS: usize = 8_192;
+pub(super) const BATCH_ROWS: usize = 8_192;
 
 /// What is read of a topic.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(crate) struct ReadPlan {
     pub(crate) topic: Arc<str>,
     pub(crate) columns: Vec<LogColumn>,
     pub(crate) form: Form,
+    pub(crate) kind: RowKind,
     pub(crate) filter: LogFilter,
     /// Of `columns`.
     pub(crate) schema: SchemaRef,
@@ -81,9 +82,9 @@ impl LogReader {
 }
 
 /// Rows that become a batch.
-struct Rows {
+pub(super) struct Rows {
     plan: Arc<ReadPlan>,
-    count: usize,
+    pub(super) count: usize,
     count_max: usize,
     /// That the columns keep.
     bytes: usize,
@@ -96,7 +97,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(plan: Arc<ReadPlan>, count_max: usize) -> Self {
+    pub(super) fn new(plan: Arc<ReadPlan>, count_max: usize) -> Self {
         let (keys, values) = (Texts::new(plan.form), Texts::new(plan.form));
         Self {
             plan,
@@ -112,7 +113,7 @@ impl Rows {
         }
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.count < self.count_max && self.bytes < BATCH_BYTES
     }
 
@@ -187,35 +188,42 @@ impl Rows {
                 return Ok(());
             }
             if matches(&plan.filter, &record) {
-                self.add(number, &record, chunk)?;
+                self.add(number, &record, plan.filter.keys.is_none().then_some(chunk))?;
             }
         }
         span.next = header.next_offset();
         Ok(())
     }
 
-    fn add(&mut self, partition: i32, record: &Record<'_>, chunk: &Buffer) -> Result<(), SqlError> {
+    /// Adds a record, by its place in `chunk` where that is given and it lies there.
+    pub(super) fn add(
+        &mut self,
+        partition: i32,
+        record: &Record<'_>,
+        chunk: Option<&Buffer>,
+    ) -> Result<(), SqlError> {
         let plan = Arc::clone(&self.plan);
         let not_text = |what: &str| {
             let (topic, offset) = (&plan.topic, record.offset);
             let message = format!(
                 "the {what} at offset {offset} of partition {partition} of {topic:?} is not UTF-8"
             );
-            let hint = format!("Read \"{topic}{BYTES_SUFFIX}\", whose keys and values are bytea.");
+            let kind = if plan.kind == RowKind::Current { CURRENT_SUFFIX } else { "" };
+            let table = format!("{topic}{kind}{BYTES_SUFFIX}");
+            let hint = format!("Read {table:?}, whose keys and values are bytea.");
             SqlError::new(SqlState::INVALID_ENCODING, message).with_hint(hint)
         };
-        let block = plan.filter.keys.is_none().then_some(chunk);
         for column in &plan.columns {
             match column {
                 LogColumn::Partition => self.partitions.push(partition),
                 LogColumn::Offset => self.offsets.push(record.offset),
                 LogColumn::Time => self.times.push(time_us(record)),
                 LogColumn::Key => {
-                    let kept = self.keys.add(record.key, block);
+                    let kept = self.keys.add(record.key, chunk);
                     self.bytes += kept.ok_or_else(|| not_text("key"))?;
                 }
                 LogColumn::Value => {
-                    let kept = self.values.add(record.value, block);
+                    let kept = self.values.add(record.value, chunk);
                     self.bytes += kept.ok_or_else(|| not_text("value"))?;
                 }
                 LogColumn::Headers if record.headers.is_empty() => self.headers.append_null(),
@@ -230,7 +238,7 @@ impl Rows {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<RecordBatch, SqlError> {
+    pub(super) fn finish(mut self) -> Result<RecordBatch, SqlError> {
         let plan = Arc::clone(&self.plan);
         let columns = plan.columns.iter().map(|column| -> ArrayRef {
             match column {
@@ -337,7 +345,8 @@ fn time_us(record: &Record<'_>) -> Option<i64> {
     (record.timestamp_ms >= 0).then(|| record.timestamp_ms.saturating_mul(1_000))
 }
 
-fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
+/// Whether a query asks for the record.
+pub(super) fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
     let fits_key = || {
         let keys = filter.keys.as_ref();
         keys.is_none_or(|keys| record.key.is_some_and(|key| keys.contains(key)))

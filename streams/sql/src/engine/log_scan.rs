@@ -13,24 +13,31 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use record_log::{LogError, Partition, Topic};
 
+use super::columns::RowKind;
+use super::current_reader::CurrentReader;
 use super::log_reader::{LogReader, ReadPlan, Span};
 use crate::error::SqlError;
+use crate::host::Host;
 
 /// Batches of rows that wait to be taken from one stream.
 const BATCHES_WAITING: usize = 2;
 
 /// Reads the records of a topic that a filter leaves, up to the last stable offsets when it is
 /// begun.
-#[derive(Debug)]
 pub(crate) struct LogScan {
     plan: Arc<ReadPlan>,
+    host: Arc<dyn Host>,
     /// Of each stream, the partitions that it reads one after the other.
     streams: Vec<Vec<Arc<Partition>>>,
     properties: Arc<PlanProperties>,
 }
 
 impl LogScan {
-    pub(crate) fn new(topic: &Topic, plan: ReadPlan, streams_max: usize) -> Result<Self, LogError> {
+    pub(crate) fn new(
+        topic: &Topic,
+        (plan, host): (ReadPlan, Arc<dyn Host>),
+        streams_max: usize,
+    ) -> Result<Self, LogError> {
         let wanted = &plan.filter.partitions;
         let numbers = (0..topic.partition_count()).filter(|it| wanted.contains(i64::from(*it)));
         let partitions = numbers.map(|it| topic.partition(it)).collect::<Result<Vec<_>, _>>()?;
@@ -45,14 +52,20 @@ impl LogScan {
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        Ok(Self { plan: Arc::new(plan), streams, properties })
+        Ok(Self { plan: Arc::new(plan), host, streams, properties })
+    }
+}
+
+impl std::fmt::Debug for LogScan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogScan").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
 impl DisplayAs for LogScan {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let partition_count: usize = self.streams.iter().map(Vec::len).sum();
-        write!(f, "LogScan: topic={} partitions={partition_count}", self.plan.topic)?;
+        write!(f, "{}: topic={} partitions={partition_count}", self.name(), self.plan.topic)?;
         write!(f, "{}", self.plan.filter)?;
         if let Some(limit) = self.plan.limit {
             write!(f, " limit={limit}")?;
@@ -64,7 +77,10 @@ impl DisplayAs for LogScan {
 
 impl ExecutionPlan for LogScan {
     fn name(&self) -> &'static str {
-        "LogScan"
+        match self.plan.kind {
+            RowKind::Log => "LogScan",
+            RowKind::Current => "ValuesScan",
+        }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -103,6 +119,22 @@ impl ExecutionPlan for LogScan {
         let schema = Arc::clone(&self.plan.schema);
         let mut builder = RecordBatchReceiverStream::builder(schema, BATCHES_WAITING);
         let rows = builder.tx();
+        if self.plan.kind == RowKind::Current {
+            let host = Arc::clone(&self.host);
+            builder.spawn_blocking(move || {
+                let mut reader = CurrentReader::new(plan, &*host);
+                let is_wanted = || !rows.is_closed();
+                let send = &mut |batch| rows.blocking_send(Ok(batch)).is_ok();
+                for partition in partitions {
+                    let goes_on = reader.read(&partition, &is_wanted, send);
+                    if !goes_on.map_err(SqlError::into_engine)? {
+                        break;
+                    }
+                }
+                Ok(())
+            });
+            return Ok(builder.build());
+        }
         builder.spawn_blocking(move || {
             let spans = partitions.into_iter().map(|it| span(it, &plan));
             let spans = spans.collect::<Result<Vec<_>, _>>().map_err(SqlError::into_engine)?;

@@ -1,4 +1,4 @@
-//! The table of a topic's log: a row for each record.
+//! The tables of a topic: a row for each record of its log, or for the last one of each key.
 
 use std::sync::Arc;
 
@@ -10,19 +10,20 @@ use datafusion::common::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::columns::{Form, LogColumn, schema_of};
+use super::columns::{Form, LogColumn, RowKind, schema_of};
 use super::log_reader::ReadPlan;
 use super::log_scan::LogScan;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
 
-/// A topic's log, for one client.
+/// A topic's log or current values, for one client.
 pub(crate) struct LogTable {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) client: Arc<Client>,
     pub(crate) topic: Arc<str>,
     pub(crate) form: Form,
+    pub(crate) kind: RowKind,
 }
 
 impl std::fmt::Debug for LogTable {
@@ -81,11 +82,12 @@ impl TableProvider for LogTable {
             schema: schema_of(&columns, self.form),
             columns,
             form: self.form,
+            kind: self.kind,
             filter,
             limit,
         };
         let streams_max = state.config().target_partitions();
-        let scan = LogScan::new(&topic, plan, streams_max);
+        let scan = LogScan::new(&topic, (plan, Arc::clone(&self.host)), streams_max);
         Ok(Arc::new(scan.map_err(|error| SqlError::from(error).into_engine())?))
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! Session ─▶ Catalog ─▶ LogTable ─▶ LogScan ─▶ LogReader ─▶ record-log
+//!    │                                  └─▶ CurrentReader ─▶ values
 //!    └─▶ statements become plans, plans become streams of record batches
 //! ```
 
 mod catalog;
 mod columns;
+mod current_reader;
 mod functions;
 mod giving_way;
 mod growing;

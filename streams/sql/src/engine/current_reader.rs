@@ -1,0 +1,153 @@
+//! Reads the current values of topics and makes columns of them. Waits for the device, and for the
+//! values: not for threads that serve others.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use datafusion::arrow::array::RecordBatch;
+use record_batch::Record;
+use record_log::Partition;
+use values::{ScanStep, Values};
+
+use super::log_reader::{BATCH_ROWS, ReadPlan, Rows, matches};
+use crate::error::{SqlError, SqlState};
+use crate::host::Host;
+
+/// How long a query waits until the values are as new as the log was when it began.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Takes batches of rows; `false` where there is no use for more.
+pub(super) type Send<'a> = &'a mut dyn FnMut(RecordBatch) -> bool;
+
+/// Reads partitions one after the other.
+pub(super) struct CurrentReader<'a> {
+    plan: Arc<ReadPlan>,
+    host: &'a dyn Host,
+    now_ms: i64,
+    rows_left: usize,
+}
+
+impl<'a> CurrentReader<'a> {
+    pub(super) fn new(plan: Arc<ReadPlan>, host: &'a dyn Host) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let rows_left = plan.limit.unwrap_or(usize::MAX);
+        Self { plan, host, now_ms, rows_left }
+    }
+
+    /// Sends the values of one partition that the filter leaves, and of those in the log before
+    /// this call none is missing. `false` when no more are wanted.
+    pub(super) fn read(
+        &mut self,
+        partition: &Partition,
+        is_wanted: &dyn Fn() -> bool,
+        send: Send<'_>,
+    ) -> Result<bool, SqlError> {
+        let values = self.values(partition, is_wanted)?;
+        let number = i32::try_from(partition.number()).expect("partitions have a limit");
+        let mut found = Found { rows: self.rows(), full: Vec::new(), failed: None, number };
+        let plan = Arc::clone(&self.plan);
+        match &plan.filter.keys {
+            Some(keys) => {
+                let mut buffer = Vec::new();
+                for key in keys {
+                    values.get(key, self.now_ms, &mut buffer, |it| found.add(self, it))?;
+                    if !self.send(&mut found, send)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            None => {
+                let snapshot = values.snapshot()?;
+                let mut scan = snapshot.scan_all();
+                loop {
+                    let step = scan.step(self.now_ms, &mut |it| found.add(self, it))?;
+                    if !self.send(&mut found, send)? {
+                        return Ok(false);
+                    }
+                    if step == ScanStep::Done {
+                        break;
+                    }
+                }
+            }
+        }
+        let last = std::mem::replace(&mut found.rows, self.rows());
+        if last.count > 0 {
+            found.full.push(last);
+        }
+        self.send(&mut found, send)
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::new(Arc::clone(&self.plan), BATCH_ROWS)
+    }
+
+    /// Sends what is full, as far as the limit of rows goes.
+    fn send(&mut self, found: &mut Found, send: Send<'_>) -> Result<bool, SqlError> {
+        if let Some(error) = found.failed.take() {
+            return Err(error);
+        }
+        for rows in found.full.drain(..) {
+            let batch = rows.finish()?;
+            let batch = batch.slice(0, batch.num_rows().min(self.rows_left));
+            self.rows_left -= batch.num_rows();
+            if !send(batch) || self.rows_left == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(found.rows.count < self.rows_left || {
+            let rows = std::mem::replace(&mut found.rows, self.rows()).finish()?;
+            send(rows.slice(0, self.rows_left));
+            false
+        })
+    }
+
+    /// The values, once they are as new as the log is now.
+    fn values(
+        &self,
+        partition: &Partition,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Arc<Values>, SqlError> {
+        let (topic, number) = (&self.plan.topic, partition.number());
+        let (wanted, begun) = (partition.last_stable_offset(), Instant::now());
+        loop {
+            let values = self.host.values(topic, number);
+            let reached = values.as_ref().filter(|it| it.figures().is_ready);
+            match values.as_ref().filter(|_| reached.is_some_and(|it| it.applied() >= wanted)) {
+                Some(values) => return Ok(Arc::clone(values)),
+                None if begun.elapsed() < WAIT_MAX && is_wanted() => thread::sleep(LOOK_INTERVAL),
+                None => {
+                    let applied = values.map_or(0, |it| it.applied());
+                    let what = format!(
+                        "the current values of partition {number} of {topic:?} are not there yet: \
+                         its log is read up to offset {applied} of {wanted}"
+                    );
+                    let error = SqlError::new(SqlState::SERIALIZATION, what);
+                    return Err(error.with_hint("Repeat the query a little later."));
+                }
+            }
+        }
+    }
+}
+
+/// Rows of one partition that are not sent yet.
+struct Found {
+    rows: Rows,
+    full: Vec<Rows>,
+    failed: Option<SqlError>,
+    number: i32,
+}
+
+impl Found {
+    fn add(&mut self, reader: &CurrentReader<'_>, record: &Record<'_>) {
+        if self.failed.is_some() || !matches(&reader.plan.filter, record) {
+            return;
+        }
+        if !self.rows.has_room() {
+            self.full.push(std::mem::replace(&mut self.rows, reader.rows()));
+        }
+        self.failed = self.rows.add(self.number, record, None).err();
+    }
+}
