@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block_device::BlockDevice;
-use model::Random;
+use random::Random;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, NewTopic, Partition, Topic, TopicOptions};
 use region::{Region, RegionSpec};

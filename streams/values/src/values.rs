@@ -184,7 +184,7 @@ impl Values {
 
 #[cfg(test)]
 mod tests {
-    use model::Random;
+    use random::Random;
 
     use super::*;
 
