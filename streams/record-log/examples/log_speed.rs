@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::BlockDevice;
-use model::Random;
+use random::Random;
 use record_batch::HEADER_BYTES;
 use record_log::{Batch, NewTopic, Partition, Topic, TopicOptions};
 use region::{Region, RegionSpec};
