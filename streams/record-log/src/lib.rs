@@ -39,7 +39,7 @@ pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, Compactio
 pub use error::{LogError, LogErrorKind};
 pub use layout::{PARTITION_COUNT_MAX, SEGMENT_BYTES_MAX};
 pub use partition::{Appended, Partition, Retention, TimePlace};
-pub use producers::{Aborted, PRODUCER_COUNT_MAX, ProducerState};
+pub use producers::{Aborted, PRODUCER_COUNT_MAX, ProducerState, is_committed};
 pub use properties::PROPERTIES_BYTES_MAX;
 pub use records::TopicId;
 pub use segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};

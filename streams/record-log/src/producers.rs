@@ -49,6 +49,17 @@ impl Aborted {
     }
 }
 
+/// Whether a batch before the last stable offset holds records that count, with all aborted
+/// transactions among the offsets of which it is one: see [`crate::Partition::aborted`].
+pub fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
+    let is_aborted = |it: &Aborted| {
+        it.producer_id == header.producer_id
+            && (it.first_offset..=it.last_offset).contains(&header.base_offset)
+    };
+    let is_of_aborted = header.is_transactional() && aborted.iter().any(is_aborted);
+    !header.is_control() && !is_of_aborted
+}
+
 /// A producer that a partition remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerState {

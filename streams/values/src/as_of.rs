@@ -7,10 +7,9 @@
 use std::sync::Arc;
 
 use record_batch::Records;
-use record_log::RECORDS_BYTES_MAX;
+use record_log::{RECORDS_BYTES_MAX, is_committed};
 
 use crate::error::ValuesError;
-use crate::follower::is_committed;
 use crate::index::Index;
 use crate::key_hash::KeyHash;
 use crate::snapshot::Snapshot;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use record_batch::{BatchHeader, Record, Records};
-use record_log::{Aborted, Partition, PinnedLog, RECORDS_BYTES_MAX};
+use record_log::{Partition, PinnedLog, RECORDS_BYTES_MAX, is_committed};
 
 use crate::error::ValuesError;
 use crate::key_hash::{KeyHash, Secret};
@@ -323,14 +323,4 @@ fn delete(values: &Values, record: &Record<'_>) -> Option<i64> {
     let hash = KeyHash::of(&values.secret, record.key?);
     let mut state = values.state_to_change();
     state.delete_at(hash, record.offset).then_some(state.applied)
-}
-
-/// Whether a batch holds records that count: all transactions before the end are decided.
-pub(crate) fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
-    let is_aborted = |it: &Aborted| {
-        it.producer_id == header.producer_id
-            && (it.first_offset..=it.last_offset).contains(&header.base_offset)
-    };
-    let is_of_aborted = header.is_transactional() && aborted.iter().any(is_aborted);
-    !header.is_control() && !is_of_aborted
 }

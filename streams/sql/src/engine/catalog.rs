@@ -6,8 +6,9 @@ use access::Operation;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result};
+use live_queries::TableKind;
 
-use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, RowKind};
+use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form};
 use super::log_table::LogTable;
 use crate::host::{Client, Host};
 
@@ -54,13 +55,13 @@ impl Topics {
             None => (table, Form::Text),
         };
         let (topic, kind) = match rest.strip_suffix(CURRENT_SUFFIX) {
-            Some(topic) => (topic, RowKind::Current),
-            None => (rest, RowKind::Log),
+            Some(topic) => (topic, TableKind::Values),
+            None => (rest, TableKind::Log),
         };
         let may_see = self.client.check(&*self.host, Operation::Describe, topic).is_ok();
         let is_there = may_see
             && self.host.topic(topic).is_some()
-            && (kind == RowKind::Log || self.host.keeps_values(topic));
+            && (kind == TableKind::Log || self.host.keeps_values(topic));
         let (host, client) = (Arc::clone(&self.host), Arc::clone(&self.client));
         is_there.then(|| LogTable { host, client, topic: topic.into(), form, kind })
     }

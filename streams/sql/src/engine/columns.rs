@@ -15,15 +15,6 @@ pub(crate) const BYTES_SUFFIX: &str = "$bytes";
 /// where the table has both.
 pub(crate) const CURRENT_SUFFIX: &str = "$current";
 
-/// What the rows of a table are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowKind {
-    /// All records of the log.
-    Log,
-    /// The last record of each key.
-    Current,
-}
-
 /// Whether keys and values are texts, which is checked, or any bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {

@@ -47,7 +47,9 @@ impl<'a> CurrentReader<'a> {
     ) -> Result<bool, SqlError> {
         let values = self.values(partition, is_wanted)?;
         let number = i32::try_from(partition.number()).expect("partitions have a limit");
-        let mut found = Found { rows: self.rows(), full: Vec::new(), failed: None, number };
+        let rows_left = self.rows_left;
+        let mut found =
+            Found { rows: self.rows(), full: Vec::new(), failed: None, number, rows_left };
         let plan = Arc::clone(&self.plan);
         match &plan.filter.keys {
             Some(keys) => {
@@ -73,10 +75,8 @@ impl<'a> CurrentReader<'a> {
                 }
             }
         }
-        let last = std::mem::replace(&mut found.rows, self.rows());
-        if last.count > 0 {
-            found.full.push(last);
-        }
+        self.rows_left = found.rows_left;
+        found.end_rows(self);
         self.send(&mut found, send)
     }
 
@@ -84,24 +84,20 @@ impl<'a> CurrentReader<'a> {
         Rows::new(Arc::clone(&self.plan), BATCH_ROWS)
     }
 
-    /// Sends what is full, as far as the limit of rows goes.
-    fn send(&mut self, found: &mut Found, send: Send<'_>) -> Result<bool, SqlError> {
+    /// Sends what is full. `false` when no more are wanted.
+    fn send(&self, found: &mut Found, send: Send<'_>) -> Result<bool, SqlError> {
         if let Some(error) = found.failed.take() {
             return Err(error);
         }
+        if found.rows_left == 0 {
+            found.end_rows(self);
+        }
         for rows in found.full.drain(..) {
-            let batch = rows.finish()?;
-            let batch = batch.slice(0, batch.num_rows().min(self.rows_left));
-            self.rows_left -= batch.num_rows();
-            if !send(batch) || self.rows_left == 0 {
+            if !send(rows.finish()?) {
                 return Ok(false);
             }
         }
-        Ok(found.rows.count < self.rows_left || {
-            let rows = std::mem::replace(&mut found.rows, self.rows()).finish()?;
-            send(rows.slice(0, self.rows_left));
-            false
-        })
+        Ok(found.rows_left > 0)
     }
 
     /// The values, once they are as new as the log is now.
@@ -114,8 +110,7 @@ impl<'a> CurrentReader<'a> {
         let (wanted, begun) = (partition.last_stable_offset(), Instant::now());
         loop {
             let values = self.host.values(topic, number);
-            let reached = values.as_ref().filter(|it| it.figures().is_ready);
-            match values.as_ref().filter(|_| reached.is_some_and(|it| it.applied() >= wanted)) {
+            match values.as_ref().filter(|it| it.applied() >= wanted) {
                 Some(values) => return Ok(Arc::clone(values)),
                 None if begun.elapsed() < WAIT_MAX && is_wanted() => thread::sleep(LOOK_INTERVAL),
                 None => {
@@ -138,16 +133,26 @@ struct Found {
     full: Vec<Rows>,
     failed: Option<SqlError>,
     number: i32,
+    rows_left: usize,
 }
 
 impl Found {
     fn add(&mut self, reader: &CurrentReader<'_>, record: &Record<'_>) {
-        if self.failed.is_some() || !matches(&reader.plan.filter, record) {
+        let is_over = self.failed.is_some() || self.rows_left == 0;
+        if is_over || !matches(&reader.plan.filter, record) {
             return;
         }
         if !self.rows.has_room() {
-            self.full.push(std::mem::replace(&mut self.rows, reader.rows()));
+            self.end_rows(reader);
         }
         self.failed = self.rows.add(self.number, record, None).err();
+        self.rows_left -= 1;
+    }
+
+    /// No more go into the rows as they are.
+    fn end_rows(&mut self, reader: &CurrentReader<'_>) {
+        if self.rows.count > 0 {
+            self.full.push(std::mem::replace(&mut self.rows, reader.rows()));
+        }
     }
 }

@@ -12,10 +12,11 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::datatypes::SchemaRef;
+use live_queries::TableKind;
 use record_batch::{BatchHeader, Record, Records};
-use record_log::{LogErrorKind, Partition, RECORDS_BYTES_MAX};
+use record_log::{LogErrorKind, Partition, RECORDS_BYTES_MAX, is_committed};
 
-use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn, RowKind};
+use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn};
 use super::json::headers_text;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
@@ -33,7 +34,7 @@ pub(crate) struct ReadPlan {
     pub(crate) topic: Arc<str>,
     pub(crate) columns: Vec<LogColumn>,
     pub(crate) form: Form,
-    pub(crate) kind: RowKind,
+    pub(crate) kind: TableKind,
     pub(crate) filter: LogFilter,
     /// Of `columns`.
     pub(crate) schema: SchemaRef,
@@ -146,12 +147,7 @@ impl Rows {
             let Some(header) = BatchHeader::read(&chunk[at..range.end]) else {
                 return Err(damaged(&self.plan.topic, span, "no batch is there"));
             };
-            let is_aborted = header.is_transactional()
-                && aborted.iter().any(|it| {
-                    it.producer_id == header.producer_id
-                        && (it.first_offset..=it.last_offset).contains(&header.base_offset)
-                });
-            if is_aborted || header.is_control() || !self.can_match(&header) {
+            if !is_committed(&header, &aborted) || !self.can_match(&header) {
                 span.next = header.next_offset();
             } else {
                 self.add_batch(&header, (&chunk, at), span)?;
@@ -208,7 +204,7 @@ impl Rows {
             let message = format!(
                 "the {what} at offset {offset} of partition {partition} of {topic:?} is not UTF-8"
             );
-            let kind = if plan.kind == RowKind::Current { CURRENT_SUFFIX } else { "" };
+            let kind = if plan.kind == TableKind::Values { CURRENT_SUFFIX } else { "" };
             let table = format!("{topic}{kind}{BYTES_SUFFIX}");
             let hint = format!("Read {table:?}, whose keys and values are bytea.");
             SqlError::new(SqlState::INVALID_ENCODING, message).with_hint(hint)

@@ -11,9 +11,9 @@ use datafusion::physical_plan::execution_plan::{
 };
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use live_queries::TableKind;
 use record_log::{LogError, Partition, Topic};
 
-use super::columns::RowKind;
 use super::current_reader::CurrentReader;
 use super::log_reader::{LogReader, ReadPlan, Span};
 use crate::error::SqlError;
@@ -78,8 +78,8 @@ impl DisplayAs for LogScan {
 impl ExecutionPlan for LogScan {
     fn name(&self) -> &'static str {
         match self.plan.kind {
-            RowKind::Log => "LogScan",
-            RowKind::Current => "ValuesScan",
+            TableKind::Log => "LogScan",
+            TableKind::Values => "ValuesScan",
         }
     }
 
@@ -119,7 +119,7 @@ impl ExecutionPlan for LogScan {
         let schema = Arc::clone(&self.plan.schema);
         let mut builder = RecordBatchReceiverStream::builder(schema, BATCHES_WAITING);
         let rows = builder.tx();
-        if self.plan.kind == RowKind::Current {
+        if self.plan.kind == TableKind::Values {
             let host = Arc::clone(&self.host);
             builder.spawn_blocking(move || {
                 let mut reader = CurrentReader::new(plan, &*host);

@@ -9,8 +9,9 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use live_queries::TableKind;
 
-use super::columns::{Form, LogColumn, RowKind, schema_of};
+use super::columns::{Form, LogColumn, schema_of};
 use super::log_reader::ReadPlan;
 use super::log_scan::LogScan;
 use super::pushdown::LogFilter;
@@ -23,7 +24,7 @@ pub(crate) struct LogTable {
     pub(crate) client: Arc<Client>,
     pub(crate) topic: Arc<str>,
     pub(crate) form: Form,
-    pub(crate) kind: RowKind,
+    pub(crate) kind: TableKind,
 }
 
 impl std::fmt::Debug for LogTable {
