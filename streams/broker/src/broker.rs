@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::coordinator::Coordinator;
+use crate::definitions::Definitions;
 use crate::gate::Gate;
 use crate::operation::Counters;
 use crate::serving::{Buffers, Recompression};
@@ -42,6 +43,7 @@ pub(crate) struct Broker {
     pub(crate) new_topics: NewTopics,
     pub(crate) limits: Limits,
     pub(crate) topics: Arc<Topics>,
+    pub(crate) definitions: Definitions,
     pub(crate) coordinator: Coordinator,
     pub(crate) gate: Arc<Gate>,
     pub(crate) buffers: Buffers,

@@ -12,6 +12,7 @@ mod clock;
 mod commands;
 mod config_file;
 mod coordinator;
+mod definitions;
 mod following;
 mod gate;
 mod operation;
@@ -19,6 +20,7 @@ mod options;
 mod requests;
 mod serving;
 mod sql_server;
+mod state_log;
 mod storage;
 mod topics;
 
@@ -34,6 +36,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
+use crate::definitions::Definitions;
 use crate::following::FollowingThreads;
 use crate::gate::Gate;
 use crate::operation::{Counters, Interface, Operation, Signals};
@@ -96,28 +99,38 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let class = topics.default_class()?;
     let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
+    let definitions = Definitions::open(&*storage, class)?;
     let coordinating = coordinator::start(&*storage, class, assignable, group_options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("serve")
         .build()
         .context("cannot start threads")?;
-    let served = runtime.block_on(serve(options, &operation, (topics, gate), coordinating));
+    let opened = Opened { topics, gate, definitions };
+    let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);
     served
 }
 
+/// What is there before clients are.
+struct Opened {
+    topics: Arc<Topics>,
+    gate: Arc<Gate>,
+    definitions: Definitions,
+}
+
 async fn serve(
     options: &Options,
     operation: &Operation,
-    (topics, gate): (Arc<Topics>, Arc<Gate>),
+    opened: Opened,
     (coordinator, thread): (Coordinator, CoordinatorThread),
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&options.listen)
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
+    let Opened { topics, gate, definitions } = opened;
     gate.policy.check(address.ip())?;
     let (host, port) = match &options.advertise {
         Some(text) => host_and_port(text)?,
@@ -134,6 +147,7 @@ async fn serve(
         },
         limits: limits(options),
         topics: Arc::clone(&topics),
+        definitions,
         coordinator,
         gate,
         buffers: Buffers::default(),

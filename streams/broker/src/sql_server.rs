@@ -12,7 +12,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, LogErrorKind};
-use sql::{Client, Host, Limits, Published, PublishedRecord, Server, SqlError, SqlState};
+use sql::{
+    Client, Definition, DefinitionKind, Host, Limits, NewDefinition, Published, PublishedRecord,
+    Server, SqlError, SqlState,
+};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -140,6 +143,81 @@ impl Host for SqlHost {
         }
         .boxed()
     }
+
+    fn definitions(&self) -> Vec<Arc<Definition>> {
+        self.broker.definitions.all()
+    }
+
+    fn definition(&self, name: &str) -> Option<Arc<Definition>> {
+        self.broker.definitions.get(name)
+    }
+
+    fn define<'a>(
+        &'a self,
+        client: &'a Client,
+        new: NewDefinition,
+    ) -> BoxFuture<'a, Result<(), SqlError>> {
+        async move {
+            let may_create = self.allows(client, Operation::Create, Resource::cluster())
+                || self.allows(client, Operation::Create, Resource::topic(&new.name));
+            if !may_create {
+                let what = format!("permission denied to create {} {}", new.kind.name(), new.name);
+                return Err(SqlError::new(SqlState::PERMISSION, what));
+            }
+            let (broker, owner) = (Arc::clone(&self.broker), client.principal.clone());
+            on_blocking_thread(move || define(&broker, new, owner.as_str())).await
+        }
+        .boxed()
+    }
+
+    fn undefine<'a>(
+        &'a self,
+        client: &'a Client,
+        kind: DefinitionKind,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<(), SqlError>> {
+        async move {
+            let definition = self.definition(name).filter(|it| it.kind == kind);
+            let definition = definition.ok_or_else(|| no_definition(kind, name))?;
+            let may_delete = definition.owner == client.principal.as_str()
+                || self.allows(client, Operation::Delete, Resource::topic(name));
+            if !may_delete {
+                let what = format!("must be owner of {} {name}", kind.name());
+                return Err(SqlError::new(SqlState::PERMISSION, what));
+            }
+            let broker = Arc::clone(&self.broker);
+            on_blocking_thread(move || match broker.definitions.remove(&definition)? {
+                true => Ok(()),
+                false => Err(no_definition(kind, &definition.name)),
+            })
+            .await
+        }
+        .boxed()
+    }
+}
+
+fn no_definition(kind: DefinitionKind, name: &str) -> SqlError {
+    let what = format!("{} {name:?} does not exist", kind.name());
+    SqlError::new(SqlState::UNDEFINED_TABLE, what)
+}
+
+fn define(broker: &Broker, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
+    if new.kind != DefinitionKind::Table {
+        let what = format!("CREATE {} is not supported", new.kind.name().to_uppercase());
+        return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+    }
+    if broker.topics.by_name(&new.name).is_some() {
+        let what = format!("relation {:?} already exists: there is a topic", new.name);
+        return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
+    }
+    broker.definitions.put(new, owner).map(drop)
+}
+
+/// Does what may wait for the storage.
+async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
+) -> Result<T, SqlError> {
+    tokio::task::spawn_blocking(work).await.expect("the thread does not panic")
 }
 
 /// How far records were appended.

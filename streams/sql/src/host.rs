@@ -12,6 +12,7 @@ use record_log::Topic;
 use tokio_rustls::TlsAcceptor;
 use values::Values;
 
+use crate::definition::{Definition, DefinitionKind, NewDefinition};
 use crate::error::{SqlError, SqlState};
 
 /// The program around the server.
@@ -52,6 +53,35 @@ pub trait Host: Send + Sync + 'static {
     /// There is no such topic or partition, or what the log says of them. Records before the first
     /// that failed may be there.
     fn publish(&self, records: Published) -> BoxFuture<'_, Result<(), SqlError>>;
+
+    /// All definitions, in the order of their names.
+    fn definitions(&self) -> Vec<Arc<Definition>>;
+
+    fn definition(&self, name: &str) -> Option<Arc<Definition>>;
+
+    /// Keeps a definition, the client's from then on; it is durable when this ends. The client must
+    /// have the right to make a topic of its name.
+    ///
+    /// # Errors
+    /// [`SqlState::DUPLICATE_TABLE`] where there is a definition or a topic of the name; no right;
+    /// no room.
+    fn define<'a>(
+        &'a self,
+        client: &'a Client,
+        new: NewDefinition,
+    ) -> BoxFuture<'a, Result<(), SqlError>>;
+
+    /// Forgets a definition and what was derived by it; that is durable when this ends. The client
+    /// must have made it, or have the right to delete a topic of its name.
+    ///
+    /// # Errors
+    /// [`SqlState::UNDEFINED_TABLE`] where there is none of the kind; no right.
+    fn undefine<'a>(
+        &'a self,
+        client: &'a Client,
+        kind: DefinitionKind,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<(), SqlError>>;
 }
 
 /// Records for one topic, in order.

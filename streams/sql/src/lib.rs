@@ -14,6 +14,7 @@
 //! limits fails alone.
 #![forbid(unsafe_code)]
 
+mod definition;
 mod engine;
 mod error;
 mod host;
@@ -22,6 +23,7 @@ mod settings;
 mod statements;
 mod wire;
 
+pub use definition::{Definition, DefinitionKind, NewDefinition};
 pub use error::{SqlError, SqlState};
 pub use host::{Client, Host, Published, PublishedRecord};
 pub use server::{Counters, QueryInfo, Server, serve};

@@ -7,7 +7,6 @@
 mod assignable;
 mod refusals;
 mod round;
-mod state_log;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -19,9 +19,9 @@ use uuid::Uuid;
 
 use super::assignable::Assignable;
 use super::refusals::refuse;
-use super::state_log::{StateLog, StateRecord};
 use super::{Admission, Ask, Command};
 use crate::clock;
+use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
 use crate::topics::{OpenPartition, OpenTopic};
 
@@ -79,7 +79,7 @@ impl State {
         topics: Assignable,
         options: consumer_groups::Options,
     ) -> anyhow::Result<Self> {
-        let log = StateLog::open(storage, class)?;
+        let log = StateLog::open(storage, StatePlace::COORDINATOR, class)?;
         let mut state = Self {
             groups: Groups::new(options, seed()),
             transactions: Transactions::new(Settings::DEFAULTS),

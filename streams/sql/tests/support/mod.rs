@@ -15,7 +15,10 @@ use model::ModelVolume;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, NewTopic, Topic, TopicOptions};
 use sasl::{Mechanism, ScramHash};
-use sql::{Client, Host, Limits, Published, Server, SqlError, SqlState};
+use sql::{
+    Client, Definition, DefinitionKind, Host, Limits, NewDefinition, Published, Server, SqlError,
+    SqlState,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,6 +34,7 @@ pub(crate) const SECRET: &str = "secret";
 pub(crate) struct Topics {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Topic>>>,
     followers: Mutex<BTreeMap<(String, u32), Follower>>,
+    definitions: Mutex<BTreeMap<String, Arc<Definition>>>,
     policy: ListenerPolicy,
     users: Arc<Users>,
     quotas: Quotas,
@@ -56,8 +60,8 @@ impl Topics {
             exposure: Exposure::Loopback,
         };
         let users = Arc::clone(file.users());
-        let followers = Mutex::default();
-        Self { by_name: Mutex::default(), followers, policy, users, quotas: Quotas::new() }
+        let (by_name, followers, definitions) = Default::default();
+        Self { by_name, followers, definitions, policy, users, quotas: Quotas::new() }
     }
 
     pub(crate) fn create(&self, name: &str, partition_count: u32) -> Arc<Topic> {
@@ -143,6 +147,55 @@ impl Host for Topics {
                 let record =
                     NewRecord { key: it.key, value: it.value, headers: it.headers, timestamp_ms };
                 append(&topic, partition, &[record], &BatchOptions::default());
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn definitions(&self) -> Vec<Arc<Definition>> {
+        self.definitions.lock().expect("no panic").values().map(Arc::clone).collect()
+    }
+
+    fn definition(&self, name: &str) -> Option<Arc<Definition>> {
+        self.definitions.lock().expect("no panic").get(name).map(Arc::clone)
+    }
+
+    fn define<'a>(
+        &'a self,
+        client: &'a Client,
+        new: NewDefinition,
+    ) -> BoxFuture<'a, Result<(), SqlError>> {
+        async move {
+            let NewDefinition { name, kind, statement } = new;
+            let mut definitions = self.definitions.lock().expect("no panic");
+            if self.topic(&name).is_some() || definitions.contains_key(&name) {
+                let what = format!("relation {name:?} already exists");
+                return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
+            }
+            let owner = client.principal.as_str().to_owned();
+            let version = definitions.values().map(|it| it.version).max().unwrap_or(0) + 1;
+            let definition = Definition { name: name.clone(), kind, statement, owner, version };
+            definitions.insert(name, Arc::new(definition));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn undefine<'a>(
+        &'a self,
+        _client: &'a Client,
+        kind: DefinitionKind,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<(), SqlError>> {
+        async move {
+            let mut definitions = self.definitions.lock().expect("no panic");
+            match definitions.get(name).is_some_and(|it| it.kind == kind) {
+                true => drop(definitions.remove(name)),
+                false => {
+                    let what = format!("{} {name:?} does not exist", kind.name());
+                    return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
+                }
             }
             Ok(())
         }

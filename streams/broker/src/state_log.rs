@@ -1,5 +1,5 @@
-//! What the coordinator remembers over restarts: records by key in a log of its own, which is
-//! written anew when most of it is outdated.
+//! What the broker remembers over restarts, beside topics: records by key in a log of its own, which
+//! is written anew when most of it is outdated.
 
 use std::sync::Arc;
 
@@ -17,11 +17,23 @@ use crate::clock;
 use crate::storage::{Storage, VolumeClass};
 use crate::topics::random_id;
 
-/// The volume of the log. No topic's volume has a name like it.
-const VOLUME: &str = "broker-state";
+/// Which log: no topic's volume has a name like these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatePlace {
+    volume: &'static str,
+    /// What the log's properties say, so that no other log is taken for it.
+    properties: &'static [u8],
+}
 
-/// What the log's properties say, so that no other log is taken for it.
-const PROPERTIES: &[u8] = b"{\"state\":1}";
+impl StatePlace {
+    /// Of groups and transactions.
+    pub(crate) const COORDINATOR: Self =
+        Self { volume: "broker-state", properties: b"{\"state\":1}" };
+
+    /// Of what SQL made.
+    pub(crate) const DEFINITIONS: Self =
+        Self { volume: "broker-definitions", properties: b"{\"definitions\":1}" };
+}
 
 /// Records are put in batches of about this size.
 const BATCH_BYTES: usize = 1 << 20;
@@ -33,16 +45,16 @@ const READ_BYTES: usize = 4 << 20;
 const REWRITTEN_BYTES_MIN: u64 = 16 << 20;
 
 /// Is given a key and its value.
-pub(super) type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> anyhow::Result<()> + 'a;
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> anyhow::Result<()> + 'a;
 
 /// A key and its value; without one the key is forgotten.
 #[derive(Clone, Debug)]
-pub(super) struct StateRecord {
-    pub(super) key: Bytes,
-    pub(super) value: Option<Bytes>,
+pub(crate) struct StateRecord {
+    pub(crate) key: Bytes,
+    pub(crate) value: Option<Bytes>,
 }
 
-pub(super) struct StateLog {
+pub(crate) struct StateLog {
     topic: Topic,
     partition: Arc<Partition>,
     /// What the log took when it was last written anew.
@@ -51,35 +63,40 @@ pub(super) struct StateLog {
 
 impl StateLog {
     /// Opens the log, or makes it.
-    pub(super) fn open(storage: &dyn Storage, class: VolumeClass) -> anyhow::Result<Self> {
-        let is_there = storage.names()?.iter().any(|name| name == VOLUME);
+    pub(crate) fn open(
+        storage: &dyn Storage,
+        place: StatePlace,
+        class: VolumeClass,
+    ) -> anyhow::Result<Self> {
+        let StatePlace { volume, properties } = place;
+        let is_there = storage.names()?.iter().any(|name| name == volume);
         let device = match is_there {
-            true => storage.open(VOLUME)?,
-            false => storage.create(VOLUME, class)?,
+            true => storage.open(volume)?,
+            false => storage.create(volume, class)?,
         };
         let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
         let topic = match Topic::open(Arc::clone(&device), options)? {
             Some(topic) => topic,
             None => {
                 let id = random_id();
-                let new = NewTopic { id, partition_count: 1, options, properties: PROPERTIES };
+                let new = NewTopic { id, partition_count: 1, options, properties };
                 Topic::create(device, &new)?
             }
         };
-        if topic.properties() != PROPERTIES {
-            bail!("volume {VOLUME:?} holds no state of a broker, or that of a later version");
+        if topic.properties() != properties {
+            bail!("volume {volume:?} holds no state of a broker, or that of a later version");
         }
         let partition = topic.partition(0)?;
         Ok(Self { topic, partition, least_bytes: 0 })
     }
 
     /// Of this log, and of no other.
-    pub(super) fn id(&self) -> Uuid {
+    pub(crate) fn id(&self) -> Uuid {
         Uuid::from_bytes(self.topic.id())
     }
 
     /// Shows all records, oldest first.
-    pub(super) fn load(&self, visit: &mut Visit<'_>) -> anyhow::Result<()> {
+    pub(crate) fn load(&self, visit: &mut Visit<'_>) -> anyhow::Result<()> {
         let mut offset = self.partition.start_offset();
         let mut buffer = Vec::new();
         while offset < self.partition.stable_offset() {
@@ -98,7 +115,7 @@ impl StateLog {
     }
 
     /// Appends records and makes them stable.
-    pub(super) fn append(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
+    pub(crate) fn append(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
         let mut records = records;
         while !records.is_empty() {
             let mut bytes = 0;
@@ -117,13 +134,13 @@ impl StateLog {
     }
 
     /// Whether most of the log says nothing any more.
-    pub(super) fn is_outdated(&self) -> bool {
+    pub(crate) fn is_outdated(&self) -> bool {
         self.partition.size_bytes() > REWRITTEN_BYTES_MIN.max(3 * self.least_bytes)
     }
 
     /// Writes the state anew, and forgets all before it. Should that end half-way, the old records
     /// are still there, and the new ones repeat some of them.
-    pub(super) fn rewrite(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
+    pub(crate) fn rewrite(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
         self.partition.roll();
         let begin = self.partition.next_offset();
         self.append(state)?;

@@ -1,0 +1,220 @@
+//! What SQL made and the broker keeps: typed tables, derived topics, views. They lie in a log of
+//! their own, as the state of groups does, by name.
+
+mod stored;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use anyhow::Context;
+use bytes::Bytes;
+use sql::{Definition, NewDefinition, SqlError, SqlState};
+use tokio::sync::watch;
+
+use self::stored::Stored;
+use crate::state_log::{StateLog, StatePlace, StateRecord};
+use crate::storage::{Storage, VolumeClass};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// What there may be of them, and how long each may be.
+const COUNT_MAX: usize = 1_000;
+const NAME_BYTES_MAX: usize = 249;
+const STATEMENT_BYTES_MAX: usize = 64 << 10;
+
+type ByName = BTreeMap<String, Arc<Definition>>;
+
+/// All definitions. Changes are durable when they return, and wait for that: they are for threads
+/// that may.
+pub(crate) struct Definitions {
+    /// Held by the thread that changes them.
+    log: Mutex<StateLog>,
+    by_name: RwLock<ByName>,
+    /// The version of the last change.
+    version: watch::Sender<u64>,
+}
+
+impl Definitions {
+    /// Opens the log of definitions, or makes it.
+    pub(crate) fn open(storage: &dyn Storage, class: VolumeClass) -> anyhow::Result<Self> {
+        let log = StateLog::open(storage, StatePlace::DEFINITIONS, class)
+            .context("cannot open the log of definitions")?;
+        let (mut by_name, mut version) = (ByName::new(), 0);
+        log.load(&mut |key, value| {
+            let name = std::str::from_utf8(key).context("a definition has no name")?;
+            match value {
+                Some(value) => {
+                    let definition = Stored::read(name, value)?;
+                    version = version.max(definition.version);
+                    by_name.insert(name.to_owned(), Arc::new(definition));
+                }
+                None => drop(by_name.remove(name)),
+            }
+            Ok(())
+        })
+        .context("cannot load the definitions")?;
+        let version = watch::Sender::new(version);
+        Ok(Self { log: Mutex::new(log), by_name: RwLock::new(by_name), version })
+    }
+
+    /// In the order of their names.
+    pub(crate) fn all(&self) -> Vec<Arc<Definition>> {
+        self.by_name.read().expect(NO_PANIC).values().map(Arc::clone).collect()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Definition>> {
+        self.by_name.read().expect(NO_PANIC).get(name).map(Arc::clone)
+    }
+
+    /// Is told of each change, after it.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Keeps a definition of a name that none has yet.
+    pub(crate) fn put(&self, new: NewDefinition, owner: &str) -> Result<Arc<Definition>, SqlError> {
+        check(&new)?;
+        let mut log = self.lock();
+        if self.get(&new.name).is_some() {
+            let what = format!("relation {:?} already exists", new.name);
+            return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
+        }
+        if self.by_name.read().expect(NO_PANIC).len() >= COUNT_MAX {
+            let what = format!("the broker keeps {COUNT_MAX} definitions already");
+            return Err(SqlError::new(SqlState::TOO_MANY, what));
+        }
+        let NewDefinition { name, kind, statement } = new;
+        let version = self.version.borrow().saturating_add(1);
+        let owner = owner.to_owned();
+        let definition = Arc::new(Definition { name, kind, statement, owner, version });
+        log.append(&[record_of(&definition)])?;
+        let mut by_name = self.by_name.write().expect(NO_PANIC);
+        by_name.insert(definition.name.clone(), Arc::clone(&definition));
+        drop(by_name);
+        self.changed(&mut log, version);
+        tracing::info!(name = definition.name, kind = kind.name(), definition.owner, "defined");
+        Ok(definition)
+    }
+
+    /// Forgets the definition, unless it was replaced meanwhile. Returns whether it was there.
+    pub(crate) fn remove(&self, definition: &Definition) -> Result<bool, SqlError> {
+        let mut log = self.lock();
+        let name = definition.name.as_str();
+        if self.get(name).is_none_or(|it| it.version != definition.version) {
+            return Ok(false);
+        }
+        let key = Bytes::copy_from_slice(name.as_bytes());
+        log.append(&[StateRecord { key, value: None }])?;
+        self.by_name.write().expect(NO_PANIC).remove(name);
+        let version = self.version.borrow().saturating_add(1);
+        self.changed(&mut log, version);
+        tracing::info!(name, kind = definition.kind.name(), "definition dropped");
+        Ok(true)
+    }
+
+    fn changed(&self, log: &mut StateLog, version: u64) {
+        if log.is_outdated() {
+            let records: Vec<StateRecord> = self.all().iter().map(|it| record_of(it)).collect();
+            if let Err(error) = log.rewrite(&records) {
+                tracing::warn!(%error, "the log of definitions cannot be written anew");
+            }
+        }
+        self.version.send_replace(version);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StateLog> {
+        self.log.lock().expect(NO_PANIC)
+    }
+}
+
+fn record_of(definition: &Definition) -> StateRecord {
+    let key = Bytes::copy_from_slice(definition.name.as_bytes());
+    StateRecord { key, value: Some(Stored::bytes_of(definition)) }
+}
+
+fn check(new: &NewDefinition) -> Result<(), SqlError> {
+    let NewDefinition { name, statement, .. } = new;
+    if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
+        let what = format!("the name {name:?} must have 1 to {NAME_BYTES_MAX} bytes");
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
+    }
+    if statement.len() > STATEMENT_BYTES_MAX {
+        let length = statement.len();
+        let what = format!(
+            "the statement that defines {name:?} has {length} bytes; {STATEMENT_BYTES_MAX} are \
+             kept at most"
+        );
+        return Err(SqlError::new(SqlState::TOO_LARGE, what));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use sql::DefinitionKind;
+    use volumes::{Durability, Reduction};
+
+    use super::*;
+    use crate::storage::{Embedded, EmbeddedPool};
+
+    const CLASS: VolumeClass =
+        VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
+
+    fn storage() -> Embedded {
+        Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file: None }).expect("it opens")
+    }
+
+    fn new(name: &str, statement: &str) -> NewDefinition {
+        let (name, statement) = (name.to_owned(), statement.to_owned());
+        NewDefinition { name, kind: DefinitionKind::Table, statement }
+    }
+
+    #[test]
+    fn what_was_kept_is_there_again_and_what_was_dropped_is_not() {
+        let storage = storage();
+        let definitions = Definitions::open(&storage, CLASS).expect("it opens");
+        let mut watched = definitions.watch();
+        let first = definitions.put(new("a", "one 'ä'"), "User:alice").expect("there is room");
+        let second = definitions.put(new("b", "two"), "User:bob").expect("there is room");
+        assert!(second.version > first.version);
+        assert!(watched.has_changed().expect("they are there"));
+        watched.mark_unchanged();
+        let error = definitions.put(new("a", "other"), "User:bob").expect_err("it is taken");
+        assert_eq!(error.state, SqlState::DUPLICATE_TABLE);
+        assert!(!watched.has_changed().expect("they are there"));
+        assert!(definitions.remove(&second).expect("it is there"));
+        assert!(!definitions.remove(&second).expect("it was removed"));
+        let third = definitions.put(new("b", "three"), "User:bob").expect("there is room");
+        assert!(!definitions.remove(&second).expect("it is another"), "of an earlier version");
+        drop(definitions);
+
+        let again = Definitions::open(&storage, CLASS).expect("it opens");
+        assert_eq!(again.all(), [Arc::clone(&first), Arc::clone(&third)]);
+        assert_eq!(again.get("a"), Some(first));
+        let fourth = again.put(new("c", "four"), "User:bob").expect("there is room");
+        assert!(fourth.version > third.version);
+    }
+
+    #[test]
+    fn they_are_bounded_in_number_and_length_and_the_log_is() {
+        let storage = storage();
+        let definitions = Definitions::open(&storage, CLASS).expect("it opens");
+        let long = "x".repeat(STATEMENT_BYTES_MAX);
+        for (name, statement) in [("", "x"), ("n", &format!("{long}x")), (&long, "x")] {
+            definitions.put(new(name, statement), "User:a").expect_err("it is too long");
+        }
+        // Each time 64 KiB: more than the log may grow to.
+        for _ in 0..600 {
+            let kept = definitions.put(new("n", &long), "User:a").expect("there is room");
+            assert!(definitions.remove(&kept).expect("there is room"));
+        }
+        for number in 0..COUNT_MAX {
+            definitions.put(new(&number.to_string(), "x"), "User:a").expect("there is room");
+        }
+        let error = definitions.put(new("one more", "x"), "User:a").expect_err("they are many");
+        assert_eq!(error.state, SqlState::TOO_MANY);
+        drop(definitions);
+        let again = Definitions::open(&storage, CLASS).expect("it opens");
+        assert_eq!(again.all().len(), COUNT_MAX);
+    }
+}

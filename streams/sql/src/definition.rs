@@ -1,0 +1,49 @@
+//! What SQL made and the program around the server keeps.
+
+use serde::{Deserialize, Serialize};
+
+/// What a definition makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DefinitionKind {
+    /// Typed columns over a topic: `CREATE TABLE`.
+    Table,
+    /// A topic that a query fills: `CREATE TOPIC … AS`.
+    Topic,
+    /// The result of a query, kept up to date: `CREATE MATERIALIZED VIEW`.
+    View,
+}
+
+impl DefinitionKind {
+    /// As statements and messages call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Topic => "topic",
+            Self::View => "materialized view",
+        }
+    }
+}
+
+/// What is to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDefinition {
+    /// As queries and clients name it; one definition has it.
+    pub name: String,
+    pub kind: DefinitionKind,
+    /// The whole statement as it was written.
+    pub statement: String,
+}
+
+/// What is kept, also over restarts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    pub name: String,
+    pub kind: DefinitionKind,
+    pub statement: String,
+    /// The principal that made it, such as `User:alice`.
+    pub owner: String,
+    /// Of all definitions: a later one has a greater number, also where it has the name of one that
+    /// was dropped.
+    pub version: u64,
+}
