@@ -1,5 +1,5 @@
-//! What the broker remembers over restarts, beside topics: records by key in a log of its own, which
-//! is written anew when most of it is outdated.
+//! What the broker remembers over restarts, beside topics: records by key in a log of its own,
+//! which is written anew when most of it is outdated.
 
 use std::sync::Arc;
 

@@ -67,6 +67,7 @@ impl Definitions {
     }
 
     /// Is told of each change, after it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for those who derive topics"))]
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
