@@ -11,7 +11,9 @@ use region::{Region, RegionSpec};
 use tempfile::TempDir;
 use volumes::{Engine, EngineOptions};
 
-const POOL_BYTES: u64 = 8 << 20;
+/// Enough for all volumes of a history at once, each guaranteed its size: what a full pool refuses
+/// is judged elsewhere (`engine/durable-set/tests/full_pool.rs`).
+const POOL_BYTES: u64 = 16 << 20;
 
 /// Small, so that segments end and checkpoints are due.
 const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
