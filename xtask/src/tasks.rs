@@ -25,10 +25,16 @@ const COUNTS_IN_SOAK: &[(&str, &str)] = &[
     ("MEMLANE_GUEST_KILLS", "1000"),
     ("MEMLANE_LOG_KILLS", "5000"),
     ("MEMLANE_CUTS", "20"),
+    ("MEMLANE_SEED_COUNT", "2000"),
 ];
+
+/// The variable that chooses the first of the seeds that are not the same in every run.
+const FRESH_SEEDS: &str = "MEMLANE_FRESH_SEEDS";
 
 /// The suites of the long runs.
 const SOAK_SUITES: &[&str] = &[
+    "powercut/volumes",
+    "record-log/power_cuts",
     "system/kill_storm",
     "system/early_kills",
     "system/copy_storm",
@@ -144,7 +150,10 @@ pub(crate) fn test(filter: &str) -> Result<()> {
             outcome.add(counted(fetch_clients(&programs, fetcher)));
         }
     }
-    let runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
+    let mut runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
+    if std::env::var_os(FRESH_SEEDS).is_none() {
+        runner.variables.extend(seeds_of_commit(&root).map(|first| (FRESH_SEEDS.into(), first)));
+    }
     outcome.add(runner.run_all(&suites)?);
     eprintln!("everything took {}", clock(progress.elapsed()));
     conclude(outcome)
@@ -154,8 +163,10 @@ pub(crate) fn test(filter: &str) -> Result<()> {
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
     let programs = cargo::build(&root, BUILD_SHIPPED, &[])?;
-    let packages = ["test", "-p", "system", "-p", "guest", "-p", "preload", "--no-run"];
-    let mut suites = cargo::build(&root, &packages, &[])?;
+    let packages = ["system", "guest", "preload", "powercut", "record-log"];
+    let packages = packages.into_iter().flat_map(|name| ["-p", name]);
+    let build: Vec<_> = ["test", "--no-run"].into_iter().chain(packages).collect();
+    let mut suites = cargo::build(&root, &build, &[])?;
     suites.retain(|suite| SOAK_SUITES.contains(&suite.name.as_str()));
     ensure!(suites.len() == SOAK_SUITES.len(), "only {} suites are there", suites.len());
     let mut runner = with_programs(runner(&root, SOAK_TIME_LIMIT), &programs)?;
@@ -221,6 +232,16 @@ fn is_there(subcommand: &str, component: &str) -> Result<bool> {
     ensure!(SkipPolicy::of_environment() == SkipPolicy::Counted, "{reason}");
     eprintln!("  skipped: {reason}");
     Ok(false)
+}
+
+/// The first fresh seed of the commit: each commit has others, so that what fails is new, or was
+/// always there, and fails again. `None` outside of a repository: each test draws its own.
+fn seeds_of_commit(root: &Path) -> Option<OsString> {
+    let asked = ["rev-parse", "--verify", "HEAD^{tree}"];
+    let answer = Command::new("git").args(asked).current_dir(root).output().ok()?;
+    let name = String::from_utf8(answer.stdout).ok()?;
+    let first = u32::from_str_radix(name.get(..8)?, 16).ok()?;
+    Some(first.to_string().into())
 }
 
 fn is_loom(suite: &Executable) -> bool {
