@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::coordinator::Coordinator;
 use crate::definitions::Definitions;
 use crate::gate::Gate;
+use crate::live::LiveQueries;
 use crate::operation::Counters;
 use crate::serving::{Buffers, Recompression};
 use crate::topics::Topics;
@@ -44,6 +45,7 @@ pub(crate) struct Broker {
     pub(crate) limits: Limits,
     pub(crate) topics: Arc<Topics>,
     pub(crate) definitions: Definitions,
+    pub(crate) live: Arc<LiveQueries>,
     pub(crate) coordinator: Coordinator,
     pub(crate) gate: Arc<Gate>,
     pub(crate) buffers: Buffers,

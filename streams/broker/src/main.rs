@@ -15,6 +15,7 @@ mod coordinator;
 mod definitions;
 mod following;
 mod gate;
+mod live;
 mod operation;
 mod options;
 mod requests;
@@ -39,6 +40,7 @@ use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
 use crate::definitions::Definitions;
 use crate::following::FollowingThreads;
 use crate::gate::Gate;
+use crate::live::{LiveLimits, LiveQueries, LiveThreads};
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
 use crate::serving::{Buffers, Recompression};
@@ -141,13 +143,11 @@ async fn serve(
     let broker = Arc::new(Broker {
         cluster_id: coordinator.log_id.simple().to_string(),
         advertised: Advertised { host, port },
-        new_topics: NewTopics {
-            are_created_on_demand: options.auto_create_topics,
-            partition_count: options.partitions,
-        },
+        new_topics: new_topics(options),
         limits: limits(options),
         topics: Arc::clone(&topics),
         definitions,
+        live: live_queries(options, &topics, &gate),
         coordinator,
         gate,
         buffers: Buffers::default(),
@@ -156,6 +156,7 @@ async fn serve(
         stops: stops.clone(),
     });
     let following = FollowingThreads::start(&topics, &stops)?;
+    let live_threads = LiveThreads::start(&broker.live, &stops)?;
     let sql = serve_sql(options, &broker).await?;
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
     let compacting = tokio::spawn(topics::compact(Arc::clone(&topics), stops));
@@ -179,7 +180,8 @@ async fn serve(
     let ending = async {
         retaining.await?;
         compacting.await?;
-        tokio::task::spawn_blocking(move || end(thread, following, &topics)).await
+        let threads = (thread, following, live_threads);
+        tokio::task::spawn_blocking(move || end(threads, &topics)).await
     };
     match tokio::time::timeout(FLUSH_TIME_MAX, ending).await {
         Ok(ended) => ended?,
@@ -188,6 +190,18 @@ async fn serve(
     alive.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+fn new_topics(options: &Options) -> NewTopics {
+    NewTopics {
+        are_created_on_demand: options.auto_create_topics,
+        partition_count: options.partitions,
+    }
+}
+
+fn live_queries(options: &Options, topics: &Arc<Topics>, gate: &Arc<Gate>) -> Arc<LiveQueries> {
+    let limits = LiveLimits { per_principal: options.sql_subscriptions };
+    Arc::new(LiveQueries::new(Arc::clone(topics), Arc::clone(gate), limits))
 }
 
 fn limits(options: &Options) -> Limits {
@@ -207,8 +221,12 @@ async fn serve_sql(options: &Options, broker: &Arc<Broker>) -> anyhow::Result<Op
 
 /// Waits for the threads, and flushes all topics, so that also what nobody waits for is as durable
 /// as its class says.
-fn end(coordinator: CoordinatorThread, following: FollowingThreads, topics: &Topics) {
+fn end(
+    (coordinator, following, live): (CoordinatorThread, FollowingThreads, LiveThreads),
+    topics: &Topics,
+) {
     coordinator.join();
+    live.join();
     following.join();
     for topic in topics.all() {
         if let Err(error) = topic.flush() {

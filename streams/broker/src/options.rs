@@ -129,6 +129,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) sql_statements: usize,
 
+    /// Live queries of one user at a time.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    pub(crate) sql_subscriptions: usize,
+
     /// Seconds after which a SQL statement is cancelled, unless its client sets statement_timeout;
     /// 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]

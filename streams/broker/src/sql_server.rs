@@ -10,11 +10,12 @@ use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Us
 use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use live_queries::OutputColumn;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, LogErrorKind};
 use sql::{
-    Client, Definition, DefinitionKind, Host, Limits, NewDefinition, Published, PublishedRecord,
-    Server, SqlError, SqlState,
+    Client, Definition, DefinitionKind, Host, Limits, LiveQuery, LiveRows, NewDefinition,
+    Published, PublishedRecord, Server, SqlError, SqlState,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -24,6 +25,7 @@ use values::Values;
 
 use crate::broker::Broker;
 use crate::clock;
+use crate::live::LiveClient;
 use crate::topics::{OpenTopic, Pending};
 
 /// What a record takes in a batch besides its key, value and headers, at most.
@@ -144,6 +146,22 @@ impl Host for SqlHost {
         .boxed()
     }
 
+    fn live_columns(
+        &self,
+        client: &Client,
+        live: &LiveQuery,
+    ) -> Result<Vec<OutputColumn>, SqlError> {
+        self.broker.live.columns(&live_client(client), live)
+    }
+
+    fn subscribe(
+        &self,
+        client: &Client,
+        live: LiveQuery,
+    ) -> BoxFuture<'_, Result<LiveRows, SqlError>> {
+        Arc::clone(&self.broker.live).subscribe(live_client(client), live).boxed()
+    }
+
     fn definitions(&self) -> Vec<Arc<Definition>> {
         self.broker.definitions.all()
     }
@@ -218,6 +236,10 @@ async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
 ) -> Result<T, SqlError> {
     tokio::task::spawn_blocking(work).await.expect("the thread does not panic")
+}
+
+fn live_client(client: &Client) -> LiveClient {
+    LiveClient { principal: client.principal.clone(), host: client.address.ip() }
 }
 
 /// How far records were appended.

@@ -25,7 +25,7 @@ pub struct TableColumn {
     pub data_type: Type,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TableKind {
     /// Each record is a row that never goes.
     Log,

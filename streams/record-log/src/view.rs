@@ -97,6 +97,7 @@ pub(crate) fn read(
 
 /// A partition as it was when this was made: deletions and compaction do not touch it. Their memory
 /// is given back when it was dropped, so it must not be kept for long.
+#[derive(Clone)]
 pub struct PinnedLog {
     number: u32,
     volume: Arc<TopicVolume>,

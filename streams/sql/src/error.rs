@@ -84,6 +84,13 @@ impl SqlError {
     }
 }
 
+impl From<live_queries::SqlError> for SqlError {
+    fn from(error: live_queries::SqlError) -> Self {
+        let live_queries::SqlError { state, message, hint } = error;
+        Self { state: SqlState(state.0), message, hint }
+    }
+}
+
 impl From<LogError> for SqlError {
     fn from(error: LogError) -> Self {
         let state = match error.kind {

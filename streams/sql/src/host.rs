@@ -7,6 +7,8 @@ use std::sync::Arc;
 use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Users};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use live_queries::{OutputColumn, Subscribe, Table, Value};
 use record_batch::Header;
 use record_log::Topic;
 use tokio_rustls::TlsAcceptor;
@@ -82,6 +84,42 @@ pub trait Host: Send + Sync + 'static {
         kind: DefinitionKind,
         name: &'a str,
     ) -> BoxFuture<'a, Result<(), SqlError>>;
+
+    /// The columns that a live query gives, before it is begun.
+    ///
+    /// # Errors
+    /// The client may not read the topic, or the query is not supported.
+    fn live_columns(
+        &self,
+        client: &Client,
+        live: &LiveQuery,
+    ) -> Result<Vec<OutputColumn>, SqlError>;
+
+    /// Begins a live query, which lasts until its rows are dropped.
+    ///
+    /// # Errors
+    /// As for its columns; the client has too many, or its beginning is not there.
+    fn subscribe(
+        &self,
+        client: &Client,
+        live: LiveQuery,
+    ) -> BoxFuture<'_, Result<LiveRows, SqlError>>;
+}
+
+/// A query whose result is followed.
+#[derive(Clone, Debug)]
+pub struct LiveQuery {
+    pub topic: Arc<str>,
+    /// The log of the topic or its current values, as the query sees it.
+    pub table: Table,
+    pub subscribe: Subscribe,
+}
+
+/// What a live query gives.
+pub struct LiveRows {
+    pub columns: Vec<OutputColumn>,
+    /// Rows as they come, some at a time, each with a value for each column. An error is the last.
+    pub rows: BoxStream<'static, Result<Vec<Vec<Value<'static>>>, SqlError>>,
 }
 
 /// Records for one topic, in order.

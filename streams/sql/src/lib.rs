@@ -25,6 +25,6 @@ mod wire;
 
 pub use definition::{Definition, DefinitionKind, NewDefinition};
 pub use error::{SqlError, SqlState};
-pub use host::{Client, Host, Published, PublishedRecord};
+pub use host::{Client, Host, LiveQuery, LiveRows, Published, PublishedRecord};
 pub use server::{Counters, QueryInfo, Server, serve};
 pub use settings::{Limits, runtime};

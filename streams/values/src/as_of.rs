@@ -1,4 +1,5 @@
-//! What the values were at an earlier offset, as far as the log tells.
+//! What the values were at an earlier offset, as far as the log tells, and what has changed them
+//! since.
 //!
 //! A key whose value now is older than the offset had it then already. The values that other keys
 //! had are found by reading the log up to there. So memory is needed for keys that have changed, or
@@ -12,14 +13,12 @@ use record_log::{RECORDS_BYTES_MAX, is_committed};
 use crate::error::ValuesError;
 use crate::index::Index;
 use crate::key_hash::KeyHash;
+use crate::replay::{NO_VALUE, Replay};
 use crate::snapshot::Snapshot;
 use crate::values::Values;
 
 /// One step reads so many bytes of the log, or one batch.
 const STEP_BYTES: usize = 1 << 20;
-
-/// In the place of an offset: the key had no value.
-const NO_VALUE: i64 = i64::MAX;
 
 /// The search for the values of an earlier offset, in steps.
 #[derive(Debug)]
@@ -41,7 +40,17 @@ impl AsOf {
     /// one that the log tells: not before its start, nor before what compaction has seen. Values
     /// that went with the start of the log are not among those that are found.
     pub fn begin(values: &Arc<Values>, offset: i64, bytes_max: usize) -> Result<Self, ValuesError> {
-        let mut snapshot = values.snapshot()?;
+        Self::begin_before(values, values.snapshot()?, offset, bytes_max)
+    }
+
+    /// The same, before a snapshot of these values: what is found tells of the changes up to there,
+    /// see [`Snapshot::take_replay`].
+    pub fn begin_before(
+        values: &Arc<Values>,
+        mut snapshot: Snapshot,
+        offset: i64,
+        bytes_max: usize,
+    ) -> Result<Self, ValuesError> {
         // After the log was pinned: all that compaction took out of it counts.
         let compacted_before = values.partition.compacted_before();
         let (first, last) = (snapshot.log.start_offset().max(compacted_before), snapshot.applied);
@@ -110,11 +119,20 @@ impl AsOf {
 
     fn end(self) -> AsOfStep {
         let mut snapshot = self.snapshot;
+        let replay = Replay {
+            log: snapshot.log.clone(),
+            secret: self.values.secret,
+            next: self.offset,
+            end: snapshot.applied,
+            values: Index::default(),
+            buffer: Vec::new(),
+        };
         for offset in self.changed.offsets().filter(|it| *it != NO_VALUE) {
             // The time of the oldest is for sweeps, which snapshots have none of.
             snapshot.live.insert(offset, i64::MIN);
         }
         snapshot.applied = self.offset;
+        snapshot.since = Some(Box::new(Replay { values: self.changed, ..replay }));
         AsOfStep::Found(snapshot)
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use record_batch::{BatchHeader, Record, Records};
 use record_log::{Partition, PinnedLog, RECORDS_BYTES_MAX, is_committed};
 
+use crate::change::{Change, OnChange};
 use crate::error::ValuesError;
 use crate::key_hash::{KeyHash, Secret};
 use crate::pick::Picker;
@@ -20,24 +21,6 @@ use self::sweep::Sweep;
 
 pub use self::checkpoint::{CheckpointStep, Opening};
 pub use self::sweep::SweepStep;
-
-/// What a change of a current value is told as.
-#[derive(Clone, Copy, Debug)]
-pub enum Change<'a> {
-    /// The record is the key's value now; `old` is the offset of the one before.
-    Published { record: Record<'a>, old: Option<i64> },
-    /// The record, a tombstone, deleted the key's value, which was at `old`.
-    Deleted { record: Record<'a>, old: i64 },
-    /// The record was the key's value and has expired, after all before `at` was followed.
-    Expired { record: Record<'a>, at: i64 },
-    /// The record was the key's value and has gone with the start of the log, after all before `at`
-    /// was followed.
-    Retired { record: Record<'a>, at: i64 },
-}
-
-/// Is told of each change in order, with a log that still holds the record at the old offset: see
-/// [`crate::read_record`].
-pub type OnChange<'a> = &'a mut dyn FnMut(Change<'_>, &PinnedLog);
 
 /// What one call did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,20 +20,24 @@
 #![forbid(unsafe_code)]
 
 mod as_of;
+mod change;
 mod error;
 mod follower;
 mod index;
 mod key_hash;
 mod live;
 mod pick;
+mod replay;
 mod shard;
 mod snapshot;
 mod values;
 
 pub use as_of::{AsOf, AsOfStep};
+pub use change::{Change, OnChange};
 pub use error::ValuesError;
-pub use follower::{Change, CheckpointStep, Followed, Follower, OnChange, Opening, SweepStep};
+pub use follower::{CheckpointStep, Followed, Follower, Opening, SweepStep};
 pub use key_hash::Secret;
 pub use pick::read_record;
+pub use replay::Replay;
 pub use snapshot::{Scan, ScanStep, Snapshot};
 pub use values::{Figures, Values};

@@ -9,15 +9,19 @@ use record_log::PinnedLog;
 use crate::error::ValuesError;
 use crate::live::Live;
 use crate::pick::{Picker, has_expired};
+use crate::replay::Replay;
 
 /// The current values as they were at [`Snapshot::applied`]. Publishing, deletion and compaction do
 /// not touch it. It holds memory of the log that was deleted meanwhile, so it must not be kept for
 /// long; of its own it takes 2 bytes for each value at most, and those only when they change.
+#[derive(Clone)]
 pub struct Snapshot {
     pub(crate) log: PinnedLog,
     pub(crate) live: Live,
     pub(crate) applied: i64,
     pub(crate) ttl_ms: Option<i64>,
+    /// Of one at an earlier offset.
+    pub(crate) since: Option<Box<Replay>>,
 }
 
 impl Snapshot {
@@ -25,6 +29,12 @@ impl Snapshot {
     /// with the changes from here.
     pub fn applied(&self) -> i64 {
         self.applied
+    }
+
+    /// Of the values at an earlier offset, the changes from there up to the snapshot before which
+    /// they were looked for; `None` of others, and the second time.
+    pub fn take_replay(&mut self) -> Option<Box<Replay>> {
+        self.since.take()
     }
 
     /// Values, those included that have expired and were not swept yet.

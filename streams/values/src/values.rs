@@ -149,7 +149,8 @@ impl Values {
                 (state.live.clone(), state.applied)
             };
             if applied <= log.end_offset() {
-                return Ok(Snapshot { log, live, applied, ttl_ms: self.ttl_ms() });
+                let ttl_ms = self.ttl_ms();
+                return Ok(Snapshot { log, live, applied, ttl_ms, since: None });
             }
         }
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use record_log::PinnedLog;
 use tokio::time::Instant;
-use values::{CheckpointStep, Follower, Opening, Secret, SweepStep, ValuesError};
+use values::{Change, CheckpointStep, Follower, OnChange, Opening, Secret, SweepStep, ValuesError};
 
-use crate::topics::{OpenPartition, OpenTopic, random_id};
+use crate::topics::{OpenPartition, OpenTopic, Telling, random_id};
 
 /// What one round reads of one partition at most, so that none waits long for others.
 const READ_BYTES: usize = 1 << 20;
@@ -69,6 +70,7 @@ impl Followed {
             Err(error) => {
                 self.tell("cannot follow the log; it is tried again", &error);
                 self.partition.set_values(None);
+                self.partition.taps.break_all();
                 self.open_at = Instant::now() + FOLLOW_AGAIN;
                 false
             }
@@ -120,11 +122,16 @@ impl Followed {
         if round == Round::Look {
             follower.values().set_ttl(self.topic.settings().values_ttl_ms);
         }
+        let taps = self.partition.taps.held(follower.values());
+        let mut telling = Telling::new(&taps);
+        let mut on_change = |change: Change<'_>, log: &PinnedLog| telling.tell(&change, log);
+        let mut on_change: Option<OnChange<'_>> =
+            if taps.is_empty() { None } else { Some(&mut on_change) };
         let is_there = self.partition.log.last_stable_offset() == follower.values().applied();
         let mut is_behind = !is_there;
         if !is_there || round == Round::Look {
             for _ in 0..READS_MAX {
-                is_behind = follower.follow(READ_BYTES, None)?.is_behind;
+                is_behind = follower.follow(READ_BYTES, reborrow(&mut on_change))?.is_behind;
                 if !is_behind {
                     break;
                 }
@@ -132,14 +139,16 @@ impl Followed {
         }
         if round == Round::Look || self.is_sweeping {
             self.is_sweeping = false;
+            let now_ms = crate::clock::unix_ms();
             for _ in 0..SWEEP_STEPS_MAX {
-                self.is_sweeping =
-                    follower.sweep(crate::clock::unix_ms(), None)? == SweepStep::More;
+                let step = follower.sweep(now_ms, reborrow(&mut on_change))?;
+                self.is_sweeping = step == SweepStep::More;
                 if !self.is_sweeping {
                     break;
                 }
             }
         }
+        telling.end(follower.values().applied())?;
         Ok(is_behind || self.is_sweeping)
     }
 
@@ -179,5 +188,13 @@ impl Followed {
 impl Drop for Followed {
     fn drop(&mut self) {
         self.partition.set_values(None);
+        self.partition.taps.break_all();
+    }
+}
+
+fn reborrow<'a>(on_change: &'a mut Option<OnChange<'_>>) -> Option<OnChange<'a>> {
+    match on_change {
+        Some(told) => Some(&mut **told),
+        None => None,
     }
 }

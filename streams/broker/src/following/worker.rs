@@ -100,13 +100,15 @@ impl Worker {
 mod tests {
     use std::collections::BTreeMap;
 
+    use bytes::Bytes;
+    use model::{Random, for_each_seed};
     use record_batch::{BatchOptions, NewRecord, encode_batch};
     use record_log::Batch;
 
     use super::*;
     use crate::clock;
     use crate::storage::{Embedded, EmbeddedPool};
-    use crate::topics::{NewTopic, OpenPartition, OpenTopic};
+    use crate::topics::{Broken, KeptRecord, NewTopic, OpenPartition, OpenTopic, Tap, Tapped};
 
     const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn wait_for(what: impl Fn() -> bool) {
+    fn wait_for(mut what: impl FnMut() -> bool) {
         let begin = std::time::Instant::now();
         while !what() {
             assert!(begin.elapsed() < WAIT_MAX, "it does not come");
@@ -157,14 +159,108 @@ mod tests {
         }
     }
 
+    fn prices(topics: &Topics) -> Arc<OpenTopic> {
+        let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
+        let new = NewTopic { name: "prices".to_owned(), partition_count: 1, settings };
+        topics.create(&new, false).expect("there is room").expect("it is made")
+    }
+
+    /// Who has joined at some time, and the values as told to it.
+    struct Joined {
+        tap: Arc<Tap>,
+        values: Option<BTreeMap<Bytes, KeptRecord>>,
+        applied: i64,
+    }
+
+    impl Joined {
+        fn go_on(&mut self) {
+            let mut items = Vec::new();
+            self.applied = self.tap.take(&mut items).expect("it is not broken");
+            for item in items {
+                match item {
+                    Tapped::Snapshot(snapshot) => {
+                        let mut there = BTreeMap::new();
+                        let mut scan = snapshot.scan_all();
+                        let mut keep = |record: &record_batch::Record<'_>| {
+                            let kept = KeptRecord::of(record);
+                            there.insert(kept.key.clone().expect("values have keys"), kept);
+                        };
+                        while scan.step(i64::MIN, &mut keep).expect("it is there")
+                            == values::ScanStep::More
+                        {}
+                        if let Some(told) = &self.values {
+                            assert_eq!(*told, there, "a snapshot between changes");
+                        }
+                        self.values = Some(there);
+                    }
+                    Tapped::Change(change) => {
+                        let values = self.values.as_mut().expect("the snapshot comes first");
+                        let key = Bytes::copy_from_slice(change.key().expect("values have keys"));
+                        let old = match &change.new {
+                            Some(new) => values.insert(key, new.clone()),
+                            None => values.remove(&key),
+                        };
+                        assert_eq!(old, change.old, "the old value is the one that was told");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goal: a snapshot and the changes behind it have no gap and nothing twice.
+    #[test]
+    fn who_joins_at_any_time_is_told_of_each_change_once() {
+        for_each_seed("cargo test -p broker who_joins_at_any_time", 2, join_often);
+    }
+
+    fn join_often(seed: u64) {
+        const JOINS: usize = 2_000;
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file: Some(folder.path().join("pool")) };
+        let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
+        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let topic = prices(&topics);
+        let partition = topic.partition(0).expect("it is there");
+        let running = Running::start(&topics);
+        let mut random = Random::new(seed);
+        let mut joined: Vec<Joined> = Vec::new();
+        for _ in 0..JOINS {
+            for _ in 0..random.below(4) {
+                const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+                const VALUES: [Option<&str>; 4] = [None, Some("1"), Some("2"), Some("3")];
+                publish(&topic, KEYS[random.index(8)], VALUES[random.index(4)]);
+            }
+            let tap = partition.taps.add(Arc::default());
+            partition.watchers.wake();
+            joined.push(Joined { tap, values: None, applied: 0 });
+            if random.below(3) == 0 {
+                let at = random.index(joined.len());
+                joined[at].tap.ask_for_snapshot();
+                joined[at].go_on();
+            }
+            if joined.len() > 50 {
+                let at = random.index(joined.len());
+                joined.swap_remove(at);
+            }
+        }
+        let end = partition.log.last_stable_offset();
+        wait_for(|| {
+            joined.iter_mut().for_each(Joined::go_on);
+            joined.iter().all(|it| it.values.is_some() && it.applied >= end)
+        });
+        let last = joined[0].values.clone();
+        assert!(joined.iter().all(|it| it.values == last), "all were told the same");
+        running.stop();
+        let broken = joined[0].tap.take(&mut Vec::new());
+        assert_eq!(broken, Err(Broken::Unfollowed), "no thread follows any more");
+    }
+
     #[test]
     fn values_are_there_while_the_topic_asks_for_them_and_again_after_a_restart() {
         let pool = EmbeddedPool { size_bytes: 64 << 20, file: None };
         let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
         let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
-        let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
-        let new = NewTopic { name: "prices".to_owned(), partition_count: 1, settings };
-        let topic = topics.create(&new, false).expect("there is room").expect("it is made");
+        let topic = prices(&topics);
         let partition = topic.partition(0).expect("it is there");
         let running = Running::start(&topics);
         publish(&topic, "a", Some("1"));

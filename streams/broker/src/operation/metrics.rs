@@ -9,6 +9,7 @@ use super::counters::{BOUNDS_SECONDS, Counters, Distribution, Flow, name_of};
 use super::state::Operation;
 use super::views::{LagView, Totals, ValuesTotals, lags, memory_bytes, open_connections};
 use crate::broker::Broker;
+use crate::live::LiveTotals;
 use crate::topics::OpenTopic;
 
 /// Offsets are shown for each partition up to so many partitions; beyond it their sums for each
@@ -44,6 +45,9 @@ pub(super) async fn write(operation: &Operation) -> String {
     }
     if let Some(sql) = operation.sql() {
         write_sql(&mut page, &sql);
+        if let Some(broker) = operation.broker() {
+            write_live(&mut page, &broker.live.totals());
+        }
     }
     page.into_text()
 }
@@ -78,6 +82,21 @@ fn write_sql(page: &mut Page, sql: &sql::Server) {
         let name = format!("memlane_broker_sql_{name}_total");
         page.counter(&name, help, counter.load(Ordering::Relaxed));
     }
+}
+
+fn write_live(page: &mut Page, totals: &LiveTotals) {
+    let help = "Live queries that there are.";
+    page.gauge("memlane_broker_live_queries", help, totals.subscriptions);
+    let help = "Rows of live queries that wait for their clients.";
+    page.gauge("memlane_broker_live_queued_rows", help, totals.queued_rows);
+    let help = "Records that live queries looked at, each once for all queries on its table.";
+    page.counter("memlane_broker_live_records_total", help, totals.records);
+    let help = "Rows that clients of live queries took.";
+    page.counter("memlane_broker_live_rows_total", help, totals.rows);
+    let help = "Records on which a live query failed, and that are not in its result.";
+    page.counter("memlane_broker_live_failed_records_total", help, totals.failed_records);
+    let help = "Changes of live queries that took the place of others that waited.";
+    page.counter("memlane_broker_live_conflated_total", help, totals.conflated);
 }
 
 fn write_memory(page: &mut Page) {

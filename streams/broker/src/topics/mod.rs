@@ -2,6 +2,7 @@
 
 mod settings;
 mod stability;
+mod taps;
 mod topic;
 mod upkeep;
 mod watchers;
@@ -19,6 +20,7 @@ use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
 
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
 pub(crate) use stability::Turn;
+pub(crate) use taps::{Broken, KeptRecord, Tap, Tapped, Telling, ValueChange, read_change};
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
 pub(crate) use upkeep::{compact, retain};
 

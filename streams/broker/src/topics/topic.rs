@@ -12,6 +12,7 @@ use volumes::Durability;
 
 use super::settings::TopicSettings;
 use super::stability::{Flusher, Turn};
+use super::taps::Taps;
 use super::watchers::Watchers;
 use crate::clock;
 
@@ -41,6 +42,7 @@ pub(crate) struct OpenTopic {
 pub(crate) struct OpenPartition {
     pub(crate) log: Arc<Partition>,
     pub(crate) watchers: Watchers,
+    pub(crate) taps: Taps,
     pub(crate) traffic: Traffic,
     /// While they are kept.
     values: RwLock<Option<Arc<Values>>>,
@@ -58,11 +60,11 @@ struct Quiet {
 
 impl OpenPartition {
     fn new(log: Arc<Partition>, now_ms: i64) -> Self {
-        let (watchers, traffic, values) = Default::default();
+        let (watchers, taps, traffic, values) = Default::default();
         let end_offset = AtomicI64::new(log.next_offset());
         let quiet = Quiet { end_offset, since_ms: AtomicI64::new(now_ms) };
         let segment_since_ms = AtomicI64::new(now_ms);
-        Self { log, watchers, traffic, values, segment_since_ms, quiet }
+        Self { log, watchers, taps, traffic, values, segment_since_ms, quiet }
     }
 
     /// The current values; `None` where the topic does not keep them, or nothing is known of them

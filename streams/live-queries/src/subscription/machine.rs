@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{SqlError, SqlState};
+use crate::error::{RowError, SqlError, SqlState};
 use crate::query::{OutputColumn, Query};
 use crate::result::{Change, GroupLimits, ResultChange, TopRows, Topped, View};
 use crate::row::Row;
@@ -44,6 +44,8 @@ pub struct Subscription {
     is_behind: bool,
     progress_due: bool,
     group_limits: GroupLimits,
+    /// Records whose filter failed.
+    unfiltered_count: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -95,6 +97,7 @@ impl Subscription {
             is_behind: false,
             progress_due: false,
             group_limits,
+            unfiltered_count: 0,
             query,
         })
     }
@@ -120,7 +123,26 @@ impl Subscription {
 
     /// Records on which the query failed and that are therefore not in its result.
     pub fn failed_count(&self) -> u64 {
-        self.view.failures().0
+        self.view.failures().0 + self.unfiltered_count
+    }
+
+    /// Changes that took the place of others that waited.
+    pub fn conflated_count(&self) -> u64 {
+        self.pending.conflated_count
+    }
+
+    pub fn options(&self) -> &SubscribeOptions {
+        &self.options
+    }
+
+    /// Whether it waits for a snapshot to begin again with: see [`Step::RereadNeeded`].
+    pub fn needs_reread(&self) -> bool {
+        self.phase == Phase::Rereading
+    }
+
+    /// Where it ends.
+    pub fn up_to(&self) -> Option<&Point> {
+        self.up_to.as_ref()
     }
 
     /// The next offset of each partition: where a subscription that goes on from here begins.
@@ -225,6 +247,36 @@ impl Subscription {
         self.apply_to_view(change)
     }
 
+    /// A record on which the filter failed, and which is therefore not in the result.
+    pub fn note_failure(&mut self, partition: i32, offset: i64, error: RowError) -> Step {
+        if matches!(self.phase, Phase::Ended(_)) {
+            return Step::Ended;
+        }
+        let is_behind = |it: &(i32, i64)| it.0 == partition && offset < it.1;
+        if self.phase == Phase::Live && self.positions.iter().any(is_behind) {
+            return Step::Passed;
+        }
+        self.unfiltered_count += 1;
+        match self.options.on_error {
+            OnError::Skip => Step::Applied,
+            OnError::Fail => self.fail_at(partition, offset, error),
+        }
+    }
+
+    /// All changes of a partition before `next_offset` that pass the filter were handed in. Ends
+    /// the subscription where that is what UP TO asks for.
+    pub fn reach(&mut self, partition: i32, next_offset: i64) -> Step {
+        if self.phase != Phase::Live {
+            return if matches!(self.phase, Phase::Ended(_)) { Step::Ended } else { Step::Passed };
+        }
+        self.advance(partition, next_offset.saturating_sub(1));
+        let is_bounded = matches!(self.up_to, Some(Point::Offset(_) | Point::Positions(_)));
+        match is_bounded && self.has_come_to_end() {
+            true => self.end_with(Ok(())),
+            false => Step::Applied,
+        }
+    }
+
     /// Tells a client that asked for PROGRESS how far it has come, once all before is sent.
     pub fn progress(&mut self, now_ms: i64) {
         if self.phase == Phase::Live {
@@ -288,17 +340,18 @@ impl Subscription {
             && let (count, Some(error)) = self.view.failures()
             && count > failed_count
         {
-            let mut error = SqlError::from(error);
-            let offset = change.offset.unwrap_or_default();
-            error.message = format!(
-                "{} (record of partition {} at offset {offset})",
-                error.message, change.partition
-            );
-            return self.end_with(Err(error));
+            return self.fail_at(change.partition, change.offset.unwrap_or_default(), error);
         }
         self.rekey(change, &mut changes);
         let position = change.offset.map(|offset| (change.partition, offset));
         self.follow(changes, position.as_slice())
+    }
+
+    fn fail_at(&mut self, partition: i32, offset: i64, error: RowError) -> Step {
+        let mut error = SqlError::from(error);
+        error.message =
+            format!("{} (record of partition {partition} at offset {offset})", error.message);
+        self.end_with(Err(error))
     }
 
     /// Rows of a log are conflated by the key of their record.
@@ -466,15 +519,19 @@ impl Subscription {
         if let Some(end) = end {
             self.advance(change.partition, end.saturating_sub(1));
         }
-        let has_come = |partition: i32, end: i64, this: &Self| {
-            this.positions.iter().any(|it| it.0 == partition && it.1 >= end)
+        if self.has_come_to_end() { self.end_with(Ok(())) } else { Step::Passed }
+    }
+
+    /// Whether every partition has come to UP TO.
+    fn has_come_to_end(&self) -> bool {
+        let has_come = |partition: i32, end: i64| {
+            end == 0 || self.positions.iter().any(|it| it.0 == partition && it.1 >= end)
         };
-        let is_over = match &self.up_to {
+        match &self.up_to {
             Some(Point::Offset(end)) => self.positions.iter().all(|it| it.1 >= *end),
-            Some(Point::Positions(ends)) => ends.iter().all(|it| has_come(it.0, it.1, self)),
+            Some(Point::Positions(ends)) => ends.iter().all(|it| has_come(it.0, it.1)),
             _ => true,
-        };
-        if is_over { self.end_with(Ok(())) } else { Step::Passed }
+        }
     }
 
     fn end_with(&mut self, result: Result<(), SqlError>) -> Step {

@@ -14,6 +14,8 @@ pub(super) struct Pending {
     bytes: usize,
     /// How many changes have begun to wait: their order.
     sequence: u64,
+    /// Changes that took the place of others.
+    pub(super) conflated_count: u64,
 }
 
 /// What the client saw last and what it is to see next.
@@ -28,7 +30,7 @@ pub(super) struct PendingChange {
 
 impl Pending {
     pub(super) fn new(limits: QueueLimits) -> Self {
-        Self { limits, changes: HashMap::new(), bytes: 0, sequence: 0 }
+        Self { limits, changes: HashMap::new(), bytes: 0, sequence: 0, conflated_count: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -45,6 +47,7 @@ impl Pending {
         match self.changes.entry(key) {
             Entry::Occupied(mut waiting) => {
                 let change = waiting.get_mut();
+                self.conflated_count += 1;
                 self.bytes = self.bytes + bytes(after.as_ref()) - bytes(change.after.as_ref());
                 change.after = after;
                 change.positions = positions;

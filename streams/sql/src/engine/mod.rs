@@ -21,6 +21,6 @@ mod pushdown;
 mod session;
 
 pub(crate) use catalog::SCHEMA;
-pub(crate) use columns::BYTES_SUFFIX;
+pub(crate) use columns::{BYTES_SUFFIX, CURRENT_SUFFIX};
 pub(crate) use functions::SERVER_VERSION;
 pub(crate) use session::{Analyze, Engine, Session, one_column, one_column_schema};

@@ -6,6 +6,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 
 use super::io::{Io, Stream};
+use super::live::live_words;
 use super::state::{Connection, Ending, Parameter, Portal, Prepared, no_cursor};
 use crate::engine::one_column_schema;
 use crate::error::{SqlError, SqlState};
@@ -54,15 +55,15 @@ impl Connection {
     ) -> Result<Prepared, SqlError> {
         let text = words.to_string();
         if words.iter().next().is_none() {
-            let (command, plan, insert, parameters) = Default::default();
-            return Ok(Prepared { command, text, plan, insert, parameters });
+            let (command, plan, insert, live, parameters) = Default::default();
+            return Ok(Prepared { command, text, plan, insert, live, parameters });
         }
         let command = read_command(words)?;
         self.check_transaction(&command)?;
         let query = match &command {
             Command::Query(query)
             | Command::Explain { query, .. }
-            | Command::CopyOut(CursorSource::Query(query))
+            | Command::CopyOut { source: CursorSource::Query(query), .. }
             | Command::Declare { source: CursorSource::Query(query), .. } => Some(query.clone()),
             _ => None,
         };
@@ -74,15 +75,20 @@ impl Connection {
             Command::Insert(insert) => Some(InsertPlan::new(insert)?),
             _ => None,
         };
+        let live = live_words(&command).map(|words| self.prepare_live(words)).transpose()?;
         let parameters = match (&plan, &insert) {
             (Some(plan), _) => query_parameters(plan, declared)?,
             (_, Some(insert)) => {
                 let types = insert.parameter_types(declared)?;
                 types.into_iter().map(|oid| parameter(oid, None)).collect()
             }
-            (None, None) => Vec::new(),
+            (None, None) => {
+                let count = live.as_ref().map_or(0, |it| it.parameter_count);
+                let declared = |index: usize| declared.get(index).copied().unwrap_or(0);
+                (0..count).map(|index| parameter(declared(index), None)).collect()
+            }
         };
-        Ok(Prepared { command: Some(command), text, plan, insert, parameters })
+        Ok(Prepared { command: Some(command), text, plan, insert, live, parameters })
     }
 
     pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {
@@ -149,6 +155,7 @@ impl Connection {
             Command::Query(_) => {
                 prepared.plan.as_ref().map(|plan| Arc::clone(plan.schema().inner()))
             }
+            Command::Extension(_) => prepared.live.as_ref().map(|it| Arc::clone(&it.schema)),
             Command::Explain { .. } => Some(one_column_schema("QUERY PLAN")),
             Command::Show(name) => Some(one_column_schema(name)),
             Command::Fetch { name, .. } => {

@@ -10,8 +10,10 @@
 mod connection;
 mod counters;
 mod extended;
+mod interrupt;
 mod io;
 mod listener;
+mod live;
 mod registry;
 mod rows;
 mod shared;

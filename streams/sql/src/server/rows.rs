@@ -1,51 +1,107 @@
 //! Rows that a statement gives, taken as a client asks for them.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
+use bytes::BytesMut;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use futures::stream::BoxStream;
+use live_queries::{CopyFormat, Type, Value};
 
 use crate::error::SqlError;
+use crate::wire::{
+    Answers, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
+    value_format,
+};
 
 /// Rows of one message buffer.
 const SLICE_ROWS: usize = 512;
 
-pub(super) struct Rows {
+pub(super) enum Rows {
+    Engine(EngineRows),
+    Live(LiveRows),
+}
+
+/// Of a query that ends.
+pub(super) struct EngineRows {
     stream: SendableRecordBatchStream,
     batch: Option<RecordBatch>,
     /// The first row of the batch that was not taken.
     at: usize,
 }
 
+/// Of a live query.
+pub(super) struct LiveRows {
+    schema: SchemaRef,
+    types: Vec<Type>,
+    stream: BoxStream<'static, Result<Vec<Vec<Value<'static>>>, SqlError>>,
+    /// That have come and were not taken.
+    ready: VecDeque<Vec<Value<'static>>>,
+}
+
+/// Some rows, to be written.
+pub(super) enum Chunk {
+    Engine(RecordBatch, Range<usize>),
+    Live(Vec<Type>, Vec<Vec<Value<'static>>>),
+}
+
 impl Rows {
     pub(super) fn new(stream: SendableRecordBatchStream) -> Self {
-        Self { stream, batch: None, at: 0 }
+        Self::Engine(EngineRows { stream, batch: None, at: 0 })
+    }
+
+    pub(super) fn live(
+        schema: SchemaRef,
+        types: Vec<Type>,
+        stream: BoxStream<'static, Result<Vec<Vec<Value<'static>>>, SqlError>>,
+    ) -> Self {
+        Self::Live(LiveRows { schema, types, stream, ready: VecDeque::new() })
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self, Self::Live(_))
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
-        self.stream.schema()
+        match self {
+            Self::Engine(rows) => rows.stream.schema(),
+            Self::Live(rows) => SchemaRef::clone(&rows.schema),
+        }
     }
 
     /// Whether all rows were taken of what the statement has given so far.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.batch.as_ref().is_none_or(|batch| self.at == batch.num_rows())
+        match self {
+            Self::Engine(EngineRows { batch, at, .. }) => {
+                batch.as_ref().is_none_or(|batch| *at == batch.num_rows())
+            }
+            Self::Live(rows) => rows.ready.is_empty(),
+        }
     }
 
     /// The next rows, `rows_max` at most; `None` when there are no more. Can be given up at any
     /// time without losing a row.
-    pub(super) async fn next(
-        &mut self,
-        rows_max: usize,
-    ) -> Result<Option<(RecordBatch, Range<usize>)>, SqlError> {
+    pub(super) async fn next(&mut self, rows_max: usize) -> Result<Option<Chunk>, SqlError> {
+        match self {
+            Self::Engine(rows) => rows.next(rows_max).await,
+            Self::Live(rows) => rows.next(rows_max).await,
+        }
+    }
+}
+
+impl EngineRows {
+    async fn next(&mut self, rows_max: usize) -> Result<Option<Chunk>, SqlError> {
         loop {
             if let Some(batch) = &self.batch {
                 let end = batch.num_rows().min(self.at.saturating_add(rows_max.min(SLICE_ROWS)));
                 if self.at < end {
                     let range = self.at..end;
                     self.at = end;
-                    return Ok(Some((batch.clone(), range)));
+                    return Ok(Some(Chunk::Engine(batch.clone(), range)));
                 }
             }
             match self.stream.next().await {
@@ -53,5 +109,62 @@ impl Rows {
                 Some(batch) => (self.batch, self.at) = (Some(batch?), 0),
             }
         }
+    }
+}
+
+impl LiveRows {
+    async fn next(&mut self, rows_max: usize) -> Result<Option<Chunk>, SqlError> {
+        while self.ready.is_empty() {
+            match self.stream.next().await {
+                None => return Ok(None),
+                Some(rows) => self.ready = rows?.into(),
+            }
+        }
+        let count = self.ready.len().min(rows_max).min(SLICE_ROWS);
+        Ok(Some(Chunk::Live(self.types.clone(), self.ready.drain(..count).collect())))
+    }
+}
+
+impl Chunk {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Engine(_, range) => range.len(),
+            Self::Live(_, rows) => rows.len(),
+        }
+    }
+
+    /// Appends a message for each row.
+    pub(super) fn put(&self, out: &mut BytesMut, formats: &Formats) -> Result<(), ArrowError> {
+        match self {
+            Self::Engine(batch, range) => put_rows(out, batch, range.clone(), formats),
+            Self::Live(types, rows) => {
+                rows.iter().for_each(|row| put_live_row(out, row, types, formats));
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends what a copy has for each row.
+    pub(super) fn put_copy(
+        &self,
+        answers: &mut Answers,
+        format: CopyFormat,
+    ) -> Result<(), ArrowError> {
+        let (types, rows) = match self {
+            Self::Engine(batch, range) => {
+                return put_copy_rows(answers, batch, range.clone(), format);
+            }
+            Self::Live(types, rows) => (types, rows),
+        };
+        for row in rows {
+            put_copy_row(answers, row.len(), format, &|column, out| {
+                let value = &row[column];
+                if !value.is_null() {
+                    put_live_value(out, value, types[column], value_format(format));
+                }
+                !value.is_null()
+            });
+        }
+        Ok(())
     }
 }

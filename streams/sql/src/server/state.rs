@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use super::shared::Server;
 use crate::engine::Session;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Published};
-use crate::statements::{Command, InsertPlan, Variables};
+use crate::statements::{Command, InsertPlan, Variables, Words};
 use crate::wire::{Format, Formats, TransactionState};
 
 /// One connection, after its login.
@@ -85,8 +85,19 @@ pub(super) struct Prepared {
     /// Of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
     pub(super) insert: Option<InsertPlan>,
+    /// Of a live query, also one that is copied or that a cursor is of.
+    pub(super) live: Option<LivePlan>,
     /// Types of its parameters, `$1` first.
     pub(super) parameters: Vec<Parameter>,
+}
+
+/// A live query that was looked up.
+#[derive(Clone, Debug)]
+pub(super) struct LivePlan {
+    pub(super) words: Words,
+    pub(super) schema: SchemaRef,
+    /// As many as `$1`, `$2`… say.
+    pub(super) parameter_count: usize,
 }
 
 pub(super) struct Parameter {

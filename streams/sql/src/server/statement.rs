@@ -4,24 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::Operation;
-use datafusion::arrow::error::ArrowError;
-use datafusion::common::{DataFusionError, ScalarValue};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::ScalarValue;
 use futures::StreamExt;
-use tokio::sync::watch;
-use tokio::task::unconstrained;
-use tokio_util::sync::CancellationToken;
+use live_queries::CopyFormat;
 
 use super::counters::Counters;
+use super::interrupt::{Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::rows::Rows;
-use super::shared::stopped;
 use super::state::{Connection, Cursor, Ending, Portal, Prepared, no_cursor};
 use crate::engine::one_column;
 use crate::error::{SqlError, SqlState};
 use crate::host::Published;
-use crate::statements::{Assignment, Command, CursorSource, InsertPlan, Variables, run_extension};
-use crate::wire::{Formats, TransactionState, put_copy_rows, put_rows};
+use crate::statements::{
+    Assignment, Command, CursorSource, Extension, InsertPlan, Variables, run_extension,
+};
+use crate::wire::{Formats, TransactionState, begin_copy, end_copy};
 
 /// Bytes that an open transaction may insert.
 const INSERTED_BYTES_MAX: usize = 64 << 20;
@@ -33,66 +31,17 @@ const PUBLISHED_BYTES: usize = 1 << 20;
 enum Outcome {
     /// Rows, and the word before their number.
     Rows(Rows, &'static str),
-    Copy(Rows),
+    Copy(Rows, CopyFormat),
     Done(String),
     /// A parameter was set that the client is told of.
     Set(&'static str, Option<(&'static str, String)>),
 }
 
-/// What ends a statement early.
-struct Interrupt {
-    token: CancellationToken,
-    time_max: Option<Duration>,
-    begun: Instant,
-    stops: watch::Receiver<bool>,
-}
-
-impl Interrupt {
-    async fn come(&self) -> SqlError {
-        let mut stops = self.stops.clone();
-        let too_long = async {
-            match self.time_max {
-                Some(time) => tokio::time::sleep_until((self.begun + time).into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.token.cancelled() => {
-                let what = "canceling statement due to user request";
-                SqlError::new(SqlState::CANCELLED, what)
-            }
-            () = too_long => {
-                let what = "canceling statement due to statement timeout";
-                SqlError::new(SqlState::CANCELLED, what)
-            }
-            () = stopped(&mut stops) => {
-                SqlError::new(SqlState::SHUTDOWN, "the server stops")
-            }
-        }
-    }
-
-    /// Does the work, unless something comes before its end.
-    async fn unless<T, S: Stream>(
-        &self,
-        io: &mut Io<S>,
-        work: impl Future<Output = Result<T, SqlError>>,
-    ) -> Result<T, Ending> {
-        tokio::select! {
-            biased;
-            done = work => done.map_err(Ending::Failed),
-            // Also where the work has used up what the runtime gives a task for one turn.
-            error = unconstrained(self.come()) => Err(Ending::Failed(error)),
-            () = unconstrained(io.closed()) => Err(Ending::Closed),
-        }
-    }
-
-    async fn send<S: Stream>(&self, io: &mut Io<S>) -> Result<(), Ending> {
-        tokio::select! {
-            biased;
-            sent = io.send() => sent.map_err(|_| Ending::Closed),
-            error = unconstrained(self.come()) => Err(Ending::Failed(error)),
-        }
-    }
+/// What FETCH asks for.
+struct Fetch<'a> {
+    name: &'a str,
+    rows_max: usize,
+    timeout_ms: Option<u64>,
 }
 
 /// How far rows were sent.
@@ -120,7 +69,10 @@ impl Connection {
         let running = server.registry.begin(&entry, &portal.prepared.text, per_principal_max)?;
         let interrupt = Interrupt {
             token: running.token.clone(),
-            time_max: self.variables.statement_time(),
+            time_max: match self.is_live(&portal.prepared) {
+                true => self.variables.live_time(),
+                false => self.variables.statement_time(),
+            },
             begun: Instant::now(),
             stops: self.stops.clone(),
         };
@@ -149,14 +101,17 @@ impl Connection {
             return Ok(());
         }
         let prepared = Arc::clone(&portal.prepared);
-        if let Some(Command::Fetch { name, rows_max }) = &prepared.command {
-            return self.fetch(io, (name, *rows_max), &portal.formats, interrupt).await;
+        if let Some(Command::Fetch { name, rows_max, timeout_ms }) = &prepared.command {
+            let fetch = Fetch { name, rows_max: *rows_max, timeout_ms: *timeout_ms };
+            return self.fetch(io, fetch, &portal.formats, interrupt).await;
         }
         let (mut rows, word) = match portal.rows.take() {
             Some(rows) => (rows, "SELECT"),
             None => match interrupt.unless(io, self.begin(&prepared, &portal.parameters)).await? {
                 Outcome::Rows(rows, word) => (rows, word),
-                Outcome::Copy(rows) => return self.copy_out(io, rows, interrupt).await,
+                Outcome::Copy(rows, format) => {
+                    return self.copy_out(io, (rows, format), interrupt).await;
+                }
                 Outcome::Done(tag) => {
                     io.out.command_complete(&tag);
                     return Ok(());
@@ -194,12 +149,12 @@ impl Connection {
         let mut count = 0;
         while count < rows_max {
             let next = interrupt.unless(io, rows.next(rows_max - count)).await?;
-            let Some((batch, range)) = next else {
+            let Some(chunk) = next else {
                 Counters::add(&self.server.counters.rows_out, count);
                 return Ok(Sent { count, is_all: true });
             };
-            count += range.len();
-            put_rows(&mut io.out.0, &batch, range, formats).map_err(of_arrow)?;
+            count += chunk.len();
+            chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
             // Whoever waits for more has what is there.
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
@@ -212,34 +167,46 @@ impl Connection {
     async fn fetch<S: Stream>(
         &mut self,
         io: &mut Io<S>,
-        (name, rows_max): (&str, usize),
+        Fetch { name, rows_max, timeout_ms }: Fetch<'_>,
         formats: &Formats,
         interrupt: &Interrupt,
     ) -> Result<(), Ending> {
         let mut cursor = self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
-        let sent = self.send_rows(io, &mut cursor.rows, (rows_max, formats), interrupt).await?;
+        let count = match cursor.rows.is_live() {
+            true => {
+                let wait = (rows_max, timeout_ms.map(Duration::from_millis));
+                self.fetch_live(io, &mut cursor.rows, (wait, formats), interrupt).await?
+            }
+            false => {
+                let wanted = (rows_max, formats);
+                self.send_rows(io, &mut cursor.rows, wanted, interrupt).await?.count
+            }
+        };
         self.cursors.insert(name.to_owned(), cursor);
-        io.out.command_complete(&format!("FETCH {}", sent.count));
+        io.out.command_complete(&format!("FETCH {count}"));
         Ok(())
     }
 
     async fn copy_out<S: Stream>(
         &mut self,
         io: &mut Io<S>,
-        mut rows: Rows,
+        (mut rows, format): (Rows, CopyFormat),
         interrupt: &Interrupt,
     ) -> Result<(), Ending> {
-        io.out.copy_out(rows.schema().fields().len());
+        begin_copy(&mut io.out, rows.schema().fields().len(), format);
+        if rows.is_live() {
+            interrupt.send(io).await?;
+        }
         let mut count = 0;
-        while let Some((batch, range)) = interrupt.unless(io, rows.next(usize::MAX)).await? {
-            count += range.len();
-            put_copy_rows(&mut io.out, &batch, range).map_err(of_arrow)?;
+        while let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? {
+            count += chunk.len();
+            chunk.put_copy(&mut io.out, format).map_err(of_arrow)?;
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }
         }
         Counters::add(&self.server.counters.rows_out, count);
-        io.out.copy_done();
+        end_copy(&mut io.out, format);
         io.out.command_complete(&format!("COPY {count}"));
         Ok(())
     }
@@ -282,11 +249,13 @@ impl Connection {
                 let rows = self.session.explain(plan, parameters, *analyze).await?;
                 Ok(Outcome::Rows(Rows::new(rows), "EXPLAIN"))
             }
-            Command::CopyOut(source) => {
-                self.open(source, plan, parameters).await.map(Outcome::Copy)
+            Command::CopyOut { source, format } => {
+                let rows = self.open(source, prepared, parameters).await?;
+                Ok(Outcome::Copy(rows, *format))
             }
             Command::Extension(extension) => {
-                Ok(Outcome::Rows(Rows::new(run_extension(extension)?), "SELECT"))
+                let rows = self.open_extension(extension, prepared, &parameters).await?;
+                Ok(Outcome::Rows(rows, "SELECT"))
             }
             Command::Insert(_) => {
                 let insert = prepared.insert.as_ref().expect(PLANNED);
@@ -315,7 +284,7 @@ impl Connection {
             Command::Declare { .. }
             | Command::Fetch { .. }
             | Command::Move { .. }
-            | Command::CloseCursor(_) => self.cursor_command(command, plan, parameters).await,
+            | Command::CloseCursor(_) => self.cursor_command(command, prepared, parameters).await,
             Command::Deallocate(name) => {
                 match name {
                     Some(name) => drop(self.statements.remove(name)),
@@ -335,13 +304,13 @@ impl Connection {
     async fn cursor_command(
         &mut self,
         command: &Command,
-        plan: Option<LogicalPlan>,
+        prepared: &Prepared,
         parameters: Vec<ScalarValue>,
     ) -> Result<Outcome, SqlError> {
         let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
         match command {
             Command::Declare { name, source, format, has_hold } => {
-                let rows = self.open(source, plan, parameters).await?;
+                let rows = self.open(source, prepared, parameters).await?;
                 let (format, has_hold) = (*format, *has_hold);
                 self.declare(name, Cursor { rows, format, has_hold })
             }
@@ -350,7 +319,7 @@ impl Connection {
                 let mut count = 0;
                 while count < *rows_max {
                     match cursor.rows.next(*rows_max - count).await? {
-                        Some((_, range)) => count += range.len(),
+                        Some(chunk) => count += chunk.len(),
                         None => break,
                     }
                 }
@@ -372,17 +341,31 @@ impl Connection {
     async fn open(
         &mut self,
         source: &CursorSource,
-        plan: Option<LogicalPlan>,
+        prepared: &Prepared,
         parameters: Vec<ScalarValue>,
     ) -> Result<Rows, SqlError> {
-        let stream = match source {
+        const PLANNED: &str = "queries are planned when they are prepared";
+        match source {
             CursorSource::Query(_) => {
-                let plan = plan.expect("queries are planned when they are prepared");
-                self.session.run(plan, parameters).await?
+                let plan = prepared.plan.clone().expect(PLANNED);
+                Ok(Rows::new(self.session.run(plan, parameters).await?))
             }
-            CursorSource::Extension(extension) => run_extension(extension)?,
-        };
-        Ok(Rows::new(stream))
+            CursorSource::Extension(extension) => {
+                self.open_extension(extension, prepared, &parameters).await
+            }
+        }
+    }
+
+    async fn open_extension(
+        &mut self,
+        extension: &Extension,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<Rows, SqlError> {
+        match (extension, &prepared.live) {
+            (Extension::Subscribe(_), Some(live)) => self.subscribe(live, parameters).await,
+            _ => Ok(Rows::new(run_extension(extension)?)),
+        }
     }
 
     fn declare(&mut self, name: &str, cursor: Cursor) -> Result<Outcome, SqlError> {
@@ -491,8 +474,4 @@ impl Connection {
         Counters::add(&self.server.counters.rows_in, count);
         Ok(count)
     }
-}
-
-fn of_arrow(error: ArrowError) -> Ending {
-    SqlError::from(DataFusionError::from(error)).into()
 }

@@ -5,6 +5,8 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use live_queries::CopyFormat;
+
 use super::extension::Extension;
 use super::text::Words;
 use super::variables::Assignment;
@@ -25,7 +27,10 @@ pub(crate) enum Command {
     },
     Insert(Box<Insert>),
     /// `COPY (…) TO STDOUT`.
-    CopyOut(CursorSource),
+    CopyOut {
+        source: CursorSource,
+        format: CopyFormat,
+    },
     Set(Assignment),
     Show(String),
     Reset(String),
@@ -43,6 +48,8 @@ pub(crate) enum Command {
     Fetch {
         name: String,
         rows_max: usize,
+        /// How long rows of a live query are waited for; `None`: until there are some.
+        timeout_ms: Option<u64>,
     },
     Move {
         name: String,
@@ -215,26 +222,61 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
     }
     Ok(match words.keyword(0).as_str() {
         "MOVE" => Command::Move { name, rows_max },
-        _ => Command::Fetch { name, rows_max },
+        _ => Command::Fetch { name, rows_max, timeout_ms: timeout(words, end)? },
     })
 }
 
-/// `COPY (query) TO STDOUT`.
+/// `WITH (TIMEOUT = '1 s')` of FETCH, behind `end` words.
+fn timeout(words: &Words, end: usize) -> Result<Option<u64>, SqlError> {
+    if words.iter().count() == end {
+        return Ok(None);
+    }
+    let options = words.after(end).source(&|name| name.to_owned());
+    match live_queries::parse_statement(&format!("FETCH 1 cursor {options}"))? {
+        Some(live_queries::Statement::Fetch(fetch)) => Ok(fetch.timeout_ms),
+        _ => Err(SqlError::new(SqlState::SYNTAX, "FETCH takes WITH (TIMEOUT = '1 s')")),
+    }
+}
+
+/// `COPY (query) TO STDOUT [[WITH] (FORMAT name)]`.
 fn copy(words: &Words) -> Result<Command, SqlError> {
-    let unsupported = || SqlError::unsupported("COPY is supported as COPY (query) TO STDOUT");
-    let tokens: Vec<_> = words.iter().collect();
-    let end = tokens.iter().rposition(|it| **it == Token::RParen).ok_or_else(unsupported)?;
-    if tokens.get(1) != Some(&&Token::LParen)
-        || words.keyword(end + 1) != "TO"
-        || words.keyword(end + 2) != "STDOUT"
-        || tokens.len() > end + 3
-    {
+    let unsupported = || {
+        let what = "COPY is supported as COPY (query) TO STDOUT [WITH (FORMAT text|csv|binary)]";
+        SqlError::unsupported(what)
+    };
+    let (mut depth, mut close) = (0_usize, None);
+    for (index, token) in words.0.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth == 1 => {
+                close = Some(index);
+                break;
+            }
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    let close = close.ok_or_else(unsupported)?;
+    let is_query = words.iter().nth(1) == Some(&Token::LParen);
+    let rest = Words(words.0.split_at(close + 1).1.to_vec());
+    if !is_query || rest.keyword(0) != "TO" || rest.keyword(1) != "STDOUT" {
         return Err(unsupported());
     }
-    let mut inner = words.after(2);
-    let close = inner.0.iter().rposition(|it| it.token == Token::RParen).ok_or_else(unsupported)?;
-    inner.0.truncate(close);
-    source(&inner).map(Command::CopyOut)
+    let options = rest.after(if rest.keyword(2) == "WITH" { 3 } else { 2 });
+    let is_named = options.iter().next() == Some(&Token::LParen);
+    let is_format = is_named
+        && options.keyword(1) == "FORMAT"
+        && options.iter().nth(3) == Some(&Token::RParen)
+        && options.iter().count() == 4;
+    let format = match options.keyword(if is_named { 2 } else { 0 }).as_str() {
+        "" if options.iter().next().is_none() => CopyFormat::Text,
+        "TEXT" if is_format => CopyFormat::Text,
+        "CSV" if is_format || options.iter().count() == 1 => CopyFormat::Csv,
+        "BINARY" if is_format || options.iter().count() == 1 => CopyFormat::Binary,
+        _ => return Err(unsupported()),
+    };
+    let inner = Words(words.0[..close].to_vec()).after(2);
+    Ok(Command::CopyOut { source: source(&inner)?, format })
 }
 
 /// The name of a cursor or statement: letters that are not quoted are small ones.
@@ -291,7 +333,7 @@ mod tests {
             ("fetch all c with (timeout = '1s')", usize::MAX),
             ("fetch forward all from c", usize::MAX),
         ] {
-            let Ok(Command::Fetch { name, rows_max }) = read(text) else { panic!("{text}") };
+            let Ok(Command::Fetch { name, rows_max, .. }) = read(text) else { panic!("{text}") };
             assert_eq!((name.as_str(), rows_max), ("c", expected), "{text}");
         }
         assert!(matches!(read("close all"), Ok(Command::CloseCursor(None))));
@@ -307,7 +349,11 @@ mod tests {
     fn subscriptions_are_handed_over_wherever_they_stand() {
         assert!(matches!(read("subscribe to t"), Ok(Command::Extension(_))));
         let copied = read("COPY (SUBSCRIBE TO (SELECT 1)) TO STDOUT").expect("good");
-        let Command::CopyOut(CursorSource::Extension(Extension::Subscribe(words))) = copied else {
+        let Command::CopyOut {
+            source: CursorSource::Extension(Extension::Subscribe(words)),
+            format: CopyFormat::Text,
+        } = copied
+        else {
             panic!("{copied:?}")
         };
         assert_eq!(words.to_string(), "SUBSCRIBE TO (SELECT 1)");

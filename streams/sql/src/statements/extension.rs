@@ -10,7 +10,8 @@ use crate::error::SqlError;
 /// What begins so.
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
-    /// `SUBSCRIBE …`, also of `COPY (SUBSCRIBE …) TO STDOUT` and `DECLARE … FOR SUBSCRIBE …`.
+    /// `SUBSCRIBE …`, also of `COPY (SUBSCRIBE …) TO STDOUT` and `DECLARE … FOR SUBSCRIBE …`; the
+    /// connection runs it.
     Subscribe(Words),
     /// `CREATE TOPIC … AS …`.
     CreateTopic(Words),

@@ -10,7 +10,7 @@ mod text;
 mod variables;
 
 pub(crate) use command::{Command, CursorSource, read_command};
-pub(crate) use extension::run_extension;
+pub(crate) use extension::{Extension, run_extension};
 pub(crate) use insert::InsertPlan;
 pub(crate) use text::{Words, split};
 pub(crate) use variables::{Assignment, Variables};

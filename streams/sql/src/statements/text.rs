@@ -33,6 +33,40 @@ impl Words {
         }
     }
 
+    /// How many parameters there are: the largest number of `$1`, `$2`…
+    ///
+    /// # Errors
+    /// One has a number that no client can send.
+    pub(crate) fn parameter_count(&self) -> Result<usize, SqlError> {
+        let names = self.iter().filter_map(|it| match it {
+            Token::Placeholder(name) => Some(name),
+            _ => None,
+        });
+        let mut count = 0;
+        for name in names {
+            let number = name.strip_prefix('$').and_then(|it| it.parse::<u16>().ok());
+            let number = number.filter(|it| *it > 0).ok_or_else(|| {
+                SqlError::new(SqlState::SYNTAX, format!("there is no parameter {name}"))
+            })?;
+            count = count.max(usize::from(number));
+        }
+        Ok(count)
+    }
+
+    /// The text again, as it can be parsed, with `parameter` in the place of each `$1`.
+    pub(crate) fn source(&self, parameter: &dyn Fn(&str) -> String) -> String {
+        let double = |text: &str, quote: char| text.replace(quote, &format!("{quote}{quote}"));
+        let words = self.0.iter().map(|it| match &it.token {
+            Token::SingleQuotedString(text) => format!("'{}'", double(text, '\'')),
+            Token::Word(word) if word.quote_style == Some('"') => {
+                format!("\"{}\"", double(&word.value, '"'))
+            }
+            Token::Placeholder(name) => parameter(name),
+            other => other.to_string(),
+        });
+        words.collect()
+    }
+
     /// What is behind so many words.
     pub(crate) fn after(&self, count: usize) -> Self {
         let mut left = count;

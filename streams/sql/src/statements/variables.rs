@@ -113,16 +113,23 @@ impl Assignment {
 pub(crate) struct Variables {
     set: BTreeMap<String, String>,
     statement_time: Option<Duration>,
+    /// Whether the client has set that itself.
+    is_time_set: bool,
 }
 
 impl Variables {
     pub(crate) fn new(statement_time: Option<Duration>) -> Self {
-        Self { set: BTreeMap::new(), statement_time }
+        Self { set: BTreeMap::new(), statement_time, is_time_set: false }
     }
 
     /// How long a statement may run; `None` is without end.
     pub(crate) fn statement_time(&self) -> Option<Duration> {
         self.statement_time
+    }
+
+    /// The same of a live query, which ends by itself only where the client has said so.
+    pub(crate) fn live_time(&self) -> Option<Duration> {
+        self.statement_time.filter(|_| self.is_time_set)
     }
 
     /// Sets it, and returns the name and value to tell the client where it is one of those.
@@ -147,6 +154,7 @@ impl Variables {
             };
         }
         if name == STATEMENT_TIMEOUT {
+            self.is_time_set = value.is_some();
             self.statement_time = match value {
                 None => default_time,
                 Some(value) => read_time(value).ok_or_else(|| invalid(value))?,

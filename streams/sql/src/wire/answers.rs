@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 use datafusion::arrow::datatypes::Schema;
 
 use crate::error::SqlError;
-use crate::wire::types::{Formats, PgType};
+use crate::wire::types::{Format, Formats, PgType};
 
 /// Where a connection is with its transaction, as ReadyForQuery says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,11 +135,11 @@ impl Answers {
         });
     }
 
-    pub(crate) fn copy_out(&mut self, column_count: usize) {
+    pub(crate) fn copy_out(&mut self, column_count: usize, format: Format) {
         self.message(b'H', |out| {
-            out.put_u8(0);
+            out.put_i8(i8::from(format == Format::Binary));
             put_count(out, column_count);
-            (0..column_count).for_each(|_| out.put_i16(0));
+            (0..column_count).for_each(|_| out.put_i16(format.code()));
         });
     }
 

@@ -4,6 +4,8 @@
 //! Source: PostgreSQL's documentation, "Frontend/Backend Protocol".
 
 mod answers;
+mod copy;
+mod live;
 mod numbers;
 mod parameters;
 mod requests;
@@ -11,6 +13,8 @@ mod types;
 mod values;
 
 pub(crate) use answers::{Answers, TransactionState};
+pub(crate) use copy::{begin_copy, end_copy, put_copy_row, value_format};
+pub(crate) use live::{put_live_row, put_live_value};
 pub(crate) use parameters::read_parameter;
 pub(crate) use requests::{Bind, Request, Startup, Target, take_request, take_startup};
 pub(crate) use types::{Format, Formats, PgType, json_field};

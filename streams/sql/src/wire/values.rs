@@ -9,10 +9,12 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use live_queries::CopyFormat;
 use std::fmt::Write;
 use std::ops::Range;
 
 use super::answers::{Answers, put_message, put_with_length};
+use super::copy::{put_copy_row, value_format};
 use super::numbers::{
     EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, decimal_text, put_date, put_float,
     put_numeric, put_time, put_timestamp,
@@ -47,39 +49,26 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// Appends a line of a copy for each of these rows: texts with tabs between them.
+/// Appends what a copy has for each of these rows.
 pub(crate) fn put_copy_rows(
     answers: &mut Answers,
     batch: &RecordBatch,
     rows: Range<usize>,
+    format: CopyFormat,
 ) -> Result<(), ArrowError> {
     let plain: Vec<ArrayRef> = batch.columns().iter().map(plain).collect::<Result<_, _>>()?;
-    let columns: Vec<Column<'_>> =
-        plain.iter().map(|array| Column::of(array, Format::Text)).collect::<Result<_, _>>()?;
-    let mut text = BytesMut::new();
+    let columns: Vec<Column<'_>> = plain
+        .iter()
+        .map(|array| Column::of(array, value_format(format)))
+        .collect::<Result<_, _>>()?;
     for row in rows {
-        answers.copy_data(|out| {
-            for (index, column) in columns.iter().enumerate() {
-                if index > 0 {
-                    out.put_u8(b'\t');
-                }
-                if column.array.is_null(row) {
-                    out.put_slice(b"\\N");
-                    continue;
-                }
-                text.clear();
-                column.put(row, &mut text);
-                for byte in &text {
-                    match byte {
-                        b'\\' => out.put_slice(b"\\\\"),
-                        b'\n' => out.put_slice(b"\\n"),
-                        b'\r' => out.put_slice(b"\\r"),
-                        b'\t' => out.put_slice(b"\\t"),
-                        other => out.put_u8(*other),
-                    }
-                }
+        put_copy_row(answers, columns.len(), format, &|column, out| {
+            let column = &columns[column];
+            let is_there = !column.array.is_null(row);
+            if is_there {
+                column.put(row, out);
             }
-            out.put_u8(b'\n');
+            is_there
         });
     }
     Ok(())

@@ -3,7 +3,8 @@
 
 use record_batch::Record;
 
-use super::{Change, Follower, OnChange, delete};
+use super::{Follower, delete};
+use crate::change::{Change, OnChange};
 use crate::error::ValuesError;
 use crate::live::offsets_of_run;
 use crate::pick::{Picker, has_expired};

@@ -1,0 +1,107 @@
+//! How a live query begins.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use live_queries::{
+    GroupLimits, OutputColumn, Paths, Query, QueueLimits, Subscribe, Subscription, Table, TableKind,
+};
+use sql::{LiveQuery, LiveRows, SqlError, SqlState};
+
+use super::fill::Fill;
+use super::points::Start;
+use super::service::{LiveClient, LiveQueries, blocking};
+use super::stream::LiveStream;
+use super::subscriber::{Command, Place, Subscriber, Task};
+use crate::clock;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// What waits for one client, besides one change.
+const QUEUE: QueueLimits = QueueLimits { rows_max: 8_192, bytes_max: 1 << 20 };
+
+/// Groups of one query, and values that `min` and `max` keep.
+const GROUPS: GroupLimits = GroupLimits { groups_max: 1_000_000, kept_values_max: 10_000_000 };
+
+impl LiveQueries {
+    /// The columns of a live query that is not begun.
+    ///
+    /// # Errors
+    /// There is no such table, the client may not read it, or the query is not supported.
+    pub(crate) fn columns(
+        &self,
+        client: &LiveClient,
+        live: &LiveQuery,
+    ) -> Result<Vec<OutputColumn>, SqlError> {
+        self.find(client, live)?;
+        let (_, subscription) = compile(&live.subscribe, &live.table, &mut Paths::new())?;
+        Ok(subscription.columns())
+    }
+
+    /// Begins a live query.
+    ///
+    /// # Errors
+    /// As for its columns; the client has too many, or its beginning is not in the log.
+    pub(crate) async fn subscribe(
+        self: Arc<Self>,
+        client: LiveClient,
+        live: LiveQuery,
+    ) -> Result<LiveRows, SqlError> {
+        let topic = self.find(&client, &live)?;
+        let LiveQuery { table, subscribe, .. } = live;
+        let hub = self.hub(&topic, table.kind);
+        let compiled = {
+            let mut paths = hub.paths.write().expect(NO_PANIC);
+            compile(&subscribe, &table, &mut paths)?
+        };
+        let (place, is_values) = match table.kind {
+            TableKind::Log => (Place::Filling(Task::Log), false),
+            TableKind::Values => (Place::Joining, true),
+        };
+        let columns = compiled.1.columns();
+        let as_of = subscribe.as_of.clone();
+        let subscriber = Arc::new(Subscriber::new(hub, compiled.1, as_of, place));
+        // From here on dropping the stream gives all back.
+        let mut stream = LiveStream::new(Arc::clone(&self), client.clone(), &subscriber);
+        self.note(&client.principal, &subscriber)?;
+        stream.is_noted = true;
+        if is_values {
+            check_values(&subscribe)?;
+            subscriber.hub.inbox.put(Command::Join(Arc::clone(&subscriber)));
+        } else {
+            let begin = move || {
+                let start = Start::of_log(&topic, &subscribe, clock::unix_ms())?;
+                Ok::<Fill, SqlError>(Fill::from_start(&subscriber, &start))
+            };
+            stream.fill = Some(blocking(begin).await?);
+        }
+        let rows = futures::stream::unfold(stream, |mut stream| async {
+            stream.next().await.map(|rows| (rows, stream))
+        });
+        Ok(LiveRows { columns, rows: rows.boxed() })
+    }
+}
+
+fn compile(
+    subscribe: &Subscribe,
+    table: &Table,
+    paths: &mut Paths,
+) -> Result<(Arc<Query>, Subscription), SqlError> {
+    let query = Arc::new(Query::compile(&subscribe.query, table, paths)?);
+    match Subscription::new(Arc::clone(&query), subscribe, QUEUE, GROUPS) {
+        Ok(subscription) => Ok((query, subscription)),
+        Err(error) => {
+            query.release(paths);
+            Err(error.into())
+        }
+    }
+}
+
+/// What is not known of current values.
+fn check_values(subscribe: &Subscribe) -> Result<(), SqlError> {
+    if subscribe.options.speed.is_none() {
+        return Ok(());
+    }
+    let what = "live queries do not support SPEED over current values";
+    Err(SqlError::new(SqlState::NOT_SUPPORTED, what).with_hint("Subscribe to the log."))
+}

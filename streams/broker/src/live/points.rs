@@ -1,0 +1,99 @@
+//! Where in the log a subscription begins.
+
+use live_queries::{AsOf, Point, Reach, Subscribe};
+use record_log::Partition;
+use sql::{SqlError, SqlState};
+
+use crate::topics::OpenTopic;
+
+/// A place in all partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The next offset of each partition.
+    pub(super) positions: Vec<(i32, i64)>,
+    /// Unix milliseconds.
+    pub(super) time_ms: i64,
+}
+
+impl Start {
+    /// Where a subscription to a log begins: at the end, or where AS OF says. A replay begins at
+    /// the start. Reads the log.
+    ///
+    /// # Errors
+    /// The log does not reach back to there, or has not come to there.
+    pub(super) fn of_log(
+        topic: &OpenTopic,
+        subscribe: &Subscribe,
+        now_ms: i64,
+    ) -> Result<Self, SqlError> {
+        let partitions = std::sync::Arc::clone(&topic.partitions());
+        check_numbers(subscribe.as_of.as_ref(), partitions.len())?;
+        let mut positions = Vec::with_capacity(partitions.len());
+        let mut time_ms = now_ms;
+        for partition in partitions.iter() {
+            let log = &partition.log;
+            let number = i32::try_from(log.number()).expect("partitions have a limit");
+            let offset = match &subscribe.as_of {
+                Some(as_of) => place_of(log, number, as_of)?,
+                None if subscribe.options.speed.is_some() => log.start_offset(),
+                None => log.last_stable_offset(),
+            };
+            if offset < log.last_stable_offset() {
+                time_ms = time_ms.min(time_at(log, offset)?.unwrap_or(now_ms));
+            }
+            positions.push((number, offset));
+        }
+        if let Some(AsOf { point: Point::TimeMs(ms), .. }) = &subscribe.as_of {
+            time_ms = time_ms.min((*ms).max(0));
+        }
+        Ok(Self { positions, time_ms: time_ms.max(0) })
+    }
+}
+
+fn check_numbers(as_of: Option<&AsOf>, count: usize) -> Result<(), SqlError> {
+    let Some(AsOf { point: Point::Positions(positions), .. }) = as_of else { return Ok(()) };
+    let is_there = |number: i32| usize::try_from(number).is_ok_and(|it| it < count);
+    match positions.iter().find(|it| !is_there(it.0)) {
+        Some((number, _)) => {
+            let what = format!("the topic has {count} partitions, and AS OF names {number}");
+            Err(SqlError::new(SqlState::INVALID_PARAMETER, what))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The offset that a point stands for in one partition.
+pub(super) fn place_of(log: &Partition, number: i32, as_of: &AsOf) -> Result<i64, SqlError> {
+    let (start, end) = (log.start_offset(), log.last_stable_offset());
+    let offset = match &as_of.point {
+        Point::Offset(offset) => *offset,
+        Point::Positions(positions) => {
+            positions.iter().find(|it| it.0 == number).map_or(0, |it| it.1)
+        }
+        Point::TimeMs(ms) => match log.find_time(*ms)? {
+            // Whether there were others before it that are as new, only their deletion can tell.
+            Some(place) if place.offset <= start && start > 0 && place.timestamp > *ms => 0,
+            Some(place) => place.offset.min(end),
+            None => end,
+        },
+    };
+    if offset < start && as_of.reach == Reach::AtLeast {
+        return Ok(start);
+    }
+    if (start..=end).contains(&offset) {
+        return Ok(offset);
+    }
+    let what = format!(
+        "partition {number} does not reach to where AS OF begins: it has offsets {start} to {end}"
+    );
+    let hint = "AS OF AT LEAST begins at the start of what is there.";
+    Err(SqlError::new(SqlState::INVALID_PARAMETER, what).with_hint(hint))
+}
+
+/// The time of the first record from an offset on.
+fn time_at(log: &Partition, offset: i64) -> Result<Option<i64>, SqlError> {
+    let mut buffer = Vec::new();
+    let range = log.read(offset.max(log.start_offset()), 1, &mut buffer)?;
+    let header = record_batch::BatchHeader::read(&buffer[range]);
+    Ok(header.map(|it| it.base_timestamp.max(0)))
+}

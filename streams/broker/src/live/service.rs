@@ -1,0 +1,220 @@
+//! All live queries, and what they share.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use access::{Operation, Principal, Resource};
+use live_queries::{Paths, TableKind};
+use sql::{LiveQuery, SqlError, SqlState};
+use uuid::Uuid;
+
+use super::counters::{Counters, LiveTotals};
+use super::subscriber::{Hub, Inbox, Subscriber};
+use crate::gate::Gate;
+use crate::topics::{OpenTopic, Topics};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Workers: one hands on some hundred thousand records a second.
+const PROCESSORS_FOR_WORKER: usize = 4;
+const WORKERS_MAX: usize = 4;
+
+/// What clients may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveLimits {
+    /// Subscriptions of one principal.
+    pub(crate) per_principal: usize,
+}
+
+/// The live queries of all clients.
+pub(crate) struct LiveQueries {
+    topics: Arc<Topics>,
+    gate: Arc<Gate>,
+    limits: LiveLimits,
+    inboxes: Vec<Arc<Inbox>>,
+    hubs: Mutex<HashMap<(Uuid, TableKind), Weak<Hub>>>,
+    last_number: AtomicU64,
+    counters: Arc<Counters>,
+    subscribers: Mutex<Subscribers>,
+}
+
+/// Those that there are.
+#[derive(Default)]
+struct Subscribers {
+    all: Vec<Weak<Subscriber>>,
+    by_principal: HashMap<Principal, usize>,
+}
+
+/// Who subscribes.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveClient {
+    pub(crate) principal: Principal,
+    pub(crate) host: IpAddr,
+}
+
+impl LiveQueries {
+    pub(crate) fn new(topics: Arc<Topics>, gate: Arc<Gate>, limits: LiveLimits) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = (processors / PROCESSORS_FOR_WORKER).clamp(1, WORKERS_MAX);
+        Self {
+            topics,
+            gate,
+            limits,
+            inboxes: (0..count).map(|_| Arc::default()).collect(),
+            hubs: Mutex::default(),
+            last_number: AtomicU64::new(0),
+            counters: Arc::default(),
+            subscribers: Mutex::default(),
+        }
+    }
+
+    pub(super) fn topics(&self) -> &Arc<Topics> {
+        &self.topics
+    }
+
+    pub(super) fn inboxes(&self) -> &[Arc<Inbox>] {
+        &self.inboxes
+    }
+
+    pub(super) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// The topic of a live query, which the client may read.
+    ///
+    /// # Errors
+    /// There is none, or it keeps no current values where they are asked for.
+    pub(super) fn find(
+        &self,
+        client: &LiveClient,
+        live: &LiveQuery,
+    ) -> Result<Arc<OpenTopic>, SqlError> {
+        let name = &live.topic;
+        let topic = self.topics.by_name(name).ok_or_else(|| {
+            let what = format!("relation {name:?} does not exist");
+            SqlError::new(SqlState::UNDEFINED_TABLE, what)
+        })?;
+        self.check(client, &topic)?;
+        if live.table.kind == TableKind::Values && !topic.settings().keeps_values {
+            let what = format!("topic {name:?} keeps no current values");
+            let error = SqlError::new(SqlState::UNDEFINED_TABLE, what);
+            return Err(error.with_hint("Set memlane.values=latest of the topic."));
+        }
+        Ok(topic)
+    }
+
+    /// Whether the client may still read the topic, and it is there.
+    ///
+    /// # Errors
+    /// It may not, or it is not.
+    pub(super) fn check(&self, client: &LiveClient, topic: &OpenTopic) -> Result<(), SqlError> {
+        let LiveClient { principal, host } = client;
+        let name = &topic.name;
+        if !self.gate.allows(principal, *host, Operation::Read, Resource::topic(name)) {
+            let what = format!("permission denied for table {name}");
+            return Err(SqlError::new(SqlState::PERMISSION, what));
+        }
+        match self.topics.by_id(topic.id) {
+            Some(_) => Ok(()),
+            None => {
+                let what = format!("the topic {name:?} was deleted");
+                Err(SqlError::new(SqlState::UNDEFINED_TABLE, what))
+            }
+        }
+    }
+
+    /// What all live queries on a table share.
+    pub(super) fn hub(&self, topic: &Arc<OpenTopic>, kind: TableKind) -> Arc<Hub> {
+        let mut hubs = self.hubs.lock().expect(NO_PANIC);
+        hubs.retain(|_, hub| hub.strong_count() > 0);
+        if let Some(hub) = hubs.get(&(topic.id, kind)).and_then(Weak::upgrade) {
+            return hub;
+        }
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+        let worker = usize::try_from(number).unwrap_or_default() % self.inboxes.len();
+        let hub = Arc::new(Hub {
+            number,
+            topic: Arc::clone(topic),
+            kind,
+            paths: RwLock::new(Paths::new()),
+            inbox: Arc::clone(&self.inboxes[worker]),
+        });
+        hubs.insert((topic.id, kind), Arc::downgrade(&hub));
+        hub
+    }
+
+    /// Counts a subscription among those of its client.
+    ///
+    /// # Errors
+    /// The client has as many as it may have.
+    pub(super) fn note(
+        &self,
+        principal: &Principal,
+        subscriber: &Arc<Subscriber>,
+    ) -> Result<(), SqlError> {
+        let mut subscribers = self.subscribers.lock().expect(NO_PANIC);
+        let most = self.limits.per_principal;
+        let count = subscribers.by_principal.entry(principal.clone()).or_default();
+        if *count >= most {
+            let what = format!("{most} subscriptions of {} are there already", principal.name());
+            return Err(SqlError::new(SqlState::TOO_MANY, what));
+        }
+        *count += 1;
+        subscribers.all.push(Arc::downgrade(subscriber));
+        Ok(())
+    }
+
+    /// The client of a subscription that was noted has gone.
+    pub(super) fn forget(&self, principal: &Principal, subscriber: &Arc<Subscriber>) {
+        let machine = subscriber.lock();
+        let (failed, conflated) =
+            (machine.subscription.failed_count(), machine.subscription.conflated_count());
+        drop(machine);
+        Counters::add(&self.counters.failed_records, failed);
+        Counters::add(&self.counters.conflated, conflated);
+        let mut subscribers = self.subscribers.lock().expect(NO_PANIC);
+        subscribers.all.retain(|it| !std::ptr::eq(it.as_ptr(), Arc::as_ptr(subscriber)));
+        if let Some(count) = subscribers.by_principal.get_mut(principal) {
+            *count -= 1;
+            if *count == 0 {
+                subscribers.by_principal.remove(principal);
+            }
+        }
+    }
+
+    /// What there is, and what was done since the start.
+    pub(crate) fn totals(&self) -> LiveTotals {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut totals = LiveTotals {
+            records: read(&self.counters.records),
+            rows: read(&self.counters.rows),
+            failed_records: read(&self.counters.failed_records),
+            conflated: read(&self.counters.conflated),
+            ..LiveTotals::default()
+        };
+        let all: Vec<_> = self.subscribers.lock().expect(NO_PANIC).all.clone();
+        for subscriber in all.iter().filter_map(Weak::upgrade) {
+            let machine = subscriber.lock();
+            totals.subscriptions += 1;
+            totals.queued_rows += machine.subscription.queued_count() as u64;
+            totals.failed_records += machine.subscription.failed_count();
+            totals.conflated += machine.subscription.conflated_count();
+        }
+        totals
+    }
+}
+
+/// Does what may wait for the device.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
+) -> Result<T, SqlError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => {
+            let what = format!("a live query cannot go on: {error}");
+            Err(SqlError::new(SqlState::INTERNAL, what))
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One subscription, between the worker that hands it changes and the connection that takes rows.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use live_queries::{
+    AsOf, Change, Fields, FilterId, OutputRow, Paths, Query, Row, Subscription,
+    SubscriptionStep as Step, TableKind,
+};
+use sql::{SqlError, SqlState};
+use tokio::sync::Notify;
+use values::Snapshot;
+
+use super::rows::with_kept;
+use crate::topics::{OpenTopic, ValueChange};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// What waits for a client of current values that does not keep up, besides its queue.
+const BACKLOG_BYTES_MAX: usize = 16 << 20;
+
+/// Rows that a connection takes at a time.
+const ROWS_MAX: usize = 512;
+
+#[derive(Debug)]
+pub(super) struct Subscriber {
+    pub(super) hub: Arc<Hub>,
+    pub(super) query: Arc<Query>,
+    /// Where it begins, if that is in the past.
+    pub(super) as_of: Option<AsOf>,
+    machine: Mutex<Machine>,
+    /// Wakes the connection.
+    pub(super) ready: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) subscription: Subscription,
+    pub(super) place: Place,
+    /// Its number in the worker's index.
+    pub(super) filter: Option<FilterId>,
+    pub(super) failure: Option<SqlError>,
+    /// The client has gone.
+    pub(super) is_left: bool,
+    /// Of current values: the snapshots that it begins with, by partition. Changes of a partition
+    /// are for it once that is there.
+    pub(super) snapshots: Vec<Option<Arc<Snapshot>>>,
+    backlog: VecDeque<Held>,
+    backlog_bytes: usize,
+}
+
+/// Who hands changes to a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Its connection reads them.
+    Filling(Task),
+    /// It waits for a worker.
+    Joining,
+    /// A worker.
+    Joined,
+}
+
+/// What a connection is to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// The log, from the positions on.
+    Log,
+    /// The log up to the positions, once more, and from there on.
+    LogAgain,
+    /// The snapshots that are there.
+    Values,
+}
+
+/// A change that passes the filter with the old record, the new one, or both.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) partition: i32,
+    pub(super) change: Arc<ValueChange>,
+    pub(super) has_old: bool,
+    pub(super) has_new: bool,
+    pub(super) time_ms: i64,
+}
+
+/// What a connection finds.
+pub(super) enum Found {
+    Rows(Vec<OutputRow>),
+    Ended(Result<(), SqlError>),
+    /// It is to read.
+    Task(Task),
+    Nothing,
+}
+
+impl Subscriber {
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        subscription: Subscription,
+        as_of: Option<AsOf>,
+        place: Place,
+    ) -> Self {
+        let query = Arc::clone(subscription.query());
+        let machine = Machine {
+            subscription,
+            place,
+            filter: None,
+            failure: None,
+            is_left: false,
+            snapshots: Vec::new(),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+        };
+        Self { hub, query, as_of, machine: Mutex::new(machine), ready: Notify::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().expect(NO_PANIC)
+    }
+
+    /// Ends it; what waits is taken before the error.
+    pub(super) fn fail(&self, error: SqlError) {
+        self.lock().failure.get_or_insert(error);
+        self.ready.notify_one();
+    }
+
+    /// What there is for the connection.
+    pub(super) fn look(self: &Arc<Self>) -> Found {
+        if self.lock().has_backlog() {
+            let paths = self.hub.paths.read().expect(NO_PANIC);
+            let mut machine = self.lock();
+            if machine.place == Place::Joined && machine.drain(&paths) == Step::RereadNeeded {
+                drop(machine);
+                self.hub.inbox.put(Command::Reread(Arc::clone(self)));
+            }
+        }
+        let mut machine = self.lock();
+        let mut rows = Vec::new();
+        while rows.len() < ROWS_MAX
+            && let Some(row) = machine.subscription.take()
+        {
+            rows.push(row);
+        }
+        if !rows.is_empty() {
+            return Found::Rows(rows);
+        }
+        match (machine.subscription.end(), &machine.failure, machine.place) {
+            (Some(Ok(())), ..) => Found::Ended(Ok(())),
+            (Some(Err(error)), ..) => Found::Ended(Err(error.clone().into())),
+            (None, Some(error), _) => Found::Ended(Err(error.clone())),
+            (None, None, Place::Filling(task)) => Found::Task(task),
+            _ => Found::Nothing,
+        }
+    }
+}
+
+impl Machine {
+    /// Has it wait for snapshots of all partitions, with which it begins, or begins again.
+    pub(super) fn await_snapshots(&mut self, partition_count: usize) {
+        self.place = Place::Joining;
+        self.snapshots = vec![None; partition_count];
+        self.backlog.clear();
+        self.backlog_bytes = 0;
+    }
+
+    /// Follows a change of current values, now or when what waits before it was followed.
+    pub(super) fn follow(&mut self, held: Held, paths: &Paths) -> Step {
+        if self.place == Place::Joined && self.backlog.is_empty() {
+            match self.apply(&held, paths) {
+                Step::Full => {}
+                other => return other,
+            }
+        }
+        self.backlog_bytes += held.change.size_bytes();
+        self.backlog.push_back(held);
+        if self.backlog_bytes > BACKLOG_BYTES_MAX {
+            let what = format!(
+                "the client does not keep up: more than {BACKLOG_BYTES_MAX} bytes of changes wait"
+            );
+            let hint = "Read faster, or choose BACKPRESSURE = conflate.";
+            let error = SqlError::new(SqlState::TOO_LARGE, what).with_hint(hint);
+            self.failure.get_or_insert(error);
+            return Step::Ended;
+        }
+        Step::Full
+    }
+
+    /// Follows what waits, as far as there is room.
+    fn drain(&mut self, paths: &Paths) -> Step {
+        while let Some(held) = self.backlog.pop_front() {
+            match self.apply(&held, paths) {
+                Step::Full => {
+                    self.backlog.push_front(held);
+                    return Step::Full;
+                }
+                Step::Applied | Step::Passed => self.backlog_bytes -= held.change.size_bytes(),
+                other => return other,
+            }
+        }
+        Step::Applied
+    }
+
+    pub(super) fn apply(&mut self, held: &Held, paths: &Paths) -> Step {
+        let (mut old_fields, mut new_fields) = (Fields::default(), Fields::default());
+        let old = held.change.old.as_ref().filter(|_| held.has_old);
+        let new = held.change.new.as_ref().filter(|_| held.has_new);
+        let mut apply = |old: Option<&Row<'_>>, new: Option<&Row<'_>>| {
+            self.subscription.apply(&Change {
+                partition: held.partition,
+                offset: held.change.offset,
+                time_ms: held.time_ms,
+                key: held.change.key(),
+                old,
+                new,
+            })
+        };
+        let number = held.partition;
+        match (old, new) {
+            (None, None) => Step::Passed,
+            (Some(old), None) => {
+                with_kept((number, old), (paths, &mut old_fields), |old| apply(Some(old), None))
+            }
+            (None, Some(new)) => {
+                with_kept((number, new), (paths, &mut new_fields), |new| apply(None, Some(new)))
+            }
+            (Some(old), Some(new)) => with_kept((number, old), (paths, &mut old_fields), |old| {
+                with_kept((number, new), (paths, &mut new_fields), |new| {
+                    apply(Some(old), Some(new))
+                })
+            }),
+        }
+    }
+
+    /// Whether changes of a partition of current values are for it.
+    pub(super) fn is_told(&self, partition: usize) -> bool {
+        self.snapshots.get(partition).is_none_or(Option::is_some)
+    }
+
+    /// Whether changes wait that it has not followed.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+}
+
+/// The log of a topic, or its current values, as long as there are live queries on it.
+#[derive(Debug)]
+pub(super) struct Hub {
+    /// No other has it.
+    pub(super) number: u64,
+    pub(super) topic: Arc<OpenTopic>,
+    pub(super) kind: TableKind,
+    /// That its queries are compiled with.
+    pub(super) paths: RwLock<Paths>,
+    /// Of the worker that it belongs to.
+    pub(super) inbox: Arc<Inbox>,
+}
+
+/// What a worker is asked to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Hand the subscriber all changes from its positions on, or from a snapshot that comes.
+    Join(Arc<Subscriber>),
+    /// It lacks rows, and begins again with a snapshot.
+    Reread(Arc<Subscriber>),
+    /// Its client has gone.
+    Leave(Arc<Subscriber>),
+}
+
+impl Command {
+    pub(super) fn subscriber(&self) -> &Arc<Subscriber> {
+        match self {
+            Self::Join(it) | Self::Reread(it) | Self::Leave(it) => it,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    commands: Mutex<Vec<Command>>,
+    /// Wakes the worker: for commands, and for more in its partitions.
+    pub(super) notify: Arc<Notify>,
+}
+
+impl Inbox {
+    pub(super) fn put(&self, command: Command) {
+        self.commands.lock().expect(NO_PANIC).push(command);
+        self.notify.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Vec<Command> {
+        std::mem::take(&mut self.commands.lock().expect(NO_PANIC))
+    }
+}

@@ -1,0 +1,345 @@
+//! One table as a worker sees it: what has come, and the live queries that it is for.
+
+mod members;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use live_queries::{SubscriptionStep as Step, TableKind};
+use sql::{SqlError, SqlState};
+use tokio::time::Instant;
+
+use self::members::{Members, With};
+use super::counters::Counters;
+use super::cursor::LogCursor;
+use super::subscriber::{Command, Hub, Place, Subscriber, Task};
+use crate::clock;
+use crate::topics::{Broken, OpenPartition, Tap, Tapped};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// What one round reads of one partition, in steps of a mebibyte.
+const READS_MAX: usize = 4;
+
+/// What is read of a log for one that joins. One that is further behind reads on by itself.
+const JOIN_READS_MAX: usize = 4;
+
+/// How often subscriptions are looked at that something is due for.
+const TICK: Duration = Duration::from_millis(5);
+
+/// How often clients that ask for PROGRESS are told of it.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+pub(super) struct Table {
+    pub(super) hub: Arc<Hub>,
+    parts: Parts,
+    members: Members,
+    /// Wait for snapshots.
+    waiting: Vec<Arc<Subscriber>>,
+    next_tick: Instant,
+    next_progress: Instant,
+}
+
+enum Parts {
+    Log(Vec<LogPart>),
+    Values(Vec<ValuesPart>),
+}
+
+struct LogPart {
+    partition: Arc<OpenPartition>,
+    cursor: LogCursor,
+}
+
+struct ValuesPart {
+    partition: Arc<OpenPartition>,
+    tap: Arc<Tap>,
+    applied: i64,
+}
+
+impl Table {
+    pub(super) fn new(hub: Arc<Hub>) -> Self {
+        let now = Instant::now();
+        let parts = match hub.kind {
+            TableKind::Log => Parts::Log(Vec::new()),
+            TableKind::Values => Parts::Values(Vec::new()),
+        };
+        let members = Members::default();
+        let mut table =
+            Self { hub, parts, members, waiting: Vec::new(), next_tick: now, next_progress: now };
+        table.find_partitions();
+        table
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Takes in partitions that are new.
+    fn find_partitions(&mut self) {
+        let partitions = Arc::clone(&self.hub.topic.partitions());
+        match &mut self.parts {
+            Parts::Log(parts) => {
+                for partition in partitions.iter().skip(parts.len()) {
+                    let start = partition.log.start_offset();
+                    let cursor = LogCursor::new(Arc::clone(&partition.log), start);
+                    parts.push(LogPart { partition: Arc::clone(partition), cursor });
+                }
+            }
+            Parts::Values(parts) => {
+                let is_grown = !parts.is_empty() && parts.len() < partitions.len();
+                for partition in partitions.iter().skip(parts.len()) {
+                    let tap = partition.taps.add(Arc::clone(&self.hub.inbox.notify));
+                    partition.watchers.wake();
+                    parts.push(ValuesPart { partition: Arc::clone(partition), tap, applied: 0 });
+                }
+                if is_grown {
+                    self.fail_all(&self.lost("has more partitions now"));
+                }
+            }
+        }
+    }
+
+    fn lost(&self, why: &str) -> SqlError {
+        let what = format!("the topic {:?} {why}", self.hub.topic.name);
+        SqlError::new(SqlState::SERIALIZATION, what).with_hint("Subscribe again.")
+    }
+
+    /// Ends all subscriptions.
+    pub(super) fn fail_all(&mut self, error: &SqlError) {
+        self.members.all().for_each(|it| it.fail(error.clone()));
+    }
+
+    pub(super) fn obey(&mut self, command: Command) {
+        match command {
+            Command::Join(subscriber) if subscriber.lock().is_left => {}
+            Command::Join(subscriber) => match self.hub.kind {
+                TableKind::Log => self.join_log(subscriber),
+                TableKind::Values => self.join_values(subscriber),
+            },
+            Command::Reread(subscriber) => {
+                if subscriber.lock().subscription.needs_reread() {
+                    self.ask_for_snapshots(subscriber);
+                }
+            }
+            Command::Leave(subscriber) => {
+                self.waiting.retain(|it| !Arc::ptr_eq(it, &subscriber));
+                self.members.remove(&subscriber);
+            }
+        }
+    }
+
+    /// Brings a subscription to where the table is, and hands it what comes from then on.
+    fn join_log(&mut self, subscriber: Arc<Subscriber>) {
+        let Parts::Log(parts) = &mut self.parts else { return };
+        let positions = subscriber.lock().subscription.positions().to_vec();
+        for part in parts.iter_mut() {
+            let number = part.cursor.number();
+            let position = positions.iter().find(|it| it.0 == number).map(|it| it.1);
+            let position = position.unwrap_or_else(|| part.cursor.partition().start_offset());
+            if self.members.is_empty() {
+                part.cursor.set_next(position);
+            }
+            let end = part.cursor.next();
+            let mut own = LogCursor::new(Arc::clone(&part.partition.log), position);
+            for _ in 0..JOIN_READS_MAX {
+                if own.next() >= end || !self.members.catch_up(&subscriber, &mut own, end) {
+                    break;
+                }
+            }
+            let mut machine = subscriber.lock();
+            // What was read is behind it, also what is behind the table.
+            machine.subscription.reach(number, own.next());
+            if own.next() < end {
+                // It reads on by itself.
+                machine.place = Place::Filling(Task::Log);
+                drop(machine);
+                subscriber.ready.notify_one();
+                return;
+            }
+        }
+        self.members.add(&subscriber, Place::Joined);
+    }
+
+    fn join_values(&mut self, subscriber: Arc<Subscriber>) {
+        if self.members.add(&subscriber, Place::Joining) {
+            self.ask_for_snapshots(subscriber);
+        }
+    }
+
+    fn ask_for_snapshots(&mut self, subscriber: Arc<Subscriber>) {
+        let Parts::Values(parts) = &self.parts else { return };
+        subscriber.lock().await_snapshots(parts.len());
+        for part in parts {
+            part.tap.ask_for_snapshot();
+            part.partition.watchers.wake();
+        }
+        self.waiting.push(subscriber);
+    }
+
+    /// Hands on what has come, a limited amount of it. Returns whether there is more.
+    pub(super) fn go_on(&mut self, counters: &Counters) -> bool {
+        let (is_behind, count) = match self.hub.kind {
+            TableKind::Log => self.follow_log(),
+            TableKind::Values => self.follow_values(),
+        };
+        Counters::add(&counters.records, count);
+        self.members.wake();
+        is_behind
+    }
+
+    fn follow_log(&mut self) -> (bool, u64) {
+        let Parts::Log(parts) = &mut self.parts else { return (false, 0) };
+        let now_ms = clock::unix_ms();
+        let (mut is_behind, mut count) = (false, 0);
+        for index in 0..parts.len() {
+            let part = &mut parts[index];
+            // First: what comes after this notifies again.
+            part.partition.watchers.add(&self.hub.inbox.notify);
+            let end = part.partition.log.last_stable_offset();
+            for _ in 0..READS_MAX {
+                let part = &mut parts[index];
+                if part.cursor.next() >= end {
+                    break;
+                }
+                let paths = self.hub.paths.read().expect(NO_PANIC);
+                let (number, members) = (part.cursor.number(), &mut self.members);
+                let stepped = part.cursor.step(end, &mut |record| {
+                    members.hand_record((number, record), &With { paths: &paths, now_ms });
+                    ControlFlow::Continue(())
+                });
+                drop(paths);
+                match stepped {
+                    Ok(read) => count += read as u64,
+                    Err(error) => {
+                        let error = part.cursor.explain(&self.hub.topic.name, error);
+                        // From there on for those that come later.
+                        part.cursor.set_next(end);
+                        self.members.all().for_each(|it| it.fail(error.clone()));
+                    }
+                }
+                let nexts: Vec<_> =
+                    parts.iter().map(|it| (it.cursor.number(), it.cursor.next())).collect();
+                self.members.let_go(&nexts);
+            }
+            is_behind |= parts[index].cursor.next() < end;
+        }
+        let nexts: Vec<_> = parts.iter().map(|it| (it.cursor.number(), it.cursor.next())).collect();
+        self.members.reach(&nexts);
+        (is_behind, count)
+    }
+
+    fn follow_values(&mut self) -> (bool, u64) {
+        let Parts::Values(parts) = &mut self.parts else { return (false, 0) };
+        let now_ms = clock::unix_ms();
+        let (mut count, mut broken, mut items) = (0, None, Vec::new());
+        for (index, part) in parts.iter_mut().enumerate() {
+            match part.tap.take(&mut items) {
+                Ok(applied) => part.applied = applied,
+                Err(why) => {
+                    broken = Some(why);
+                    part.tap = part.partition.taps.add(Arc::clone(&self.hub.inbox.notify));
+                    part.partition.watchers.wake();
+                    continue;
+                }
+            }
+            let paths = self.hub.paths.read().expect(NO_PANIC);
+            for item in items.drain(..) {
+                match item {
+                    Tapped::Snapshot(snapshot) => {
+                        for subscriber in &self.waiting {
+                            let mut machine = subscriber.lock();
+                            if let Some(place) = machine.snapshots.get_mut(index) {
+                                place.get_or_insert_with(|| Arc::clone(&snapshot));
+                            }
+                        }
+                        self.waiting.retain(|it| !is_filled(it));
+                    }
+                    Tapped::Change(change) => {
+                        count += 1;
+                        self.members.hand_change((index, &change), &With { paths: &paths, now_ms });
+                    }
+                }
+            }
+        }
+        if let Some(why) = broken {
+            let why = match why {
+                Broken::Behind => "changes faster than its live queries are kept up to date",
+                Broken::Unfollowed => "was deleted, or its current values are built anew",
+            };
+            self.fail_all(&self.lost(why));
+        }
+        for subscriber in self.members.take_rereading() {
+            self.ask_for_snapshots(subscriber);
+        }
+        let Parts::Values(parts) = &self.parts else { return (false, 0) };
+        let nexts = parts.iter().enumerate().map(|(index, it)| {
+            (i32::try_from(index).expect("partitions have a limit"), it.applied)
+        });
+        let nexts: Vec<_> = nexts.collect();
+        self.members.let_go(&nexts);
+        self.members.reach(&nexts);
+        (false, count)
+    }
+
+    /// Does what is due by the clock. Returns when that is to be called again.
+    pub(super) fn tick(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if !self.members.has_timed() {
+            return None;
+        }
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
+            let is_progress = now >= self.next_progress;
+            if is_progress {
+                self.next_progress = now + PROGRESS;
+            }
+            let nexts: Vec<_> = match &self.parts {
+                Parts::Log(parts) => {
+                    parts.iter().map(|it| (it.cursor.number(), it.cursor.next())).collect()
+                }
+                Parts::Values(parts) => parts
+                    .iter()
+                    .enumerate()
+                    .map(|(at, it)| {
+                        (i32::try_from(at).expect("partitions have a limit"), it.applied)
+                    })
+                    .collect(),
+            };
+            self.members.tick(clock::unix_ms(), is_progress.then_some(nexts.as_slice()));
+            self.members.let_go(&nexts);
+            self.members.wake();
+        }
+        Some(if self.members.has_due() { self.next_tick } else { self.next_progress })
+    }
+
+    /// Looks at the topic, from time to time.
+    pub(super) fn look(&mut self, is_there: bool) {
+        if !is_there {
+            let what = format!("the topic {:?} was deleted", self.hub.topic.name);
+            return self.fail_all(&SqlError::new(SqlState::UNDEFINED_TABLE, what));
+        }
+        let keeps_values = self.hub.topic.settings().keeps_values;
+        if self.hub.kind == TableKind::Values && !keeps_values {
+            return self.fail_all(&self.lost("keeps current values no more"));
+        }
+        self.find_partitions();
+    }
+}
+
+/// Whether all snapshots are there; its connection goes on then.
+fn is_filled(subscriber: &Subscriber) -> bool {
+    let mut machine = subscriber.lock();
+    let is_filled = machine.snapshots.iter().all(Option::is_some);
+    if is_filled {
+        machine.place = Place::Filling(Task::Values);
+        drop(machine);
+        subscriber.ready.notify_one();
+    }
+    is_filled
+}
+
+/// Whether a step has it go on as before.
+fn goes_on(step: Step) -> bool {
+    matches!(step, Step::Applied | Step::Passed)
+}

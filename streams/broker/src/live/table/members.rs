@@ -1,0 +1,381 @@
+//! The subscriptions of a table, and the index of their filters.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use live_queries::{
+    Change, Fields, FilterId, FilterIndex, Found, Paths, Point, Row, SubscriptionStep as Step,
+};
+use record_batch::Record;
+
+use super::super::cursor::LogCursor;
+use super::super::rows::{with_kept, with_row};
+use super::super::subscriber::{Held, Machine, Place, Subscriber, Task};
+use super::goes_on;
+use crate::clock;
+use crate::topics::ValueChange;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Live queries on one table.
+const FILTERS_MAX: usize = 50_000;
+
+pub(super) struct Members {
+    index: FilterIndex,
+    /// By the numbers of their filters.
+    all: Vec<Option<Arc<Subscriber>>>,
+    /// Those with something to wake them for, each once.
+    touched: Vec<FilterId>,
+    is_touched: Vec<bool>,
+    leaving: Vec<Leaving>,
+    rereading: Vec<FilterId>,
+    /// To be looked at by the clock, and where offsets are reached.
+    timed: Vec<FilterId>,
+    bounded: Vec<FilterId>,
+    fields: Fields,
+    found: Found,
+    found_old: Found,
+}
+
+/// What records are read with.
+pub(super) struct With<'a> {
+    pub(super) paths: &'a Paths,
+    pub(super) now_ms: i64,
+}
+
+/// One that is handed no more.
+struct Leaving {
+    filter: FilterId,
+    /// What its connection is to do; `None` where it has ended.
+    task: Option<Task>,
+    /// The partition and offset at which it stopped.
+    at: (i32, i64),
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self {
+            index: FilterIndex::new(FILTERS_MAX),
+            all: Vec::new(),
+            touched: Vec::new(),
+            is_touched: Vec::new(),
+            leaving: Vec::new(),
+            rereading: Vec::new(),
+            timed: Vec::new(),
+            bounded: Vec::new(),
+            fields: Fields::default(),
+            found: Found::default(),
+            found_old: Found::default(),
+        }
+    }
+}
+
+impl Members {
+    pub(super) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
+        self.all.iter().flatten()
+    }
+
+    pub(super) fn has_timed(&self) -> bool {
+        !self.timed.is_empty()
+    }
+
+    /// Whether one of them waits for more than progress.
+    pub(super) fn has_due(&self) -> bool {
+        self.timed.iter().filter_map(|id| self.all[id.index()].as_ref()).any(|it| {
+            let machine = it.lock();
+            let is_timed = matches!(machine.subscription.up_to(), Some(Point::TimeMs(_)));
+            is_timed || machine.subscription.due_ms().is_some()
+        })
+    }
+
+    /// Adds a subscription; `false` where there are too many, which ends it.
+    pub(super) fn add(&mut self, subscriber: &Arc<Subscriber>, place: Place) -> bool {
+        let id = match self.index.insert(Arc::clone(subscriber.query.filter())) {
+            Ok(id) => id,
+            Err(error) => {
+                subscriber.fail(error.into());
+                return false;
+            }
+        };
+        if self.all.len() <= id.index() {
+            self.all.resize(id.index() + 1, None);
+            self.is_touched.resize(id.index() + 1, false);
+        }
+        self.all[id.index()] = Some(Arc::clone(subscriber));
+        let mut machine = subscriber.lock();
+        (machine.filter, machine.place) = (Some(id), place);
+        let options = machine.subscription.options();
+        let up_to = machine.subscription.up_to();
+        if options.progress || options.every_ms.is_some() || matches!(up_to, Some(Point::TimeMs(_)))
+        {
+            self.timed.push(id);
+        }
+        if matches!(up_to, Some(Point::Offset(_) | Point::Positions(_))) {
+            self.bounded.push(id);
+        }
+        drop(machine);
+        // It may have come to its end, or what waits may be due.
+        self.touch(id);
+        true
+    }
+
+    /// Removes a subscription whose client has gone, if it is there.
+    pub(super) fn remove(&mut self, subscriber: &Subscriber) {
+        let filter = subscriber.lock().filter.take();
+        if let Some(id) = filter {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: FilterId) {
+        self.index.remove(id);
+        self.all[id.index()] = None;
+        self.timed.retain(|it| *it != id);
+        self.bounded.retain(|it| *it != id);
+        self.rereading.retain(|it| *it != id);
+        self.leaving.retain(|it| it.filter != id);
+    }
+
+    fn touch(&mut self, id: FilterId) {
+        if !std::mem::replace(&mut self.is_touched[id.index()], true) {
+            self.touched.push(id);
+        }
+    }
+
+    /// Wakes the connections that there is something for.
+    pub(super) fn wake(&mut self) {
+        for id in self.touched.drain(..) {
+            self.is_touched[id.index()] = false;
+            if let Some(subscriber) = &self.all[id.index()] {
+                subscriber.ready.notify_one();
+            }
+        }
+    }
+
+    /// Reads for one subscription alone, once. Returns whether it took all of it.
+    pub(super) fn catch_up(
+        &mut self,
+        subscriber: &Subscriber,
+        cursor: &mut LogCursor,
+        end: i64,
+    ) -> bool {
+        let (number, now_ms) = (cursor.number(), clock::unix_ms());
+        let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+        let mut is_taken = true;
+        let stepped = cursor.step(end, &mut |record| {
+            let step = with_row((number, record), (&paths, &mut self.fields), |row| {
+                let mut machine = subscriber.lock();
+                match subscriber.query.filter().passes(row) {
+                    Ok(true) => machine.subscription.apply(&change_of((number, row), now_ms)),
+                    Ok(false) => Step::Passed,
+                    Err(error) => machine.subscription.note_failure(number, record.offset, error),
+                }
+            });
+            is_taken = goes_on(step);
+            if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        // Its connection finds the same error when it reads on.
+        is_taken && stepped.is_ok()
+    }
+
+    /// Hands a record of a log to those that it is for.
+    pub(super) fn hand_record(&mut self, (number, record): (i32, &Record<'_>), with: &With<'_>) {
+        let mut found = std::mem::take(&mut self.found);
+        let mut fields = std::mem::take(&mut self.fields);
+        with_row((number, record), (with.paths, &mut fields), |row| {
+            self.index.find(row, &mut found);
+            for id in &found.passed {
+                self.hand(*id, (number, record.offset), |machine| {
+                    machine.subscription.apply(&change_of((number, row), with.now_ms))
+                });
+            }
+        });
+        for (id, error) in &found.failed {
+            self.hand(*id, (number, record.offset), |machine| {
+                machine.subscription.note_failure(number, record.offset, *error)
+            });
+        }
+        (self.found, self.fields) = (found, fields);
+    }
+
+    /// Has one subscription take a record of a log.
+    fn hand(&mut self, id: FilterId, at: (i32, i64), take: impl FnOnce(&mut Machine) -> Step) {
+        let Some(subscriber) = &self.all[id.index()] else { return };
+        let mut machine = subscriber.lock();
+        if machine.place != Place::Joined {
+            return;
+        }
+        let task = match take(&mut machine) {
+            Step::Applied => {
+                drop(machine);
+                return self.touch(id);
+            }
+            Step::Passed => return,
+            Step::Full => Some(Task::Log),
+            Step::RereadNeeded => Some(Task::LogAgain),
+            Step::Ended => None,
+        };
+        // It is handed no more, though it is in the index until the end of this read.
+        machine.place = Place::Joining;
+        drop(machine);
+        self.leaving.push(Leaving { filter: id, task, at });
+    }
+
+    /// Hands a change of current values to those that it is for.
+    pub(super) fn hand_change(
+        &mut self,
+        (index, change): (usize, &Arc<ValueChange>),
+        with: &With<'_>,
+    ) {
+        let number = i32::try_from(index).expect("partitions have a limit");
+        let (mut new, mut old) =
+            (std::mem::take(&mut self.found), std::mem::take(&mut self.found_old));
+        let mut fields = std::mem::take(&mut self.fields);
+        for (record, found) in [(&change.new, &mut new), (&change.old, &mut old)] {
+            found.passed.clear();
+            found.failed.clear();
+            if let Some(record) = record {
+                with_kept((number, record), (with.paths, &mut fields), |row| {
+                    self.index.find(row, found);
+                });
+            }
+            found.passed.sort_unstable();
+        }
+        for (id, error) in &new.failed {
+            let Some(subscriber) = &self.all[id.index()] else { continue };
+            let mut machine = subscriber.lock();
+            let offset = change.offset.unwrap_or_default();
+            if machine.is_told(index)
+                && machine.subscription.note_failure(number, offset, *error) == Step::Ended
+            {
+                drop(machine);
+                self.leaving.push(Leaving { filter: *id, task: None, at: (number, offset) });
+            }
+        }
+        for (id, has_old, has_new) in merged(&old.passed, &new.passed) {
+            let change = Arc::clone(change);
+            let held = Held { partition: number, change, has_old, has_new, time_ms: with.now_ms };
+            self.hand_held(id, index, held, with.paths);
+        }
+        (self.found, self.found_old, self.fields) = (new, old, fields);
+    }
+
+    fn hand_held(&mut self, id: FilterId, index: usize, held: Held, paths: &Paths) {
+        let Some(subscriber) = &self.all[id.index()] else { return };
+        let mut machine = subscriber.lock();
+        // A snapshot is asked for, and comes behind this change.
+        let is_reread = machine.place == Place::Joined && machine.subscription.needs_reread();
+        if !machine.is_told(index) || is_reread {
+            return;
+        }
+        let at = (held.partition, held.change.offset.unwrap_or_default());
+        let step = machine.follow(held, paths);
+        drop(machine);
+        match step {
+            Step::Applied | Step::Full => self.touch(id),
+            Step::Passed => {}
+            Step::RereadNeeded => {
+                self.touch(id);
+                self.rereading.push(id);
+            }
+            Step::Ended => self.leaving.push(Leaving { filter: id, task: None, at }),
+        }
+    }
+
+    /// Those that need snapshots again.
+    pub(super) fn take_rereading(&mut self) -> Vec<Arc<Subscriber>> {
+        let ids = std::mem::take(&mut self.rereading);
+        ids.iter().filter_map(|id| self.all[id.index()].clone()).collect()
+    }
+
+    /// Takes those out that are handed no more; `nexts` is how far the table is.
+    pub(super) fn let_go(&mut self, nexts: &[(i32, i64)]) {
+        for leaving in std::mem::take(&mut self.leaving) {
+            let Some(subscriber) = self.all[leaving.filter.index()].clone() else { continue };
+            let mut machine = subscriber.lock();
+            machine.filter = None;
+            if let Some(task) = leaving.task {
+                for (number, next) in nexts {
+                    let is_there = *number == leaving.at.0;
+                    let next = if is_there { leaving.at.1 } else { *next };
+                    machine.subscription.reach(*number, next);
+                }
+                machine.place = Place::Filling(task);
+            }
+            drop(machine);
+            self.forget(leaving.filter);
+            subscriber.ready.notify_one();
+        }
+    }
+
+    /// Tells those that end at offsets how far the table is.
+    pub(super) fn reach(&mut self, nexts: &[(i32, i64)]) {
+        for id in self.bounded.clone() {
+            let Some(subscriber) = &self.all[id.index()] else { continue };
+            let mut machine = subscriber.lock();
+            if machine.place != Place::Joined || machine.has_backlog() {
+                continue;
+            }
+            let steps =
+                nexts.iter().map(|(number, next)| machine.subscription.reach(*number, *next));
+            let is_ended = steps.fold(false, |is_ended, step| is_ended | (step == Step::Ended));
+            drop(machine);
+            if is_ended {
+                self.leaving.push(Leaving { filter: id, task: None, at: (0, 0) });
+            }
+        }
+        self.let_go(nexts);
+    }
+
+    /// Does what is due; `progress` is how far the table is where that is to be told.
+    pub(super) fn tick(&mut self, now_ms: i64, progress: Option<&[(i32, i64)]>) {
+        for id in self.timed.clone() {
+            let Some(subscriber) = &self.all[id.index()] else { continue };
+            let mut machine = subscriber.lock();
+            if machine.place != Place::Joined || machine.has_backlog() {
+                continue;
+            }
+            if let Some(nexts) = progress.filter(|_| machine.subscription.options().progress) {
+                for (number, next) in nexts {
+                    machine.subscription.reach(*number, *next);
+                }
+                machine.subscription.progress(now_ms);
+            }
+            machine.subscription.tick(now_ms);
+            let is_ended = machine.subscription.end().is_some();
+            let has_rows = machine.subscription.queued_count() > 0;
+            drop(machine);
+            if is_ended {
+                self.leaving.push(Leaving { filter: id, task: None, at: (0, 0) });
+            } else if has_rows {
+                self.touch(id);
+            }
+        }
+    }
+}
+
+/// A record more of a log.
+fn change_of<'a>((partition, row): (i32, &'a Row<'a>), now_ms: i64) -> Change<'a> {
+    let record = row.record();
+    Change {
+        partition,
+        offset: Some(record.offset),
+        time_ms: record.timestamp_ms.min(now_ms),
+        key: record.key,
+        old: None,
+        new: Some(row),
+    }
+}
+
+/// All that are in either of two sorted lists, and in which.
+fn merged(old: &[FilterId], new: &[FilterId]) -> Vec<(FilterId, bool, bool)> {
+    let mut all: Vec<FilterId> = old.iter().chain(new).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    let is_in = |list: &[FilterId], id: &FilterId| list.binary_search(id).is_ok();
+    all.into_iter().map(|id| (id, is_in(old, &id), is_in(new, &id))).collect()
+}

@@ -1,0 +1,168 @@
+//! Live queries of a connection: `SUBSCRIBE`, alone, in a copy or behind a cursor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Operation;
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
+use datafusion::common::ScalarValue;
+use live_queries::{OutputColumn, Query, Statement, Table, TableKind, Type, parse_statement};
+use tokio::task::unconstrained;
+
+use super::counters::Counters;
+use super::interrupt::{Interrupt, of_arrow};
+use super::io::{Io, SEND_BYTES, Stream};
+use super::rows::Rows;
+use super::state::{Connection, Ending, LivePlan, Prepared};
+use crate::engine::{BYTES_SUFFIX, CURRENT_SUFFIX};
+use crate::error::{SqlError, SqlState};
+use crate::host::{Client, Host, LiveQuery};
+use crate::statements::{Command, CursorSource, Extension, Words};
+use crate::wire::{Formats, json_field};
+
+/// The words of the live query of a command, if it has one.
+pub(super) fn live_words(command: &Command) -> Option<&Words> {
+    match command {
+        Command::Extension(Extension::Subscribe(words))
+        | Command::CopyOut {
+            source: CursorSource::Extension(Extension::Subscribe(words)), ..
+        }
+        | Command::Declare {
+            source: CursorSource::Extension(Extension::Subscribe(words)), ..
+        } => Some(words),
+        _ => None,
+    }
+}
+
+impl Connection {
+    /// Finds out what a live query gives.
+    pub(super) fn prepare_live(&self, words: &Words) -> Result<LivePlan, SqlError> {
+        let parameter_count = words.parameter_count()?;
+        // Whatever they are bound to, columns and names are the same.
+        let parameters = vec![ScalarValue::Utf8(None); parameter_count];
+        let host = &*self.server.host;
+        let live = live_query(host, &self.client, words, &parameters)?;
+        let schema = schema_of(&host.live_columns(&self.client, &live)?);
+        Ok(LivePlan { words: words.clone(), schema, parameter_count })
+    }
+
+    /// Begins a live query.
+    pub(super) async fn subscribe(
+        &mut self,
+        plan: &LivePlan,
+        parameters: &[ScalarValue],
+    ) -> Result<Rows, SqlError> {
+        let host = Arc::clone(&self.server.host);
+        let live = live_query(&*host, &self.client, &plan.words, parameters)?;
+        let rows = host.subscribe(&self.client, live).await?;
+        let types = rows.columns.iter().map(|it| it.data_type).collect();
+        Ok(Rows::live(schema_of(&rows.columns), types, rows.rows))
+    }
+
+    /// Sends rows of a live query: up to so many, as long as there is time; without a time, waits
+    /// for the first and gives what is there then.
+    pub(super) async fn fetch_live<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        rows: &mut Rows,
+        ((rows_max, time), formats): ((usize, Option<Duration>), &Formats),
+        interrupt: &Interrupt,
+    ) -> Result<usize, Ending> {
+        let begun = tokio::time::Instant::now();
+        let mut count = 0;
+        while count < rows_max {
+            let until = match (time, count) {
+                (Some(time), _) => Some(begun + time),
+                (None, 0) => None,
+                (None, _) => Some(begun),
+            };
+            let next = async {
+                let next = unconstrained(rows.next(rows_max - count));
+                match until {
+                    None => next.await.map(Some),
+                    Some(until) => tokio::time::timeout_at(until, next).await.ok().transpose(),
+                }
+            };
+            // The time is over, or the subscription.
+            let Some(Some(chunk)) = interrupt.unless(io, next).await? else { break };
+            count += chunk.len();
+            chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
+            if io.out.0.len() >= SEND_BYTES {
+                interrupt.send(io).await?;
+            }
+        }
+        Counters::add(&self.server.counters.rows_out, count);
+        Ok(count)
+    }
+
+    /// Whether it is about a live query.
+    pub(super) fn is_live(&self, prepared: &Prepared) -> bool {
+        let cursor = prepared.cursor().and_then(|name| self.cursors.get(name));
+        prepared.live.is_some() || cursor.is_some_and(|it| it.rows.is_live())
+    }
+}
+
+/// A statement with its parameters, and the table that it is about.
+fn live_query(
+    host: &dyn Host,
+    client: &Client,
+    words: &Words,
+    parameters: &[ScalarValue],
+) -> Result<LiveQuery, SqlError> {
+    let text = words.source(&|name| {
+        let number = name.strip_prefix('$').and_then(|it| it.parse::<usize>().ok());
+        let value = number.and_then(|it| parameters.get(it.checked_sub(1)?));
+        value.map_or_else(|| name.to_owned(), literal)
+    });
+    let Some(Statement::Subscribe(subscribe)) = parse_statement(&text)? else {
+        return Err(SqlError::new(SqlState::SYNTAX, "SUBSCRIBE takes a query or a table"));
+    };
+    let name = Query::table_name(&subscribe.query)?;
+    let (rest, is_bytes) = match name.strip_suffix(BYTES_SUFFIX) {
+        Some(rest) => (rest, true),
+        None => (name.as_str(), false),
+    };
+    let (topic, mut table) = match rest.strip_suffix(CURRENT_SUFFIX) {
+        Some(topic) => (topic, Table::values(&name)),
+        None => (rest, Table::log(&name)),
+    };
+    let may_see = client.check(host, Operation::Describe, topic).is_ok();
+    let is_kept = table.kind == TableKind::Log || host.keeps_values(topic);
+    if !may_see || !is_kept || host.topic(topic).is_none() {
+        let what = format!("relation {name:?} does not exist");
+        return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
+    }
+    if is_bytes {
+        let texts = table.columns.iter_mut().filter(|it| it.data_type == Type::Text);
+        texts.for_each(|it| it.data_type = Type::Bytea);
+    }
+    Ok(LiveQuery { topic: topic.into(), table, subscribe })
+}
+
+/// A value as it stands in a statement: its place there tells its type.
+fn literal(value: &ScalarValue) -> String {
+    let text = value.cast_to(&DataType::Utf8).ok();
+    match text {
+        Some(ScalarValue::Utf8(Some(text))) => format!("'{}'", text.replace('\'', "''")),
+        _ => "NULL".to_owned(),
+    }
+}
+
+fn schema_of(columns: &[OutputColumn]) -> SchemaRef {
+    let fields = columns.iter().map(|column| {
+        let data_type = match column.data_type {
+            Type::Json => return json_field(&column.name, DataType::Utf8View),
+            Type::Unknown | Type::Text => DataType::Utf8View,
+            Type::Bool => DataType::Boolean,
+            Type::Int4 => DataType::Int32,
+            Type::Int8 => DataType::Int64,
+            Type::Numeric => DataType::Decimal128(38, 10),
+            Type::Float8 => DataType::Float64,
+            Type::Bytea => DataType::BinaryView,
+            Type::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            Type::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+        };
+        Field::new(&column.name, data_type, true)
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}

@@ -1,0 +1,123 @@
+//! Rows of a copy: text, CSV, or binary.
+
+use bytes::{BufMut, BytesMut};
+use live_queries::CopyFormat;
+
+use super::answers::Answers;
+use super::types::Format;
+
+/// What a binary copy begins with: a signature, no flags, and nothing more.
+const BINARY_START: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+
+/// In what format the values of a copy are.
+pub(crate) fn value_format(format: CopyFormat) -> Format {
+    match format {
+        CopyFormat::Text | CopyFormat::Csv => Format::Text,
+        CopyFormat::Binary => Format::Binary,
+    }
+}
+
+/// Says that a copy comes.
+pub(crate) fn begin_copy(answers: &mut Answers, column_count: usize, format: CopyFormat) {
+    answers.copy_out(column_count, value_format(format));
+    if format == CopyFormat::Binary {
+        answers.copy_data(|out| out.put_slice(BINARY_START));
+    }
+}
+
+/// Says that it is over.
+pub(crate) fn end_copy(answers: &mut Answers, format: CopyFormat) {
+    if format == CopyFormat::Binary {
+        answers.copy_data(|out| out.put_i16(-1));
+    }
+    answers.copy_done();
+}
+
+/// Appends a row; `put` appends the value of a column, or says that it is NULL by `false`.
+pub(crate) fn put_copy_row(
+    answers: &mut Answers,
+    column_count: usize,
+    format: CopyFormat,
+    put: &dyn Fn(usize, &mut BytesMut) -> bool,
+) {
+    let mut value = BytesMut::new();
+    answers.copy_data(|out| {
+        if format == CopyFormat::Binary {
+            out.put_u16(u16::try_from(column_count).expect("columns are bounded"));
+        }
+        for column in 0..column_count {
+            if column > 0 && format != CopyFormat::Binary {
+                out.put_u8(if format == CopyFormat::Csv { b',' } else { b'\t' });
+            }
+            value.clear();
+            let is_there = put(column, &mut value);
+            match format {
+                CopyFormat::Binary if is_there => {
+                    out.put_i32(i32::try_from(value.len()).expect("values are bounded"));
+                    out.put_slice(&value);
+                }
+                CopyFormat::Binary => out.put_i32(-1),
+                CopyFormat::Text if is_there => put_escaped(&value, out),
+                CopyFormat::Text => out.put_slice(b"\\N"),
+                CopyFormat::Csv if is_there => put_quoted(&value, out),
+                CopyFormat::Csv => {}
+            }
+        }
+        if format != CopyFormat::Binary {
+            out.put_u8(b'\n');
+        }
+    });
+}
+
+fn put_escaped(value: &[u8], out: &mut BytesMut) {
+    for byte in value {
+        match byte {
+            b'\\' => out.put_slice(b"\\\\"),
+            b'\n' => out.put_slice(b"\\n"),
+            b'\r' => out.put_slice(b"\\r"),
+            b'\t' => out.put_slice(b"\\t"),
+            other => out.put_u8(*other),
+        }
+    }
+}
+
+/// In quotes where it could be mistaken: an empty text, unlike NULL, and `\.`, the old end.
+fn put_quoted(value: &[u8], out: &mut BytesMut) {
+    let needs_quotes = value.is_empty()
+        || value == b"\\."
+        || value.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r'));
+    if !needs_quotes {
+        return out.put_slice(value);
+    }
+    out.put_u8(b'"');
+    for byte in value {
+        if *byte == b'"' {
+            out.put_u8(b'"');
+        }
+        out.put_u8(*byte);
+    }
+    out.put_u8(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(format: CopyFormat, values: &[Option<&str>], expected: &[u8]) {
+        let mut answers = Answers::default();
+        put_copy_row(&mut answers, values.len(), format, &|column, out| {
+            values[column].inspect(|it| out.put_slice(it.as_bytes())).is_some()
+        });
+        // Kind and length.
+        assert_eq!(&answers.0[5..], expected);
+    }
+
+    #[test]
+    fn values_are_escaped_as_their_format_asks() {
+        let values = [Some("a"), None, Some(""), Some("b\tc\\"), Some("\"d\",\n")];
+        check(CopyFormat::Text, &values, b"a\t\\N\t\tb\\tc\\\\\t\"d\",\\n\n");
+        check(CopyFormat::Csv, &values, b"a,,\"\",b\tc\\,\"\"\"d\"\",\n\"\n");
+        check(CopyFormat::Binary, &[Some("a"), None], b"\0\x02\0\0\0\x01a\xff\xff\xff\xff");
+    }
+}

@@ -1,0 +1,80 @@
+//! Changes of current values that are past, told again.
+
+use std::fmt;
+
+use record_batch::Records;
+use record_log::{PinnedLog, RECORDS_BYTES_MAX, is_committed};
+
+use crate::change::{Change, OnChange};
+use crate::error::ValuesError;
+use crate::index::Index;
+use crate::key_hash::{KeyHash, Secret};
+
+/// One step reads so many bytes of the log, or one batch.
+const STEP_BYTES: usize = 1 << 20;
+
+/// In the place of an offset: the key had no value.
+pub(crate) const NO_VALUE: i64 = i64::MAX;
+
+/// The changes by the records between an earlier offset and a snapshot, as they were told then.
+/// What expired or went with the start of the log meanwhile is not told of.
+#[derive(Clone)]
+pub struct Replay {
+    pub(crate) log: PinnedLog,
+    pub(crate) secret: Secret,
+    pub(crate) next: i64,
+    pub(crate) end: i64,
+    /// Of keys that have changed, as far as was told.
+    pub(crate) values: Index,
+    pub(crate) buffer: Vec<u8>,
+}
+
+impl Replay {
+    /// Reads a mebibyte of the log, or one batch. Returns whether there is more.
+    pub fn step(&mut self, on_change: OnChange<'_>) -> Result<bool, ValuesError> {
+        let (from, end) = (self.next, self.end);
+        if from >= end {
+            return Ok(false);
+        }
+        let range = self.log.read(from, STEP_BYTES, &mut self.buffer)?;
+        let mut bytes = &self.buffer[range];
+        let aborted = self.log.aborted(from..end);
+        // All the rest may have been taken out.
+        self.next = if bytes.is_empty() { end } else { from };
+        for header in record_batch::headers(bytes) {
+            let (batch, rest) = bytes.split_at(header.size_bytes);
+            bytes = rest;
+            if header.base_offset >= end {
+                self.next = end;
+                break;
+            }
+            self.next = header.next_offset();
+            if !is_committed(&header, &aborted) {
+                continue;
+            }
+            let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
+            if records.check().is_err() {
+                continue;
+            }
+            for record in records.iter().map_while(Result::ok) {
+                let Some(key) = record.key.filter(|_| record.offset >= from) else { continue };
+                let hash = KeyHash::of(&self.secret, key);
+                let is_value = record.value.is_some();
+                let now = if is_value { record.offset } else { NO_VALUE };
+                let old = self.values.insert(hash, now).filter(|it| *it != NO_VALUE);
+                match (is_value, old) {
+                    (true, old) => on_change(Change::Published { record, old }, &self.log),
+                    (false, Some(old)) => on_change(Change::Deleted { record, old }, &self.log),
+                    (false, None) => {}
+                }
+            }
+        }
+        Ok(self.next < end)
+    }
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay").field("next", &self.next).field("end", &self.end).finish()
+    }
+}
