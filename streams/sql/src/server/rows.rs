@@ -10,12 +10,11 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use live_queries::{CopyFormat, Type, Value};
+use live_queries::{Type, Value};
 
 use crate::error::SqlError;
 use crate::wire::{
-    Answers, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
-    value_format,
+    Answers, CopyOut, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
 };
 
 /// Rows of one message buffer.
@@ -148,19 +147,20 @@ impl Chunk {
     pub(super) fn put_copy(
         &self,
         answers: &mut Answers,
-        format: CopyFormat,
+        copy: &mut CopyOut,
     ) -> Result<(), ArrowError> {
         let (types, rows) = match self {
             Self::Engine(batch, range) => {
-                return put_copy_rows(answers, batch, range.clone(), format);
+                return put_copy_rows(answers, batch, range.clone(), copy);
             }
             Self::Live(types, rows) => (types, rows),
         };
         for row in rows {
-            put_copy_row(answers, row.len(), format, &|column, out| {
+            let format = copy.value_format();
+            put_copy_row(answers, row.len(), copy, &|column, out| {
                 let value = &row[column];
                 if !value.is_null() {
-                    put_live_value(out, value, types[column], value_format(format));
+                    put_live_value(out, value, types[column], format);
                 }
                 !value.is_null()
             });

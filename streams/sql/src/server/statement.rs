@@ -19,7 +19,7 @@ use crate::host::Published;
 use crate::statements::{
     Assignment, Command, CursorSource, Extension, InsertPlan, Variables, run_extension,
 };
-use crate::wire::{Formats, TransactionState, begin_copy, end_copy};
+use crate::wire::{CopyOut, Formats, TransactionState};
 
 /// Bytes that an open transaction may insert.
 const INSERTED_BYTES_MAX: usize = 64 << 20;
@@ -193,20 +193,21 @@ impl Connection {
         (mut rows, format): (Rows, CopyFormat),
         interrupt: &Interrupt,
     ) -> Result<(), Ending> {
-        begin_copy(&mut io.out, rows.schema().fields().len(), format);
+        let column_count = rows.schema().fields().len();
+        let mut copy = CopyOut::begin(&mut io.out, column_count, format);
         if rows.is_live() {
             interrupt.send(io).await?;
         }
         let mut count = 0;
         while let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? {
             count += chunk.len();
-            chunk.put_copy(&mut io.out, format).map_err(of_arrow)?;
+            chunk.put_copy(&mut io.out, &mut copy).map_err(of_arrow)?;
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }
         }
         Counters::add(&self.server.counters.rows_out, count);
-        end_copy(&mut io.out, format);
+        copy.end(&mut io.out);
         io.out.command_complete(&format!("COPY {count}"));
         Ok(())
     }

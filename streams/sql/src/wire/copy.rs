@@ -9,39 +9,55 @@ use super::types::Format;
 /// What a binary copy begins with: a signature, no flags, and nothing more.
 const BINARY_START: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// In what format the values of a copy are.
-pub(crate) fn value_format(format: CopyFormat) -> Format {
-    match format {
-        CopyFormat::Text | CopyFormat::Csv => Format::Text,
-        CopyFormat::Binary => Format::Binary,
-    }
+/// A copy that goes out.
+#[derive(Debug)]
+pub(crate) struct CopyOut {
+    format: CopyFormat,
+    /// What stands before the first row, in one message with it: clients look for it there.
+    start: &'static [u8],
 }
 
-/// Says that a copy comes.
-pub(crate) fn begin_copy(answers: &mut Answers, column_count: usize, format: CopyFormat) {
-    answers.copy_out(column_count, value_format(format));
-    if format == CopyFormat::Binary {
-        answers.copy_data(|out| out.put_slice(BINARY_START));
+impl CopyOut {
+    /// Says that a copy comes.
+    pub(crate) fn begin(answers: &mut Answers, column_count: usize, format: CopyFormat) -> Self {
+        let start = if format == CopyFormat::Binary { BINARY_START } else { &[] };
+        let copy = Self { format, start };
+        answers.copy_out(column_count, copy.value_format());
+        copy
     }
-}
 
-/// Says that it is over.
-pub(crate) fn end_copy(answers: &mut Answers, format: CopyFormat) {
-    if format == CopyFormat::Binary {
-        answers.copy_data(|out| out.put_i16(-1));
+    /// In what format its values are.
+    pub(crate) fn value_format(&self) -> Format {
+        match self.format {
+            CopyFormat::Text | CopyFormat::Csv => Format::Text,
+            CopyFormat::Binary => Format::Binary,
+        }
     }
-    answers.copy_done();
+
+    /// Says that it is over.
+    pub(crate) fn end(mut self, answers: &mut Answers) {
+        if self.format == CopyFormat::Binary {
+            let start = std::mem::take(&mut self.start);
+            answers.copy_data(|out| {
+                out.put_slice(start);
+                out.put_i16(-1);
+            });
+        }
+        answers.copy_done();
+    }
 }
 
 /// Appends a row; `put` appends the value of a column, or says that it is NULL by `false`.
 pub(crate) fn put_copy_row(
     answers: &mut Answers,
     column_count: usize,
-    format: CopyFormat,
+    copy: &mut CopyOut,
     put: &dyn Fn(usize, &mut BytesMut) -> bool,
 ) {
     let mut value = BytesMut::new();
+    let (format, start) = (copy.format, std::mem::take(&mut copy.start));
     answers.copy_data(|out| {
+        out.put_slice(start);
         if format == CopyFormat::Binary {
             out.put_u16(u16::try_from(column_count).expect("columns are bounded"));
         }
@@ -106,7 +122,8 @@ mod tests {
     #[track_caller]
     fn check(format: CopyFormat, values: &[Option<&str>], expected: &[u8]) {
         let mut answers = Answers::default();
-        put_copy_row(&mut answers, values.len(), format, &|column, out| {
+        let mut copy = CopyOut { format, start: &[] };
+        put_copy_row(&mut answers, values.len(), &mut copy, &|column, out| {
             values[column].inspect(|it| out.put_slice(it.as_bytes())).is_some()
         });
         // Kind and length.

@@ -13,7 +13,7 @@ mod types;
 mod values;
 
 pub(crate) use answers::{Answers, TransactionState};
-pub(crate) use copy::{begin_copy, end_copy, put_copy_row, value_format};
+pub(crate) use copy::{CopyOut, put_copy_row};
 pub(crate) use live::{put_live_row, put_live_value};
 pub(crate) use parameters::read_parameter;
 pub(crate) use requests::{Bind, Request, Startup, Target, take_request, take_startup};

@@ -9,12 +9,11 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use live_queries::CopyFormat;
 use std::fmt::Write;
 use std::ops::Range;
 
 use super::answers::{Answers, put_message, put_with_length};
-use super::copy::{put_copy_row, value_format};
+use super::copy::{CopyOut, put_copy_row};
 use super::numbers::{
     EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, decimal_text, put_date, put_float,
     put_numeric, put_time, put_timestamp,
@@ -54,15 +53,15 @@ pub(crate) fn put_copy_rows(
     answers: &mut Answers,
     batch: &RecordBatch,
     rows: Range<usize>,
-    format: CopyFormat,
+    copy: &mut CopyOut,
 ) -> Result<(), ArrowError> {
     let plain: Vec<ArrayRef> = batch.columns().iter().map(plain).collect::<Result<_, _>>()?;
     let columns: Vec<Column<'_>> = plain
         .iter()
-        .map(|array| Column::of(array, value_format(format)))
+        .map(|array| Column::of(array, copy.value_format()))
         .collect::<Result<_, _>>()?;
     for row in rows {
-        put_copy_row(answers, columns.len(), format, &|column, out| {
+        put_copy_row(answers, columns.len(), copy, &|column, out| {
             let column = &columns[column];
             let is_there = !column.array.is_null(row);
             if is_there {
