@@ -47,7 +47,7 @@ impl CpuMeter {
             system_s: since.system_s,
             interrupts_s: since.interrupts_s,
             steal_s: since.steal_s,
-            idle_s: since.idle_s,
+            idle_s: since.idle_s + since.io_wait_s,
             generator_s: processor_seconds_of_children()? - self.generator_s,
             server_s: seconds_of(&self.server_ids)? - self.server_s,
         };
@@ -81,25 +81,41 @@ pub fn wait_until_idle(limit: Duration) -> Result<bool> {
     }
 }
 
-/// The first line of `/proc/stat`, in seconds.
+/// A line of `/proc/stat`, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Machine {
-    user_s: f64,
-    system_s: f64,
-    interrupts_s: f64,
-    steal_s: f64,
-    idle_s: f64,
+pub(crate) struct Machine {
+    pub(crate) user_s: f64,
+    pub(crate) system_s: f64,
+    pub(crate) interrupts_s: f64,
+    pub(crate) steal_s: f64,
+    pub(crate) idle_s: f64,
+    /// Idle with a request to a disk under way.
+    pub(crate) io_wait_s: f64,
 }
 
 impl Machine {
-    fn read() -> Result<Self> {
-        let text = fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
-        Self::parse(&text).with_context(|| format!("{PATH} has another form"))
+    /// All cores together.
+    pub(crate) fn read() -> Result<Self> {
+        Self::parse(&Self::text()?, "cpu").with_context(|| format!("{PATH} has another form"))
     }
 
-    /// Guests are counted in `user` already. Waiting for disks is idling.
-    fn parse(text: &str) -> Option<Self> {
-        let line = text.lines().find(|line| line.starts_with("cpu "))?;
+    /// One core, by its number.
+    pub(crate) fn read_core(core: usize) -> Result<Self> {
+        let name = format!("cpu{core}");
+        Self::parse(&Self::text()?, &name).with_context(|| format!("{PATH} has no line {name}"))
+    }
+
+    fn text() -> Result<String> {
+        fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))
+    }
+
+    pub(crate) fn busy_s(&self) -> f64 {
+        self.user_s + self.system_s + self.interrupts_s
+    }
+
+    /// Guests are counted in `user` already.
+    fn parse(text: &str, name: &str) -> Option<Self> {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
         let ticks = line.split_whitespace().skip(1).map(str::parse::<f64>);
         let seconds: Vec<f64> =
             ticks.map(|it| it.map(|it| it / TICKS_PER_S)).collect::<Result<_, _>>().ok()?;
@@ -113,12 +129,13 @@ impl Machine {
             system_s: system,
             interrupts_s: interrupts + soft_interrupts,
             steal_s: steal,
-            idle_s: idle + io_wait,
+            idle_s: idle,
+            io_wait_s: io_wait,
         })
     }
 
     /// The kernel lets idle time go backwards now and then; time that was used is never negative.
-    fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         let difference = |now: f64, then: f64| (now - then).max(0.0);
         Self {
             user_s: difference(self.user_s, before.user_s),
@@ -126,6 +143,7 @@ impl Machine {
             interrupts_s: difference(self.interrupts_s, before.interrupts_s),
             steal_s: difference(self.steal_s, before.steal_s),
             idle_s: difference(self.idle_s, before.idle_s),
+            io_wait_s: difference(self.io_wait_s, before.io_wait_s),
         }
     }
 }
@@ -146,11 +164,18 @@ mod tests {
 
     #[test]
     fn the_kernels_line_is_read_in_its_order() {
-        let machine = Machine::parse("cpu  100 10 200 1000 50 3 4 20 0 0\ncpu0 1 2 3\n");
-        let expected =
-            Machine { user_s: 1.1, system_s: 2.0, interrupts_s: 0.07, steal_s: 0.2, idle_s: 10.5 };
-        assert_eq!(machine, Some(expected));
-        assert_eq!(Machine::parse("cpu 1 2\n"), None);
+        let text = "cpu  100 10 200 1000 50 3 4 20 0 0\ncpu0 1 2 3\n";
+        let expected = Machine {
+            user_s: 1.1,
+            system_s: 2.0,
+            interrupts_s: 0.07,
+            steal_s: 0.2,
+            idle_s: 10.0,
+            io_wait_s: 0.5,
+        };
+        assert_eq!(Machine::parse(text, "cpu"), Some(expected));
+        assert_eq!(Machine::parse(text, "cpu0"), None);
+        assert_eq!(Machine::parse(text, "cpu1"), None);
     }
 
     #[test]

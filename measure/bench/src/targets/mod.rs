@@ -3,8 +3,10 @@
 //! A [`Target`] owns everything that was made for it and takes it down when dropped, also after an
 //! error or Ctrl-C. Nothing is written to a device that this crate did not create, except to one
 //! that the user named for destruction and that proved empty.
+mod accounts;
 mod awake;
 mod cpu;
+mod cpu_group;
 mod device;
 pub mod fio;
 mod kinds;
@@ -13,8 +15,10 @@ mod measure;
 mod target;
 mod versions;
 
+pub use accounts::{Accounts, Opening, Spent};
 pub use awake::CoresAwake;
 pub use cpu::{CpuMeter, wait_until_idle};
+pub use cpu_group::{CpuBackend, CpuGroup};
 pub use device::{check_is_free, counts};
 pub use kinds::{Kind, Layout, Place, Spec, missing_programs};
 pub use lazy::LazyTarget;

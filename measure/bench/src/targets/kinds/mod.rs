@@ -18,6 +18,7 @@ pub use memlane::missing_programs;
 
 use crate::targets::device::check_is_free;
 use crate::targets::fio;
+use crate::targets::measure::calibrate;
 use crate::targets::target::{Access, AfterKill, Backing, Durability, Target, Traits};
 
 /// What is measured.
@@ -231,8 +232,16 @@ impl Spec {
             open_kind(&self.kind, place).with_context(|| format!("cannot set up {}", self.kind))?;
         match self.layout {
             Layout::Raw => Ok(target),
-            Layout::Ext4 => file_system::ext4_on(target, self.to_string())
-                .with_context(|| format!("cannot set up {self}")),
+            Layout::Ext4 => {
+                // Below the file system, whose own requests would be counted as well.
+                let is_exact = calibrate(&target)?;
+                let on_it = file_system::ext4_on(target, self.to_string())
+                    .with_context(|| format!("cannot set up {self}"))?;
+                if let Some(is_exact) = is_exact {
+                    on_it.note_calibration(is_exact);
+                }
+                Ok(on_it)
+            }
         }
     }
 }

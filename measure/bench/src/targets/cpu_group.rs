@@ -1,0 +1,169 @@
+//! Processor time of a group of processes and all that they start.
+//!
+//! A control group counts exactly, also what has not ended yet. Where none can be made, children of
+//! this process are counted once they have ended and were waited for, all in one; then there is one
+//! such group at a time. Nothing is limited: the groups only count.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use system::processor_seconds_of_children;
+
+/// For how long ended processes may stay in a group that is taken down.
+const EMPTY_TIME_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How processor time is counted, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuBackend {
+    /// `cpuacct.usage`, in nanoseconds.
+    CgroupV1,
+    /// `usage_usec` of `cpu.stat`.
+    CgroupV2,
+    /// Children that were waited for, in ticks of 10 ms.
+    Wait,
+}
+
+impl CpuBackend {
+    pub const ALL: [Self; 3] = [Self::CgroupV1, Self::CgroupV2, Self::Wait];
+
+    /// The folder of the group that holds all processes.
+    fn root(self) -> Option<PathBuf> {
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+        let is_asked = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, _, kind, options, ..] = fields[..] else { return false };
+            match self {
+                Self::CgroupV1 => {
+                    kind == "cgroup" && options.split(',').any(|option| option == "cpuacct")
+                }
+                Self::CgroupV2 => kind == "cgroup2",
+                Self::Wait => false,
+            }
+        };
+        let line = mounts.lines().find(is_asked)?;
+        line.split_whitespace().nth(1).map(PathBuf::from)
+    }
+
+    /// The folder of the group that this process is in.
+    fn own(self) -> Option<PathBuf> {
+        let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = text.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            let is_asked = match self {
+                Self::CgroupV1 => controllers.split(',').any(|it| it == "cpuacct"),
+                Self::CgroupV2 => controllers.is_empty(),
+                Self::Wait => false,
+            };
+            is_asked.then_some(path)
+        })?;
+        Some(self.root()?.join(path.trim_start_matches('/')))
+    }
+
+    /// Seconds that all processes of the machine have used, by this way of counting; `None` where
+    /// it does not tell.
+    pub fn machine_seconds(self) -> Option<f64> {
+        self.seconds_of(&self.root()?).ok()
+    }
+
+    fn seconds_of(self, folder: &Path) -> Result<f64> {
+        let (name, unit) = match self {
+            Self::CgroupV1 => ("cpuacct.usage", 1e9),
+            Self::CgroupV2 => ("cpu.stat", 1e6),
+            Self::Wait => bail!("a process that is waited for has no folder"),
+        };
+        let path = folder.join(name);
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let figure = match self {
+            Self::CgroupV2 => text.lines().find_map(|line| line.strip_prefix("usage_usec ")),
+            _ => Some(text.trim()),
+        };
+        let count = figure.and_then(|figure| figure.trim().parse::<f64>().ok());
+        let count = count.with_context(|| format!("{} holds {text:?}", path.display()))?;
+        Ok(count / unit)
+    }
+}
+
+impl fmt::Display for CpuBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CgroupV1 => "cgroup v1 cpuacct",
+            Self::CgroupV2 => "cgroup v2 cpu.stat",
+            Self::Wait => "wait4",
+        })
+    }
+}
+
+/// Processes that are counted together. Dropping it takes it down.
+#[derive(Debug)]
+pub struct CpuGroup {
+    backend: CpuBackend,
+    folder: Option<PathBuf>,
+    children_before_s: f64,
+}
+
+impl CpuGroup {
+    /// A group of the best kind that can be made here.
+    pub fn new(name: &str) -> Result<Self> {
+        let made = CpuBackend::ALL.iter().find_map(|backend| Self::by(*backend, name).ok());
+        made.context("cannot count processor time: /proc/self/stat tells nothing either")
+    }
+
+    /// A group that is counted in this way; an error where that cannot be done here.
+    pub fn by(backend: CpuBackend, name: &str) -> Result<Self> {
+        let folder = match backend {
+            CpuBackend::Wait => None,
+            CpuBackend::CgroupV1 | CpuBackend::CgroupV2 => {
+                let own = backend.own().with_context(|| format!("there is no {backend}"))?;
+                let folder = own.join(format!("memlane-bench-{}-{name}", std::process::id()));
+                fs::create_dir(&folder)
+                    .with_context(|| format!("cannot make the group {}", folder.display()))?;
+                Some(folder)
+            }
+        };
+        let children_before_s = processor_seconds_of_children()?;
+        let group = Self { backend, folder, children_before_s };
+        // What cannot be read is found out now.
+        group.seconds()?;
+        Ok(group)
+    }
+
+    pub fn backend(&self) -> CpuBackend {
+        self.backend
+    }
+
+    /// The words that a command line is put behind so that the program and its children count.
+    pub fn starter(&self) -> Vec<String> {
+        let Some(folder) = &self.folder else { return Vec::new() };
+        let procs = folder.join("cgroup.procs").to_string_lossy().into_owned();
+        let enter = "echo $$ > \"$0\" && exec \"$@\"".to_owned();
+        vec!["sh".to_owned(), "-c".to_owned(), enter, procs]
+    }
+
+    /// Processor time of the group since it was made.
+    pub fn seconds(&self) -> Result<f64> {
+        match &self.folder {
+            Some(folder) => self.backend.seconds_of(folder),
+            None => Ok(processor_seconds_of_children()? - self.children_before_s),
+        }
+    }
+}
+
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        let Some(folder) = &self.folder else { return };
+        let deadline = Instant::now() + EMPTY_TIME_LIMIT;
+        while let Err(error) = fs::remove_dir(folder) {
+            if Instant::now() >= deadline {
+                eprintln!("the group {} is left: {error}", folder.display());
+                return;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
