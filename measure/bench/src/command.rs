@@ -10,7 +10,7 @@ use system::Interruption;
 use crate::output::{self, Form};
 use crate::run::{Chosen, Options, PlannedSuite, start};
 use crate::{
-    compare, doctor, durability, engine, forsa, fusion, log, page, peers, reduction, steps,
+    compare, doctor, durability, engine, forsa, fusion, log, page, peers, project, reduction, steps,
 };
 
 #[derive(Debug, Parser)]
@@ -64,6 +64,8 @@ enum Command {
     Schema,
     /// One page that shows recorded runs
     Report(page::Arguments),
+    /// What recorded cycles per I/O mean for servers with more cores
+    Project(project::Arguments),
     /// Two recorded runs beside each other
     Compare(compare::Arguments),
 }
@@ -93,6 +95,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
         Command::Doctor => doctor::run(&Options::default(), &all(), form)?,
         Command::Schema => output::json(&results::schema()),
         Command::Report(it) => page::run(it)?,
+        Command::Project(it) => project::run(it, form)?,
         Command::Compare(it) => return compare::run(it, form),
     }
     Ok(ExitCode::SUCCESS)

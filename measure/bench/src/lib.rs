@@ -24,6 +24,7 @@ mod page;
 mod peers;
 mod pool;
 mod program;
+mod project;
 mod reduction;
 mod run;
 mod steps;

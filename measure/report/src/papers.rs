@@ -1,7 +1,8 @@
-//! What three papers state about other hardware, as the page shows it beside ours and embeds it.
+//! What four papers state about other hardware, as the page shows it beside ours and embeds it.
 
 use results::papers::{
-    AMPS, AmpsDevice, ForsaLine, FusionCell, forsa_tables, fusion_cell as cell, fusion_sizes_kib,
+    AMPS, AmpsDevice, CPIO_COLUMNS, CPIO_ENERGY, CPIO_IOPS, ForsaLine, FusionCell,
+    cpio_line_millions, forsa_tables, fusion_cell as cell, fusion_sizes_kib,
 };
 use serde_json::{Value, json};
 
@@ -50,6 +51,62 @@ pub(crate) fn amps_row(device: usize) -> [Figure; 3] {
     })
 }
 
+/// I/Os a second of a row of the slides' table, by column.
+pub(crate) fn cpio_iops(row: usize) -> [Figure; 4] {
+    [0, 1, 2, 3].map(|column| Figure {
+        value: CPIO_IOPS[row].millions[column] * 1e6,
+        pointer: format!("/papers/cpio/iops/{row}/printed/{column}"),
+    })
+}
+
+/// The same by a line through the slides' other rows, where the row is a projected one.
+pub(crate) fn cpio_line(row: usize) -> Option<[Figure; 4]> {
+    let is_projected = CPIO_IOPS[row].scenario == "projected";
+    is_projected.then(|| {
+        [0, 1, 2, 3].map(|column| Figure {
+            value: cpio_line_iops(row, column),
+            pointer: format!("/papers/cpio/iops/{row}/by_line/{column}"),
+        })
+    })
+}
+
+/// kWh of a row of the slides' energy table.
+pub(crate) fn cpio_energy(row: usize) -> [Figure; 3] {
+    [0, 1, 2].map(|column| Figure {
+        value: CPIO_ENERGY[row].billion_kwh[column].0 * 1e9,
+        pointer: format!("/papers/cpio/energy/{row}/kwh/{column}"),
+    })
+}
+
+fn cpio_line_iops(row: usize, column: usize) -> f64 {
+    let millions = cpio_line_millions(CPIO_IOPS[row].load, column);
+    millions.expect("the table has every load and column") * 1e6
+}
+
+fn cpio() -> Value {
+    let iops = CPIO_IOPS.iter().enumerate().map(|(index, row)| {
+        let by_line: Vec<f64> = match cpio_line(index) {
+            Some(figures) => figures.map(|figure| figure.value).to_vec(),
+            None => Vec::new(),
+        };
+        json!({
+            "load": row.load,
+            "scenario": row.scenario,
+            "printed": row.millions.map(|millions| millions * 1e6),
+            "by_line": by_line,
+        })
+    });
+    let energy = CPIO_ENERGY.iter().map(|line| {
+        let cells = line.billion_kwh.map(|(value, _)| value * 1e9);
+        json!({"name": line.name, "server_watts": line.server_watts, "kwh": cells})
+    });
+    json!({
+        "columns": CPIO_COLUMNS,
+        "iops": iops.collect::<Vec<_>>(),
+        "energy": energy.collect::<Vec<_>>(),
+    })
+}
+
 /// The papers' figures as the page embeds them.
 pub(crate) fn document() -> Value {
     let forsa = forsa_tables().map(|lines| {
@@ -72,6 +129,7 @@ pub(crate) fn document() -> Value {
         "forsa": forsa.collect::<Vec<_>>(),
         "fusion": fusion.collect::<Vec<_>>(),
         "amps": amps.collect::<Vec<_>>(),
+        "cpio": cpio(),
     })
 }
 

@@ -149,7 +149,7 @@ fn a_run_of_nothing_is_a_page_that_says_so() {
     let text = page_of(Vec::new());
     let page = Html::parse_document(&text);
     assert_eq!(page.select(&selector("svg")).count(), 0);
-    assert_eq!(page.select(&selector("section")).count(), 10);
+    assert_eq!(page.select(&selector("section")).count(), 11);
     let says: String = page.select(&selector("p.none")).flat_map(|it| it.text()).collect();
     assert!(says.contains("Nothing of this was measured"));
 }
@@ -159,9 +159,25 @@ fn rows_without_figures_are_shown_as_missing() {
     for suite in [Suite::Engine, Suite::Steps, Suite::Forsa, Suite::Fusion, Suite::Log] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
-    for suite in [Suite::Reduction, Suite::Peers, Suite::Durability] {
+    for suite in [Suite::Reduction, Suite::Peers, Suite::Durability, Suite::Cpio] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
+}
+
+#[test]
+fn projections_stand_beside_the_slides_with_assumptions_to_edit() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let text: String = page.select(&selector("#projection")).flat_map(|it| it.text()).collect();
+    for word in ["desired", "projected", "mean of cycles", "PSearchy", "not reproducible"] {
+        assert!(text.contains(word), "{word} is not shown");
+    }
+    assert!(page.select(&selector("#projection form[hidden] input[type=number]")).count() >= 6);
+    let editable = selector("#projection tr[data-one]");
+    let base: Vec<f64> = page
+        .select(&editable)
+        .map(|row| row.attr("data-one").expect("it was selected by it").parse().expect("a number"))
+        .collect();
+    assert!(base.contains(&1000.0), "{base:?}");
 }
 
 #[test]

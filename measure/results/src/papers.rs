@@ -1,10 +1,12 @@
-//! What three papers report of their own hardware, in true units, for tables beside ours.
+//! What four papers report of their own hardware, in true units, for tables beside ours.
 //!
 //! - "ForsaOS 2.0 host level performance analysis": two Xeon Platinum 8160M with 24 cores each,
 //!   1.5 TB of memory, a device of 500 GB, fio at queue depth 1 for 30 minutes.
 //! - Red Hat's brief "Optimizing Fusion ioMemory on Red Hat Enterprise Linux 6", Tables 3 and 4:
 //!   eight ioDrives in a server of 16 cores, peaks over queue depths.
 //! - "Extreme Storage Performance with eXFlash DIMM and AMPS": messages of 512 bytes.
+//! - "Understanding scalability and performance requirements of I/O intensive applications on
+//!   future multicore servers" (MASCOTS 2012), the slides: projections from cycles per I/O.
 //!
 //! Patterns go by fio's names: `read`, `write`, `randread`, `randwrite`.
 
@@ -183,6 +185,77 @@ pub const AMPS: [AmpsDevice; 3] = [
     AmpsDevice { name: "PCIe flash", appends: 1_840e3, mixed: 365e3 },
     AmpsDevice { name: "eXFlash DIMMs", appends: 2_150e3, mixed: 1_870e3 },
 ];
+
+/// The columns of [`CPIO_IOPS`].
+pub const CPIO_COLUMNS: [&str; 4] = ["Average", "TPC-E", "HBase", "PSearchy"];
+
+/// Cores of the servers in [`CPIO_IOPS`], and of the largest machine that was measured.
+pub const CPIO_CORES: u32 = 4096;
+pub const CPIO_CORES_MEASURED: u32 = 16;
+
+/// A row of the slides' table of I/Os per second, 512 bytes each.
+#[derive(Clone, Copy, Debug)]
+pub struct CpioIops {
+    pub load: &'static str,
+    pub scenario: &'static str,
+    /// By [`CPIO_COLUMNS`].
+    pub millions: [f64; 4],
+}
+
+pub const CPIO_IOPS: [CpioIops; 6] = [
+    CpioIops { load: "low", scenario: "projected", millions: [7.5, 9.0, 12.0, 12.0] },
+    CpioIops { load: "high", scenario: "projected", millions: [59.0, 14.0, 107.0, 65.0] },
+    CpioIops { load: "low", scenario: "today", millions: [476.0, 535.0, 563.0, 2207.0] },
+    CpioIops { load: "high", scenario: "today", millions: [818.0, 743.0, 1405.0, 4509.0] },
+    CpioIops { load: "low", scenario: "desired", millions: [969.0, 1743.0, 644.0, 2540.0] },
+    CpioIops { load: "high", scenario: "desired", millions: [1810.0, 2469.0, 1652.0, 5941.0] },
+];
+
+/// A row of the slides' energy table: a pass over 35e21 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct CpioEnergy {
+    pub name: &'static str,
+    /// What the slide states for a server, and what its figures follow from.
+    pub printed_watts: f64,
+    pub server_watts: f64,
+    /// Projected, today and desired, each with one unit of its last printed digit.
+    pub billion_kwh: [(f64, f64); 3],
+}
+
+pub const CPIO_ENERGY: [CpioEnergy; 3] = [
+    CpioEnergy {
+        name: "0.5 W per core",
+        printed_watts: 2500.0,
+        server_watts: 2048.0,
+        billion_kwh: [(29.0, 1.0), (0.27, 0.01), (0.175, 0.001)],
+    },
+    CpioEnergy {
+        name: "1.25 kW",
+        printed_watts: 1250.0,
+        server_watts: 1250.0,
+        billion_kwh: [(17.5, 0.5), (0.16, 0.01), (0.107, 0.001)],
+    },
+    CpioEnergy {
+        name: "2006 level",
+        printed_watts: 675.0,
+        server_watts: 675.0,
+        billion_kwh: [(9.5, 0.5), (0.09, 0.01), (0.057, 0.001)],
+    },
+];
+
+/// The slides' "projected" cell as a line through their own "desired" (one core) and "today"
+/// (16 cores) cells gives it, in millions. Most printed cells differ from it: the slides do not
+/// say which points they were fitted to. `None` for a load or column that the table lacks.
+pub fn cpio_line_millions(load: &str, column: usize) -> Option<f64> {
+    let cell = |scenario: &str| {
+        let row = CPIO_IOPS.iter().find(|row| row.load == load && row.scenario == scenario)?;
+        row.millions.get(column).copied()
+    };
+    // Cycles are as one over I/Os per second; the frequency cancels out.
+    let (one, most) = (1.0 / cell("desired")?, 1.0 / cell("today")?);
+    let growth = (most - one) / (f64::from(CPIO_CORES_MEASURED) - 1.0);
+    Some(1.0 / (one + growth * (f64::from(CPIO_CORES) - 1.0)))
+}
 
 #[cfg(test)]
 mod tests {

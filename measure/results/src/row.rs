@@ -28,6 +28,8 @@ pub enum Suite {
     Peers,
     /// What durability costs: flushes, images, snapshots.
     Durability,
+    /// CPU cycles per I/O of applications.
+    Cpio,
 }
 
 impl Suite {
@@ -42,6 +44,7 @@ impl Suite {
             Self::Reduction => "reduction",
             Self::Peers => "peers",
             Self::Durability => "durability",
+            Self::Cpio => "cpio",
         }
     }
 }
@@ -157,9 +160,19 @@ impl Row {
     }
 }
 
+/// CPU cycles per I/O of 512 bytes: see [`crate::projection`].
+pub const CPIO_CYCLES: &str = "cpio_cycles";
+
 /// What a case's result is called, most telling first.
-pub const HEADLINES: [&str; 6] =
-    ["ns_mean", "messages_per_s_total", "reduction", "latency_ns_mean", "iops", "bytes_per_s"];
+pub const HEADLINES: [&str; 7] = [
+    "ns_mean",
+    "messages_per_s_total",
+    "reduction",
+    CPIO_CYCLES,
+    "latency_ns_mean",
+    "iops",
+    "bytes_per_s",
+];
 
 /// Whether a measurement counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

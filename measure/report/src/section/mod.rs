@@ -9,6 +9,7 @@ mod log;
 mod omissions;
 mod papers;
 mod peers;
+mod projection;
 mod reduction;
 mod verdict;
 
@@ -25,7 +26,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the page. A section without measurements says so in a sentence.
-pub(crate) const ALL: [Section; 10] = [
+pub(crate) const ALL: [Section; 11] = [
     Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
     Section { id: "papers", title: "The papers' tables", body: papers::body },
     Section { id: "forsa", title: "Parallel jobs", body: forsa::body },
@@ -35,5 +36,6 @@ pub(crate) const ALL: [Section; 10] = [
     Section { id: "reduction", title: "Data reduction", body: reduction::body },
     Section { id: "peers", title: "Peers", body: peers::body },
     Section { id: "durability", title: "Durability", body: durability::body },
+    Section { id: "projection", title: "What it means for more cores", body: projection::body },
     Section { id: "omissions", title: "Flags, invalid and skipped", body: omissions::body },
 ];

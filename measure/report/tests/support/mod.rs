@@ -33,6 +33,7 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.extend(log(repeat));
         rows.extend(reduction(repeat));
         rows.extend(durability(repeat));
+        rows.extend(cpio(repeat));
     }
     rows.extend(fusion());
     rows.extend(others());
@@ -44,6 +45,28 @@ fn row(suite: Suite, case: &str, target: &str, params: &[(&str, Value)]) -> Row 
     row.params = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     row.time.duration_s = 30.0;
     row
+}
+
+fn cpio(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (target, factor) in [("volume attached + ext4", 1.0), ("disk file", 1.5)] {
+        for (application, cores, cycles) in
+            [("fio", 1, 1000.0), ("fio", 2, 1200.0), ("sort", 1, 30_000.0), ("sort", 2, 36_000.0)]
+        {
+            let params = [("application", json!(application)), ("cores", json!(cores))];
+            let case = format!("{application} cores={cores}");
+            let mut row = row(Suite::Cpio, &case, target, &params);
+            row.repeat = repeat;
+            let figures = [
+                ("cpio_cycles", cycles * factor),
+                ("utilisation_share", 0.7),
+                ("frequency_hz", 2.4e9),
+            ];
+            row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 /// Some percent to either side, the same each time.
