@@ -103,9 +103,12 @@ impl Broker {
 
     /// Whether a request of this kind has come, by the broker's metrics; Apache Kafka is not asked.
     pub fn has_seen(&self, request: &str) -> Result<bool> {
-        let metrics = ask_broker(&self.folder.join(HTTP_SOCKET), "/metrics")?;
-        let name = format!("memlane_broker_requests_total{{request=\"{request}\"}}");
-        Ok(metrics.contains(&name))
+        self.shows(&format!("memlane_broker_requests_total{{request=\"{request}\"}}"))
+    }
+
+    /// Whether this is a part of the broker's metrics.
+    pub fn shows(&self, part: &str) -> Result<bool> {
+        Ok(ask_broker(&self.folder.join(HTTP_SOCKET), "/metrics")?.contains(part))
     }
 
     /// Whether clients began transactions with their first records, and told nobody before

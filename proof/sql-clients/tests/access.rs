@@ -1,14 +1,16 @@
 //! Users and rights are those of Kafka's clients: SCRAM over TLS, and access lists.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_clients::is_skipped;
 use sql_clients::{Site, file_of};
-use system::{Tool, ToolOutput, product};
+use system::{Tool, ToolOutput, product, wait_for};
 use tempfile::TempDir;
 
 const PROGRAMS: &[&str] = &["psql", "openssl"];
+const BEGIN_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A broker with the users `admin`, who may do everything, and `reader`.
 struct Guarded {
@@ -100,6 +102,29 @@ fn users_log_in_by_scram_over_tls_and_do_what_access_lists_allow() -> Result<()>
     ensure!(refused.exit_code == Some(1) && refused.stderr.contains("42501"), "{refused:?}");
     let found = reader("SELECT count(*), current_user FROM lines")?;
     ensure!(found.stdout == "1|reader\n", "{found:?}");
+    Ok(())
+}
+
+#[test]
+fn a_live_query_ends_when_its_user_loses_the_right() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let guarded = Guarded::new()?;
+    guarded.memlane("topic create lines")?;
+    guarded.memlane("acl add reader describe --topic lines")?;
+    guarded.memlane("acl add reader read --topic lines")?;
+    let copy = "COPY (SUBSCRIBE TO lines) TO STDOUT";
+    let refused = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| guarded.run("reader", "secret of reader", copy));
+        let begun = wait_for("the live query", BEGIN_TIME_LIMIT, || {
+            guarded.site.broker().shows("memlane_broker_live_queries 1")
+        });
+        // Also where it did not begin: the thread is to end.
+        guarded.memlane("acl remove reader read --topic lines").and(begun)?;
+        reading.join().expect("it does not panic")
+    })?;
+    ensure!(refused.exit_code == Some(1) && refused.stderr.contains("42501"), "{refused:?}");
     Ok(())
 }
 
