@@ -86,15 +86,19 @@ pub(crate) fn put_copy_row(
 }
 
 fn put_escaped(value: &[u8], out: &mut BytesMut) {
-    for byte in value {
-        match byte {
-            b'\\' => out.put_slice(b"\\\\"),
-            b'\n' => out.put_slice(b"\\n"),
-            b'\r' => out.put_slice(b"\\r"),
-            b'\t' => out.put_slice(b"\\t"),
-            other => out.put_u8(*other),
-        }
+    let mut rest = value;
+    while let Some(at) = rest.iter().position(|it| matches!(it, b'\\' | b'\n' | b'\r' | b'\t')) {
+        let (plain, special) = rest.split_at(at);
+        out.put_slice(plain);
+        out.put_slice(match special[0] {
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\t' => b"\\t",
+            _ => b"\\\\",
+        });
+        rest = &special[1..];
     }
+    out.put_slice(rest);
 }
 
 /// In quotes where it could be mistaken: an empty text, unlike NULL, and `\.`, the old end.
@@ -106,11 +110,11 @@ fn put_quoted(value: &[u8], out: &mut BytesMut) {
         return out.put_slice(value);
     }
     out.put_u8(b'"');
-    for byte in value {
-        if *byte == b'"' {
-            out.put_u8(b'"');
+    for (index, part) in value.split(|it| *it == b'"').enumerate() {
+        if index > 0 {
+            out.put_slice(b"\"\"");
         }
-        out.put_u8(*byte);
+        out.put_slice(part);
     }
     out.put_u8(b'"');
 }
