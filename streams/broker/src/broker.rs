@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::coordinator::Coordinator;
 use crate::definitions::Definitions;
+use crate::deriving::Deriving;
 use crate::gate::Gate;
 use crate::live::LiveQueries;
 use crate::operation::Counters;
@@ -44,7 +45,8 @@ pub(crate) struct Broker {
     pub(crate) new_topics: NewTopics,
     pub(crate) limits: Limits,
     pub(crate) topics: Arc<Topics>,
-    pub(crate) definitions: Definitions,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) deriving: Arc<Deriving>,
     pub(crate) live: Arc<LiveQueries>,
     pub(crate) coordinator: Coordinator,
     pub(crate) gate: Arc<Gate>,

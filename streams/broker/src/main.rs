@@ -13,11 +13,13 @@ mod commands;
 mod config_file;
 mod coordinator;
 mod definitions;
+mod deriving;
 mod following;
 mod gate;
 mod live;
 mod operation;
 mod options;
+mod publish;
 mod requests;
 mod serving;
 mod sql_server;
@@ -38,6 +40,7 @@ use tracing_subscriber::EnvFilter;
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
 use crate::definitions::Definitions;
+use crate::deriving::{Deriving, DerivingThread};
 use crate::following::FollowingThreads;
 use crate::gate::Gate;
 use crate::live::{LiveLimits, LiveQueries, LiveThreads};
@@ -101,14 +104,15 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let class = topics.default_class()?;
     let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
-    let definitions = Definitions::open(&*storage, class)?;
+    let definitions = Arc::new(Definitions::open(&*storage, class)?);
     let coordinating = coordinator::start(&*storage, class, assignable, group_options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("serve")
         .build()
         .context("cannot start threads")?;
-    let opened = Opened { topics, gate, definitions };
+    let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));
+    let opened = Opened { topics, gate, definitions, deriving };
     let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);
@@ -119,7 +123,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
 struct Opened {
     topics: Arc<Topics>,
     gate: Arc<Gate>,
-    definitions: Definitions,
+    definitions: Arc<Definitions>,
+    deriving: Arc<Deriving>,
 }
 
 async fn serve(
@@ -132,7 +137,7 @@ async fn serve(
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
-    let Opened { topics, gate, definitions } = opened;
+    let Opened { topics, gate, definitions, deriving } = opened;
     gate.policy.check(address.ip())?;
     let (host, port) = match &options.advertise {
         Some(text) => host_and_port(text)?,
@@ -147,6 +152,7 @@ async fn serve(
         limits: limits(options),
         topics: Arc::clone(&topics),
         definitions,
+        deriving,
         live: live_queries(options, &topics, &gate),
         coordinator,
         gate,
@@ -155,8 +161,7 @@ async fn serve(
         counters: Box::<Counters>::default(),
         stops: stops.clone(),
     });
-    let following = FollowingThreads::start(&topics, &stops)?;
-    let live_threads = LiveThreads::start(&broker.live, &stops)?;
+    let threads = Threads::start(thread, &broker, &stops)?;
     let sql = serve_sql(options, &broker).await?;
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
     let compacting = tokio::spawn(topics::compact(Arc::clone(&topics), stops));
@@ -180,8 +185,7 @@ async fn serve(
     let ending = async {
         retaining.await?;
         compacting.await?;
-        let threads = (thread, following, live_threads);
-        tokio::task::spawn_blocking(move || end(threads, &topics)).await
+        tokio::task::spawn_blocking(move || threads.end(&topics)).await
     };
     match tokio::time::timeout(FLUSH_TIME_MAX, ending).await {
         Ok(ended) => ended?,
@@ -219,15 +223,38 @@ async fn serve_sql(options: &Options, broker: &Arc<Broker>) -> anyhow::Result<Op
     Ok(Some(server))
 }
 
-/// Waits for the threads, and flushes all topics, so that also what nobody waits for is as durable
-/// as its class says.
-fn end(
-    (coordinator, following, live): (CoordinatorThread, FollowingThreads, LiveThreads),
-    topics: &Topics,
-) {
-    coordinator.join();
-    live.join();
-    following.join();
+/// Those that work on topics beside clients.
+struct Threads {
+    coordinator: CoordinatorThread,
+    following: FollowingThreads,
+    live: LiveThreads,
+    deriving: DerivingThread,
+}
+
+impl Threads {
+    fn start(
+        coordinator: CoordinatorThread,
+        broker: &Broker,
+        stops: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
+        let following = FollowingThreads::start(&broker.topics, stops)?;
+        let live = LiveThreads::start(&broker.live, stops)?;
+        let deriving = DerivingThread::start(&broker.deriving, stops)?;
+        Ok(Self { coordinator, following, live, deriving })
+    }
+
+    /// Waits for them, and flushes all topics, so that also what nobody waits for is as durable as
+    /// its class says.
+    fn end(self, topics: &Topics) {
+        self.coordinator.join();
+        self.live.join();
+        self.following.join();
+        self.deriving.join();
+        flush_all(topics);
+    }
+}
+
+fn flush_all(topics: &Topics) {
     for topic in topics.all() {
         if let Err(error) = topic.flush() {
             tracing::warn!(topic = %topic.name, %error, "cannot flush at the end");

@@ -11,8 +11,7 @@ use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use live_queries::OutputColumn;
-use record_batch::{BatchOptions, NewRecord, encode_batch};
-use record_log::{Batch, LogErrorKind};
+use record_batch::NewRecord;
 use sql::{
     Client, Definition, DefinitionKind, Host, Limits, LiveQuery, LiveRows, NewDefinition,
     Published, PublishedRecord, Server, SqlError, SqlState,
@@ -25,11 +24,10 @@ use values::Values;
 
 use crate::broker::Broker;
 use crate::clock;
+use crate::deriving::objects_of;
 use crate::live::LiveClient;
+use crate::publish::append;
 use crate::topics::{OpenTopic, Pending};
-
-/// What a record takes in a batch besides its key, value and headers, at most.
-const RECORD_BYTES_EXTRA: usize = 64;
 
 /// The server, once it listens. Queries that still run when it is dropped are given up.
 pub(crate) struct SqlServer {
@@ -121,6 +119,13 @@ impl Host for SqlHost {
         self.broker.topics.by_name(topic).is_some_and(|topic| topic.settings().keeps_values)
     }
 
+    fn values_topic(&self, topic: &str) -> Arc<str> {
+        match self.broker.topics.by_name(topic).is_some_and(|it| it.settings().merges_values) {
+            true => objects_of(topic).into(),
+            false => topic.into(),
+        }
+    }
+
     fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>> {
         let topic = self.broker.topics.by_name(topic)?;
         topic.partition(i32::try_from(partition).ok()?)?.values()
@@ -132,6 +137,10 @@ impl Host for SqlHost {
                 let what = format!("relation {:?} does not exist", published.topic);
                 SqlError::new(SqlState::UNDEFINED_TABLE, what)
             })?;
+            if topic.is_derived {
+                let what = format!("cannot insert into {:?}: the broker fills it", topic.name);
+                return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+            }
             let appended = self.append_all(&topic, published.records);
             // What was appended before an error is made stable too.
             let waits = self.stabilize(&topic, &appended.ends)?;
@@ -182,6 +191,13 @@ impl Host for SqlHost {
                 let what = format!("permission denied to create {} {}", new.kind.name(), new.name);
                 return Err(SqlError::new(SqlState::PERMISSION, what));
             }
+            if new.kind != DefinitionKind::Table {
+                let source = self.broker.deriving.check(&new)?.source;
+                if !self.allows(client, Operation::Read, Resource::topic(&source)) {
+                    let what = format!("permission denied for table {source}");
+                    return Err(SqlError::new(SqlState::PERMISSION, what));
+                }
+            }
             let (broker, owner) = (Arc::clone(&self.broker), client.principal.clone());
             on_blocking_thread(move || define(&broker, new, owner.as_str())).await
         }
@@ -204,9 +220,15 @@ impl Host for SqlHost {
                 return Err(SqlError::new(SqlState::PERMISSION, what));
             }
             let broker = Arc::clone(&self.broker);
-            on_blocking_thread(move || match broker.definitions.remove(&definition)? {
-                true => Ok(()),
-                false => Err(no_definition(kind, &definition.name)),
+            on_blocking_thread(move || {
+                let name: Arc<str> = definition.name.as_str().into();
+                if !broker.deriving.undefine(&definition)? {
+                    return Err(no_definition(kind, &name));
+                }
+                if kind != DefinitionKind::Table {
+                    broker.coordinator.topic_deleted(&name);
+                }
+                Ok(())
             })
             .await
         }
@@ -221,8 +243,7 @@ fn no_definition(kind: DefinitionKind, name: &str) -> SqlError {
 
 fn define(broker: &Broker, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
     if new.kind != DefinitionKind::Table {
-        let what = format!("CREATE {} is not supported", new.kind.name().to_uppercase());
-        return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+        return broker.deriving.define(new, owner);
     }
     if broker.topics.by_name(&new.name).is_some() {
         let what = format!("relation {:?} already exists: there is a topic", new.name);
@@ -254,7 +275,7 @@ impl SqlHost {
         let mut ends = Vec::new();
         let result = self.by_partition(topic, records).and_then(|by_partition| {
             by_partition.into_iter().try_for_each(|(number, records)| {
-                append(topic, number, records, |end| ends.push((number, end))).inspect_err(
+                append(topic, number, &records, |end| ends.push((number, end))).inspect_err(
                     |error| {
                         if error.state == SqlState::STORAGE_FULL {
                             self.broker.counters.refused_by_full_pool();
@@ -323,59 +344,4 @@ impl SqlHost {
         });
         Ok(waits.collect())
     }
-}
-
-/// Appends records to one partition, in batches as long as the topic allows; `appended` is told of
-/// the offset after each.
-fn append(
-    topic: &OpenTopic,
-    number: i32,
-    records: Vec<NewRecord>,
-    mut appended: impl FnMut(i64),
-) -> Result<(), SqlError> {
-    let partition = topic.partition(number).expect("the caller found it");
-    let settings = topic.settings();
-    let bytes_max = settings.batch_bytes_max.saturating_sub(record_batch::HEADER_BYTES);
-    let now_ms = clock::unix_ms();
-    let mut rest = records.as_slice();
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let count = rest.iter().take_while(|record| {
-            bytes += size_bytes(record);
-            bytes <= bytes_max
-        });
-        // One that is too long alone is refused for what it is.
-        let count = count.count().max(1);
-        let (part, after) = rest.split_at(count);
-        rest = after;
-        let batch = encode_batch(part, &BatchOptions::default())
-            .map_err(|error| SqlError::new(SqlState::TOO_LARGE, error.to_string()))?;
-        if batch.len() > settings.batch_bytes_max {
-            let (length, most) = (batch.len(), settings.batch_bytes_max);
-            let name = &topic.name;
-            let what = format!("a batch of {length} bytes: topic {name:?} takes {most} at most");
-            return Err(SqlError::new(SqlState::TOO_LARGE, what));
-        }
-        let mut bytes = Vec::from(batch);
-        let (mut batch, _) = Batch::split_first(&mut bytes)?;
-        if settings.has_append_time {
-            batch.set_append_time(now_ms);
-        }
-        let done = partition.log.append(&mut batch, now_ms).inspect_err(|error| {
-            if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
-                tracing::error!(topic = %topic.name, partition = number, %error, "cannot append");
-            }
-        })?;
-        let header = batch.header();
-        partition.traffic.count_in(header.size_bytes, header.record_count);
-        appended(done.base_offset + i64::from(header.last_offset_delta) + 1);
-    }
-    Ok(())
-}
-
-fn size_bytes(record: &NewRecord) -> usize {
-    let length = |it: &Option<bytes::Bytes>| it.as_ref().map_or(0, bytes::Bytes::len);
-    let headers = record.headers.iter();
-    let headers: usize = headers.map(|it| it.name.len() + length(&it.value) + 20).sum();
-    RECORD_BYTES_EXTRA + length(&record.key) + length(&record.value) + headers
 }

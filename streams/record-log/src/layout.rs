@@ -5,6 +5,7 @@
 //!             64 KiB       properties, even ones
 //!             256 KiB      properties, odd ones
 //!             1 MiB + 4 KiB * P   record of partition P
+//!             512 MiB + 4 KiB * P note of the owner on partition P
 //! slot 1..    0            segment header
 //!             1 MiB        checkpoint, even ones
 //!             32 MiB       checkpoint, odd ones
@@ -49,6 +50,7 @@ pub(crate) const PROPERTIES_CONTENTS_BYTES_MAX: usize = 128 << 10;
 pub(crate) const SEGMENT_ROOM_BYTES: u64 = SLOT_BYTES - BATCHES;
 
 const PARTITION_RECORDS: u64 = 1 << 20;
+const NOTES: u64 = 512 << 20;
 
 /// Addresses of the volume that slots take; those behind them are the owner's.
 pub(crate) const fn log_bytes(size_bytes: u64) -> u64 {
@@ -89,6 +91,11 @@ pub(crate) fn partition_record(partition: u32) -> u64 {
     PARTITION_RECORDS + BLOCK * u64::from(partition)
 }
 
+/// The block of what the owner notes of a partition.
+pub(crate) fn note(partition: u32) -> u64 {
+    NOTES + BLOCK * u64::from(partition)
+}
+
 /// What a frame is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
@@ -97,6 +104,7 @@ pub(crate) enum FrameKind {
     Partition,
     Segment,
     Checkpoint,
+    Note,
 }
 
 impl FrameKind {
@@ -108,6 +116,7 @@ impl FrameKind {
             Self::Partition => *b"MLNpart1",
             Self::Segment => *b"MLNsegm1",
             Self::Checkpoint => *b"MLNchkp1",
+            Self::Note => *b"MLNnote1",
         }
     }
 }
@@ -238,6 +247,7 @@ mod tests {
         assert!(PROPERTIES[0] + frame_bytes <= PROPERTIES[1]);
         assert!(PROPERTIES[1] + frame_bytes <= PARTITION_RECORDS);
         const { assert!(BATCHES + SEGMENT_BYTES_MAX <= SLOT_BYTES) };
-        assert!(partition_record(PARTITION_COUNT_MAX) <= SLOT_BYTES);
+        assert!(partition_record(PARTITION_COUNT_MAX) <= NOTES);
+        assert!(note(PARTITION_COUNT_MAX) <= SLOT_BYTES);
     }
 }

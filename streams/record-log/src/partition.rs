@@ -13,8 +13,9 @@ use record_batch::{BatchHeader, Record, Records};
 use crate::annex::Annex;
 use crate::batch::Batch;
 use crate::error::{LogError, LogErrorKind};
+use crate::holds::{CompactionHold, Holds};
 use crate::producers::{Aborted, LastBatch, ProducerState};
-use crate::records::{PartitionRecord, TopicId};
+use crate::records::{self, PartitionRecord, TopicId};
 use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX, Segment, Walk, Wanted};
 use crate::view::{PinnedLog, View, read};
 use crate::volume::TopicVolume;
@@ -55,6 +56,7 @@ pub struct Partition {
     number: u32,
     volume: Arc<TopicVolume>,
     compaction: Mutex<CompactionState>,
+    holds: Arc<Holds>,
     /// Held by the thread that takes segments out of the log.
     restructuring: Mutex<()>,
     writer: Mutex<Writer>,
@@ -68,8 +70,6 @@ struct CompactionState {
     generation: u64,
     /// Of the records before it, those may have been taken out that others before it replace.
     reach_offset: i64,
-    /// No pass begins that would see records from here on.
-    limit_offset: i64,
     /// When the last pass wants another one for tombstones and markers, if it knows.
     next_horizon_ms: Option<i64>,
 }
@@ -87,10 +87,12 @@ impl Partition {
         let generation = generations.max().unwrap_or(0);
         // How far the last pass had come when the process died is not known.
         let reach_offset = if generation > 0 { writer.next_offset } else { 0 };
-        let (is_running, limit_offset, next_horizon_ms) = (false, i64::MAX, None);
-        let compaction =
-            CompactionState { is_running, generation, reach_offset, limit_offset, next_horizon_ms };
-        let compaction = Mutex::new(compaction);
+        let compaction = Mutex::new(CompactionState {
+            is_running: false,
+            generation,
+            reach_offset,
+            next_horizon_ms: None,
+        });
         let view = View {
             start_offset: writer.record.start_offset,
             stable_offset: writer.next_offset,
@@ -99,7 +101,8 @@ impl Partition {
         };
         let (restructuring, writer, view) =
             (Mutex::default(), Mutex::new(writer), RwLock::new(view));
-        Ok(Self { number, volume, compaction, restructuring, writer, view })
+        let holds = Arc::default();
+        Ok(Self { number, volume, compaction, holds, restructuring, writer, view })
     }
 
     pub fn number(&self) -> u32 {
@@ -402,9 +405,20 @@ impl Partition {
     }
 
     /// Has no pass of compaction begin that would see records from an offset on, so that one who
-    /// follows the log up to there misses no tombstone. `i64::MAX` is no limit.
-    pub fn limit_compaction(&self, before_offset: i64) {
-        self.lock_compaction().limit_offset = before_offset;
+    /// follows the log up to there misses no tombstone; as long as the hold is there.
+    pub fn hold_compaction(&self, before_offset: i64) -> CompactionHold {
+        self.holds.add(before_offset)
+    }
+
+    /// A block in which the owner of the topic notes what belongs to this partition, at most
+    /// [`NOTE_BYTES_MAX`], replaced as a whole. The flush of the topic makes it durable.
+    pub fn set_note(&self, note: &[u8]) -> Result<(), LogError> {
+        records::save_note(&*self.volume.device, self.number, note)
+    }
+
+    /// What was last noted; `None` where nothing was.
+    pub fn note(&self) -> Result<Option<Vec<u8>>, LogError> {
+        records::load_note(&*self.volume.device, self.number)
     }
 
     /// From now on segments may be replaced by a pass that has seen all before the offset.
@@ -454,7 +468,7 @@ impl Partition {
     /// The first segments, as long as they are complete, stable, all of their transactions have
     /// ended, and the caller wants them. The last segment is never among them.
     pub(crate) fn decided_segments(&self, wanted: impl Fn(&Segment) -> bool) -> Vec<Arc<Segment>> {
-        let end_offset = self.last_stable_offset().min(self.lock_compaction().limit_offset);
+        let end_offset = self.last_stable_offset().min(self.holds.offset());
         let view = self.view();
         let followed = view.segments.windows(2).map(|pair| (&pair[0], &pair[1]));
         followed

@@ -244,6 +244,27 @@ impl Checkpoint {
     }
 }
 
+/// What a note of a partition may hold: its frame is one block.
+pub const NOTE_BYTES_MAX: usize = BLOCK_BYTES - FRAME_BYTES;
+
+pub(crate) fn save_note(
+    device: &dyn BlockDevice,
+    partition: u32,
+    note: &[u8],
+) -> Result<(), LogError> {
+    assert!(note.len() <= NOTE_BYTES_MAX, "a note is one block");
+    save(device, (FrameKind::Note, layout::note(partition)), note)
+}
+
+pub(crate) fn load_note(
+    device: &dyn BlockDevice,
+    partition: u32,
+) -> Result<Option<Vec<u8>>, LogError> {
+    load(device, (FrameKind::Note, layout::note(partition)), |fields| {
+        Some(std::mem::take(&mut fields.0).to_vec())
+    })
+}
+
 fn save(
     device: &dyn BlockDevice,
     (kind, at): (FrameKind, u64),

@@ -45,6 +45,11 @@ pub trait Host: Send + Sync + 'static {
     /// Whether the topic is to keep current values.
     fn keeps_values(&self, topic: &str) -> bool;
 
+    /// The topic whose values are the current ones of a topic: itself, but where they are merged.
+    fn values_topic(&self, topic: &str) -> Arc<str> {
+        topic.into()
+    }
+
     /// The current values of a partition; `None` where there are none, or none yet.
     fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>>;
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use record_batch::{BatchHeader, Record, Records};
-use record_log::{Partition, PinnedLog, RECORDS_BYTES_MAX, is_committed};
+use record_log::{CompactionHold, Partition, PinnedLog, RECORDS_BYTES_MAX, is_committed};
 
 use crate::change::{Change, OnChange};
 use crate::error::ValuesError;
@@ -30,11 +30,12 @@ pub struct Followed {
     pub is_behind: bool,
 }
 
-/// The one that changes the values of a partition, for one thread; there is one at a time. As long
-/// as it is there, compaction stays behind it.
+/// The one that changes the values of a partition, for one thread. As long as it is there,
+/// compaction stays behind it. Of several on a partition one writes checkpoints.
 #[derive(Debug)]
 pub struct Follower {
     values: Arc<Values>,
+    hold: CompactionHold,
     /// The log as it was when its start last moved, for each time; the last is what is followed.
     /// Values that go with the start are told from those before.
     pins: VecDeque<PinnedLog>,
@@ -64,7 +65,7 @@ impl Follower {
     /// is used where there is no checkpoint, which has its own.
     pub fn open(partition: Arc<Partition>, secret: Secret) -> Result<(Self, Opening), ValuesError> {
         // First: what is pinned then is compacted no further than all that is followed.
-        partition.limit_compaction(partition.start_offset());
+        let hold = partition.hold_compaction(partition.start_offset());
         let serves_from = partition.last_stable_offset();
         let pin = partition.pin();
         let (checkpoints, found, opening) = Checkpoints::open(&partition)?;
@@ -80,6 +81,7 @@ impl Follower {
         };
         let follower = Self {
             values: Arc::new(Values::new(partition, secret, state)),
+            hold,
             pins: VecDeque::from([pin]),
             leaving: None,
             sweep: Sweep::default(),
@@ -130,7 +132,7 @@ impl Follower {
         let record_count = taken?;
         self.check_agreement();
         let applied = self.values.applied();
-        self.values.partition.limit_compaction(applied);
+        self.hold.set(applied);
         let is_behind = is_retiring || applied < self.values.partition.last_stable_offset();
         Ok(Followed { record_count, is_behind })
     }
@@ -292,12 +294,6 @@ impl Follower {
             self.pins.pop_front();
         }
         Ok(self.pins.len() > 1)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.values.partition.limit_compaction(i64::MAX);
     }
 }
 

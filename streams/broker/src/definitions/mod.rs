@@ -67,7 +67,6 @@ impl Definitions {
     }
 
     /// Is told of each change, after it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for those who derive topics"))]
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
@@ -153,6 +152,7 @@ fn check(new: &NewDefinition) -> Result<(), SqlError> {
 #[cfg(test)]
 mod tests {
     use sql::DefinitionKind;
+    use tempfile::TempDir;
     use volumes::{Durability, Reduction};
 
     use super::*;
@@ -161,8 +161,12 @@ mod tests {
     const CLASS: VolumeClass =
         VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
 
-    fn storage() -> Embedded {
-        Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file: None }).expect("it opens")
+    /// Each test has a pool of its own: without a file, there is one for each process.
+    fn storage() -> (Embedded, TempDir) {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+        let file = Some(folder.path().join("pool"));
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file };
+        (Embedded::open(&pool).expect("it opens"), folder)
     }
 
     fn new(name: &str, statement: &str) -> NewDefinition {
@@ -172,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_there_again_and_what_was_dropped_is_not() {
-        let storage = storage();
+        let (storage, _folder) = storage();
         let definitions = Definitions::open(&storage, CLASS).expect("it opens");
         let mut watched = definitions.watch();
         let first = definitions.put(new("a", "one 'ä'"), "User:alice").expect("there is room");
@@ -198,7 +202,7 @@ mod tests {
 
     #[test]
     fn they_are_bounded_in_number_and_length_and_the_log_is() {
-        let storage = storage();
+        let (storage, _folder) = storage();
         let definitions = Definitions::open(&storage, CLASS).expect("it opens");
         let long = "x".repeat(STATEMENT_BYTES_MAX);
         for (name, statement) in [("", "x"), ("n", &format!("{long}x")), (&long, "x")] {

@@ -161,7 +161,8 @@ mod tests {
 
     fn prices(topics: &Topics) -> Arc<OpenTopic> {
         let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
-        let new = NewTopic { name: "prices".to_owned(), partition_count: 1, settings };
+        let (name, is_derived) = ("prices".to_owned(), false);
+        let new = NewTopic { name, partition_count: 1, settings, is_derived };
         topics.create(&new, false).expect("there is room").expect("it is made")
     }
 

@@ -49,6 +49,7 @@ impl Running {
             name: "quotes".to_owned(),
             partition_count: PARTITIONS,
             settings: settings.collect(),
+            is_derived: false,
         };
         let topic = topics.create(&new, false).expect("there is room").expect("it is made");
         let policy = access::ListenerPolicy {

@@ -9,6 +9,7 @@ use super::counters::{BOUNDS_SECONDS, Counters, Distribution, Flow, name_of};
 use super::state::Operation;
 use super::views::{LagView, Totals, ValuesTotals, lags, memory_bytes, open_connections};
 use crate::broker::Broker;
+use crate::deriving::State;
 use crate::live::LiveTotals;
 use crate::topics::OpenTopic;
 
@@ -41,6 +42,7 @@ pub(super) async fn write(operation: &Operation) -> String {
         write_topics(&mut page, &topics);
         write_offsets(&mut page, &topics);
         write_values(&mut page, &topics);
+        write_derived(&mut page, &broker.deriving.states());
         write_lags(&mut page, lags(&broker).await.as_deref());
     }
     if let Some(sql) = operation.sql() {
@@ -243,6 +245,36 @@ fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
         page.family(&format!("memlane_broker_topic_values_{name}"), Kind::Gauge, help);
         for (topic, totals) in &totals {
             page.sample(&[("topic", topic)], value(totals));
+        }
+    }
+}
+
+/// Of topics that the broker fills.
+fn write_derived(page: &mut Page, states: &[Arc<State>]) {
+    type Value = fn(&State) -> u64;
+    let families: [(&str, Kind, &str, Value); 5] = [
+        ("lag_offsets", Kind::Gauge, "Committed offsets of the source not looked at.", |it| {
+            it.lag.load(Ordering::Relaxed)
+        }),
+        ("waits", Kind::Gauge, "1 while something keeps it from going on.", |it| {
+            u64::from(it.waits().is_some())
+        }),
+        ("records_total", Kind::Counter, "Records appended.", |it| {
+            it.records_out.load(Ordering::Relaxed)
+        }),
+        ("skipped_total", Kind::Counter, "Records left out: the query fails on them.", |it| {
+            it.skipped.load(Ordering::Relaxed)
+        }),
+        ("missed_offsets_total", Kind::Counter, "Offsets deleted before they were seen.", |it| {
+            it.missed.load(Ordering::Relaxed)
+        }),
+    ];
+    for (name, kind, help, value) in families {
+        page.family(&format!("memlane_broker_derived_{name}"), kind, help);
+        for state in states {
+            let labels =
+                [("topic", &*state.name), ("source", &*state.source), ("kind", state.kind)];
+            page.sample(&labels, value(state));
         }
     }
 }

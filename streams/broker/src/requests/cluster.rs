@@ -105,6 +105,7 @@ async fn find_or_create(
         name: name.to_owned(),
         partition_count: broker.new_topics.partition_count,
         settings: Default::default(),
+        is_derived: false,
     };
     let topics = Arc::clone(&broker.topics);
     let made = on_blocking_thread(move || topics.create(&new, false)).await;

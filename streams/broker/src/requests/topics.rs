@@ -83,7 +83,7 @@ fn create_one(
         );
         return Err(Refusal::new(ResponseError::InvalidReplicationFactor, what));
     }
-    let new = NewTopic { name, partition_count, settings };
+    let new = NewTopic { name, partition_count, settings, is_derived: false };
     broker.topics.create(&new, validate_only)
 }
 
@@ -132,7 +132,7 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
             let found = find_deleted(&context, &asked);
             let name = found.as_ref().map(|topic| TopicName(text(&*topic.name))).ok();
             let deleted = found.and_then(|topic| {
-                context.broker.topics.delete(&topic.name)?;
+                context.broker.deriving.delete(&topic.name)?;
                 context.broker.coordinator.topic_deleted(&topic.name);
                 Ok(())
             });

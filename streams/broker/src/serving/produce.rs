@@ -169,6 +169,9 @@ impl Turn<'_> {
         }
         let topic =
             self.broker.topics.by_name(name).ok_or(ResponseError::UnknownTopicOrPartition)?;
+        if topic.is_derived {
+            return Err(ResponseError::PolicyViolation);
+        }
         self.topic = Some(Arc::clone(&topic));
         Ok(topic)
     }

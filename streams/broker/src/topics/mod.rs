@@ -65,6 +65,8 @@ pub(crate) struct NewTopic {
     pub(crate) name: String,
     pub(crate) partition_count: u32,
     pub(crate) settings: BTreeMap<String, String>,
+    /// Whether the broker fills it from another topic.
+    pub(crate) is_derived: bool,
 }
 
 /// Changes what the owner of a topic has set.
@@ -191,7 +193,11 @@ impl Topics {
         let id = Uuid::from_bytes(random_id());
         let (half_made, volume) = (half_made_name(id), volume_name(&new.name, id));
         let device = self.storage.create(&half_made, settings.class).map_err(of_storage)?;
-        let properties = Properties { name: new.name.clone(), settings: new.settings.clone() };
+        let properties = Properties {
+            name: new.name.clone(),
+            settings: new.settings.clone(),
+            is_derived: new.is_derived,
+        };
         let bytes = serde_json::to_vec(&properties).expect("it is plain data");
         let log = record_log::NewTopic {
             id: id.into_bytes(),
@@ -284,7 +290,8 @@ impl Topics {
         if settings.class != before.class {
             self.storage.set_class(&topic.volume, settings.class).map_err(of_storage)?;
         }
-        let properties = Properties { name: name.to_owned(), settings: own };
+        let is_derived = topic.is_derived;
+        let properties = Properties { name: name.to_owned(), settings: own, is_derived };
         let bytes = serde_json::to_vec(&properties).expect("it is plain data");
         topic.log.set_properties(&bytes).map_err(of_log)?;
         topic.log.set_options(options(&settings));

@@ -101,8 +101,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "memlane.values",
         "none",
-        Kind::Choice(&["none", "latest"]),
-        "latest: the current value of each key is kept at hand, some 24 bytes of memory for a key",
+        Kind::Choice(&["none", "latest", "merge"]),
+        "latest: the current value of each key is kept at hand, some 24 bytes of memory for a key; \
+         merge: a JSON object changes those fields alone that it has, and whole objects are in the \
+         topic NAME.values",
     ),
     setting(
         "memlane.values.ttl.ms",
@@ -209,6 +211,8 @@ pub(crate) struct TopicSettings {
     pub(crate) min_compaction_lag_ms: i64,
     pub(crate) min_dirty_ratio: f64,
     pub(crate) keeps_values: bool,
+    /// Whole objects are kept in another topic.
+    pub(crate) merges_values: bool,
     pub(crate) values_ttl_ms: Option<i64>,
 }
 
@@ -250,6 +254,7 @@ impl TopicSettings {
                 .parse()
                 .expect("it was checked"),
             keeps_values: values.text("memlane.values") == "latest",
+            merges_values: values.text("memlane.values") == "merge",
             values_ttl_ms: values.limit("memlane.values.ttl.ms"),
             own,
         })

@@ -24,6 +24,9 @@ pub(crate) struct Properties {
     pub(crate) name: String,
     /// Those that the topic's owner set.
     pub(crate) settings: BTreeMap<String, String>,
+    /// The broker alone writes to it.
+    #[serde(default)]
+    pub(crate) is_derived: bool,
 }
 
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct OpenTopic {
     /// Of the volume that it is on.
     pub(crate) volume: String,
     pub(crate) log: Arc<Topic>,
+    /// The broker fills it from another topic, and clients write nothing to it.
+    pub(crate) is_derived: bool,
     flusher: Arc<Flusher>,
     settings: RwLock<Arc<TopicSettings>>,
     partitions: RwLock<Arc<[Arc<OpenPartition>]>>,
@@ -141,6 +146,7 @@ impl OpenTopic {
             name: properties.name.as_str().into(),
             id: Uuid::from_bytes(log.id()),
             volume,
+            is_derived: properties.is_derived,
             flusher: Arc::new(Flusher::new(Arc::clone(&log))),
             log,
             settings: RwLock::new(Arc::new(settings)),

@@ -59,6 +59,13 @@ impl Query {
         &self.columns
     }
 
+    /// The columns that tell rows of the result apart: the record's key, or all keys of the group.
+    /// `None` where not all of them are selected.
+    pub fn identity(&self) -> Option<&[usize]> {
+        let is_one_row = matches!(&self.shape, Shape::Groups { keys, .. } if keys.is_empty());
+        (is_one_row || !self.identity.is_empty()).then_some(&self.identity)
+    }
+
     pub fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }

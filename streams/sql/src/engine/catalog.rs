@@ -55,9 +55,10 @@ impl Topics {
             None => (table, Form::Text),
         };
         let (topic, kind) = match rest.strip_suffix(CURRENT_SUFFIX) {
-            Some(topic) => (topic, TableKind::Values),
-            None => (rest, TableKind::Log),
+            Some(topic) => (self.host.values_topic(topic), TableKind::Values),
+            None => (Arc::from(rest), TableKind::Log),
         };
+        let topic = &*topic;
         let may_see = self.client.check(&*self.host, Operation::Describe, topic).is_ok();
         let is_there = may_see
             && self.host.topic(topic).is_some()

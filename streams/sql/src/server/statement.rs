@@ -17,7 +17,7 @@ use crate::engine::one_column;
 use crate::error::{SqlError, SqlState};
 use crate::host::Published;
 use crate::statements::{
-    Assignment, Command, CursorSource, Extension, InsertPlan, Variables, run_extension,
+    Assignment, Command, CursorSource, Extension, InsertPlan, Variables, run_derive, run_extension,
 };
 use crate::wire::{CopyOut, Formats, TransactionState};
 
@@ -254,10 +254,7 @@ impl Connection {
                 let rows = self.open(source, prepared, parameters).await?;
                 Ok(Outcome::Copy(rows, *format))
             }
-            Command::Extension(extension) => {
-                let rows = self.open_extension(extension, prepared, &parameters).await?;
-                Ok(Outcome::Rows(rows, "SELECT"))
-            }
+            Command::Extension(extension) => self.extension(extension, prepared, &parameters).await,
             Command::Insert(_) => {
                 let insert = prepared.insert.as_ref().expect(PLANNED);
                 let count = self.insert(insert, &parameters).await?;
@@ -297,6 +294,26 @@ impl Connection {
                 self.cursors.clear();
                 self.statements.clear();
                 done("DISCARD ALL")
+            }
+        }
+    }
+
+    async fn extension(
+        &mut self,
+        extension: &Extension,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<Outcome, SqlError> {
+        match extension {
+            Extension::Subscribe(_) => {
+                let rows = self.open_extension(extension, prepared, parameters).await?;
+                Ok(Outcome::Rows(rows, "SELECT"))
+            }
+            Extension::CreateTopic(words)
+            | Extension::CreateView(words)
+            | Extension::Drop(words) => {
+                let tag = run_derive(&*self.server.host, &self.client, words).await?;
+                Ok(Outcome::Done(tag.to_owned()))
             }
         }
     }

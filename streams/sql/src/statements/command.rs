@@ -106,6 +106,9 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
         "CREATE" if keyword(1) == "MATERIALIZED" => {
             Command::Extension(Extension::CreateView(words.clone()))
         }
+        "DROP" if matches!(keyword(1).as_str(), "TOPIC" | "MATERIALIZED") => {
+            Command::Extension(Extension::Drop(words.clone()))
+        }
         _ => match parse(words)? {
             query @ Statement::Query(_) => Command::Query(Box::new(query)),
             Statement::Insert(insert) => Command::Insert(Box::new(insert)),

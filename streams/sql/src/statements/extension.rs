@@ -17,12 +17,15 @@ pub(crate) enum Extension {
     CreateTopic(Words),
     /// `CREATE MATERIALIZED VIEW …`.
     CreateView(Words),
+    /// `DROP TOPIC …`, `DROP MATERIALIZED VIEW …`.
+    Drop(Words),
 }
 
 /// Runs a statement; its rows end when it does, or with the connection.
 pub(crate) fn run_extension(statement: &Extension) -> Result<SendableRecordBatchStream, SqlError> {
     let (Extension::Subscribe(words)
     | Extension::CreateTopic(words)
-    | Extension::CreateView(words)) = statement;
+    | Extension::CreateView(words)
+    | Extension::Drop(words)) = statement;
     Err(SqlError::unsupported(format!("{} is not supported", words.keyword(0))))
 }

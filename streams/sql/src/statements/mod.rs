@@ -4,12 +4,14 @@
 //! those who know them; see `extension`.
 
 mod command;
+mod derive;
 mod extension;
 mod insert;
 mod text;
 mod variables;
 
 pub(crate) use command::{Command, CursorSource, read_command};
+pub(crate) use derive::run_derive;
 pub(crate) use extension::{Extension, run_extension};
 pub(crate) use insert::InsertPlan;
 pub(crate) use text::{Words, split};

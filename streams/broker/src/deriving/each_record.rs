@@ -1,0 +1,318 @@
+//! One record of each record of the source: a filter of a log, or whole objects of merged ones.
+//!
+//! Each record of the output names the offset of the source that it was made of, and after each
+//! turn a note on the output's volume says how far the source was looked at. After a kill, the
+//! later of both says where to go on, so that each record is made once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use record_batch::{Header, NewRecord, Record};
+use record_log::{LogErrorKind, Partition};
+use serde::{Deserialize, Serialize};
+use sql::{SqlError, SqlState};
+use values::{Follower, Secret};
+
+use super::committed::Committed;
+use super::merge::merged;
+use super::output::{RecordShape, SOURCE_HEADER};
+use super::plan::Plan;
+use super::row::with_row;
+use super::state::State;
+use crate::publish::append;
+use crate::topics::{OpenPartition, OpenTopic, random_id};
+
+const READ_BYTES: usize = 1 << 20;
+
+/// What is made of a record.
+pub(super) enum Maker {
+    Query(Box<Plan>, RecordShape),
+    /// The whole object of its key.
+    Merge,
+}
+
+pub(super) struct EachRecord {
+    maker: Maker,
+    source: Arc<OpenTopic>,
+    output: Arc<OpenTopic>,
+    parts: Vec<Part>,
+}
+
+/// One partition, of both topics.
+struct Part {
+    source: Arc<OpenPartition>,
+    output: Arc<OpenPartition>,
+    read: Committed,
+    /// The whole objects, for those who merge.
+    objects: Option<Follower>,
+    is_noted: bool,
+}
+
+/// What is noted on the output's volume: all before the position was looked at, and what was made
+/// of it stands before the output's offset.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    source: String,
+    position: i64,
+    output: i64,
+}
+
+impl EachRecord {
+    pub(super) fn new(maker: Maker, source: Arc<OpenTopic>, output: Arc<OpenTopic>) -> Self {
+        Self { maker, source, output, parts: Vec::new() }
+    }
+
+    /// Makes a limited number of records. Returns whether there is more to do at once.
+    pub(super) fn turn(&mut self, state: &State) -> Result<bool, SqlError> {
+        self.open_parts(state)?;
+        let (mut is_behind, mut lag) = (false, 0);
+        for part in &mut self.parts {
+            is_behind |= part.turn(&self.maker, &self.output, (&self.source, state))?;
+            lag += part.read.lag(&part.source.log);
+        }
+        state.lag.store(lag, Ordering::Relaxed);
+        Ok(is_behind)
+    }
+
+    /// Also those that the source was given later; the output has as many.
+    fn open_parts(&mut self, state: &State) -> Result<(), SqlError> {
+        let (sources, outputs) =
+            (Arc::clone(&self.source.partitions()), Arc::clone(&self.output.partitions()));
+        let both = sources.iter().zip(outputs.iter()).skip(self.parts.len());
+        for (source, output) in both {
+            let objects = match self.maker {
+                Maker::Query(..) => None,
+                Maker::Merge => Some(open_objects(&output.log)?),
+            };
+            let position = find_position(&self.source, (&source.log, &output.log), state)?;
+            self.parts.push(Part {
+                source: Arc::clone(source),
+                output: Arc::clone(output),
+                read: Committed::from(position),
+                objects,
+                is_noted: false,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn open_objects(output: &Arc<Partition>) -> Result<Follower, SqlError> {
+    let (mut follower, _) = Follower::open(Arc::clone(output), Secret(random_id()))?;
+    while follower.follow(READ_BYTES, None)?.is_behind {}
+    Ok(follower)
+}
+
+/// Where the source is to be read on.
+fn find_position(
+    source: &OpenTopic,
+    (log, output): (&Partition, &Partition),
+    state: &State,
+) -> Result<i64, SqlError> {
+    let note = output.note()?.and_then(|it| serde_json::from_slice::<Note>(&it).ok());
+    let end = output.next_offset();
+    let position = match &note {
+        Some(note) if note.source != source.id.to_string() => {
+            // The source was deleted, and made again.
+            save_note(source, 0, output)?;
+            0
+        }
+        Some(note) => {
+            let made = last_made(output, note.output)?;
+            if made.is_none() && note.output < end {
+                let number = output.number();
+                state.missed(number, note.position, note.position);
+                tracing::warn!(
+                    topic = state.name,
+                    partition = number,
+                    "the last records of a \
+                     derived topic were deleted before it was noted what they were made of: some \
+                     may come twice"
+                );
+            }
+            made.unwrap_or(0).max(note.position)
+        }
+        None => last_made(output, 0)?.unwrap_or(0),
+    };
+    let stable = log.last_stable_offset();
+    if position > stable {
+        let what = format!(
+            "partition {} of {:?} ends at {stable}, before {position}: it lost records",
+            log.number(),
+            source.name
+        );
+        state.wait(&what);
+        return Ok(stable);
+    }
+    Ok(position)
+}
+
+/// The offset after the one that the last record was made of, of those from an offset on.
+fn last_made(output: &Partition, from: i64) -> Result<Option<i64>, SqlError> {
+    let mut read = Committed::from(from);
+    let mut last = None;
+    loop {
+        let outcome = read.read(output, &mut |record| {
+            let header =
+                record.headers.iter().filter(|(name, _)| *name == SOURCE_HEADER.as_bytes());
+            let value = header.last().and_then(|(_, value)| std::str::from_utf8(value?).ok());
+            if let Some(offset) = value.and_then(|it| it.parse::<i64>().ok()) {
+                last = Some(offset.saturating_add(1));
+            }
+        })?;
+        read.position = outcome.next;
+        if !outcome.is_behind {
+            return Ok(last);
+        }
+    }
+}
+
+fn save_note(source: &OpenTopic, position: i64, output: &Partition) -> Result<(), SqlError> {
+    let note = Note { source: source.id.to_string(), position, output: output.stable_offset() };
+    let bytes = serde_json::to_vec(&note).expect("it is plain data");
+    match output.set_note(&bytes) {
+        // The records say it too.
+        Err(error) if error.kind == LogErrorKind::NoSpace => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+impl Part {
+    fn turn(
+        &mut self,
+        maker: &Maker,
+        output: &OpenTopic,
+        (source, state): (&OpenTopic, &State),
+    ) -> Result<bool, SqlError> {
+        if self.output.log.stable_offset() < self.output.log.next_offset() {
+            // The last flush failed. What was made is not made again.
+            output.flush()?;
+        }
+        if let Some(objects) = &mut self.objects {
+            while objects.follow(READ_BYTES, None)?.is_behind {}
+        }
+        let number = self.source.log.number();
+        let (mut made, mut offsets) = (Vec::new(), Vec::new());
+        let mut fresh: HashMap<Bytes, Option<Bytes>> = HashMap::new();
+        let (objects, mut failed) = (&self.objects, None);
+        let outcome = self.read.read(&self.source.log, &mut |record| {
+            let record_made = match maker {
+                Maker::Query(plan, shape) => make(plan, shape, (number, record), state),
+                Maker::Merge => {
+                    let objects = objects.as_ref().expect("they are there for merging");
+                    merge(objects, &mut fresh, record).unwrap_or_else(|error| {
+                        failed.get_or_insert(error);
+                        None
+                    })
+                }
+            };
+            if let Some(mut record_made) = record_made {
+                let value = Some(record.offset.to_string().into());
+                record_made.headers.push(Header { name: SOURCE_HEADER.to_owned(), value });
+                made.push(record_made);
+                offsets.push(record.offset);
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if let Some(start) = outcome.gone_before {
+            state.missed(number, self.read.position, start);
+        }
+        if outcome.undecodable > 0 {
+            state.skip(outcome.undecodable, "a batch cannot be read");
+        }
+        if outcome.next == self.read.position && self.is_noted {
+            return Ok(false);
+        }
+        self.publish(output, (&made, &offsets), state)?;
+        self.read.position = outcome.next;
+        save_note(source, self.read.position, &self.output.log)?;
+        self.is_noted = true;
+        Ok(outcome.is_behind)
+    }
+
+    /// Appends what was made and makes it stable. The position follows each batch, so that after an
+    /// error nothing is made again.
+    fn publish(
+        &mut self,
+        output: &OpenTopic,
+        (mut made, mut offsets): (&[NewRecord], &[i64]),
+        state: &State,
+    ) -> Result<(), SqlError> {
+        if made.is_empty() {
+            return Ok(());
+        }
+        let number = i32::try_from(self.output.log.number()).expect("partitions have a limit");
+        let mut result = Ok(());
+        while !made.is_empty() {
+            let begin = self.output.log.next_offset();
+            let mut count = 0;
+            let appended = append(output, number, made, |end| {
+                count = usize::try_from(end - begin).expect("it grows");
+            });
+            if let Some(last) = count.checked_sub(1) {
+                self.read.position = offsets[last] + 1;
+                state.records_out.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            (made, offsets) = (&made[count..], &offsets[count..]);
+            match appended {
+                Err(error) if error.state == SqlState::TOO_LARGE => {
+                    state.skip(1, &error.message);
+                    (made, offsets) = (&made[1..], &offsets[1..]);
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+                Ok(()) => {}
+            }
+        }
+        output.flush()?;
+        result
+    }
+}
+
+fn make(
+    plan: &Plan,
+    shape: &RecordShape,
+    (number, record): (u32, &Record<'_>),
+    state: &State,
+) -> Option<NewRecord> {
+    let made =
+        with_row((number, record), &plan.paths, |row| match plan.query.filter().passes(row)? {
+            true => shape.record(&plan.query, (row, record)).map(Some),
+            false => Ok(None),
+        });
+    made.unwrap_or_else(|error| {
+        state.skip(1, &error.to_string());
+        None
+    })
+}
+
+/// The whole object of the record's key from now on; none where it has no key.
+fn merge(
+    objects: &Follower,
+    fresh: &mut HashMap<Bytes, Option<Bytes>>,
+    record: &Record<'_>,
+) -> Result<Option<NewRecord>, SqlError> {
+    let Some(key) = record.key else { return Ok(None) };
+    let value = match record.value {
+        None => None,
+        Some(patch) => Some(match fresh.get(key) {
+            Some(before) => merged(before.as_deref(), patch),
+            None => {
+                let copy = |it: &Record<'_>| it.value.map(Bytes::copy_from_slice);
+                // Whatever its age: one that has expired is deleted by its owner's sweep.
+                let before = objects.values().get(key, i64::MIN, &mut Vec::new(), copy)?;
+                merged(before.flatten().as_deref(), patch)
+            }
+        }),
+    };
+    let key = Bytes::copy_from_slice(key);
+    fresh.insert(key.clone(), value.clone());
+    let timestamp_ms = record.timestamp_ms;
+    Ok(Some(NewRecord { key: Some(key), value, headers: Vec::new(), timestamp_ms }))
+}

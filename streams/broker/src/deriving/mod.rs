@@ -1,0 +1,177 @@
+//! Topics that the broker fills from others: `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW`, and
+//! the whole objects of topics with `memlane.values=merge`.
+//!
+//! ```text
+//! source's log ────▶ each_record ─▶ output's log       one for one, exactly once
+//! source's values ─▶ changes ─▶ upserts, groups ─▶ output's values    differences alone
+//! ```
+//!
+//! One thread does it, a bounded piece of each at a time. What it made of which source record it
+//! finds again in the output, so that a kill at any instant loses and repeats nothing: see
+//! `docs/decisions/0043`.
+
+mod changes;
+mod committed;
+mod each_record;
+mod groups;
+mod merge;
+mod output;
+mod plan;
+mod row;
+mod state;
+#[cfg(test)]
+mod tests;
+mod upserts;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use kafka_protocol::error::ResponseError;
+use sql::{Definition, DefinitionKind, NewDefinition, SqlError, SqlState};
+use tokio::sync::watch;
+
+pub(crate) use self::state::State;
+
+use self::plan::Plan;
+use self::worker::Worker;
+use crate::definitions::Definitions;
+use crate::topics::{NewTopic, Refusal, Topics};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// What one broker derives at most.
+const DERIVED_COUNT_MAX: usize = 100;
+
+/// The whole objects of a topic with `memlane.values=merge` are in the topic of this name.
+pub(crate) fn objects_of(topic: &str) -> String {
+    format!("{topic}.values")
+}
+
+/// What is derived, and how far each of them is.
+pub(crate) struct Deriving {
+    topics: Arc<Topics>,
+    definitions: Arc<Definitions>,
+    /// By name of the topic that is filled.
+    states: RwLock<BTreeMap<String, Arc<State>>>,
+    /// Held by the thread that makes or deletes a topic and its definition.
+    changing: Mutex<()>,
+}
+
+impl Deriving {
+    pub(crate) fn new(topics: Arc<Topics>, definitions: Arc<Definitions>) -> Self {
+        let (states, changing) = Default::default();
+        Self { topics, definitions, states, changing }
+    }
+
+    pub(crate) fn states(&self) -> Vec<Arc<State>> {
+        self.states.read().expect(NO_PANIC).values().map(Arc::clone).collect()
+    }
+
+    fn set(&self, states: BTreeMap<String, Arc<State>>) {
+        *self.states.write().expect(NO_PANIC) = states;
+    }
+}
+
+/// What a statement makes of its source, for those who look at it before it is kept.
+pub(crate) struct Checked {
+    /// The topic that it reads.
+    pub(crate) source: String,
+    new_topic: NewTopic,
+}
+
+impl Deriving {
+    /// Refuses what cannot be derived.
+    pub(crate) fn check(&self, new: &NewDefinition) -> Result<Checked, SqlError> {
+        let plan = Plan::of(&new.statement)?;
+        let source = plan.find_source(&self.topics)?;
+        let new_topic = plan.new_topic(&new.name, &source)?;
+        Ok(Checked { source: source.name.to_string(), new_topic })
+    }
+
+    /// Keeps a definition, and makes the topic that it fills. May wait.
+    pub(crate) fn define(&self, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
+        let new_topic = self.check(&new)?.new_topic;
+        let _one = self.changing.lock().expect(NO_PANIC);
+        self.topics.create(&new_topic, true).map_err(of_refusal)?;
+        let derived = self.definitions.all();
+        let count = derived.iter().filter(|it| it.kind != DefinitionKind::Table).count();
+        if count >= DERIVED_COUNT_MAX {
+            let what = format!("the broker fills {DERIVED_COUNT_MAX} topics already");
+            return Err(SqlError::new(SqlState::TOO_MANY, what));
+        }
+        // First: should the broker die before the topic is there, it is made after the start.
+        let definition = self.definitions.put(new, owner)?;
+        if let Err(refusal) = self.topics.create(&new_topic, false) {
+            self.definitions.remove(&definition)?;
+            return Err(of_refusal(refusal));
+        }
+        Ok(())
+    }
+
+    /// Forgets a definition, and deletes the topic that it fills. Returns whether it was there. May
+    /// wait.
+    pub(crate) fn undefine(&self, definition: &Definition) -> Result<bool, SqlError> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        if !self.definitions.remove(definition)? {
+            return Ok(false);
+        }
+        let topic = self.topics.by_name(&definition.name).filter(|it| it.is_derived);
+        if let Some(topic) = topic {
+            self.topics.delete(&topic.name).map_err(of_refusal)?;
+        }
+        Ok(true)
+    }
+
+    /// Deletes a topic, with the definition that fills it. May wait.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        let topic = self.topics.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let definition = self.definitions.get(name).filter(|_| topic.is_derived);
+        if let Some(definition) = definition {
+            self.definitions
+                .remove(&definition)
+                .map_err(|error| Refusal::new(ResponseError::KafkaStorageError, error.message))?;
+        }
+        self.topics.delete(name)
+    }
+}
+
+/// What a client of SQL is told of a refusal.
+fn of_refusal(refusal: Refusal) -> SqlError {
+    let state = match refusal.error {
+        ResponseError::TopicAlreadyExists => SqlState::DUPLICATE_TABLE,
+        ResponseError::UnknownTopicOrPartition => SqlState::UNDEFINED_TABLE,
+        ResponseError::NotEnoughReplicas => SqlState::STORAGE_FULL,
+        ResponseError::KafkaStorageError => SqlState::IO,
+        ResponseError::PolicyViolation => SqlState::TOO_MANY,
+        _ => SqlState::INVALID_PARAMETER,
+    };
+    SqlError::new(state, refusal.message)
+}
+
+/// The thread; it ends when the broker stops.
+pub(crate) struct DerivingThread(JoinHandle<()>);
+
+impl DerivingThread {
+    pub(crate) fn start(
+        deriving: &Arc<Deriving>,
+        stops: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let worker = Worker::new(Arc::clone(deriving));
+        let stops = stops.clone();
+        let work = move || runtime.block_on(worker.run(stops));
+        let thread = std::thread::Builder::new().name("derive".to_owned()).spawn(work);
+        Ok(Self(thread.context("cannot start the thread for derived topics")?))
+    }
+
+    /// Waits for its end.
+    pub(crate) fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the thread that fills derived topics panicked");
+        }
+    }
+}

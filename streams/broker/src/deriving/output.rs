@@ -1,0 +1,205 @@
+//! Rows of a query as records of the topic that is filled.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use live_queries::{OutputColumn, Query, ResultRow, Row, RowError, TableKind, Type, Value};
+use record_batch::{Header, NewRecord, Record};
+use sql::{SqlError, SqlState};
+use sqlparser::ast::{Expr, Ident, SelectItem, SetExpr};
+
+/// The header of a derived record that names the offset of the record that it was made of.
+pub(super) const SOURCE_HEADER: &str = "memlane-source-offset";
+
+/// What the columns of a query become: those named key, value, headers and time are that, and all
+/// others together are a JSON object. What is selected as it is, is taken as its bytes are.
+#[derive(Debug, Default)]
+pub(super) struct RecordShape {
+    /// The columns with these names; none where it is the source's.
+    key: Option<usize>,
+    time: Option<usize>,
+    value: ValueShape,
+}
+
+#[derive(Debug, Default)]
+enum ValueShape {
+    #[default]
+    Source,
+    Column(usize),
+    Object(Vec<(String, usize)>),
+}
+
+const AS_IT_IS: [&str; 4] = ["key", "value", "headers", "time"];
+
+impl RecordShape {
+    /// Takes out of a query what is selected as it is, and so is not to be evaluated.
+    pub(super) fn take(
+        query: &mut sqlparser::ast::Query,
+        kind: TableKind,
+    ) -> Result<Taken, SqlError> {
+        let SetExpr::Select(select) = &mut *query.body else {
+            return Err(SqlError::new(SqlState::NOT_SUPPORTED, "only SELECT is supported"));
+        };
+        let mut taken = Taken { has_value: false, is_keyed: kind == TableKind::Values };
+        select.projection.retain(|item| match item {
+            SelectItem::Wildcard(_) => {
+                taken.has_value = true;
+                false
+            }
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
+                let name = folded(name);
+                taken.has_value |= name == "value";
+                !AS_IT_IS.contains(&name.as_str())
+            }
+            _ => true,
+        });
+        if select.projection.is_empty() {
+            if !taken.has_value {
+                let what = "no column makes the value of the records";
+                return Err(SqlError::new(SqlState::NOT_SUPPORTED, what)
+                    .with_hint("Select value, or columns for a JSON object."));
+            }
+            // A query selects something; this costs nothing, and is in no record.
+            let partition = Expr::Identifier(Ident::new("partition"));
+            let alias = Ident::new(UNUSED);
+            select.projection.push(SelectItem::ExprWithAlias { expr: partition, alias });
+        }
+        Ok(taken)
+    }
+
+    /// The record of a row, in place of the record that the row is of.
+    pub(super) fn record(
+        &self,
+        query: &Query,
+        (row, record): (&Row<'_>, &Record<'_>),
+    ) -> Result<NewRecord, RowError> {
+        let columns = query.project(row).expect("queries of records have rows")?;
+        let source_key = || record.key.map(Bytes::copy_from_slice);
+        let source_value = || record.value.map(Bytes::copy_from_slice);
+        let value = match &self.value {
+            ValueShape::Source => source_value(),
+            ValueShape::Column(index) => bytes_of(&columns[*index]),
+            ValueShape::Object(fields) => {
+                let fields = fields.iter().map(|(name, index)| (name.as_str(), &columns[*index]));
+                Some(json_object(fields))
+            }
+        };
+        let time = self.time.map(|index| &columns[index]);
+        let timestamp_ms = match time {
+            Some(Value::Time(microseconds)) => microseconds.div_euclid(1_000),
+            _ => record.timestamp_ms,
+        };
+        let headers = record.headers.iter().filter_map(|(name, value)| {
+            let name = std::str::from_utf8(name).ok().filter(|it| *it != SOURCE_HEADER)?;
+            Some(Header { name: name.to_owned(), value: value.map(Bytes::copy_from_slice) })
+        });
+        let key = self.key.map_or_else(source_key, |index| bytes_of(&columns[index]));
+        Ok(NewRecord { key, value, headers: headers.collect(), timestamp_ms })
+    }
+}
+
+const UNUSED: &str = "memlane unused";
+
+/// What was taken out of a query.
+pub(super) struct Taken {
+    has_value: bool,
+    /// Whether the key must be the source's.
+    is_keyed: bool,
+}
+
+impl Taken {
+    /// The shape, with the columns that the query has left.
+    pub(super) fn with_columns(self, columns: &[OutputColumn]) -> Result<RecordShape, SqlError> {
+        let refused = |what: &str| Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+        let mut shape = RecordShape::default();
+        let mut fields: Vec<(String, usize)> = Vec::new();
+        for (index, column) in columns.iter().enumerate() {
+            match column.name.as_str() {
+                UNUSED => {}
+                "key" if self.is_keyed => return refused("over current values, the key stays"),
+                "key" => shape.key = Some(index),
+                "time" if column.data_type != Type::Timestamptz => {
+                    return refused("the column time must be a timestamptz");
+                }
+                "time" => shape.time = Some(index),
+                "headers" => return refused("headers can be selected as they are alone"),
+                "value" if self.has_value => return refused("two columns are named value"),
+                "value" => shape.value = ValueShape::Column(index),
+                name => {
+                    if fields.iter().any(|(it, _)| it == name) {
+                        let what = format!("two columns are named {name:?}");
+                        return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+                    }
+                    fields.push((name.to_owned(), index));
+                }
+            }
+        }
+        let has_value = self.has_value || matches!(shape.value, ValueShape::Column(_));
+        match (has_value, fields.is_empty()) {
+            (true, false) => return refused("columns beside value: they would be in no record"),
+            (false, true) => return refused("no column makes the value of the records"),
+            (false, false) => shape.value = ValueShape::Object(fields),
+            (true, true) => {}
+        }
+        Ok(shape)
+    }
+}
+
+fn folded(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_ascii_lowercase(),
+    }
+}
+
+/// Key and value of the row of a group.
+pub(super) fn group_record(query: &Query, row: &ResultRow) -> (Bytes, Bytes) {
+    let identity = query.identity().expect("it was checked");
+    let field = |index: usize| (query.columns()[index].name.as_str(), &row.columns[index]);
+    let key = json_object(identity.iter().map(|index| field(*index)));
+    (key, json_object((0..row.columns.len()).map(field)))
+}
+
+/// What a value is as a key or value of a record; NULL is none.
+fn bytes_of(value: &Value<'_>) -> Option<Bytes> {
+    match value {
+        Value::Null => None,
+        Value::Bytes(bytes) => Some(Bytes::copy_from_slice(bytes)),
+        other => Some(text_of(other).into_owned().into()),
+    }
+}
+
+fn text_of<'a>(value: &'a Value<'_>) -> Cow<'a, str> {
+    match value {
+        Value::Text(text) | Value::Json(text) => Cow::Borrowed(text),
+        Value::Bool(it) => Cow::Borrowed(if *it { "true" } else { "false" }),
+        other => Cow::Owned(other.to_string()),
+    }
+}
+
+/// An object with these fields. Numbers and JSON are as they are, all else but NULL is text.
+fn json_object<'a>(fields: impl Iterator<Item = (&'a str, &'a Value<'static>)>) -> Bytes {
+    let mut json = String::from("{");
+    for (index, (name, value)) in fields.enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        json.push_str(&quoted(name));
+        json.push(':');
+        let text = text_of(value);
+        match value {
+            Value::Null => json.push_str("null"),
+            Value::Bool(_) | Value::Int(_) | Value::Numeric(_) | Value::Json(_) => {
+                json.push_str(&text);
+            }
+            Value::Float(it) if it.is_finite() => json.push_str(&text),
+            _ => json.push_str(&quoted(&text)),
+        }
+    }
+    json.push('}');
+    json.into()
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("text is JSON")
+}

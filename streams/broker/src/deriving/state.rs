@@ -1,0 +1,70 @@
+//! What is known of one that is derived, for metrics and SQL.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Counts since the broker started.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The topic that is filled.
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) source: String,
+    /// Offsets of the source that are committed and were not looked at.
+    pub(crate) lag: AtomicU64,
+    pub(crate) records_out: AtomicU64,
+    /// Records that were left out: the query failed on them, or what was made is too long.
+    pub(crate) skipped: AtomicU64,
+    /// Offsets of the source that were deleted before they were looked at.
+    pub(crate) missed: AtomicU64,
+    /// Why it does not go on.
+    waits: Mutex<Option<String>>,
+}
+
+impl State {
+    pub(crate) fn new(name: &str, kind: &'static str, source: &str) -> Self {
+        Self { name: name.to_owned(), kind, source: source.to_owned(), ..Self::default() }
+    }
+
+    pub(crate) fn waits(&self) -> Option<String> {
+        self.waits.lock().expect(NO_PANIC).clone()
+    }
+
+    /// Says why it does not go on; tells of it once.
+    pub(super) fn wait(&self, why: &str) {
+        let mut waits = self.waits.lock().expect(NO_PANIC);
+        if waits.as_deref() != Some(why) {
+            tracing::warn!(topic = self.name, source = self.source, why, "deriving waits");
+            *waits = Some(why.to_owned());
+        }
+    }
+
+    pub(super) fn goes_on(&self) {
+        if self.waits.lock().expect(NO_PANIC).take().is_some() {
+            tracing::info!(topic = self.name, "deriving goes on");
+        }
+    }
+
+    pub(super) fn skip(&self, count: u64, why: &str) {
+        if self.skipped.fetch_add(count, Ordering::Relaxed) == 0 {
+            tracing::warn!(topic = self.name, why, "a record is left out; others are counted");
+        }
+    }
+
+    pub(super) fn missed(&self, partition: u32, from: i64, to: i64) {
+        let count = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+        self.missed.fetch_add(count, Ordering::Relaxed);
+        let (topic, source) = (&self.name, &self.source);
+        tracing::warn!(
+            topic,
+            source,
+            partition,
+            from,
+            to,
+            "records were deleted before they were \
+             looked at"
+        );
+    }
+}

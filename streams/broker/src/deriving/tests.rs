@@ -1,0 +1,356 @@
+//! Random publishes, transactions and deaths at any place, against what SQL says of the source.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use random::Random;
+use record_batch::{BatchOptions, BatchProducer, Marker, NewRecord, TransactionEnd, encode_batch};
+use record_log::Batch;
+use sql::{DefinitionKind, NewDefinition};
+use tempfile::TempDir;
+
+use super::changes::own_values;
+use super::committed::Committed;
+use super::output::SOURCE_HEADER;
+use super::worker::Worker;
+use super::{Deriving, objects_of};
+use crate::clock;
+use crate::definitions::Definitions;
+use crate::storage::{Embedded, EmbeddedPool, Storage};
+use crate::topics::{NewTopic, OpenTopic, Topics};
+
+const PARTITIONS: u32 = 3;
+const PRODUCER: i64 = 77;
+
+type Pairs = Vec<(Option<String>, Option<String>)>;
+
+/// What lives on while brokers die.
+struct World {
+    storage: Arc<Embedded>,
+    _folder: TempDir,
+    random: Random,
+    sequences: BTreeMap<u32, i32>,
+    /// What is committed, by partition.
+    committed: BTreeMap<u32, Pairs>,
+}
+
+/// One life of a broker.
+struct Life {
+    topics: Arc<Topics>,
+    definitions: Arc<Definitions>,
+    worker: Worker,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+        let file = Some(folder.path().join("pool"));
+        let pool = EmbeddedPool { size_bytes: 256 << 20, file };
+        let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
+        let (sequences, committed) = Default::default();
+        Self { storage, _folder: folder, random: Random::new(seed), sequences, committed }
+    }
+
+    fn open(&self) -> Life {
+        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
+        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let class = topics.default_class().expect("there is one");
+        let definitions = Arc::new(Definitions::open(&*self.storage, class).expect("they open"));
+        let deriving = Deriving::new(Arc::clone(&topics), Arc::clone(&definitions));
+        let worker = Worker::new(Arc::new(deriving));
+        Life { topics, definitions, worker }
+    }
+
+    fn create(&self, settings: &[(&str, &str)], statements: &[&str]) {
+        let life = self.open();
+        let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let (name, settings) = ("orders".to_owned(), settings.collect());
+        let new = NewTopic { name, partition_count: PARTITIONS, settings, is_derived: false };
+        life.topics.create(&new, false).expect("there is room");
+        for statement in statements {
+            let name = statement.split_whitespace().find(|it| it.starts_with("d_"));
+            let (name, statement) = (name.expect("a name").to_owned(), (*statement).to_owned());
+            let new = NewDefinition { name, kind: DefinitionKind::Topic, statement };
+            life.definitions.put(new, "User:a").expect("there is room");
+        }
+    }
+
+    fn random_record(&mut self) -> (Option<String>, Option<String>) {
+        let key = format!("k{}", self.random.below(20));
+        let (symbol, qty) = (self.random.below(4), self.random.below(100));
+        let value = match self.random.below(10) {
+            0 => None,
+            1 => Some("no JSON".to_owned()),
+            2 => Some(format!("{{\"qty\":{qty}}}")),
+            3 => Some("{\"symbol\":null}".to_owned()),
+            _ => Some(format!("{{\"symbol\":\"S{symbol}\",\"qty\":{qty}}}")),
+        };
+        (Some(key), value)
+    }
+
+    /// A batch, perhaps of a transaction that is committed or aborted.
+    fn publish(&mut self, topic: &OpenTopic) {
+        let number = u32::try_from(self.random.below(u64::from(PARTITIONS))).expect("small");
+        let count = 1 + self.random.below(8);
+        let pairs: Pairs = (0..count).map(|_| self.random_record()).collect();
+        let records: Vec<NewRecord> = pairs.iter().map(record_of).collect();
+        let kind = self.random.below(4);
+        let sequence = self.sequences.entry(number).or_default();
+        let producer = BatchProducer { id: PRODUCER, epoch: 0, sequence: *sequence };
+        let options = BatchOptions {
+            producer: (kind < 2).then_some(producer),
+            is_transactional: kind < 2,
+            ..BatchOptions::default()
+        };
+        append(topic, number, encode_batch(&records, &options).expect("a batch").to_vec());
+        if kind < 2 {
+            *sequence += i32::try_from(count).expect("small");
+            let marker = if kind == 0 { Marker::Commit } else { Marker::Abort };
+            let end = TransactionEnd {
+                producer_id: PRODUCER,
+                producer_epoch: 0,
+                coordinator_epoch: 0,
+                unix_ms: clock::unix_ms(),
+            };
+            append(topic, number, marker.to_batch(end));
+        }
+        if kind != 1 {
+            self.committed.entry(number).or_default().extend(pairs);
+        }
+        topic.flush().expect("memory");
+    }
+
+    /// Publishes and derives by turns, and dies now and then, at times before a note is kept.
+    fn live(&mut self, outputs: &[String], steps: u64) -> usize {
+        let mut deaths = 0;
+        let mut life = self.open();
+        for _ in 0..steps {
+            let orders = life.topics.by_name("orders").expect("it is there");
+            for _ in 0..self.random.below(5) {
+                self.publish(&orders);
+            }
+            life.worker.find();
+            let notes = notes_of(&life.topics, outputs);
+            life.worker.turn_all(true);
+            if self.random.below(3) == 0 {
+                for (name, number, note) in notes {
+                    // As if it had died before the note was written.
+                    let topic = life.topics.by_name(&name).expect("it is there");
+                    let log = topic.log.partition(number).expect("it is there");
+                    log.set_note(&note).expect("memory");
+                }
+                drop(life);
+                life = self.open();
+                deaths += 1;
+            }
+        }
+        life.worker.find();
+        while life.worker.turn_all(true) {}
+        deaths
+    }
+
+    /// The last values of keys that have one.
+    fn current(&self) -> BTreeMap<(u32, String), String> {
+        let mut current = BTreeMap::new();
+        for (number, pairs) in &self.committed {
+            for (key, value) in pairs {
+                let key = (*number, key.clone().expect("all have one"));
+                match value {
+                    Some(value) => drop(current.insert(key, value.clone())),
+                    None => drop(current.remove(&key)),
+                }
+            }
+        }
+        current
+    }
+}
+
+fn record_of((key, value): &(Option<String>, Option<String>)) -> NewRecord {
+    let bytes = |it: &Option<String>| it.clone().map(Into::into);
+    let timestamp_ms = clock::unix_ms();
+    NewRecord { key: bytes(key), value: bytes(value), headers: Vec::new(), timestamp_ms }
+}
+
+fn append(topic: &OpenTopic, number: u32, mut bytes: Vec<u8>) {
+    let (mut batch, _) = Batch::split_first(&mut bytes).expect("a good batch");
+    let log = topic.log.partition(number).expect("it is there");
+    let now_ms = clock::unix_ms();
+    match batch.header().is_transactional() && !batch.header().is_control() {
+        true => log.append_to_transaction(&mut batch, now_ms, log.next_offset()),
+        false => log.append(&mut batch, now_ms),
+    }
+    .expect("there is room");
+}
+
+fn notes_of(topics: &Topics, outputs: &[String]) -> Vec<(String, u32, Vec<u8>)> {
+    let mut notes = Vec::new();
+    for name in outputs {
+        let Some(topic) = topics.by_name(name) else { continue };
+        for number in 0..topic.log.partition_count() {
+            let log = topic.log.partition(number).expect("it is there");
+            if let Some(note) = log.note().expect("memory") {
+                notes.push((name.clone(), number, note));
+            }
+        }
+    }
+    notes
+}
+
+fn text(bytes: Option<&[u8]>) -> Option<String> {
+    bytes.map(|it| String::from_utf8(it.to_vec()).expect("text"))
+}
+
+/// All records of a derived topic, with the offsets that they name.
+fn log_of(topic: &OpenTopic, number: u32) -> (Pairs, Vec<i64>) {
+    let log = topic.log.partition(number).expect("it is there");
+    let (mut read, mut pairs, mut offsets) = (Committed::from(0), Vec::new(), Vec::new());
+    loop {
+        let outcome = read
+            .read(&log, &mut |record| {
+                pairs.push((text(record.key), text(record.value)));
+                let named = record.headers.iter().find(|it| it.0 == SOURCE_HEADER.as_bytes());
+                let named = named.and_then(|it| text(it.1)).expect("it names its source");
+                offsets.push(named.parse().expect("a number"));
+            })
+            .expect("memory");
+        read.position = outcome.next;
+        if !outcome.is_behind {
+            return (pairs, offsets);
+        }
+    }
+}
+
+fn values_of(topic: &OpenTopic) -> BTreeMap<(u32, String), String> {
+    let mut found = BTreeMap::new();
+    for number in 0..topic.log.partition_count() {
+        let own = own_values(&topic.log.partition(number).expect("it is there")).expect("memory");
+        let snapshot = own.values().snapshot().expect("it is ready");
+        let mut scan = snapshot.scan_all();
+        let mut add = |record: &record_batch::Record<'_>| {
+            let key = (number, text(record.key).expect("all have one"));
+            found.insert(key, text(record.value).expect("no tombstone"));
+        };
+        while scan.step(i64::MIN, &mut add).expect("memory") == values::ScanStep::More {}
+    }
+    found
+}
+
+fn field(value: &str, name: &str) -> Option<serde_json::Value> {
+    let value: serde_json::Value = serde_json::from_str(value).ok()?;
+    value.get(name).filter(|it| !it.is_null()).cloned()
+}
+
+#[test]
+fn a_derived_topic_has_what_passes_once_and_in_order_whenever_the_broker_dies() {
+    let mut deaths = 0;
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        let statement = "CREATE TOPIC d_big AS SELECT * FROM orders WHERE \
+                         (value->>'qty')::bigint >= 50";
+        world.create(&[], &[statement]);
+        deaths += world.live(&["d_big".to_owned()], 40);
+        let life = world.open();
+        let derived = life.topics.by_name("d_big").expect("it is there");
+        for number in 0..PARTITIONS {
+            let (pairs, offsets) = log_of(&derived, number);
+            let committed = world.committed.get(&number).cloned().unwrap_or_default();
+            let qty = |it: &str| field(it, "qty").and_then(|it| it.as_i64());
+            let passes =
+                |it: &(_, Option<String>)| it.1.as_deref().and_then(qty).is_some_and(|it| it >= 50);
+            let expected: Pairs = committed.into_iter().filter(passes).collect();
+            assert_eq!(pairs, expected, "seed {seed}, partition {number}");
+            assert!(offsets.is_sorted(), "{offsets:?}");
+        }
+    }
+    assert!(deaths > 50, "{deaths} deaths");
+}
+
+#[test]
+fn kept_values_and_groups_are_what_sql_gives_of_the_current_ones() {
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        world.create(
+            &[("memlane.values", "latest")],
+            &[
+                "CREATE TOPIC d_s1 AS SELECT value->>'qty' AS qty FROM \"orders$current\" \
+                 WHERE value->>'symbol' = 'S1'",
+                "CREATE MATERIALIZED VIEW d_sums AS SELECT value->>'symbol' AS symbol, \
+                 sum((value->>'qty')::bigint) AS qty, count(*) AS n FROM \"orders$current\" \
+                 GROUP BY 1",
+            ],
+        );
+        world.live(&[], 40);
+        let life = world.open();
+        let (mut kept, mut sums) = (BTreeMap::new(), BTreeMap::new());
+        for (key, value) in world.current() {
+            let symbol = field(&value, "symbol");
+            let qty = field(&value, "qty").and_then(|it| it.as_i64());
+            if symbol.as_ref().and_then(|it| it.as_str()) == Some("S1") {
+                let qty = qty.expect("it has one");
+                kept.insert(key, format!("{{\"qty\":\"{qty}\"}}"));
+            }
+            let symbol = symbol.unwrap_or(serde_json::Value::Null).to_string();
+            let (sum, count) = sums.entry(symbol).or_insert((None, 0));
+            *sum = qty.map(|it| it + sum.unwrap_or(0)).or(*sum);
+            *count += 1;
+        }
+        let topic = |name| life.topics.by_name(name).expect("it is there");
+        assert_eq!(values_of(&topic("d_s1")), kept, "seed {seed}");
+        let rows = sums.into_iter().map(|(symbol, (sum, count))| {
+            let sum = sum.map_or("null".to_owned(), |it: i64| it.to_string());
+            let row = format!("{{\"symbol\":{symbol},\"qty\":{sum},\"n\":{count}}}");
+            ((0, format!("{{\"symbol\":{symbol}}}")), row)
+        });
+        assert_eq!(values_of(&topic("d_sums")), rows.collect(), "seed {seed}");
+    }
+}
+
+#[test]
+fn whole_objects_are_all_patches_of_their_keys_in_order() {
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        world.create(&[("memlane.values", "merge")], &[]);
+        let objects = objects_of("orders");
+        world.live(std::slice::from_ref(&objects), 40);
+        let life = world.open();
+        let topic = life.topics.by_name(&objects).expect("it is there");
+        let mut expected: BTreeMap<(u32, String), String> = BTreeMap::new();
+        for (number, pairs) in &world.committed {
+            let (made, _) = log_of(&topic, *number);
+            assert_eq!(made.len(), pairs.len(), "seed {seed}: one for each");
+            for (key, value) in pairs {
+                let key = (*number, key.clone().expect("all have one"));
+                let Some(value) = value else {
+                    expected.remove(&key);
+                    continue;
+                };
+                let before = expected.get(&key).map(String::as_str);
+                let merged = naively_merged(before, value);
+                expected.insert(key, merged);
+            }
+        }
+        let found = values_of(&topic);
+        let parse = |it: &String| serde_json::from_str::<serde_json::Value>(it).ok();
+        assert_eq!(found.len(), expected.len(), "seed {seed}");
+        for (key, value) in &expected {
+            assert_eq!(parse(&found[key]), parse(value), "seed {seed}, {key:?}");
+        }
+    }
+}
+
+/// By the standard's own pseudocode, for objects without objects in them.
+fn naively_merged(before: Option<&str>, patch: &str) -> String {
+    let parse = |it: &str| serde_json::from_str::<serde_json::Value>(it).ok();
+    let Some(serde_json::Value::Object(patch)) = parse(patch) else { return patch.to_owned() };
+    let mut object = match before.and_then(parse) {
+        Some(serde_json::Value::Object(object)) => object,
+        _ => serde_json::Map::new(),
+    };
+    for (name, value) in patch {
+        match value.is_null() {
+            true => drop(object.remove(&name)),
+            false => drop(object.insert(name, value)),
+        }
+    }
+    serde_json::Value::Object(object).to_string()
+}

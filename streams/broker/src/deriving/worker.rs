@@ -1,0 +1,295 @@
+//! The thread, and what it derives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use live_queries::TableKind;
+use sql::{Definition, DefinitionKind, SqlError, SqlState};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::each_record::{EachRecord, Maker};
+use super::groups::Groups;
+use super::plan::{Plan, Shape};
+use super::state::State;
+use super::upserts::Upserts;
+use super::{DERIVED_COUNT_MAX, Deriving, NO_PANIC, objects_of, of_refusal};
+use crate::topics::{NewTopic, OpenTopic, Topics};
+
+/// How often topics are looked at that have no more.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// After an error it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) struct Worker {
+    deriving: Arc<Deriving>,
+    derived: BTreeMap<String, Derived>,
+    /// Is notified when a partition has more.
+    notify: Arc<Notify>,
+}
+
+/// Why a topic is filled.
+#[derive(Clone, PartialEq)]
+enum Origin {
+    Definition(Arc<Definition>),
+    /// The topic of this name has `memlane.values=merge`.
+    Merge(String),
+}
+
+struct Derived {
+    origin: Origin,
+    state: Arc<State>,
+    /// The topics as they are now, once both are there.
+    topics: Option<(Arc<OpenTopic>, Arc<OpenTopic>)>,
+    runner: Option<Runner>,
+    /// Not tried before.
+    at: Instant,
+}
+
+enum Runner {
+    EachRecord(EachRecord),
+    Upserts(Upserts),
+    Groups(Box<Groups>),
+}
+
+impl Worker {
+    pub(super) fn new(deriving: Arc<Deriving>) -> Self {
+        let (derived, notify) = Default::default();
+        Self { deriving, derived, notify }
+    }
+
+    pub(super) async fn run(mut self, mut stops: watch::Receiver<bool>) {
+        let mut defined = self.deriving.definitions.watch();
+        let mut next_look = Instant::now();
+        while !*stops.borrow() {
+            let is_look = Instant::now() >= next_look || defined.has_changed().unwrap_or(false);
+            if is_look {
+                defined.mark_unchanged();
+                self.find();
+                next_look = Instant::now() + INTERVAL;
+            }
+            if !self.turn_all(is_look) {
+                tokio::select! {
+                    () = self.notify.notified() => {}
+                    () = tokio::time::sleep_until(next_look) => {}
+                    _ = defined.changed() => next_look = Instant::now(),
+                    // Also where the sender is gone.
+                    _ = stops.changed() => {}
+                }
+            }
+        }
+    }
+
+    /// Does a limited piece of work for each. Returns whether there is more to do at once.
+    pub(super) fn turn_all(&mut self, is_look: bool) -> bool {
+        let mut is_behind = false;
+        for derived in self.derived.values_mut() {
+            // First: what comes after this notifies again.
+            derived.watch(&self.notify);
+            is_behind |= derived.go_on(is_look);
+        }
+        is_behind
+    }
+
+    /// Takes up what is to be derived now, and lets go of what is not any more.
+    pub(super) fn find(&mut self) {
+        let mut before = std::mem::take(&mut self.derived);
+        let mut found = BTreeMap::new();
+        let mut wanted: BTreeMap<String, Origin> = BTreeMap::new();
+        for definition in self.deriving.definitions.all() {
+            if definition.kind != DefinitionKind::Table {
+                wanted.insert(definition.name.clone(), Origin::Definition(definition));
+            }
+        }
+        for topic in self.deriving.topics.all() {
+            if topic.settings().merges_values {
+                wanted.insert(objects_of(&topic.name), Origin::Merge(topic.name.to_string()));
+            }
+        }
+        if wanted.len() > DERIVED_COUNT_MAX {
+            let count = wanted.len();
+            tracing::warn!(count, most = DERIVED_COUNT_MAX, "not all derived topics are filled");
+        }
+        for (name, origin) in wanted.into_iter().take(DERIVED_COUNT_MAX) {
+            let known = before.remove(&name).filter(|it| it.origin == origin);
+            let mut derived = known.unwrap_or_else(|| Derived::new(&name, origin));
+            derived.look(self);
+            found.insert(name, derived);
+        }
+        self.derived = found;
+        let states = self.derived.iter().map(|(name, it)| (name.clone(), Arc::clone(&it.state)));
+        self.deriving.set(states.collect());
+    }
+
+    /// Makes the topic that is filled, unless what fills it was dropped meanwhile.
+    fn make(&self, origin: &Origin, new: &NewTopic) -> Result<Arc<OpenTopic>, SqlError> {
+        let _one = self.deriving.changing.lock().expect(NO_PANIC);
+        if let Origin::Definition(definition) = origin
+            && self.deriving.definitions.get(&new.name).as_ref() != Some(definition)
+        {
+            return Err(SqlError::new(SqlState::UNDEFINED_TABLE, "it was dropped"));
+        }
+        if let Some(there) = self.deriving.topics.by_name(&new.name) {
+            return Ok(there);
+        }
+        let made = self.deriving.topics.create(new, false).map_err(of_refusal)?;
+        Ok(made.expect("it was made"))
+    }
+}
+
+impl Derived {
+    fn new(name: &str, origin: Origin) -> Self {
+        let state = match &origin {
+            Origin::Merge(source) => State::new(name, "merged values", source),
+            Origin::Definition(definition) => {
+                let source = Plan::of(&definition.statement).map(|it| it.source);
+                State::new(name, definition.kind.name(), &source.unwrap_or_default())
+            }
+        };
+        let (state, at) = (Arc::new(state), Instant::now());
+        Self { origin, state, topics: None, runner: None, at }
+    }
+
+    /// Finds the topics as they are now. One that was replaced is begun with anew.
+    fn look(&mut self, worker: &Worker) {
+        let found = match self.find_topics(worker) {
+            Ok(found) => found,
+            Err(error) => {
+                self.state.wait(&error.message);
+                (self.topics, self.runner) = (None, None);
+                return;
+            }
+        };
+        let is_same = self.topics.as_ref().is_some_and(|(source, output)| {
+            Arc::ptr_eq(source, &found.0) && Arc::ptr_eq(output, &found.1)
+        });
+        if !is_same {
+            self.runner = None;
+            self.topics = Some(found);
+        }
+    }
+
+    /// The source, and the topic that is filled, which is made where it is not there.
+    fn find_topics(&self, worker: &Worker) -> Result<(Arc<OpenTopic>, Arc<OpenTopic>), SqlError> {
+        let topics = &*worker.deriving.topics;
+        let (source, new) = match &self.origin {
+            Origin::Definition(definition) => {
+                let plan = Plan::of(&definition.statement)?;
+                let source = plan.find_source(topics)?;
+                let new = plan.new_topic(&definition.name, &source)?;
+                (source, new)
+            }
+            Origin::Merge(name) => {
+                let source = topics.by_name(name).ok_or_else(|| {
+                    let what = format!("relation {name:?} does not exist");
+                    SqlError::new(SqlState::UNDEFINED_TABLE, what)
+                })?;
+                let new = objects_topic(&source);
+                (source, new)
+            }
+        };
+        let output = match topics.by_name(&new.name) {
+            Some(output) => output,
+            None => worker.make(&self.origin, &new)?,
+        };
+        if !output.is_derived {
+            let what = format!("there is a topic {:?} that clients write to", new.name);
+            return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
+        }
+        if matches!(self.origin, Origin::Merge(_)) {
+            follow_ttl(topics, &source, &output)?;
+        }
+        if output.log.partition_count() < new.partition_count {
+            let count = i32::try_from(new.partition_count).expect("partitions have a limit");
+            topics.add_partitions(&new.name, count, false).map_err(of_refusal)?;
+        }
+        Ok((source, output))
+    }
+
+    fn watch(&self, notify: &Arc<Notify>) {
+        let Some((source, _)) = &self.topics else { return };
+        source.partitions().iter().for_each(|partition| partition.watchers.add(notify));
+    }
+
+    /// Does a limited piece of work. Returns whether there is more to do at once.
+    fn go_on(&mut self, is_look: bool) -> bool {
+        if self.topics.is_none() || Instant::now() < self.at {
+            return false;
+        }
+        match self.turn(is_look) {
+            Ok(is_behind) => {
+                self.state.goes_on();
+                is_behind
+            }
+            Err(error) => {
+                self.state.wait(&error.message);
+                self.at = Instant::now() + AGAIN;
+                // What is in memory counts as long as the log takes no more; else it is made anew.
+                if error.state != SqlState::STORAGE_FULL {
+                    self.runner = None;
+                }
+                false
+            }
+        }
+    }
+
+    fn turn(&mut self, is_look: bool) -> Result<bool, SqlError> {
+        if self.runner.is_none() {
+            self.runner = Some(self.begin()?);
+        }
+        match self.runner.as_mut().expect("it was begun") {
+            Runner::EachRecord(runner) => runner.turn(&self.state),
+            Runner::Upserts(runner) => runner.turn(is_look, &self.state),
+            Runner::Groups(runner) => runner.turn(is_look, &self.state),
+        }
+    }
+
+    fn begin(&self) -> Result<Runner, SqlError> {
+        let (source, output) = self.topics.as_ref().expect("the caller looked");
+        let (source, output) = (Arc::clone(source), Arc::clone(output));
+        let Origin::Definition(definition) = &self.origin else {
+            return Ok(Runner::EachRecord(EachRecord::new(Maker::Merge, source, output)));
+        };
+        let mut plan = Plan::of(&definition.statement)?;
+        Ok(match std::mem::replace(&mut plan.shape, Shape::Groups) {
+            Shape::Groups => Runner::Groups(Box::new(Groups::new(plan, source, output))),
+            Shape::Records(shape) => match plan.source_kind {
+                TableKind::Values => Runner::Upserts(Upserts::new((plan, shape), source, output)),
+                TableKind::Log => {
+                    let maker = Maker::Query(Box::new(plan), shape);
+                    Runner::EachRecord(EachRecord::new(maker, source, output))
+                }
+            },
+        })
+    }
+}
+
+/// The topic for the whole objects of one with `memlane.values=merge`.
+fn objects_topic(source: &OpenTopic) -> NewTopic {
+    let settings = source.settings();
+    let mut own: BTreeMap<String, String> = ["memlane.durability", "memlane.reduction"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), settings.own.get(name)?.clone())))
+        .collect();
+    own.insert("cleanup.policy".to_owned(), "compact".to_owned());
+    own.insert("memlane.values".to_owned(), "latest".to_owned());
+    let partition_count = source.log.partition_count();
+    NewTopic { name: objects_of(&source.name), partition_count, settings: own, is_derived: true }
+}
+
+/// Whole objects live as long as the owner of the source says.
+fn follow_ttl(topics: &Topics, source: &OpenTopic, output: &OpenTopic) -> Result<(), SqlError> {
+    const TTL: &str = "memlane.values.ttl.ms";
+    let (wanted, there) = (source.settings(), output.settings());
+    if wanted.values_ttl_ms == there.values_ttl_ms {
+        return Ok(());
+    }
+    let value = wanted.values_ttl_ms.unwrap_or(-1).to_string();
+    let changed = topics.configure(&output.name, false, &|own| {
+        own.insert(TTL.to_owned(), value.clone());
+        Ok(())
+    });
+    changed.map_err(of_refusal)
+}

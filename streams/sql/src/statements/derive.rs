@@ -1,0 +1,80 @@
+//! `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW` and DROP of both.
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+use live_queries::{CreateKind, Statement, parse_statement};
+
+use super::text::Words;
+use crate::definition::{DefinitionKind, NewDefinition};
+use crate::error::{SqlError, SqlState};
+use crate::host::{Client, Host};
+
+/// Runs one of these statements. Returns what the client is told of it.
+pub(crate) async fn run_derive(
+    host: &dyn Host,
+    client: &Client,
+    words: &Words,
+) -> Result<&'static str, SqlError> {
+    let text = text_of(words);
+    let parsed = parse_statement(&text)?;
+    let (tag, done, tolerated) = match parsed {
+        Some(Statement::Create(create)) => {
+            let (kind, tag) = match create.kind {
+                CreateKind::Topic => (DefinitionKind::Topic, "CREATE TOPIC"),
+                CreateKind::MaterializedView => (DefinitionKind::View, "CREATE MATERIALIZED VIEW"),
+            };
+            let new = NewDefinition { name: create.name, kind, statement: text };
+            let tolerated = create.if_not_exists.then_some(SqlState::DUPLICATE_TABLE);
+            (tag, host.define(client, new).await, tolerated)
+        }
+        Some(Statement::Drop { kind, name, if_exists }) => {
+            let (kind, tag) = match kind {
+                CreateKind::Topic => (DefinitionKind::Topic, "DROP TOPIC"),
+                CreateKind::MaterializedView => (DefinitionKind::View, "DROP MATERIALIZED VIEW"),
+            };
+            let tolerated = if_exists.then_some(SqlState::UNDEFINED_TABLE);
+            (tag, host.undefine(client, kind, &name).await, tolerated)
+        }
+        _ => return Err(SqlError::unsupported(format!("{} is not supported", words.keyword(0)))),
+    };
+    match done {
+        Err(error) if Some(error.state) != tolerated => Err(error),
+        _ => Ok(tag),
+    }
+}
+
+/// The words as a text that reads the same again: quotes inside of quotes are doubled, which the
+/// parser's own text of them leaves out.
+fn text_of(words: &Words) -> String {
+    let mut text = String::new();
+    for word in &words.0 {
+        match &word.token {
+            Token::SingleQuotedString(inner) | Token::EscapedStringLiteral(inner) => {
+                text.push_str(&format!("'{}'", inner.replace('\'', "''")));
+            }
+            Token::Word(word) if word.quote_style == Some('"') => {
+                text.push_str(&format!("\"{}\"", word.value.replace('"', "\"\"")));
+            }
+            other => text.push_str(&other.to_string()),
+        }
+    }
+    text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statements::text::split;
+
+    #[test]
+    fn a_text_reads_the_same_again() {
+        for text in [
+            "CREATE TOPIC \"a\"\"b\" AS SELECT value->>'it''s' FROM t WHERE 1 < 2",
+            "CREATE TOPIC t AS SELECT '', 'ä''', $$x$$ FROM \"T\"",
+        ] {
+            let words = &split(text).expect("good words")[0];
+            assert_eq!(text_of(words), text);
+        }
+        let escaped = &split("SELECT E'a\\'b\\n'").expect("good words")[0];
+        assert_eq!(text_of(escaped), "SELECT 'a''b\n'");
+    }
+}
