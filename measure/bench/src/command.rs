@@ -10,7 +10,8 @@ use system::Interruption;
 use crate::output::{self, Form};
 use crate::run::{Chosen, Options, PlannedSuite, start};
 use crate::{
-    compare, doctor, durability, engine, forsa, fusion, log, page, peers, project, reduction, steps,
+    compare, cpio, doctor, durability, engine, forsa, fusion, log, page, peers, project, reduction,
+    steps,
 };
 
 #[derive(Debug, Parser)]
@@ -56,6 +57,8 @@ enum Command {
     Peers(Planned<peers::Arguments>),
     /// What durability costs: flushes, images, snapshots
     Durability(Planned<durability::Arguments>),
+    /// CPU cycles per I/O of applications
+    Cpio(Planned<cpio::Arguments>),
     /// Every suite, one after the other
     All(Options),
     /// What can be measured here, and what will be left out and why
@@ -91,6 +94,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
         Command::Reduction(it) => return start(&it.options, &[reduction(&it.arguments)], form),
         Command::Peers(it) => return start(&it.options, &[peers(&it.arguments)], form),
         Command::Durability(it) => return start(&it.options, &[durability(&it.arguments)], form),
+        Command::Cpio(it) => return start(&it.options, &[cpio(&it.arguments)], form),
         Command::All(options) => return start(options, &all(), form),
         Command::Doctor => doctor::run(&Options::default(), &all(), form)?,
         Command::Schema => output::json(&results::schema()),
@@ -111,6 +115,7 @@ fn all() -> Vec<Box<dyn PlannedSuite>> {
         reduction(&defaults()),
         peers(&defaults()),
         durability(&defaults()),
+        cpio(&defaults()),
     ]
 }
 
@@ -143,6 +148,7 @@ suites! {
     reduction: Reduction,
     peers: Peers,
     durability: Durability,
+    cpio: Cpio,
 }
 
 #[cfg(test)]
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_suite_can_be_told_nothing() {
-        assert_eq!(all().len(), 8);
+        assert_eq!(all().len(), 9);
     }
 
     #[test]

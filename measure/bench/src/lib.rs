@@ -8,6 +8,7 @@ mod command;
 mod compare;
 mod contents;
 mod corpus;
+mod cpio;
 mod doctor;
 mod durability;
 mod engine;

@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     let targets = measured(&rows);
     ensure!(
         !targets.is_empty(),
-        "{} has no valid cycles per I/O to project from: no rows of the suite cpio",
+        "{} has no valid cycles per I/O to project from; record some: memlane bench cpio --out DIR",
         arguments.results.display()
     );
     let projected: Vec<(&Measured, Assumptions, Vec<Projection>)> = targets

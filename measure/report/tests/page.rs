@@ -149,7 +149,7 @@ fn a_run_of_nothing_is_a_page_that_says_so() {
     let text = page_of(Vec::new());
     let page = Html::parse_document(&text);
     assert_eq!(page.select(&selector("svg")).count(), 0);
-    assert_eq!(page.select(&selector("section")).count(), 11);
+    assert_eq!(page.select(&selector("section")).count(), 12);
     let says: String = page.select(&selector("p.none")).flat_map(|it| it.text()).collect();
     assert!(says.contains("Nothing of this was measured"));
 }
@@ -162,6 +162,20 @@ fn rows_without_figures_are_shown_as_missing() {
     for suite in [Suite::Reduction, Suite::Peers, Suite::Durability, Suite::Cpio] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
+}
+
+#[test]
+fn cycles_per_io_are_shown_by_who_used_them_and_over_cores() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let labelled = selector("#cpio [aria-label]");
+    let says = |text: &str| {
+        let marks = page.select(&labelled);
+        marks.filter(|it| it.attr("aria-label").is_some_and(|it| it.contains(text))).count()
+    };
+    // Two applications on two targets with two numbers of cores each.
+    assert_eq!(says(", store: "), 8);
+    assert_eq!(says(", waiting for I/O: "), 8);
+    assert_eq!(says("cores 2: 1.20×"), 4);
 }
 
 #[test]

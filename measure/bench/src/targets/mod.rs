@@ -19,6 +19,7 @@ pub use accounts::{Accounts, Opening, Spent};
 pub use awake::CoresAwake;
 pub use cpu::{CpuMeter, wait_until_idle};
 pub use cpu_group::{CpuBackend, CpuGroup};
+pub(crate) use device::since as counts_since;
 pub use device::{check_is_free, counts};
 pub use kinds::{Kind, Layout, Place, Spec, missing_programs};
 pub use lazy::LazyTarget;

@@ -1,5 +1,6 @@
 //! The parts of the page, from the verdict to what was left out.
 
+mod cpio;
 mod durability;
 mod engine;
 mod forsa;
@@ -26,7 +27,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the page. A section without measurements says so in a sentence.
-pub(crate) const ALL: [Section; 11] = [
+pub(crate) const ALL: [Section; 12] = [
     Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
     Section { id: "papers", title: "The papers' tables", body: papers::body },
     Section { id: "forsa", title: "Parallel jobs", body: forsa::body },
@@ -36,6 +37,7 @@ pub(crate) const ALL: [Section; 11] = [
     Section { id: "reduction", title: "Data reduction", body: reduction::body },
     Section { id: "peers", title: "Peers", body: peers::body },
     Section { id: "durability", title: "Durability", body: durability::body },
+    Section { id: "cpio", title: "CPU cycles per I/O", body: cpio::body },
     Section { id: "projection", title: "What it means for more cores", body: projection::body },
     Section { id: "omissions", title: "Flags, invalid and skipped", body: omissions::body },
 ];

@@ -61,6 +61,14 @@ fn cpio(repeat: u32) -> Vec<Row> {
                 ("cpio_cycles", cycles * factor),
                 ("utilisation_share", 0.7),
                 ("frequency_hz", 2.4e9),
+                ("application_cycles", cycles * factor * 0.5),
+                ("driver_cycles", 0.0),
+                ("store_cycles", cycles * factor * 0.2),
+                ("rest_cycles", cycles * factor * 0.3),
+                ("user_s", 12.0),
+                ("system_s", 20.0),
+                ("idle_s", 6.0),
+                ("io_wait_s", 2.0),
             ];
             row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
             rows.push(row);

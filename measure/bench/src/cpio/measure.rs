@@ -1,0 +1,227 @@
+//! One run of an application on a target, and the row that it gives.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use results::projection::{APPLICATION, CORES, FREQUENCY_HZ, UTILISATION_SHARE};
+use results::{CPIO_CYCLES, Cpu, DeviceIo, Row, Suite, Validity};
+use serde_json::json;
+use system::Tool;
+
+use super::application::{Application, Part};
+use super::site::{Site, drop_page_cache};
+use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
+use crate::targets::{
+    Access, Accounts, Kind, LazyTarget, Spent, Target, counts, counts_since, wait_until_idle,
+};
+
+/// How long the idle machine is watched before each run.
+pub(super) const IDLE_WINDOW: Duration = Duration::from_secs(1);
+
+const SECONDS_MIN: f64 = 20.0;
+const DISAGREEMENT_MAX: f64 = 0.02;
+const SECTOR_BYTES: f64 = 512.0;
+const OTHERS_RAN: &str = "other programs ran while the idle machine was watched: its baseline is \
+                          more than the rest of the machine used during the run";
+const SYSTEM_DISK_FLAG: &str = "the disk is the system's: other programs' requests are counted";
+
+/// How much an application does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) bytes: u64,
+    pub(super) seconds: u64,
+    pub(super) cores: u32,
+    pub(super) seed: u64,
+    pub(super) repeat: u32,
+    pub(super) time_limit: Duration,
+}
+
+pub(super) fn case_name(application: &Application, cores: u32) -> String {
+    format!("{} cores={cores}", application.name)
+}
+
+/// Prepares, runs and verifies the application; only the run is counted.
+pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Extent) -> Result<Row> {
+    let target = lazy.get()?;
+    let is_system_disk = matches!(lazy.spec().kind, Kind::Disk | Kind::Path(_));
+    let device = target.device().with_context(|| unavailable("no block device", target))?;
+    let is_exact = target.counts_exactly() == Some(true);
+    ensure!(
+        is_exact || is_system_disk,
+        unavailable("64 MiB written and read were not counted as 131,072 sectors each", target)
+    );
+    let folder = Folder::new(target)?;
+    let cores = (0..usize::try_from(extent.cores)?).collect();
+    let accounts = Accounts::new(target.server_ids(), cores)?;
+    let _pinned = Pinned::new(target.server_ids(), extent.cores)?;
+    let site = site(&folder, application, &accounts, extent);
+    (application.prepare)(&site).context("cannot prepare its data")?;
+    drop_page_cache(&site.folder)?;
+    let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
+    let idle = accounts.idle(IDLE_WINDOW)?;
+
+    let started = SystemTime::now();
+    let requests_before = counts(device)?;
+    let before = accounts.open()?;
+    (application.run)(&site)?;
+    site.write_back()?;
+    let spent = accounts.since(&before)?;
+    let requests = counts_since(counts(device)?, requests_before);
+    (application.verify)(&site).context("its result is wrong")?;
+
+    let mut row = Row::new(Suite::Cpio, case_name(application, extent.cores), target.name());
+    row.repeat = extent.repeat;
+    row.time.started_unix_ms = crate::run::unix_ms(started);
+    row.time.duration_s = spent.elapsed_s;
+    let params = [
+        (APPLICATION, json!(application.name)),
+        ("stands_for", json!(application.stands_for)),
+        (CORES, json!(extent.cores)),
+        ("bytes", json!(extent.bytes)),
+        ("counted_by", json!(accounts.backend().to_string())),
+        ("durability", json!(target.durability().to_string())),
+        ("memory_bandwidth", json!("not measurable here")),
+    ];
+    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    fill_in(&mut row, &spent, &idle, requests)?;
+    if !is_quiet {
+        row.flag(BUSY_FLAG);
+    }
+    if is_system_disk {
+        row.flag(SYSTEM_DISK_FLAG);
+    }
+    Ok(row)
+}
+
+fn unavailable(reason: &str, target: &Target) -> String {
+    format!("the count of I/Os is unavailable on {}: {reason}", target.name())
+}
+
+fn site(folder: &Folder, application: &Application, accounts: &Accounts, extent: Extent) -> Site {
+    let group = match application.part {
+        Part::Application => accounts.application(),
+        Part::Driver => accounts.driver(),
+    };
+    let mut starter = vec!["taskset".to_owned(), "-c".to_owned(), core_list(extent.cores)];
+    starter.extend(group.starter());
+    Site {
+        folder: folder.path.clone(),
+        seed: extent.seed,
+        bytes: extent.bytes,
+        seconds: extent.seconds,
+        cores: extent.cores,
+        starter,
+        time_limit: extent.time_limit,
+    }
+}
+
+fn fill_in(row: &mut Row, spent: &Spent, idle: &Spent, requests: DeviceIo) -> Result<()> {
+    let sectors = requests.read_sectors + requests.write_sectors;
+    ensure!(sectors > 0, "nothing reached the block device");
+    let hz = crate::clock::tsc_hz().context("there is no time stamp counter of a fixed rate")?;
+    let (hz, sectors) = (hz as f64, sectors as f64);
+    let baseline_s = idle.total_s() / idle.elapsed_s * spent.elapsed_s;
+    let total_s = spent.total_s() - baseline_s;
+    let rest_s = spent.rest_s() - baseline_s;
+    let cycles = |seconds: f64| seconds * hz / sectors;
+    let figures = [
+        (CPIO_CYCLES, cycles(total_s)),
+        ("cpio_without_driver_cycles", cycles(total_s - spent.driver_s)),
+        ("application_cycles", cycles(spent.application_s)),
+        ("driver_cycles", cycles(spent.driver_s)),
+        ("store_cycles", cycles(spent.store_s)),
+        ("rest_cycles", cycles(rest_s)),
+        (UTILISATION_SHARE, spent.utilisation),
+        (FREQUENCY_HZ, hz),
+        ("ios", sectors),
+        ("user_s", spent.user_s),
+        ("system_s", spent.system_s),
+        ("idle_s", spent.idle_s),
+        ("io_wait_s", spent.io_wait_s),
+        ("steal_s", spent.steal_s),
+        ("idle_machine_cores", idle.total_s() / idle.elapsed_s),
+        ("idle_store_cores", idle.store_s / idle.elapsed_s),
+        ("device_bytes_per_s", sectors * SECTOR_BYTES / spent.elapsed_s),
+    ];
+    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    row.device = Some(requests);
+    row.cpu = Some(Cpu {
+        user_s: spent.user_s,
+        system_s: spent.system_s,
+        interrupts_s: 0.0,
+        steal_s: spent.steal_s,
+        idle_s: spent.idle_s + spent.io_wait_s,
+        generator_s: spent.driver_s + spent.application_s,
+        server_s: spent.store_s,
+    });
+    if rest_s < -DISAGREEMENT_MAX * spent.total_s() || total_s <= 0.0 {
+        row.validity = Validity::Invalid(OTHERS_RAN.to_owned());
+    }
+    if spent.elapsed_s < SECONDS_MIN {
+        row.flag("shorter than 20 s: not for publication");
+    }
+    if spent.disagreement().is_some_and(|share| share > DISAGREEMENT_MAX) {
+        row.flag("the groups do not add up to the machine's total within 2 %");
+    }
+    Ok(())
+}
+
+/// `0-1` for two cores.
+fn core_list(cores: u32) -> String {
+    format!("0-{}", cores.saturating_sub(1))
+}
+
+/// A folder on the target, emptied and removed with it.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn new(target: &Target) -> Result<Self> {
+        let Access::File { path, .. } = target.access() else {
+            anyhow::bail!("{} has no folder", target.name());
+        };
+        let path = path.parent().context("a file is in a folder")?.join("work");
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("{} is left: {error}", self.path.display());
+        }
+    }
+}
+
+/// Servers on the cores of a run, so that they cannot borrow others; set free when dropped.
+struct Pinned {
+    ids: Vec<u32>,
+}
+
+impl Pinned {
+    fn new(ids: Vec<u32>, cores: u32) -> Result<Self> {
+        let pinned = Self { ids };
+        pinned.set(&core_list(cores))?;
+        Ok(pinned)
+    }
+
+    fn set(&self, cores: &str) -> Result<()> {
+        for id in &self.ids {
+            Tool::new("taskset -a -c -p").arg(cores).arg(id.to_string()).check()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        if let Err(error) = self.set(&format!("0-{}", all - 1)) {
+            eprintln!("a server stays on some cores only: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The suite `cpio`: CPU cycles per I/O of applications, on volumes and on what others offer.
+//!
+//! Processor time of the whole machine while an application does its work and that work is written
+//! back, less what the machine uses when idle, over sectors moved at the block device. Results of
+//! applications are verified after each run, outside of what is counted.
+
+mod application;
+mod applications;
+mod data;
+mod measure;
+mod site;
+mod suite;
+mod tables;
+
+pub(crate) use suite::{Arguments, plan};
+pub(crate) use tables::describe;

@@ -1,0 +1,184 @@
+//! The plan of the suite: applications on targets, by numbers of cores.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use results::Suite;
+use system::Random;
+
+use super::application::Application;
+use super::applications::ALL;
+use super::measure::{Extent, IDLE_WINDOW, case_name, measure};
+use crate::fio_step::{shuffle, sort_out};
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::{Kind, Layout, LazyTarget, Place, Spec};
+
+const KINDS: &[Kind] = &[Kind::Volume, Kind::Zram, Kind::Loop, Kind::Disk];
+
+/// A target is so many times as large as the data that applications work on: copies, logs and
+/// spilled data lie there too.
+const SIZE_OVER_DATA: u64 = 8;
+const UNCOUNTED: &str = "the count of I/Os is unavailable: requests pass no block device of the \
+                         kernel, and servers count requests, not sectors";
+const TIME_LIMIT: Duration = Duration::from_secs(900);
+
+/// For plans: preparation and verification take about as long as the run, which takes this on
+/// average.
+const SECONDS_FOR_EACH_MIB: f64 = 0.05;
+
+#[derive(Clone, Debug, clap::Args, serde::Serialize)]
+pub(crate) struct Arguments {
+    /// Only these applications; all where nothing is said
+    #[arg(long, value_delimiter = ',', value_name = "NAME",
+        value_parser = clap::builder::PossibleValuesParser::new(ALL.iter().map(|it| it.name)))]
+    only: Vec<String>,
+    /// Only these targets: volume, zram, loop, disk, brd, null_blk, or a folder
+    #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
+    targets: Vec<String>,
+    /// Numbers of cores; powers of two up to all where nothing is said
+    #[arg(long, value_delimiter = ',', value_name = "CORES",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cores: Vec<u32>,
+    /// Data that each application works on; as the profile says where nothing is said
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
+    size_mib: Option<u64>,
+    /// Seconds of applications that go on for a time; as the profile says where nothing is said
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+}
+
+impl Arguments {
+    fn data_bytes(&self, profile: Profile) -> u64 {
+        let by_profile = match profile {
+            Profile::Quick => 32,
+            Profile::Standard => 256,
+            Profile::Full => 1024,
+        };
+        self.size_mib.unwrap_or(by_profile) << 20
+    }
+
+    fn seconds(&self, profile: Profile) -> u64 {
+        self.seconds.unwrap_or(match profile {
+            Profile::Quick => 2,
+            Profile::Standard => 20,
+            Profile::Full => 60,
+        })
+    }
+
+    fn specs(&self) -> Result<Vec<Spec>> {
+        let kinds: Vec<Kind> = match self.targets.is_empty() {
+            true => KINDS.to_vec(),
+            false => self.targets.iter().map(|word| word.parse()).collect::<Result<_>>()?,
+        };
+        let with_layout = |kind: Kind| {
+            let layout = if kind.is_block_device() { Layout::Ext4 } else { Layout::Raw };
+            Spec { kind, layout }
+        };
+        Ok(kinds.into_iter().map(with_layout).collect())
+    }
+
+    fn cores(&self, all: usize) -> Result<Vec<u32>> {
+        let all = u32::try_from(all)?;
+        if self.cores.is_empty() {
+            let mut cores: Vec<u32> =
+                (0..32).map(|power| 1 << power).take_while(|cores| *cores < all).collect();
+            cores.push(all);
+            return Ok(cores);
+        }
+        let most = self.cores.iter().max().copied().unwrap_or(0);
+        ensure!(most <= all, "--cores asks for {most}, and this machine has {all}");
+        Ok(self.cores.clone())
+    }
+}
+
+pub(crate) fn plan<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    let data_bytes = arguments.data_bytes(session.profile);
+    let size_bytes = (data_bytes * SIZE_OVER_DATA).max(512 << 20);
+    let place = Place::new(size_bytes, None);
+    let cores = arguments.cores(session.cores)?;
+    let (with_device, without): (Vec<Spec>, Vec<Spec>) =
+        arguments.specs()?.into_iter().partition(has_folder_on_device);
+    let (targets, skipped) = sort_out(Suite::Cpio, with_device, &place);
+    let mut plan = Plan { steps: Vec::new(), skipped };
+    plan.skipped.extend(without.iter().map(|spec| skip("all cases", &spec.to_string(), UNCOUNTED)));
+    if let Some(device) = &session.destroy {
+        let device = device.display().to_string();
+        plan.skipped.push(skip("all cases", &device, "name a folder on it with --target"));
+    }
+    let memory_bytes = targets.iter().map(|target| target.spec().memory_bytes(&place)).sum();
+    let seconds = arguments.seconds(session.profile);
+    let mut random = Random::new(session.seed);
+    for repeat in 0..session.profile.repeats() {
+        let mut steps = Vec::new();
+        for application in ALL.iter().filter(|it| is_wanted(arguments, it.name)) {
+            if let Some(reason) = application.missing() {
+                if repeat == 0 {
+                    plan.skipped.push(skip(application.name, "all targets", &reason));
+                }
+                continue;
+            }
+            for target in &targets {
+                for &cores in &cores {
+                    let extent = Extent {
+                        bytes: data_bytes,
+                        seconds,
+                        cores,
+                        seed: session.seed.wrapping_add(u64::from(repeat)),
+                        repeat,
+                        time_limit: TIME_LIMIT,
+                    };
+                    steps.push(step(application, target, extent, memory_bytes));
+                }
+            }
+        }
+        shuffle(&mut steps, &mut random);
+        plan.steps.extend(steps);
+    }
+    Ok(plan)
+}
+
+/// Applications work in folders, and I/Os are counted at the block device below.
+fn has_folder_on_device(spec: &Spec) -> bool {
+    spec.kind.is_block_device() || matches!(spec.kind, Kind::Disk | Kind::Path(_))
+}
+
+fn skip(case: &str, target: &str, reason: &str) -> Skip {
+    Skip {
+        suite: Suite::Cpio,
+        case: case.to_owned(),
+        target: target.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+fn is_wanted(arguments: &Arguments, name: &str) -> bool {
+    arguments.only.is_empty() || arguments.only.iter().any(|it| it == name)
+}
+
+fn step<'plan>(
+    application: &'static Application,
+    target: &Rc<LazyTarget>,
+    extent: Extent,
+    memory_bytes: u64,
+) -> Step<'plan> {
+    let held = Rc::clone(target);
+    let mebibytes = (extent.bytes >> 20) as f64;
+    Step {
+        suite: Suite::Cpio,
+        case: case_name(application, extent.cores),
+        target: target.spec().to_string(),
+        repeat: extent.repeat,
+        cost: Cost {
+            seconds: IDLE_WINDOW.as_secs_f64()
+                + extent.seconds as f64
+                + mebibytes * SECONDS_FOR_EACH_MIB,
+            written_bytes: extent.bytes * 3,
+            memory_bytes,
+        },
+        measure: Box::new(move || Ok(vec![measure(application, &held, extent)?])),
+    }
+}

@@ -1,0 +1,165 @@
+//! CPU cycles per I/O of applications: who used them, where the time went, and how they grow with
+//! cores.
+
+use maud::{Markup, html};
+use results::Suite;
+use results::projection::{APPLICATION, CORES};
+
+use crate::book::Book;
+use crate::chart::{Bar, Bars, Line, Lines};
+use crate::figure::{Estimated, Format};
+use crate::group::Group;
+use crate::table::{Cell, Column, Table};
+
+const CYCLES: &str = "figures/cpio_cycles";
+const SHARES: [&str; 4] = ["user", "system", "idle", "waiting for I/O"];
+const SPENDERS: [&str; 4] = ["application", "driver", "store", "rest"];
+
+pub(crate) fn body(book: &Book) -> Option<Markup> {
+    let groups = book.groups(Suite::Cpio);
+    (!groups.is_empty()).then(|| {
+        html! {
+            p { "Processor time of the whole machine, idle and waiting left out and less what it "
+                "uses when nothing is asked of it, in cycles of the time stamp counter, for each "
+                "512 bytes at the block device. Lower is better, for the same application only: "
+                "what the page cache answers does not reach the device." }
+            (spenders(book, &groups).show())
+            (time(book, &groups).show())
+            (scaling(book, &groups).show())
+            (table(book, &groups).show())
+            p { "Memory bandwidth, and memory bytes moved for each stored byte: not measurable "
+                "here." }
+        }
+    })
+}
+
+fn application<'book>(group: &Group<'book>) -> &'book str {
+    group.word(APPLICATION).unwrap_or(group.case())
+}
+
+fn name(book: &Book, group: &Group) -> String {
+    let target = book.target_name(group);
+    match group.count(CORES) {
+        Some(cores) => format!("{target}, {cores}"),
+        None => target,
+    }
+}
+
+fn bars(book: &Book, groups: &[Group], paths: [Parts; 4]) -> Vec<Bar> {
+    let bar = |group: &Group| {
+        let parts: Option<Vec<Estimated>> = paths.iter().map(|part| part(book, group)).collect();
+        Some(Bar {
+            group: application(group).to_owned(),
+            name: name(book, group),
+            parts: parts?,
+            ..Bar::default()
+        })
+    };
+    let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
+    bars.sort_by(|a, b| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
+    bars
+}
+
+type Parts = fn(&Book, &Group) -> Option<Estimated>;
+
+fn spenders(book: &Book, groups: &[Group]) -> Bars {
+    let paths: [Parts; 4] = [
+        |book, group| book.estimate(group, "figures/application_cycles"),
+        |book, group| book.estimate(group, "figures/driver_cycles"),
+        |book, group| book.estimate(group, "figures/store_cycles"),
+        |book, group| book.estimate(group, "figures/rest_cycles"),
+    ];
+    Bars {
+        title: "Cycles per I/O by who used them".to_owned(),
+        hint: "cycles, target and cores · lower is better",
+        format: Format::Count,
+        line: None,
+        part_names: &SPENDERS,
+        beside: None,
+        bars: bars(book, groups, paths),
+    }
+}
+
+fn time(book: &Book, groups: &[Group]) -> Bars {
+    let paths: [Parts; 4] = [
+        |book, group| share(book, group, "user_s"),
+        |book, group| share(book, group, "system_s"),
+        |book, group| share(book, group, "idle_s"),
+        |book, group| share(book, group, "io_wait_s"),
+    ];
+    Bars {
+        title: "Where the processors' time went".to_owned(),
+        hint: "of all cores, target and cores",
+        format: Format::Percent,
+        line: None,
+        part_names: &SHARES,
+        beside: None,
+        bars: bars(book, groups, paths),
+    }
+}
+
+fn share(book: &Book, group: &Group, name: &str) -> Option<Estimated> {
+    let of = |entry: &crate::group::Entry| {
+        let second = |name: &str| entry.number(&format!("figures/{name}"));
+        let all = second("user_s")? + second("system_s")? + second("idle_s")?;
+        let all = all + second("io_wait_s")?;
+        (all > 0.0).then_some(second(name)? / all)
+    };
+    let values: Vec<f64> = group.entries.iter().filter_map(|entry| of(entry)).collect();
+    book.derive(group.describe(&format!("share of figures/{name}")), &values)
+}
+
+/// Growth of the cycles with cores, one core being 1.
+fn scaling(book: &Book, groups: &[Group]) -> Lines {
+    let mut lines: Vec<Line> = Vec::new();
+    for one in groups.iter().filter(|group| group.count(CORES) == Some(1)) {
+        let is_same = |group: &&Group| {
+            application(group) == application(one)
+                && (group.run(), group.target()) == (one.run(), one.target())
+        };
+        let point = |group: &Group| {
+            Some((group.count(CORES)?, book.ratio((group, CYCLES), (one, CYCLES))?))
+        };
+        let mut points: Vec<(u64, Estimated)> =
+            groups.iter().filter(is_same).filter_map(point).collect();
+        points.sort_by_key(|point| point.0);
+        let name = format!("{}, {}", application(one), book.target_name(one));
+        if points.len() > 1 {
+            lines.push(Line { name, points });
+        }
+    }
+    Lines {
+        title: "Cycles per I/O over those with one core".to_owned(),
+        hint: "1 is ideal",
+        level_name: "cores",
+        format: Format::Ratio,
+        lines,
+    }
+}
+
+fn table(book: &Book, groups: &[Group]) -> Table {
+    const COLUMNS: [(&str, &str, Format); 5] = [
+        ("cycles/IO", CYCLES, Format::Count),
+        ("without driver", "figures/cpio_without_driver_cycles", Format::Count),
+        ("cores in use", "figures/utilisation_share", Format::Percent),
+        ("MB/s at the device", "figures/device_bytes_per_s", Format::MegabytesPerSecond),
+        ("store, idle, of a core", "figures/idle_store_cores", Format::Percent),
+    ];
+    let row = |group: &Group| {
+        let mut cells = vec![
+            Cell::text(application(group)),
+            Cell::text(group.word("stands_for").unwrap_or("–")),
+            Cell::text(name(book, group)),
+        ];
+        cells.extend(
+            COLUMNS.map(|(_, path, format)| Cell::estimate(book.estimate(group, path), format)),
+        );
+        cells.push(Cell::text(group.word("durability").unwrap_or("–")));
+        cells
+    };
+    let mut columns = ["Application", "in place of", "Target, cores"].map(Column::text).to_vec();
+    columns.extend(COLUMNS.map(|(name, ..)| Column::number(name)));
+    columns.push(Column::text("what survives"));
+    let caption = "One I/O is 512 bytes, read or written".to_owned();
+    Table { caption, columns, rows: groups.iter().map(row).collect() }
+}
