@@ -27,6 +27,7 @@ impl SqlState {
     pub const INVALID_ENCODING: Self = Self("22021");
     pub const INVALID_PARAMETER: Self = Self("22023");
     pub const INVALID_PASSWORD: Self = Self("28P01");
+    pub const INVALID_REGEX: Self = Self("2201B");
     pub const INVALID_STATEMENT: Self = Self("26000");
     pub const INVALID_TEXT: Self = Self("22P02");
     pub const IO: Self = Self("58030");
@@ -199,6 +200,13 @@ fn of_arrow(error: ArrowError) -> SqlError {
             Some(own) => return own.clone(),
             None => SqlState::INTERNAL,
         },
+        ArrowError::ComputeError(what) if what.contains("CompiledTooBig") => {
+            let what = "invalid regular expression: it is too large";
+            return SqlError::new(SqlState::INVALID_REGEX, what);
+        }
+        ArrowError::ComputeError(what) if what.contains("Regular expression") => {
+            SqlState::INVALID_REGEX
+        }
         _ => SqlState::INTERNAL,
     };
     SqlError::new(state, error.to_string())

@@ -3,20 +3,25 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, StringViewArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray, StringViewBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
-use datafusion::common::Result;
+use datafusion::common::utils::list_ndims;
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::error::{SqlError, SqlState};
 
 /// What one call may make for one batch of rows.
-const RESULT_BYTES_MAX: u64 = 16 << 20;
+const RESULT_BYTES_MAX: u64 = 32 << 20;
 
 /// Lists as long as a number says: nothing that PostgreSQL's clients need, and without a bound.
 const LEFT_OUT: &[&str] = &["array_repeat", "array_resize", "generate_series", "range"];
@@ -32,7 +37,16 @@ enum Growth {
     Replace,
     /// The same with a pattern, which may match anywhere.
     ReplacePattern,
+    /// Numbers, of numbers.
+    None,
+    /// All arguments one after the other.
+    Sum,
+    /// A text that is cut into pieces.
+    Split,
 }
+
+/// Of a list, what a piece takes beside its bytes.
+const PIECE_BYTES: u64 = 16;
 
 const GROWING: &[(&str, Growth)] = &[
     ("repeat", Growth::Repeat),
@@ -40,6 +54,21 @@ const GROWING: &[(&str, Growth)] = &[
     ("rpad", Growth::Pad),
     ("replace", Growth::Replace),
     ("regexp_replace", Growth::ReplacePattern),
+    ("concat", Growth::Sum),
+    ("concat_ws", Growth::Sum),
+    ("make_array", Growth::Sum),
+    ("array_append", Growth::Sum),
+    ("array_prepend", Growth::Sum),
+    ("array_concat", Growth::Sum),
+    ("string_to_array", Growth::Split),
+];
+
+/// Functions that find out by the range of their argument whether they keep an order. Those of
+/// another function's result have no range that the engine can compare, and a plan that sorts by
+/// such a call is refused: these keep no order.
+const UNORDERED: &[&str] = &[
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2", "cos", "cosh", "ln", "log",
+    "log2", "log10", "sin", "sinh", "sqrt", "tanh",
 ];
 
 /// Puts bounds on the functions of a session that need them.
@@ -47,12 +76,120 @@ pub(super) fn bound(state: &mut SessionState) -> Result<()> {
     for name in LEFT_OUT {
         state.deregister_udf(name)?;
     }
-    for (name, growth) in GROWING {
+    let unordered = UNORDERED.iter().map(|name| (name, &Growth::None));
+    for (name, growth) in GROWING.iter().map(|(name, growth)| (name, growth)).chain(unordered) {
         let inner = state.udf(name)?;
         state
             .register_udf(Arc::new(ScalarUDF::new_from_impl(Bounded { inner, growth: *growth })))?;
     }
     Ok(())
+}
+
+/// Operators that are such functions.
+#[derive(Debug)]
+pub(super) struct Operators {
+    concat_texts: Arc<ScalarUDF>,
+    concat_lists: Arc<ScalarUDF>,
+    append: Arc<ScalarUDF>,
+    prepend: Arc<ScalarUDF>,
+    make_list: Arc<ScalarUDF>,
+}
+
+impl Operators {
+    /// Of a session whose functions have bounds.
+    pub(super) fn new(state: &SessionState) -> Result<Self> {
+        let inner = Arc::new(ScalarUDF::new_from_impl(ConcatTexts::default()));
+        let bounded = Bounded { inner, growth: Growth::Sum };
+        Ok(Self {
+            concat_texts: Arc::new(ScalarUDF::new_from_impl(bounded)),
+            concat_lists: state.udf("array_concat")?,
+            append: state.udf("array_append")?,
+            prepend: state.udf("array_prepend")?,
+            make_list: state.udf("make_array")?,
+        })
+    }
+}
+
+impl ExprPlanner for Operators {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let types = (expr.left.get_type(schema), expr.right.get_type(schema));
+        let (BinaryOperator::StringConcat, (Ok(left), Ok(right))) = (&expr.op, types) else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        let function = match (list_ndims(&left), list_ndims(&right)) {
+            (0, 0) if left.is_string() && right.is_string() => &self.concat_texts,
+            (0, 0) => return Ok(PlannerResult::Original(expr)),
+            (left, right) if left == right => &self.concat_lists,
+            (left, right) if left > right => &self.append,
+            _ => &self.prepend,
+        };
+        let arguments = vec![expr.left, expr.right];
+        let call = ScalarFunction::new_udf(Arc::clone(function), arguments);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+
+    fn plan_array_literal(
+        &self,
+        elements: Vec<Expr>,
+        _: &DFSchema,
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        let call = ScalarFunction::new_udf(Arc::clone(&self.make_list), elements);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+}
+
+/// `||` of two texts.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ConcatTexts {
+    signature: Signature,
+}
+
+impl Default for ConcatTexts {
+    fn default() -> Self {
+        let types = vec![DataType::Utf8View, DataType::Utf8View];
+        Self { signature: Signature::exact(types, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for ConcatTexts {
+    fn name(&self) -> &'static str {
+        "concat_texts"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8View)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let (left, right) = (args.args[0].to_array(rows)?, args.args[1].to_array(rows)?);
+        let mut found = StringViewBuilder::with_capacity(rows);
+        let mut both = String::new();
+        for pair in left.as_string_view().iter().zip(right.as_string_view()) {
+            let (Some(left), Some(right)) = pair else {
+                found.append_null();
+                continue;
+            };
+            both.clear();
+            both.push_str(left);
+            both.push_str(right);
+            found.append_value(&both);
+        }
+        let found: ArrayRef = Arc::new(found.finish());
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
+            false => ColumnarValue::Array(found),
+        })
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -89,6 +226,9 @@ impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
+        if self.growth == Growth::None {
+            return self.inner.invoke_with_args(args);
+        }
         let bytes = self.growth.bytes(&args.args, rows)?;
         if bytes > RESULT_BYTES_MAX {
             let what = format!(
@@ -104,6 +244,10 @@ impl ScalarUDFImpl for Bounded {
 impl Growth {
     /// The most that the results of so many rows take.
     fn bytes(self, arguments: &[ColumnarValue], rows: usize) -> Result<u64> {
+        if self == Self::Sum {
+            let bytes = |it: &ColumnarValue| bytes_of(it, rows);
+            return arguments.iter().try_fold(0_u64, |sum, it| Ok(sum.saturating_add(bytes(it)?)));
+        }
         let text = |index: usize| texts(arguments, index, rows);
         let length = |column: &Option<StringViewArray>, row: usize| {
             let column = column.as_ref().filter(|it| !it.is_null(row));
@@ -112,10 +256,12 @@ impl Growth {
         let source = text(0)?;
         let counts = match self {
             Self::Repeat | Self::Pad => numbers(arguments, 1, rows)?,
-            Self::Replace | Self::ReplacePattern => vec![0; rows],
+            Self::Replace | Self::ReplacePattern | Self::Split | Self::Sum | Self::None => {
+                vec![0; rows]
+            }
         };
         let second = if self == Self::Replace { text(1)? } else { None };
-        let third = if self == Self::Repeat { None } else { text(2)? };
+        let third = if matches!(self, Self::Repeat | Self::Split) { None } else { text(2)? };
         let mut sum = 0_u64;
         for (row, count) in counts.into_iter().enumerate() {
             let (source, third) = (length(&source, row), length(&third, row));
@@ -127,6 +273,8 @@ impl Growth {
                     let matches = source.checked_div(length(&second, row)).unwrap_or(0);
                     source.saturating_add(matches.saturating_mul(third))
                 }
+                Self::Split => (source + 1).saturating_mul(1 + PIECE_BYTES),
+                Self::Sum | Self::None => 0,
                 // What a pattern has matched may be put in as often as the replacement says.
                 Self::ReplacePattern => {
                     let replaced = (source + 1).saturating_mul(third);
@@ -137,6 +285,20 @@ impl Growth {
         }
         Ok(sum)
     }
+}
+
+/// Bytes of the values of an argument in all rows.
+fn bytes_of(argument: &ColumnarValue, rows: usize) -> Result<u64> {
+    let (array, times) = match argument {
+        ColumnarValue::Array(array) => (Arc::clone(array), 1),
+        ColumnarValue::Scalar(scalar) => (scalar.to_array()?, rows as u64),
+    };
+    let bytes = match array.data_type() {
+        DataType::Utf8View => array.as_string_view().total_bytes_len(),
+        DataType::BinaryView => array.as_binary_view().total_bytes_len(),
+        _ => array.to_data().get_slice_memory_size()?,
+    };
+    Ok((bytes as u64).saturating_mul(times))
 }
 
 /// `None` where there is no such argument.

@@ -13,6 +13,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
@@ -85,6 +86,14 @@ impl ScalarUDFImpl for JsonGet {
             Wanted::Json => json_field(self.name(), data_type),
             Wanted::Text | Wanted::Presence => Field::new(self.name(), data_type, true),
         }))
+    }
+
+    /// The engine's default is of no type, which nothing can be computed with.
+    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&match self.wanted {
+            Wanted::Json | Wanted::Text => DataType::Utf8View,
+            Wanted::Presence => DataType::Boolean,
+        })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

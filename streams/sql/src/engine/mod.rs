@@ -9,6 +9,7 @@
 mod catalog;
 mod columns;
 mod current_reader;
+mod dialect;
 mod functions;
 mod giving_way;
 mod growing;

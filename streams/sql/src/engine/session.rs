@@ -11,8 +11,9 @@ use datafusion::execution::context::{SessionConfig, SessionState};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::logical_expr::registry::FunctionRegistry;
+use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -23,7 +24,7 @@ use futures::{StreamExt, stream};
 use super::catalog::{Catalog, DATABASE, SCHEMA, Topics};
 use super::giving_way::GiveWay;
 use super::memory::{MemoryTotal, QueryMemory};
-use super::{functions, growing, json};
+use super::{dialect, functions, growing, json};
 use crate::error::SqlError;
 use crate::host::{Client, Host};
 use crate::settings::Limits;
@@ -51,12 +52,17 @@ impl Engine {
             .with_type_planner(Arc::new(Types))
             .with_physical_optimizer_rule(Arc::new(GiveWay))
             .build();
+        growing::bound(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
         // Before the engine's own, which would compare texts with numbers.
         planners.insert(0, Arc::new(json::Operators));
+        planners.insert(1, Arc::new(dialect::Operators));
+        planners.insert(2, Arc::new(growing::Operators::new(&base)?));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
-        growing::bound(&mut base)?;
-        for function in json::functions() {
+        base.deregister_udf(dialect::REPLACED)?;
+        let sign = base.udf("signum")?.as_ref().clone().with_aliases(["sign"]);
+        let functions = json::functions().into_iter().chain(dialect::functions());
+        for function in functions.chain([Arc::new(sign)]) {
             register(&mut base, function);
         }
         let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
@@ -76,8 +82,7 @@ impl Engine {
     }
 }
 
-fn register(state: &mut SessionState, function: Arc<datafusion::logical_expr::ScalarUDF>) {
-    use datafusion::logical_expr::registry::FunctionRegistry;
+fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
     state.register_udf(function).expect("a function can be registered under its name");
 }
 
@@ -132,7 +137,8 @@ impl Session {
     }
 
     /// The plan of a query. Names are looked up; nothing is read.
-    pub(crate) async fn plan(&self, query: Statement) -> Result<LogicalPlan, SqlError> {
+    pub(crate) async fn plan(&self, mut query: Statement) -> Result<LogicalPlan, SqlError> {
+        dialect::adapt(&mut query)?;
         let statement = EngineStatement::Statement(Box::new(query));
         Ok(self.state.statement_to_plan(statement).await?)
     }
@@ -165,7 +171,7 @@ impl Session {
                 DisplayableExecutionPlan::with_metrics(&*plan).indent(false).to_string()
             }
         };
-        one_column("QUERY PLAN", text.lines().map(str::to_owned).collect())
+        one_column("QUERY PLAN", text.lines().map(dialect::shown).collect())
     }
 
     async fn physical(

@@ -15,6 +15,7 @@ mod values;
 pub(crate) use answers::{Answers, TransactionState};
 pub(crate) use copy::{CopyOut, put_copy_row};
 pub(crate) use live::{put_live_row, put_live_value};
+pub(crate) use numbers::{DAY_US, civil};
 pub(crate) use parameters::read_parameter;
 pub(crate) use requests::{Bind, Request, Startup, Target, take_request, take_startup};
 pub(crate) use types::{Format, Formats, PgType, json_field};

@@ -159,6 +159,51 @@ pub(crate) fn put_time(out: &mut BytesMut, us: i64) {
     }
 }
 
+/// A span of time, as PostgreSQL's style `postgres` has it: `1 year 2 mons 3 days 04:05:06`.
+pub(crate) fn put_interval(out: &mut BytesMut, interval: Interval) {
+    let Interval { months, days, us } = interval;
+    let (mut is_empty, mut is_behind_negative) = (true, false);
+    for (number, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
+        if number == 0 {
+            continue;
+        }
+        let space = if is_empty { "" } else { " " };
+        let sign = if is_behind_negative && number > 0 { "+" } else { "" };
+        let plural = if number == 1 { "" } else { "s" };
+        write!(out, "{space}{sign}{number} {unit}{plural}").expect("memory takes all");
+        (is_empty, is_behind_negative) = (false, number < 0);
+    }
+    if us == 0 && !is_empty {
+        return;
+    }
+    let space = if is_empty { "" } else { " " };
+    let sign = match (us < 0, is_behind_negative) {
+        (true, _) => "-",
+        (false, true) => "+",
+        (false, false) => "",
+    };
+    out.put_slice(space.as_bytes());
+    out.put_slice(sign.as_bytes());
+    put_time(out, i64::try_from(us.unsigned_abs()).unwrap_or(i64::MAX));
+}
+
+/// A span of time whose parts are not made of each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Interval {
+    pub(crate) months: i32,
+    pub(crate) days: i32,
+    pub(crate) us: i64,
+}
+
+impl Interval {
+    /// What lies between two times: whole days, and the rest.
+    pub(crate) fn of_difference(us: i64) -> Self {
+        // As many days as 64 bits of microseconds have fit.
+        let days = i32::try_from(us / DAY_US).expect("fewer than 2^27 days");
+        Self { months: 0, days, us: us % DAY_US }
+    }
+}
+
 /// Microseconds since 1970, and `zone` behind them.
 pub(crate) fn put_timestamp(out: &mut BytesMut, us: i64, zone: &str) {
     let days = us.div_euclid(DAY_US);
@@ -172,7 +217,7 @@ pub(crate) fn put_timestamp(out: &mut BytesMut, us: i64, zone: &str) {
 
 /// Year, month and day in the Gregorian calendar of a day counted from 1970-01-01. Source: Howard
 /// Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -194,6 +239,25 @@ mod tests {
         let mut out = BytesMut::new();
         put(&mut out);
         String::from_utf8(out.to_vec()).expect("text")
+    }
+
+    #[test]
+    fn intervals_are_written_as_postgresql_does() {
+        const HOUR_US: i64 = 3_600_000_000;
+        for ((months, days, us), expected) in [
+            ((0, 0, 0), "00:00:00"),
+            ((14, 3, 4 * HOUR_US + 5_500_000), "1 year 2 mons 3 days 04:00:05.5"),
+            ((1, 0, 0), "1 mon"),
+            ((0, -1, HOUR_US), "-1 days +01:00:00"),
+            ((-1, 2, -HOUR_US), "-1 mons +2 days -01:00:00"),
+            ((0, 0, 100 * HOUR_US), "100:00:00"),
+        ] {
+            let interval = Interval { months, days, us };
+            assert_eq!(text(|out| put_interval(out, interval)), expected);
+        }
+        let Interval { days, us, .. } = Interval::of_difference(-25 * HOUR_US);
+        assert_eq!((days, us), (-1, -HOUR_US));
+        Interval::of_difference(i64::MIN);
     }
 
     #[test]

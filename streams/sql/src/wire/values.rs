@@ -4,8 +4,9 @@ use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, DurationMicrosecondType, Float32Type, Float64Type,
+    Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType,
+    TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -15,8 +16,8 @@ use std::ops::Range;
 use super::answers::{Answers, put_message, put_with_length};
 use super::copy::{CopyOut, put_copy_row};
 use super::numbers::{
-    EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, decimal_text, put_date, put_float,
-    put_numeric, put_time, put_timestamp,
+    EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, Interval, decimal_text, put_date,
+    put_float, put_interval, put_numeric, put_time, put_timestamp,
 };
 use super::types::{Format, Formats};
 
@@ -91,6 +92,8 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => return Ok(array.clone()),
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
+        DataType::Duration(_) => DataType::Duration(TimeUnit::Microsecond),
         DataType::Dictionary(_, values) => values.as_ref().clone(),
         _ => return Ok(array.clone()),
     };
@@ -125,6 +128,8 @@ impl<'a> Column<'a> {
                 | DataType::Date32
                 | DataType::Time64(TimeUnit::Microsecond)
                 | DataType::Timestamp(TimeUnit::Microsecond, _)
+                | DataType::Interval(_)
+                | DataType::Duration(_)
                 | DataType::List(_)
                 | DataType::Null
         );
@@ -183,6 +188,7 @@ fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
             let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
             put_timestamp(out, us, if zone.is_some() { "+00" } else { "" });
         }
+        DataType::Interval(_) | DataType::Duration(_) => put_interval(out, interval(array, row)),
         DataType::List(_) => put_list(&array.as_list::<i32>().value(row), out),
         _ => {}
     }
@@ -242,6 +248,12 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
             let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
             out.put_i64(us.wrapping_sub(EPOCH_US));
         }
+        DataType::Interval(_) | DataType::Duration(_) => {
+            let Interval { months, days, us } = interval(array, row);
+            out.put_i64(us);
+            out.put_i32(days);
+            out.put_i32(months);
+        }
         DataType::List(_) => put_binary_list(&array.as_list::<i32>().value(row), out),
         _ => put_text(array, row, out),
     }
@@ -270,4 +282,15 @@ fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
 fn decimal(array: &ArrayRef, row: usize) -> String {
     let array = array.as_primitive::<Decimal128Type>();
     decimal_text(&array.value(row).to_string(), array.scale())
+}
+
+/// An interval, or the difference of two times.
+fn interval(array: &ArrayRef, row: usize) -> Interval {
+    match array.as_primitive_opt::<IntervalMonthDayNanoType>() {
+        Some(array) => {
+            let it = array.value(row);
+            Interval { months: it.months, days: it.days, us: it.nanoseconds / 1_000 }
+        }
+        None => Interval::of_difference(array.as_primitive::<DurationMicrosecondType>().value(row)),
+    }
 }

@@ -1,0 +1,222 @@
+//! Casts to numbers as PostgreSQL has them: they round, and texts may have an exponent.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Int64Array};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Float64Type};
+use datafusion::arrow::util::display::FormatOptions;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::error::{SqlError, SqlState};
+
+/// Names of the functions, which PostgreSQL has too.
+pub(super) const INT2: &str = "int2";
+pub(super) const INT4: &str = "int4";
+pub(super) const INT8: &str = "int8";
+pub(super) const NUMERIC: &str = "numeric";
+
+/// What `numeric` without digits is: the engine's numbers have a fixed scale.
+const PRECISION: u8 = 38;
+const SCALE: i8 = 10;
+
+/// A type by the function that casts to it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct CastTo {
+    name: &'static str,
+    to: DataType,
+    signature: Signature,
+}
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let types = [
+        (INT2, DataType::Int16),
+        (INT4, DataType::Int32),
+        (INT8, DataType::Int64),
+        (NUMERIC, DataType::Decimal128(PRECISION, SCALE)),
+    ];
+    let function = |(name, to)| {
+        let signature = Signature::any(1, Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(CastTo { name, to, signature }))
+    };
+    types.into_iter().map(function).collect()
+}
+
+impl ScalarUDFImpl for CastTo {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.to.clone())
+    }
+
+    /// The engine's default is of no type, which nothing can be computed with.
+    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&self.to)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match &args.args[0] {
+            ColumnarValue::Array(array) => self.cast(array).map(ColumnarValue::Array),
+            ColumnarValue::Scalar(scalar) => {
+                let array = self.cast(&scalar.to_array()?)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?))
+            }
+        }
+    }
+}
+
+impl CastTo {
+    fn cast(&self, array: &ArrayRef) -> Result<ArrayRef> {
+        let whole: ArrayRef = match (array.data_type(), self.to.is_integer()) {
+            (DataType::Float16 | DataType::Float32 | DataType::Float64, true) => {
+                let floats = cast(array, &DataType::Float64)?;
+                let floats = floats.as_primitive::<Float64Type>();
+                let rounded = floats.iter().map(|it| it.map(|it| self.whole_of(it)).transpose());
+                Arc::new(rounded.collect::<Result<Int64Array>>()?)
+            }
+            (DataType::Decimal128(_, scale), true) => {
+                let decimals = array.as_primitive::<Decimal128Type>();
+                let unit = 10_i128.pow(u32::try_from(*scale).unwrap_or(0));
+                let rounded =
+                    decimals.iter().map(|it| it.map(|it| self.rounded(it, unit)).transpose());
+                Arc::new(rounded.collect::<Result<Int64Array>>()?)
+            }
+            (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, false) => {
+                return self.numbers(array);
+            }
+            _ => Arc::clone(array),
+        };
+        let options = CastOptions { safe: false, format_options: FormatOptions::default() };
+        let is_number = whole.data_type().is_numeric();
+        cast_with_options(&whole, &self.to, &options).map_err(|error| match is_number {
+            true => self.out_of_range().into_engine(),
+            false => error.into(),
+        })
+    }
+
+    /// Halves go to the even number.
+    #[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
+    fn whole_of(&self, value: f64) -> Result<i64> {
+        const END: f64 = 9_223_372_036_854_775_808.0;
+        let rounded = value.round_ties_even();
+        match (-END..END).contains(&rounded) {
+            true => Ok(rounded as i64),
+            false => Err(self.out_of_range().into_engine()),
+        }
+    }
+
+    /// Halves go away from zero.
+    fn rounded(&self, value: i128, unit: i128) -> Result<i64> {
+        let (whole, rest) = (value / unit, value % unit);
+        let is_up = rest.abs() >= unit - rest.abs() && rest != 0;
+        let rounded = whole + if is_up { rest.signum() } else { 0 };
+        i64::try_from(rounded).map_err(|_| self.out_of_range().into_engine())
+    }
+
+    /// Numbers that texts are.
+    fn numbers(&self, array: &ArrayRef) -> Result<ArrayRef> {
+        let texts = cast(array, &DataType::Utf8View)?;
+        let numbers = texts.as_string_view().iter().map(|text| {
+            let Some(text) = text else { return Ok(None) };
+            match decimal_of(text.trim()) {
+                Some(number) => Ok(Some(number)),
+                None => {
+                    let what = format!("invalid input syntax for type numeric: {text:?}");
+                    Err(SqlError::new(SqlState::INVALID_TEXT, what).into_engine())
+                }
+            }
+        });
+        let numbers = numbers.collect::<Result<Decimal128Array>>()?;
+        Ok(Arc::new(numbers.with_precision_and_scale(PRECISION, SCALE)?))
+    }
+
+    fn out_of_range(&self) -> SqlError {
+        let name = match self.to {
+            DataType::Int16 => "smallint",
+            DataType::Int32 => "integer",
+            DataType::Int64 => "bigint",
+            _ => "numeric",
+        };
+        SqlError::new(SqlState::OUT_OF_RANGE, format!("{name} out of range"))
+    }
+}
+
+/// A number in units of the last digit of `numeric`, rounded; `None` where the text is none, or has
+/// too many digits.
+fn decimal_of(text: &str) -> Option<i128> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
+        None => (text, 0),
+    };
+    let (is_negative, digits) = match mantissa.as_bytes().first()? {
+        b'-' => (true, &mantissa[1..]),
+        b'+' => (false, &mantissa[1..]),
+        _ => (false, mantissa),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = || whole.bytes().chain(fraction.bytes());
+    if all().next().is_none() || !all().all(|it| it.is_ascii_digit()) {
+        return None;
+    }
+    // So many of the digits are kept, counted from the first.
+    let kept = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(SCALE);
+    let mut value = 0_i128;
+    let mut at = 0_i64;
+    let mut is_up = false;
+    for digit in all() {
+        if at >= kept {
+            is_up = at == kept && digit >= b'5';
+            break;
+        }
+        value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
+        at += 1;
+    }
+    if value != 0 {
+        let zeros = u32::try_from(kept.max(at) - at).ok()?;
+        value = value.checked_mul(10_i128.checked_pow(zeros)?)?;
+    }
+    value = value.checked_add(i128::from(is_up))?;
+    let is_short = value < 10_i128.pow(u32::from(PRECISION));
+    is_short.then_some(if is_negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_numbers_with_and_without_exponents() {
+        const ONE: i128 = 10_000_000_000;
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-1.5", Some(-ONE * 3 / 2)),
+            ("1e5", Some(ONE * 100_000)),
+            ("1.25E-2", Some(ONE / 80)),
+            (".5", Some(ONE / 2)),
+            ("+5.", Some(ONE * 5)),
+            ("0.00000000005", Some(1)),
+            ("0.00000000004", Some(0)),
+            ("1e-300", Some(0)),
+            ("0e300", Some(0)),
+            ("1e28", None),
+            ("9999999999999999999999999999", Some(9_999_999_999_999_999_999_999_999_999 * ONE)),
+            ("", None),
+            (".", None),
+            ("1e", None),
+            ("1 2", None),
+            ("ä", None),
+        ] {
+            assert_eq!(decimal_of(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Names of columns that a query does not name: those that PostgreSQL gives them (`FigureColname`
+//! in its sources). Two columns of one name are kept apart by what follows a zero byte, which
+//! clients are not told.
+
+use std::collections::HashSet;
+
+use datafusion::sql::sqlparser::ast::{
+    DataType, Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, TrimWhereField,
+};
+
+/// Between a name and what keeps it apart from others.
+const APART: char = '\0';
+
+/// An expression that gives no name.
+const NO_NAME: &str = "?column?";
+
+/// A text in which names may stand, as it is shown.
+pub(in crate::engine) fn shown(text: &str) -> String {
+    text.replace(APART, "#")
+}
+
+/// Names the columns of a SELECT, each in its own way.
+pub(super) fn name_columns(select: &mut Select) {
+    let is_wild =
+        |it: &SelectItem| matches!(it, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    let has_wildcard = select.projection.iter().any(is_wild);
+    let mut taken = HashSet::new();
+    let mut places = HashSet::new();
+    for (index, item) in select.projection.iter_mut().enumerate() {
+        let (expr, name, is_given) = match item {
+            SelectItem::UnnamedExpr(expr) => {
+                let (name, _) = figure(expr);
+                (expr.clone(), name, false)
+            }
+            SelectItem::ExprWithAlias { expr, alias } => (expr.clone(), folded(alias), true),
+            _ => continue,
+        };
+        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+        let is_plain = is_column && !is_given;
+        let is_new_place = places.insert(expr.to_string());
+        // Columns of two tables are apart by the names of these.
+        let is_apart = taken.insert(name.clone())
+            || is_plain && is_new_place && matches!(expr, Expr::CompoundIdentifier(_));
+        let needs_alias = !is_apart || is_plain && has_wildcard;
+        let alias = match (needs_alias, is_plain || is_given) {
+            (true, _) => format!("{name}{APART}{index}"),
+            (false, true) => continue,
+            (false, false) => name,
+        };
+        *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', alias) };
+    }
+}
+
+fn folded(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+fn last_of(name: &ObjectName) -> String {
+    let last = name.0.last().and_then(|it| it.as_ident());
+    last.map_or_else(|| NO_NAME.to_owned(), folded)
+}
+
+/// How much a name says: a cast takes the name of what it casts before that of its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Strength {
+    None,
+    OfType,
+    Own,
+}
+
+fn figure(expr: &Expr) -> (String, Strength) {
+    let own = |name: &str| (name.to_owned(), Strength::Own);
+    let weak = |name: &str| (name.to_owned(), Strength::OfType);
+    match expr {
+        Expr::Identifier(ident) => (folded(ident), Strength::Own),
+        Expr::CompoundIdentifier(parts) => match parts.last() {
+            Some(ident) => (folded(ident), Strength::Own),
+            None => (NO_NAME.to_owned(), Strength::None),
+        },
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figure(inner),
+        Expr::CompoundFieldAccess { root, .. } => figure(root),
+        Expr::Function(function) => (last_of(&function.name), Strength::Own),
+        Expr::Cast { expr, data_type, .. } => match figure(expr) {
+            named @ (_, Strength::Own) => named,
+            _ => (type_name(data_type), Strength::OfType),
+        },
+        Expr::TypedString(typed) => (type_name(&typed.data_type), Strength::OfType),
+        Expr::Interval(_) => weak("interval"),
+        Expr::AtTimeZone { .. } => own("timezone"),
+        Expr::Extract { .. } => own("extract"),
+        Expr::Position { .. } => own("position"),
+        Expr::Substring { .. } => own("substring"),
+        Expr::Overlay { .. } => own("overlay"),
+        Expr::Ceil { .. } => own("ceil"),
+        Expr::Floor { .. } => own("floor"),
+        Expr::Trim { trim_where, .. } => own(match trim_where {
+            Some(TrimWhereField::Leading) => "ltrim",
+            Some(TrimWhereField::Trailing) => "rtrim",
+            _ => "btrim",
+        }),
+        Expr::Exists { .. } => own("exists"),
+        Expr::Array(_) => own("array"),
+        Expr::Tuple(_) => own("row"),
+        Expr::GroupingSets(_) => own("grouping"),
+        Expr::Case { else_result, .. } => match else_result.as_deref().map(figure) {
+            Some(named @ (_, Strength::Own)) => named,
+            _ => weak("case"),
+        },
+        Expr::Subquery(query) => of_query(query),
+        _ => (NO_NAME.to_owned(), Strength::None),
+    }
+}
+
+/// Of the one column of a query.
+fn of_query(query: &Query) -> (String, Strength) {
+    let mut body = query.body.as_ref();
+    while let SetExpr::SetOperation { left, .. } = body {
+        body = left;
+    }
+    let first = match body {
+        SetExpr::Select(select) => select.projection.first(),
+        _ => None,
+    };
+    match first {
+        Some(SelectItem::UnnamedExpr(expr)) => figure(expr),
+        Some(SelectItem::ExprWithAlias { alias, .. }) => (folded(alias), Strength::Own),
+        _ => (NO_NAME.to_owned(), Strength::None),
+    }
+}
+
+fn type_name(data_type: &DataType) -> String {
+    let name = data_type.to_string().to_lowercase();
+    let base = name.split('(').next().unwrap_or_default().trim();
+    let named = match base {
+        "int" | "integer" => "int4",
+        "bigint" => "int8",
+        "smallint" => "int2",
+        "real" | "float" => "float4",
+        "double precision" | "double" => "float8",
+        "decimal" | "dec" => "numeric",
+        "boolean" => "bool",
+        "character varying" => "varchar",
+        "character" | "char" => "bpchar",
+        "timestamp without time zone" => "timestamp",
+        "timestamp with time zone" => "timestamptz",
+        "time without time zone" => "time",
+        "time with time zone" => "timetz",
+        other => other,
+    };
+    match (named, name.ends_with("with time zone")) {
+        ("timestamp", true) => "timestamptz".to_owned(),
+        ("time", true) => "timetz".to_owned(),
+        _ => named.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::Statement;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn names(columns: &str) -> Vec<String> {
+        let text = format!("SELECT {columns} FROM t");
+        let mut parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).expect("a query");
+        let Some(Statement::Query(mut query)) = parsed.pop() else { panic!("{columns}") };
+        let SetExpr::Select(select) = query.body.as_mut() else { panic!("{columns}") };
+        name_columns(select);
+        let name = |item: &SelectItem| match item {
+            SelectItem::ExprWithAlias { alias, .. } => shown(&alias.value),
+            other => other.to_string(),
+        };
+        select.projection.iter().map(name).collect()
+    }
+
+    #[test]
+    fn columns_have_the_names_that_postgresql_gives_them() {
+        for (columns, expected) in [
+            ("1, a, t.a, upper(a)", vec!["?column?", "a", "t.a", "upper"]),
+            ("a + 1, -a, a = 1, 'x'", vec!["?column?", "?column?#1", "?column?#2", "?column?#3"]),
+            ("1::int, 1::numeric(5, 2), a::text, now()", vec!["int4", "numeric", "a", "now"]),
+            ("(max(a))::bigint, timestamptz '2026-01-01'", vec!["max", "timestamptz"]),
+            ("CASE WHEN a THEN b END, CASE WHEN a THEN 1 ELSE b END", vec!["case", "b"]),
+            ("EXISTS (SELECT 1), (SELECT max(b) FROM u)", vec!["exists", "max"]),
+            ("extract(day FROM a), trim(a), coalesce(a, b)", vec!["extract", "btrim", "coalesce"]),
+            ("a AS x, b AS X, b AS \"X\"", vec!["a AS x", "x#1", "b AS \"X\""]),
+            ("*, a, b AS c", vec!["*", "a#1", "b AS c"]),
+            ("a, a", vec!["a", "a#1"]),
+        ] {
+            let found = names(columns);
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|it| it.split_once(" AS ").map_or(*it, |(_, alias)| alias.trim_matches('"')))
+                .collect();
+            assert_eq!(found, expected, "{columns}");
+        }
+    }
+}

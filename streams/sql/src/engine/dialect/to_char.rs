@@ -1,0 +1,334 @@
+//! `to_char` of times, with PostgreSQL's patterns.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::error::SqlError;
+use crate::wire::{DAY_US, civil};
+
+/// Bytes of one pattern: each of its signs makes nine at most.
+const PATTERN_BYTES_MAX: usize = 1_000;
+
+const SECOND_US: i64 = 1_000_000;
+
+/// Of 1970-01-01, counted as astronomers do.
+const JULIAN_DAY: i64 = 2_440_588;
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+pub(super) fn to_char() -> Arc<ScalarUDF> {
+    let signature = Signature::any(2, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(ToChar { signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ToChar {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ToChar {
+    fn name(&self) -> &'static str {
+        "to_char"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match &types[0] {
+            DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null => {
+                Ok(DataType::Utf8View)
+            }
+            _ => {
+                let what = "to_char formats times alone: numbers and intervals have no patterns";
+                Err(SqlError::unsupported(what).into_engine())
+            }
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let times = args.args[0].to_array(rows)?;
+        let zone = match times.data_type() {
+            DataType::Timestamp(_, zone) => zone.clone(),
+            _ => None,
+        };
+        let is_zoned = zone.is_some();
+        let times = cast(&times, &DataType::Timestamp(TimeUnit::Microsecond, zone))?;
+        let times = times.as_primitive::<TimestampMicrosecondType>();
+        let patterns = cast(&args.args[1].to_array(rows)?, &DataType::Utf8View)?;
+        let mut texts = StringViewBuilder::with_capacity(rows);
+        for (time_us, pattern) in times.iter().zip(patterns.as_string_view()) {
+            let (Some(time_us), Some(pattern)) = (time_us, pattern) else {
+                texts.append_null();
+                continue;
+            };
+            if pattern.len() > PATTERN_BYTES_MAX {
+                let what = format!("a pattern of to_char has {PATTERN_BYTES_MAX} bytes at most");
+                return Err(SqlError::unsupported(what).into_engine());
+            }
+            let zone = if is_zoned { "UTC" } else { "" };
+            texts.append_value(Moment::of(time_us, zone).format(pattern));
+        }
+        let texts: ArrayRef = Arc::new(texts.finish());
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&texts, 0)?),
+            false => ColumnarValue::Array(texts),
+        })
+    }
+}
+
+/// A time in its parts.
+struct Moment {
+    days: i64,
+    year: i64,
+    month: i64,
+    day: i64,
+    day_of_year: i64,
+    /// From Sunday, which is 0.
+    weekday: i64,
+    second: i64,
+    us: i64,
+    zone: &'static str,
+}
+
+/// What a piece of a pattern stands for.
+#[derive(Clone, Copy)]
+enum Piece {
+    /// A number with at least so many digits.
+    Number(i64, usize),
+    Text(&'static str, Case),
+    /// The same, filled up to nine letters.
+    Padded(&'static str, Case),
+    Short(&'static str, Case),
+}
+
+#[derive(Clone, Copy)]
+enum Case {
+    AsIs,
+    Upper,
+    Lower,
+}
+
+impl Moment {
+    fn of(time_us: i64, zone: &'static str) -> Self {
+        let days = time_us.div_euclid(DAY_US);
+        let us_of_day = time_us.rem_euclid(DAY_US);
+        let (year, month, day) = civil(days);
+        Self {
+            days,
+            year,
+            month,
+            day,
+            day_of_year: days - first_day(year) + 1,
+            weekday: (days + 4).rem_euclid(7),
+            second: us_of_day / SECOND_US,
+            us: us_of_day % SECOND_US,
+            zone,
+        }
+    }
+
+    fn format(&self, pattern: &str) -> String {
+        let mut out = String::new();
+        let mut rest = pattern;
+        while let Some(sign) = rest.chars().next() {
+            if let Some(quoted) = rest.strip_prefix('"') {
+                let (text, after) = quoted.split_once('"').unwrap_or((quoted, ""));
+                out.push_str(text);
+                rest = after;
+                continue;
+            }
+            let (is_filled, bare) = match rest.get(..2) {
+                Some(mode) if mode.eq_ignore_ascii_case("FM") => (false, &rest[2..]),
+                _ => (true, rest),
+            };
+            match self.piece(bare) {
+                Some((length, piece)) => {
+                    rest = &bare[length..];
+                    let number = put(&mut out, piece, is_filled);
+                    let suffix = rest.get(..2).filter(|it| it.eq_ignore_ascii_case("TH"));
+                    if let (Some(number), Some(suffix)) = (number, suffix) {
+                        let ending = ordinal(number);
+                        match suffix == "TH" {
+                            true => out.push_str(&ending.to_uppercase()),
+                            false => out.push_str(ending),
+                        }
+                        rest = &rest[2..];
+                    }
+                }
+                None if is_filled => {
+                    out.push(sign);
+                    rest = &rest[sign.len_utf8()..];
+                }
+                None => rest = bare,
+            }
+        }
+        out
+    }
+
+    /// The longest piece that a pattern begins with, and its length.
+    fn piece(&self, pattern: &str) -> Option<(usize, Piece)> {
+        const LONGEST: usize = 5;
+        (1..=LONGEST).rev().find_map(|length| {
+            let name = pattern.get(..length)?;
+            self.named(name).map(|piece| (length, piece))
+        })
+    }
+
+    fn named(&self, name: &str) -> Option<Piece> {
+        let case = case_of(name);
+        let number = |value, width| Some(Piece::Number(value, width));
+        let month = MONTHS[usize::try_from(self.month - 1).expect("a month of the year")];
+        let day = DAYS[usize::try_from(self.weekday).expect("a day of the week")];
+        let hour = self.second / 3_600;
+        let half = if hour < 12 { "am" } else { "pm" };
+        let dotted = if hour < 12 { "a.m." } else { "p.m." };
+        let (iso_year, iso_week) = self.iso_week();
+        match name.to_ascii_uppercase().as_str() {
+            "YYYY" => number(self.year, 4),
+            "YYY" => number(self.year.rem_euclid(1_000), 3),
+            "YY" => number(self.year.rem_euclid(100), 2),
+            "Y" => number(self.year.rem_euclid(10), 1),
+            "IYYY" => number(iso_year, 4),
+            "CC" => number((self.year - 1).div_euclid(100) + 1, 2),
+            "Q" => number((self.month - 1) / 3 + 1, 1),
+            "MM" => number(self.month, 2),
+            "MONTH" => Some(Piece::Padded(month, case)),
+            "MON" => Some(Piece::Short(month, case)),
+            "WW" => number((self.day_of_year - 1) / 7 + 1, 2),
+            "IW" => number(iso_week, 2),
+            "W" => number((self.day - 1) / 7 + 1, 1),
+            "DDD" => number(self.day_of_year, 3),
+            "DD" => number(self.day, 2),
+            "D" => number(self.weekday + 1, 1),
+            "ID" => number((self.weekday + 6) % 7 + 1, 1),
+            "DAY" => Some(Piece::Padded(day, case)),
+            "DY" => Some(Piece::Short(day, case)),
+            "J" => number(self.days + JULIAN_DAY, 1),
+            "HH24" => number(hour, 2),
+            "HH" | "HH12" => number((hour + 11) % 12 + 1, 2),
+            "MI" => number(self.second / 60 % 60, 2),
+            "SS" => number(self.second % 60, 2),
+            "SSSS" | "SSSSS" => number(self.second, 1),
+            "MS" => number(self.us / 1_000, 3),
+            "US" => number(self.us, 6),
+            "AM" | "PM" => Some(Piece::Text(half, case)),
+            "A.M." | "P.M." => Some(Piece::Text(dotted, case)),
+            "TZ" => Some(Piece::Text(self.zone, case)),
+            _ => None,
+        }
+    }
+
+    /// Year and week of ISO 8601: a week belongs to the year that has its Thursday.
+    fn iso_week(&self) -> (i64, i64) {
+        let thursday = self.days - (self.weekday + 6) % 7 + 3;
+        let (year, ..) = civil(thursday);
+        (year, (thursday - first_day(year)) / 7 + 1)
+    }
+}
+
+/// The first day of a year, counted from 1970-01-01.
+fn first_day(year: i64) -> i64 {
+    let before = year - 1;
+    365 * (year - 1970) + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400)
+        - 477
+}
+
+/// As the first two letters are written.
+fn case_of(name: &str) -> Case {
+    let mut letters = name.chars().filter(char::is_ascii_alphabetic);
+    let is_lower = |it: Option<char>| it.is_some_and(|it| it.is_ascii_lowercase());
+    match (is_lower(letters.next()), is_lower(letters.next())) {
+        (true, _) => Case::Lower,
+        (false, true) => Case::AsIs,
+        (false, false) => Case::Upper,
+    }
+}
+
+/// Returns the number, where the piece is one.
+fn put(out: &mut String, piece: Piece, is_filled: bool) -> Option<i64> {
+    let cased = |text: &str, case| match case {
+        Case::AsIs => text.to_owned(),
+        Case::Upper => text.to_uppercase(),
+        Case::Lower => text.to_lowercase(),
+    };
+    let written = match piece {
+        Piece::Number(number, width) => {
+            let width = if is_filled { width } else { 1 };
+            write!(out, "{number:0width$}")
+        }
+        Piece::Text(text, case) => write!(out, "{}", cased(text, case)),
+        Piece::Short(text, case) => write!(out, "{}", cased(&text[..3], case)),
+        Piece::Padded(text, case) => {
+            let width = if is_filled { 9 } else { 1 };
+            write!(out, "{:width$}", cased(text, case))
+        }
+    };
+    written.expect("memory takes all");
+    match piece {
+        Piece::Number(number, _) => Some(number),
+        _ => None,
+    }
+}
+
+fn ordinal(number: i64) -> &'static str {
+    match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_postgresql() {
+        // 2026-05-06 10:20:30.0456, a Wednesday.
+        const TIME_US: i64 = 1_778_062_830_045_600;
+        let moment = Moment::of(TIME_US, "UTC");
+        for (pattern, expected) in [
+            ("YYYY-MM-DD HH24:MI:SS.US", "2026-05-06 10:20:30.045600"),
+            ("YYYY-MM-DD\"T\"HH24:MI:SS.MS", "2026-05-06T10:20:30.045"),
+            ("Day, DDth Month", "Wednesday, 06th May      "),
+            ("FMDay, FMDDth FMMonth", "Wednesday, 6th May"),
+            ("Dy DY dy Mon MON mon", "Wed WED wed May MAY may"),
+            ("HH:MI am HH12 PM", "10:20 am 10 AM"),
+            ("IYYY-IW ID D DDD Q WW W CC", "2026-19 3 4 126 2 18 1 21"),
+            ("J SSSS TZ tz", "2461167 37230 UTC utc"),
+            ("yy y yyy", "26 6 026"),
+        ] {
+            assert_eq!(moment.format(pattern), expected, "{pattern}");
+        }
+        let night = Moment::of(-1, "");
+        assert_eq!(night.format("YYYY-MM-DD HH12 p.m. IYYY-IW"), "1969-12-31 11 p.m. 1970-01");
+    }
+}
