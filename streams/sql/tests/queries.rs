@@ -5,8 +5,10 @@ mod support;
 use std::time::Duration;
 
 use record_batch::{BatchOptions, BatchProducer, Codec, Marker, NewRecord, TransactionEnd};
-use sql::Limits;
+use sql::{Host, Limits};
 use support::{Running, append, append_bytes, failure, run, texts};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Row};
 
 const ENDLESS: &str =
     "select count(*) from generate_series(1, 1000000) a, generate_series(1, 1000000) b";
@@ -130,6 +132,53 @@ fn current_values_are_the_last_records_of_their_keys() {
         append(&plain, 0, &many[..1], &BatchOptions::default());
         let refused = failure(&client, "select * from \"plain$current\"").await;
         assert_eq!(refused, "42P01");
+        running.stop().await;
+    });
+}
+
+/// All rows of a prepared statement of texts.
+async fn prepared(client: &Client, query: &str, key: Option<&str>) -> Vec<Vec<Option<String>>> {
+    let statement = client.prepare(query).await.expect(query);
+    let rows = client.query(&statement, &[&key]).await.expect(query);
+    let texts = |row: &Row| (0..row.len()).map(|index| row.get(index)).collect();
+    rows.iter().map(texts).collect()
+}
+
+#[test]
+fn a_value_is_found_by_its_key_as_the_engine_finds_it() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        for columns in [
+            "value",
+            "key, value->>'symbol' AS s, value",
+            "\"offset\"::text, time::text, (value->>'qty')::bigint * 2 || ' pieces'",
+            "value->'tags'->>0, 'x', upper(key)",
+        ] {
+            for table in ["\"orders$current\"", "\"orders$current\" AS o"] {
+                // A condition on the partition is the engine's.
+                let query = format!("select {columns} from {table} where key = $1");
+                let whole = format!("{query} and partition >= 0 order by partition");
+                for key in [Some("a"), Some("c"), None] {
+                    let found = prepared(&client, &query, key).await;
+                    assert_eq!(found, prepared(&client, &whole, key).await, "{query} {key:?}");
+                    assert_eq!(found.len(), if key == Some("a") { 2 } else { 0 });
+                }
+            }
+        }
+        let statement = "select value from \"orders$current\" where key = $1";
+        let statement = client.prepare(statement).await.expect("a query");
+        append(
+            &running.topics.topic("orders").expect("it is there"),
+            0,
+            &[record("new", "1", 1)],
+            &BatchOptions::default(),
+        );
+        let found = client.query(&statement, &[&"new"]).await.expect("a query");
+        assert_eq!(found[0].get::<_, &str>(0), "1");
+        running.topics.forget("orders");
+        let refused = client.query(&statement, &[&"new"]).await.expect_err("no such topic");
+        assert_eq!(refused.code().map(SqlState::code), Some("42P01"));
         running.stop().await;
     });
 }

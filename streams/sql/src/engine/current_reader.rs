@@ -15,8 +15,8 @@ use crate::error::{SqlError, SqlState};
 use crate::host::Host;
 
 /// How long a query waits until the values are as new as the log was when it began.
-const WAIT_MAX: Duration = Duration::from_secs(10);
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Takes batches of rows; `false` where there is no use for more.
 pub(super) type Send<'a> = &'a mut dyn FnMut(RecordBatch) -> bool;
@@ -31,10 +31,8 @@ pub(super) struct CurrentReader<'a> {
 
 impl<'a> CurrentReader<'a> {
     pub(super) fn new(plan: Arc<ReadPlan>, host: &'a dyn Host) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         let rows_left = plan.limit.unwrap_or(usize::MAX);
-        Self { plan, host, now_ms, rows_left }
+        Self { plan, host, now_ms: now_ms(), rows_left }
     }
 
     /// Sends the values of one partition that the filter leaves, and of those in the log before
@@ -115,16 +113,26 @@ impl<'a> CurrentReader<'a> {
                 None if begun.elapsed() < WAIT_MAX && is_wanted() => thread::sleep(LOOK_INTERVAL),
                 None => {
                     let applied = values.map_or(0, |it| it.applied());
-                    let what = format!(
-                        "the current values of partition {number} of {topic:?} are not there yet: \
-                         its log is read up to offset {applied} of {wanted}"
-                    );
-                    let error = SqlError::new(SqlState::SERIALIZATION, what);
-                    return Err(error.with_hint("Repeat the query a little later."));
+                    return Err(behind(topic, number, applied, wanted));
                 }
             }
         }
     }
+}
+
+/// Unix milliseconds.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The values of a partition were waited for in vain.
+pub(super) fn behind(topic: &str, number: u32, applied: i64, wanted: i64) -> SqlError {
+    let what = format!(
+        "the current values of partition {number} of {topic:?} are not there yet: its log is read \
+         up to offset {applied} of {wanted}"
+    );
+    SqlError::new(SqlState::SERIALIZATION, what).with_hint("Repeat the query a little later.")
 }
 
 /// Rows of one partition that are not sent yet.

@@ -65,10 +65,8 @@ impl TableProvider for LogTable {
         self.client
             .check(&*self.host, Operation::Read, &self.topic)
             .map_err(SqlError::into_engine)?;
-        let topic = self.host.topic(&self.topic).ok_or_else(|| {
-            let what = format!("relation {:?} does not exist", self.topic);
-            SqlError::new(SqlState::UNDEFINED_TABLE, what).into_engine()
-        })?;
+        let topic = self.host.topic(&self.topic);
+        let topic = topic.ok_or_else(|| undefined_table(&self.topic).into_engine())?;
         let mut filter = LogFilter::default();
         for expression in filters {
             let is_taken = filter.add(expression);
@@ -91,4 +89,8 @@ impl TableProvider for LogTable {
         let scan = LogScan::new(&topic, (plan, Arc::clone(&self.host)), streams_max);
         Ok(Arc::new(scan.map_err(|error| SqlError::from(error).into_engine())?))
     }
+}
+
+pub(super) fn undefined_table(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation {name:?} does not exist"))
 }

@@ -18,10 +18,12 @@ mod log_reader;
 mod log_scan;
 mod log_table;
 mod memory;
+mod point_read;
 mod pushdown;
 mod session;
 
 pub(crate) use catalog::SCHEMA;
 pub(crate) use columns::{BYTES_SUFFIX, CURRENT_SUFFIX};
 pub(crate) use functions::SERVER_VERSION;
+pub(crate) use point_read::PointRead;
 pub(crate) use session::{Analyze, Engine, Session, one_column, one_column_schema};

@@ -271,7 +271,7 @@ fn literal_of(expr: &Expr) -> Option<&ScalarValue> {
     }
 }
 
-fn bytes_of(value: &ScalarValue) -> Option<Vec<u8>> {
+pub(super) fn bytes_of(value: &ScalarValue) -> Option<Vec<u8>> {
     match value {
         ScalarValue::Utf8(Some(text))
         | ScalarValue::LargeUtf8(Some(text))

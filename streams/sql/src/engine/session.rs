@@ -24,6 +24,7 @@ use futures::{StreamExt, stream};
 use super::catalog::{Catalog, DATABASE, SCHEMA, Topics};
 use super::giving_way::GiveWay;
 use super::memory::{MemoryTotal, QueryMemory};
+use super::point_read::PointRead;
 use super::{dialect, functions, growing, json};
 use crate::error::SqlError;
 use crate::host::{Client, Host};
@@ -141,6 +142,11 @@ impl Session {
         dialect::adapt(&mut query)?;
         let statement = EngineStatement::Statement(Box::new(query));
         Ok(self.state.statement_to_plan(statement).await?)
+    }
+
+    /// The plan again, where it finds a record by its key alone.
+    pub(crate) fn point_read(&self, plan: &LogicalPlan) -> Option<PointRead> {
+        PointRead::of(plan, &self.state)
     }
 
     /// Runs a plan with values for its parameters, `$1` first.

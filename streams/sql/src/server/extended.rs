@@ -55,8 +55,8 @@ impl Connection {
     ) -> Result<Prepared, SqlError> {
         let text = words.to_string();
         if words.iter().next().is_none() {
-            let (command, plan, insert, live, parameters) = Default::default();
-            return Ok(Prepared { command, text, plan, insert, live, parameters });
+            let (command, plan, point_read, insert, live, parameters) = Default::default();
+            return Ok(Prepared { command, text, plan, point_read, insert, live, parameters });
         }
         let command = read_command(words)?;
         self.check_transaction(&command)?;
@@ -88,7 +88,12 @@ impl Connection {
                 (0..count).map(|index| parameter(declared(index), None)).collect()
             }
         };
-        Ok(Prepared { command: Some(command), text, plan, insert, live, parameters })
+        let point_read = match (&command, &plan) {
+            (Command::Query(_), Some(plan)) => self.session.point_read(plan),
+            _ => None,
+        };
+        let command = Some(command);
+        Ok(Prepared { command, text, plan, point_read, insert, live, parameters })
     }
 
     pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {

@@ -8,8 +8,9 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use live_queries::{Type, Value};
 
 use crate::error::SqlError;
@@ -31,6 +32,8 @@ pub(super) struct EngineRows {
     batch: Option<RecordBatch>,
     /// The first row of the batch that was not taken.
     at: usize,
+    /// Whether there are no more than these.
+    is_whole: bool,
 }
 
 /// Of a live query.
@@ -50,7 +53,7 @@ pub(super) enum Chunk {
 
 impl Rows {
     pub(super) fn new(stream: SendableRecordBatchStream) -> Self {
-        Self::Engine(EngineRows { stream, batch: None, at: 0 })
+        Self::Engine(EngineRows { stream, batch: None, at: 0, is_whole: false })
     }
 
     pub(super) fn live(
@@ -65,6 +68,13 @@ impl Rows {
         matches!(self, Self::Live(_))
     }
 
+    /// Rows that are all there.
+    pub(super) fn of_batch(batch: RecordBatch) -> Self {
+        let stream = RecordBatchStreamAdapter::new(batch.schema(), stream::empty());
+        let (stream, batch) = (Box::pin(stream), Some(batch));
+        Self::Engine(EngineRows { stream, batch, at: 0, is_whole: true })
+    }
+
     pub(super) fn schema(&self) -> SchemaRef {
         match self {
             Self::Engine(rows) => rows.stream.schema(),
@@ -75,8 +85,8 @@ impl Rows {
     /// Whether all rows were taken of what the statement has given so far.
     pub(super) fn is_waited_for(&self) -> bool {
         match self {
-            Self::Engine(EngineRows { batch, at, .. }) => {
-                batch.as_ref().is_none_or(|batch| *at == batch.num_rows())
+            Self::Engine(EngineRows { batch, at, is_whole, .. }) => {
+                !is_whole && batch.as_ref().is_none_or(|batch| *at == batch.num_rows())
             }
             Self::Live(rows) => rows.ready.is_empty(),
         }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::registry::Entry;
 use super::rows::Rows;
 use super::shared::Server;
-use crate::engine::Session;
+use crate::engine::{PointRead, Session};
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Published};
 use crate::statements::{Command, InsertPlan, Variables, Words};
@@ -84,6 +84,8 @@ pub(super) struct Prepared {
     pub(super) text: String,
     /// Of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
+    /// The same as the plan of a query, where the query is one.
+    pub(super) point_read: Option<PointRead>,
     pub(super) insert: Option<InsertPlan>,
     /// Of a live query, also one that is copied or that a cursor is of.
     pub(super) live: Option<LivePlan>,

@@ -236,6 +236,10 @@ impl Connection {
         parameters: &[ScalarValue],
     ) -> Result<Outcome, SqlError> {
         let command = prepared.command.as_ref().expect("the caller looked");
+        if let Some(point_read) = &prepared.point_read {
+            let rows = Rows::of_batch(point_read.read(parameters).await?);
+            return Ok(Outcome::Rows(rows, "SELECT"));
+        }
         let plan = prepared.plan.clone();
         let parameters = parameters.to_vec();
         const PLANNED: &str = "queries are planned when they are prepared";

@@ -78,6 +78,13 @@ impl Topics {
     }
 }
 
+impl Topics {
+    /// The topic is there no more.
+    pub(crate) fn forget(&self, name: &str) {
+        self.by_name.lock().expect("no panic").remove(name);
+    }
+}
+
 /// Appends a batch to a partition and flushes it.
 pub(crate) fn append(topic: &Topic, partition: u32, records: &[NewRecord], options: &BatchOptions) {
     let batch = encode_batch(records, options).expect("a batch");

@@ -1,0 +1,192 @@
+//! Reads of current values by one key, without a plan for each: what the query names was looked up
+//! when it was prepared, and a record is found by the index, on the thread that asks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use access::Operation;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, DataFusionError, ScalarValue};
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, LogicalPlan, Operator, Projection, TableScan, Volatility,
+};
+use datafusion::physical_expr::PhysicalExpr;
+use live_queries::TableKind;
+use record_log::Partition;
+use values::Values;
+
+use super::columns::{LogColumn, schema_of};
+use super::current_reader::{LOOK_INTERVAL, WAIT_MAX, behind, now_ms};
+use super::log_reader::{ReadPlan, Rows};
+use super::log_table::{LogTable, undefined_table};
+use super::pushdown::{KEY, LogFilter, bytes_of};
+use crate::error::SqlError;
+use crate::host::{Client, Host};
+
+/// `SELECT … FROM "topic$current" WHERE key = …`, whose columns need no other row.
+pub(crate) struct PointRead {
+    host: Arc<dyn Host>,
+    client: Arc<Client>,
+    plan: Arc<ReadPlan>,
+    key: KeySource,
+    /// Of the columns that `plan` reads.
+    outputs: Vec<Arc<dyn PhysicalExpr>>,
+    schema: SchemaRef,
+}
+
+/// Where the key comes from.
+enum KeySource {
+    Literal(Vec<u8>),
+    /// Counted from 0.
+    Parameter(usize),
+}
+
+impl PointRead {
+    /// `None` where the query is of another form.
+    pub(crate) fn of(plan: &LogicalPlan, state: &SessionState) -> Option<Self> {
+        let LogicalPlan::Projection(Projection { expr, input, .. }) = plan else { return None };
+        let LogicalPlan::Filter(filter) = input.as_ref() else { return None };
+        let scan = scan_below(&filter.input)?;
+        let provider = source_as_provider(&scan.source).ok()?;
+        let table = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<LogTable>()?;
+        let is_whole = scan.filters.is_empty() && scan.fetch.is_none();
+        if table.kind != TableKind::Values || !is_whole || !expr.iter().all(is_fixed) {
+            return None;
+        }
+        let key = key_of(&filter.predicate)?;
+        let wanted: BTreeSet<usize> =
+            expr.iter().flat_map(Expr::column_refs).map(index_of).collect::<Option<_>>()?;
+        let columns: Vec<LogColumn> = wanted.iter().map(|index| LogColumn::ALL[*index]).collect();
+        let below = filter.input.schema();
+        let fields = wanted.iter().map(|index| {
+            let (qualifier, field) = below.qualified_field(*index);
+            (qualifier.cloned(), Arc::clone(field))
+        });
+        let below = DFSchema::new_with_metadata(fields.collect(), Default::default()).ok()?;
+        let outputs = expr.iter().map(|it| state.create_physical_expr(it.clone(), &below));
+        let outputs = outputs.collect::<Result<_, _>>().ok()?;
+        let read = ReadPlan {
+            topic: Arc::clone(&table.topic),
+            schema: schema_of(&columns, table.form),
+            columns,
+            form: table.form,
+            kind: table.kind,
+            filter: LogFilter::default(),
+            limit: None,
+        };
+        let (host, client) = (Arc::clone(&table.host), Arc::clone(&table.client));
+        let schema = Arc::clone(plan.schema().inner());
+        Some(Self { host, client, plan: Arc::new(read), key, outputs, schema })
+    }
+
+    /// The rows, with these values for the query's parameters. Waits until the values are as new as
+    /// the log was when this was called, and sees to it each time that the client may read.
+    pub(crate) async fn read(&self, parameters: &[ScalarValue]) -> Result<RecordBatch, SqlError> {
+        let name = &self.plan.topic;
+        self.client.check(&*self.host, Operation::Read, name)?;
+        let topic = self.host.topic(name).ok_or_else(|| undefined_table(name))?;
+        let key = match &self.key {
+            KeySource::Literal(key) => Some(key.clone()),
+            KeySource::Parameter(index) => parameters.get(*index).and_then(bytes_of),
+        };
+        let mut rows = Rows::new(Arc::clone(&self.plan), usize::MAX);
+        let (mut buffer, now_ms) = (Vec::new(), now_ms());
+        for number in 0..topic.partition_count() {
+            let Some(key) = &key else { break };
+            let values = self.values(&*topic.partition(number)?).await?;
+            let number = i32::try_from(number).expect("partitions have a limit");
+            values
+                .get(key, now_ms, &mut buffer, |record| rows.add(number, record, None))?
+                .transpose()?;
+        }
+        let found = rows.finish()?;
+        let evaluate =
+            |output: &Arc<dyn PhysicalExpr>| output.evaluate(&found)?.into_array(found.num_rows());
+        let columns = self.outputs.iter().map(evaluate).collect::<Result<_, _>>()?;
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            .map_err(DataFusionError::from)?)
+    }
+
+    /// The values, once they are as new as the log is now.
+    async fn values(&self, partition: &Partition) -> Result<Arc<Values>, SqlError> {
+        let (topic, number) = (&self.plan.topic, partition.number());
+        let (wanted, begun) = (partition.last_stable_offset(), Instant::now());
+        loop {
+            let values = self.host.values(topic, number);
+            let applied = values.as_ref().map_or(0, |it| it.applied());
+            match values.filter(|_| applied >= wanted) {
+                Some(values) => return Ok(values),
+                None if begun.elapsed() < WAIT_MAX => tokio::time::sleep(LOOK_INTERVAL).await,
+                None => return Err(behind(topic, number, applied, wanted)),
+            }
+        }
+    }
+}
+
+/// The scan of the one table that a query is of, whatever it calls it.
+fn scan_below(plan: &LogicalPlan) -> Option<&TableScan> {
+    match plan {
+        LogicalPlan::TableScan(scan) => Some(scan),
+        LogicalPlan::SubqueryAlias(alias) => scan_below(&alias.input),
+        _ => None,
+    }
+}
+
+fn index_of(column: &Column) -> Option<usize> {
+    LogColumn::ALL.iter().position(|it| it.name() == column.name())
+}
+
+/// Whether an expression has one value for a record whenever it is computed, and needs no
+/// parameter and no other query.
+fn is_fixed(expr: &Expr) -> bool {
+    let mut is_fixed = true;
+    let walked = expr.apply(|node| {
+        is_fixed &= match node {
+            Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,
+            Expr::Placeholder(_)
+            | Expr::Exists(_)
+            | Expr::InSubquery(_)
+            | Expr::SetComparison(_)
+            | Expr::ScalarSubquery(_)
+            | Expr::OuterReferenceColumn(..) => false,
+            _ => true,
+        };
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.is_ok() && is_fixed
+}
+
+/// What the whole condition compares the key with for equality.
+fn key_of(predicate: &Expr) -> Option<KeySource> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = predicate else {
+        return None;
+    };
+    let is_key = |it: &Expr| matches!(it, Expr::Column(column) if column.name() == KEY);
+    let other = match (is_key(left), is_key(right)) {
+        (true, false) => right,
+        (false, true) => left,
+        _ => return None,
+    };
+    source_of(other)
+}
+
+fn source_of(expr: &Expr) -> Option<KeySource> {
+    match expr {
+        // A text is one in all the engine's types of texts.
+        Expr::Cast(cast) if cast.field.data_type().is_string() => match cast.expr.as_ref() {
+            parameter @ Expr::Placeholder(_) => source_of(parameter),
+            _ => None,
+        },
+        Expr::Literal(value, _) => bytes_of(value).map(KeySource::Literal),
+        Expr::Placeholder(placeholder) => {
+            let number = placeholder.id.strip_prefix('$')?.parse::<usize>().ok()?;
+            number.checked_sub(1).map(KeySource::Parameter)
+        }
+        _ => None,
+    }
+}
