@@ -144,6 +144,7 @@ impl From<DataFusionError> for SqlError {
             DataFusionError::SchemaError(error, _) => of_schema(&error),
             DataFusionError::ArrowError(error, _) => of_arrow(*error),
             DataFusionError::Plan(what) => of_plan(what),
+            DataFusionError::Internal(what) if what.contains("CompiledTooBig") => too_large_regex(),
             DataFusionError::NotImplemented(what) => Self::unsupported(what),
             DataFusionError::Execution(what) => Self::new(SqlState::INVALID_PARAMETER, what),
             DataFusionError::ResourcesExhausted(_) => {
@@ -201,8 +202,7 @@ fn of_arrow(error: ArrowError) -> SqlError {
             None => SqlState::INTERNAL,
         },
         ArrowError::ComputeError(what) if what.contains("CompiledTooBig") => {
-            let what = "invalid regular expression: it is too large";
-            return SqlError::new(SqlState::INVALID_REGEX, what);
+            return too_large_regex();
         }
         ArrowError::ComputeError(what) if what.contains("Regular expression") => {
             SqlState::INVALID_REGEX
@@ -210,6 +210,10 @@ fn of_arrow(error: ArrowError) -> SqlError {
         _ => SqlState::INTERNAL,
     };
     SqlError::new(state, error.to_string())
+}
+
+fn too_large_regex() -> SqlError {
+    SqlError::new(SqlState::INVALID_REGEX, "invalid regular expression: it is too large")
 }
 
 /// The engine says most of what is wrong with a query in words alone.

@@ -10,7 +10,7 @@ use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawWindowExpr};
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
@@ -130,6 +130,16 @@ impl ExprPlanner for Operators {
         let arguments = vec![expr.left, expr.right];
         let call = ScalarFunction::new_udf(Arc::clone(function), arguments);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+
+    /// Each row would have a list of its own, as long as the frame.
+    fn plan_window(&self, window: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        let name = window.func_def.name().to_owned();
+        if matches!(name.as_str(), "array_agg" | "string_agg") {
+            let what = format!("{name} is not supported as a window function");
+            return Err(SqlError::unsupported(what).into_engine());
+        }
+        Ok(PlannerResult::Original(window))
     }
 
     fn plan_array_literal(
@@ -293,12 +303,17 @@ fn bytes_of(argument: &ColumnarValue, rows: usize) -> Result<u64> {
         ColumnarValue::Array(array) => (Arc::clone(array), 1),
         ColumnarValue::Scalar(scalar) => (scalar.to_array()?, rows as u64),
     };
-    let bytes = match array.data_type() {
-        DataType::Utf8View => array.as_string_view().total_bytes_len(),
-        DataType::BinaryView => array.as_binary_view().total_bytes_len(),
+    Ok((array_bytes(&array)? as u64).saturating_mul(times))
+}
+
+/// Bytes of the values of an array, without what lies beside them in buffers that it shares.
+pub(super) fn array_bytes(array: &ArrayRef) -> Result<usize> {
+    let view_bytes = array.len() * size_of::<u128>();
+    Ok(match array.data_type() {
+        DataType::Utf8View => view_bytes + array.as_string_view().total_bytes_len(),
+        DataType::BinaryView => view_bytes + array.as_binary_view().total_bytes_len(),
         _ => array.to_data().get_slice_memory_size()?,
-    };
-    Ok((bytes as u64).saturating_mul(times))
+    })
 }
 
 /// `None` where there is no such argument.

@@ -21,6 +21,7 @@ mod memory;
 mod point_read;
 mod pushdown;
 mod session;
+mod windows;
 
 pub(crate) use catalog::SCHEMA;
 pub(crate) use columns::{BYTES_SUFFIX, CURRENT_SUFFIX};

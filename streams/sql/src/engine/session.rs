@@ -25,6 +25,7 @@ use super::catalog::{Catalog, DATABASE, SCHEMA, Topics};
 use super::giving_way::GiveWay;
 use super::memory::{MemoryTotal, QueryMemory};
 use super::point_read::PointRead;
+use super::windows::CountWindows;
 use super::{dialect, functions, growing, json};
 use crate::error::SqlError;
 use crate::host::{Client, Host};
@@ -52,6 +53,7 @@ impl Engine {
             .with_default_features()
             .with_type_planner(Arc::new(Types))
             .with_physical_optimizer_rule(Arc::new(GiveWay))
+            .with_physical_optimizer_rule(Arc::new(CountWindows))
             .build();
         growing::bound(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();

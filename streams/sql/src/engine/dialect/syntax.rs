@@ -13,7 +13,11 @@ use datafusion::sql::sqlparser::ast::{
 use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::names::name_columns;
 use super::patterns::similar_to_regex;
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
+
+/// Items of a list after IN: plans are not cancelled while they are made.
+const LITERAL_COUNT_MAX: usize = 20_000;
+const OTHER_COUNT_MAX: usize = 500;
 
 /// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
 /// that they have there.
@@ -51,7 +55,10 @@ impl VisitorMut for Adapter {
                     Err(error) => return ControlFlow::Break(error),
                 }
             }
-            Expr::InList { expr: sought, list, negated } => in_list(sought, list, *negated),
+            Expr::InList { expr: sought, list, negated } => match in_list(sought, list, *negated) {
+                Ok(found) => found,
+                Err(error) => return ControlFlow::Break(error),
+            },
             Expr::Cast {
                 kind: CastKind::Cast | CastKind::DoubleColon,
                 expr: inner,
@@ -136,10 +143,17 @@ fn similar(
 
 /// The engine takes a list for one of literals when it puts two of them together, and NULL for a
 /// value like others. What is no literal becomes a comparison.
-fn in_list(sought: &Expr, list: &[Expr], is_negated: bool) -> Option<Expr> {
+fn in_list(sought: &Expr, list: &[Expr], is_negated: bool) -> Result<Option<Expr>, SqlError> {
     let (literals, others): (Vec<_>, Vec<_>) = list.iter().cloned().partition(is_literal);
+    if literals.len() > LITERAL_COUNT_MAX || others.len() > OTHER_COUNT_MAX {
+        let what = format!(
+            "a list after IN has {LITERAL_COUNT_MAX} literals and {OTHER_COUNT_MAX} other items at \
+             most"
+        );
+        return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
+    }
     if others.is_empty() {
-        return None;
+        return Ok(None);
     }
     let equal = |it| binary(sought.clone(), BinaryOperator::Eq, it);
     let mut alternatives: Vec<_> = others.into_iter().map(equal).collect();
@@ -155,11 +169,11 @@ fn in_list(sought: &Expr, list: &[Expr], is_negated: bool) -> Option<Expr> {
         });
         alternatives = pairs.collect();
     }
-    let any = nested(alternatives.pop()?);
-    Some(match is_negated {
+    let Some(any) = alternatives.pop().map(nested) else { return Ok(None) };
+    Ok(Some(match is_negated {
         true => nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) }),
         false => any,
-    })
+    }))
 }
 
 fn is_literal(expr: &Expr) -> bool {

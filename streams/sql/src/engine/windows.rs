@@ -1,0 +1,203 @@
+//! Memory of window functions: the engine does not count the rows that they keep. Those that went
+//! in and did not come out yet are counted here.
+
+use std::sync::{Arc, Mutex};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::TryStreamExt;
+
+use super::growing::array_bytes;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Has rows counted on their way into such operators and out of them.
+#[derive(Debug)]
+pub(super) struct CountWindows;
+
+impl PhysicalOptimizerRule for CountWindows {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if !matches!(node.name(), "WindowAggExec" | "BoundedWindowAggExec") {
+                return Ok(Transformed::no(node));
+            }
+            let held = Arc::new(Held::default());
+            let metered = |plan, end| -> Arc<dyn ExecutionPlan> {
+                Arc::new(MeteredExec { plan, end, held: Arc::clone(&held) })
+            };
+            let inputs = node.children().into_iter().map(Arc::clone);
+            let inputs = inputs.map(|input| metered(input, End::In)).collect();
+            let node = node.replace_children(inputs, recomputed())?;
+            Ok(Transformed::yes(metered(node, End::Out)))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "count_windows"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn recomputed() -> ReplaceChildrenOptions {
+    ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
+}
+
+/// Rows that an operator keeps, of each of its partitions.
+#[derive(Debug, Default)]
+struct Held {
+    partitions: Mutex<Vec<Option<Kept>>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    reservation: MemoryReservation,
+    rows_in: usize,
+    bytes_in: usize,
+    rows_out: usize,
+}
+
+impl Held {
+    fn begin(&self, partition: usize, reservation: MemoryReservation) {
+        let mut partitions = self.partitions.lock().expect(NO_PANIC);
+        if partitions.len() <= partition {
+            partitions.resize_with(partition + 1, || None);
+        }
+        partitions[partition] = Some(Kept { reservation, rows_in: 0, bytes_in: 0, rows_out: 0 });
+    }
+
+    fn count(&self, partition: usize, batch: &RecordBatch, end: End) -> Result<()> {
+        let mut partitions = self.partitions.lock().expect(NO_PANIC);
+        let Some(kept) = partitions.get_mut(partition).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        match end {
+            End::Out => kept.rows_out += batch.num_rows(),
+            End::In => {
+                kept.rows_in += batch.num_rows();
+                for column in batch.columns() {
+                    kept.bytes_in += array_bytes(column)?;
+                }
+            }
+        }
+        // Rows of one query are taken for equally long.
+        let rows = kept.rows_in.saturating_sub(kept.rows_out);
+        let bytes = kept.bytes_in.checked_div(kept.rows_in).unwrap_or(0).saturating_mul(rows);
+        kept.reservation.try_resize(bytes)
+    }
+
+    fn end(&self, partition: usize) {
+        self.partitions.lock().expect(NO_PANIC)[partition] = None;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    In,
+    Out,
+}
+
+/// Passes rows on, and counts them.
+#[derive(Debug)]
+struct MeteredExec {
+    plan: Arc<dyn ExecutionPlan>,
+    end: End,
+    held: Arc<Held>,
+}
+
+impl DisplayAs for MeteredExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl ExecutionPlan for MeteredExec {
+    fn name(&self) -> &'static str {
+        "MeteredExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.plan.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.plan]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = children.pop().expect("it has one child");
+        Ok(Arc::new(Self { plan, end: self.end, held: Arc::clone(&self.held) }))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, recomputed())
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        if self.end == End::Out {
+            let reservation = MemoryConsumer::new("window").register(context.memory_pool());
+            self.held.begin(partition, reservation);
+        }
+        let rows = self.plan.execute(partition, context)?;
+        let schema = rows.schema();
+        let counting = Counting { held: Arc::clone(&self.held), partition, end: self.end };
+        let rows = rows.and_then(move |batch| {
+            let counted = counting.held.count(partition, &batch, counting.end);
+            std::future::ready(counted.map(|()| batch))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+/// Gives the memory back when nobody takes the rows any more.
+struct Counting {
+    held: Arc<Held>,
+    partition: usize,
+    end: End,
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if self.end == End::Out {
+            self.held.end(self.partition);
+        }
+    }
+}
