@@ -67,7 +67,7 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT -2^2, 2^(-2), -2^2^3",
     "SELECT extract(second from timestamp '2026-05-06 10:20:30.5')",
     "SELECT extract(epoch from timestamptz '2026-05-06 10:20:30.5+00')",
-    "SELECT extract(milliseconds from time '10:20:30.25'), extract(epoch from interval '1 day 2 h')",
+    "SELECT extract(milliseconds from time '10:20:30.25'), extract(epoch from interval '1 day')",
     "SELECT extract(year from date '2026-05-06'), extract(hour from time '10:20:30')",
     "SELECT to_char(timestamp '2026-05-06 10:20:30', 'YYYY-MM-DD HH24:MI:SS.US')",
     "SELECT to_char(timestamptz '1999-12-31 23:59:59.5+00', 'Dy, DDth FMMonth IYYY-IW Q MS TZ am')",

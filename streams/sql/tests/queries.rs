@@ -375,7 +375,6 @@ fn errors_have_postgresqls_codes() {
             ("select 1/0", "22012"),
             ("select 'x'::int", "22P02"),
             ("update orders set key = 'x'", "0A000"),
-            ("subscribe to orders", "0A000"),
             ("set client_encoding = 'latin1'", "22023"),
             ("show no_such_setting", "42704"),
         ] {

@@ -236,9 +236,8 @@ impl Connection {
         parameters: &[ScalarValue],
     ) -> Result<Outcome, SqlError> {
         let command = prepared.command.as_ref().expect("the caller looked");
-        if let Some(point_read) = &prepared.point_read {
-            let rows = Rows::of_batch(point_read.read(parameters).await?);
-            return Ok(Outcome::Rows(rows, "SELECT"));
+        if let Some(it) = &prepared.point_read {
+            return Ok(Outcome::Rows(Rows::of_batch(it.read(parameters).await?), "SELECT"));
         }
         let plan = prepared.plan.clone();
         let parameters = parameters.to_vec();

@@ -225,8 +225,11 @@ fn cast(inner: &mut Expr, data_type: &DataType) -> Option<Expr> {
 }
 
 fn is_timestamp(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Timestamp(..))
-        || matches!(data_type, DataType::Custom(name, _) if name.to_string().eq_ignore_ascii_case("timestamptz"))
+    match data_type {
+        DataType::Timestamp(..) => true,
+        DataType::Custom(name, _) => name.to_string().eq_ignore_ascii_case("timestamptz"),
+        _ => false,
+    }
 }
 
 /// A time of day without seconds has zero of them.
