@@ -1,4 +1,5 @@
 import java.sql.Connection;
+import java.sql.DatabaseMetaData;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
@@ -31,6 +32,7 @@ public final class Scenarios {
                 case "fetchSize" -> scenarios.fetchSize();
                 case "batch" -> scenarios.batch();
                 case "errors" -> scenarios.errors();
+                case "metadata" -> scenarios.metadata();
                 default -> throw new IllegalArgumentException(arguments[0]);
             }
         }
@@ -109,6 +111,42 @@ public final class Scenarios {
             }
             equal(connection.isValid(5), true);
         }
+    }
+
+    private void metadata() throws SQLException {
+        DatabaseMetaData about = connection.getMetaData();
+        equal(rows(about.getTables(null, "public", table, new String[] {"TABLE"}), 1, 2, 3, 4),
+            "memlane public " + table + " TABLE\n");
+        equal(rows(about.getColumns(null, "public", table, "%"), 4, 6, 18, 17),
+            "partition int4 NO 1\noffset int8 NO 2\ntime timestamptz YES 3\nkey text YES 4\n"
+            + "value text YES 5\nheaders json YES 6\n");
+        equal(rows(about.getColumns(null, null, table, "off%"), 4), "offset\n");
+        equal(rows(about.getPrimaryKeys(null, "public", table), 4), "");
+        equal(rows(about.getIndexInfo(null, "public", table, false, true), 6), "");
+        equal(rows(about.getImportedKeys(null, "public", table), 4), "");
+        equal(rows(about.getSchemas(), 1, 2),
+            "information_schema memlane\npg_catalog memlane\npublic memlane\n");
+        equal(rows(about.getCatalogs(), 1), "memlane\n");
+        equal(rows(about.getTableTypes(), 1).contains("TABLE\n"), true);
+        String types = "\n" + rows(about.getTypeInfo(), 1, 2);
+        for (String type : new String[] {"int8 -5", "text 12", "timestamptz 93", "bool -7"}) {
+            equal(types.contains("\n" + type + "\n"), true);
+        }
+        equal(rows(about.getFunctions(null, null, "%"), 1), "");
+        equal(about.getSQLKeywords().contains("ilike"), true);
+        equal(connection.getSchema() + " " + connection.getCatalog(), "public memlane");
+    }
+
+    private static String rows(ResultSet rows, int... columns) throws SQLException {
+        StringBuilder text = new StringBuilder();
+        while (rows.next()) {
+            for (int index = 0; index < columns.length; index++) {
+                text.append(index > 0 ? " " : "").append(rows.getString(columns[index]));
+            }
+            text.append("\n");
+        }
+        rows.close();
+        return text.toString();
     }
 
     private static void equal(Object found, Object expected) {

@@ -4,6 +4,7 @@ import datetime
 import threading
 
 import psycopg
+from psycopg.types import TypeInfo
 
 from scenarios import equal
 
@@ -50,6 +51,31 @@ def cursor_of_the_server(host, port, table):
         equal(found, [f"k{number}" for number in range(30)], "rows")
 
 
+def named_cursors(host, port, table):
+    with connect(host, port) as connection:
+        query = f"SELECT key, \"offset\" FROM {table} ORDER BY (value->>'qty')::int"
+        with connection.cursor("by number") as cursor:
+            cursor.itersize = 7
+            cursor.execute(query)
+            equal([it.name for it in cursor.description], ["key", "offset"], "columns")
+            equal([row[0] for row in cursor], [f"k{number}" for number in range(30)], "rows")
+        filtered = f"SELECT key FROM {table} WHERE \"offset\" >= %s ORDER BY 1"
+        with connection.cursor("filtered", binary=True) as cursor:
+            cursor.execute(filtered, (9,))
+            equal(cursor.fetchone(), ("k27",), "first row")
+            equal(cursor.fetchmany(9), [("k28",), ("k29",)], "other rows")
+            equal(cursor.fetchall(), [], "end")
+
+
+def types(host, port, table):
+    with connect(host, port, autocommit=True) as connection:
+        for name, oid, array_oid in [("text", 25, 1009), ("int4", 23, 1007), ("json", 114, 199)]:
+            found = TypeInfo.fetch(connection, name)
+            equal((found.name, found.oid, found.array_oid), (name, oid, array_oid), name)
+        equal(TypeInfo.fetch(connection, "timestamptz").regtype, "timestamp with time zone", "name")
+        equal(TypeInfo.fetch(connection, "hstore"), None, "a type that is not there")
+
+
 def many_rows_in_and_out(host, port, table):
     with connect(host, port) as connection:
         with connection.cursor() as cursor:
@@ -76,7 +102,7 @@ def errors_have_states(host, port, table):
             ("SELECT no_such_function(1)", "42883"),
             (f"SELECT 1 / (partition - partition) FROM {table}", "22012"),
             ("SELECT 'x'::int", "22P02"),
-            (f"DROP TABLE {table}", "0A000"),
+            (f"DROP TABLE {table}", "42P01"),
         ]:
             try:
                 connection.execute(query).fetchall()

@@ -47,6 +47,21 @@ fn psycopg_reads_by_cursors_of_the_server() -> Result<()> {
 }
 
 #[test]
+fn psycopg_reads_by_named_cursors() -> Result<()> {
+    check_python("with_psycopg.named_cursors")
+}
+
+#[test]
+fn psycopg_looks_types_up() -> Result<()> {
+    check_python("with_psycopg.types")
+}
+
+#[test]
+fn sqlalchemy_reflects_tables() -> Result<()> {
+    check_python("with_sqlalchemy.reflection")
+}
+
+#[test]
 fn psycopg_inserts_many_rows_and_rolls_back() -> Result<()> {
     check_python("with_psycopg.many_rows_in_and_out")
 }
@@ -109,4 +124,9 @@ fn jdbc_inserts_a_batch() -> Result<()> {
 #[test]
 fn jdbc_is_told_the_states_of_errors() -> Result<()> {
     check_java("errors")
+}
+
+#[test]
+fn jdbc_reads_what_tables_and_types_there_are() -> Result<()> {
+    check_java("metadata")
 }

@@ -21,6 +21,7 @@ mod host;
 mod server;
 mod settings;
 mod statements;
+mod typed;
 mod wire;
 
 pub use definition::{Definition, DefinitionKind, NewDefinition};

@@ -10,35 +10,53 @@ use live_queries::TableKind;
 
 use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form};
 use super::log_table::LogTable;
+use super::names::SCHEMA;
+use super::past::{AS_OF, Past};
+use super::pg_catalog::{INFORMATION_SCHEMA, PG_CATALOG, SystemSchema, Viewer};
+use super::typed_view;
+use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
-
-/// The one database, and the schema of topics in it.
-pub(crate) const DATABASE: &str = "memlane";
-pub(crate) const SCHEMA: &str = "public";
+use crate::typed::TypedTable;
 
 /// The database of one client.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    pub(crate) topics: Arc<Topics>,
+    topics: Arc<Topics>,
+    system: Arc<SystemSchema>,
+    information: Arc<SystemSchema>,
+}
+
+impl Catalog {
+    pub(crate) fn new(viewer: &Arc<Viewer>) -> Self {
+        let system = Arc::new(SystemSchema::new(PG_CATALOG, viewer));
+        let (host, client) = (Arc::clone(&viewer.host), Arc::clone(&viewer.client));
+        let topics = Arc::new(Topics { host, client, system: Arc::clone(&system) });
+        let information = Arc::new(SystemSchema::new(INFORMATION_SCHEMA, viewer));
+        Self { topics, system, information }
+    }
 }
 
 impl CatalogProvider for Catalog {
     fn schema_names(&self) -> Vec<String> {
-        vec![SCHEMA.to_owned()]
+        [SCHEMA, PG_CATALOG, INFORMATION_SCHEMA].map(str::to_owned).to_vec()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         match name {
             SCHEMA => Some(Arc::clone(&self.topics) as Arc<dyn SchemaProvider>),
+            PG_CATALOG => Some(Arc::clone(&self.system) as Arc<dyn SchemaProvider>),
+            INFORMATION_SCHEMA => Some(Arc::clone(&self.information) as Arc<dyn SchemaProvider>),
             _ => None,
         }
     }
 }
 
 /// Tables of topics, for one client.
-pub(crate) struct Topics {
-    pub(crate) host: Arc<dyn Host>,
-    pub(crate) client: Arc<Client>,
+struct Topics {
+    host: Arc<dyn Host>,
+    client: Arc<Client>,
+    /// Its tables are found without its name, before those of topics.
+    system: Arc<SystemSchema>,
 }
 
 impl std::fmt::Debug for Topics {
@@ -49,7 +67,7 @@ impl std::fmt::Debug for Topics {
 
 impl Topics {
     /// The table of this name, if the client may see its topic.
-    fn resolve(&self, table: &str) -> Option<LogTable> {
+    fn resolve(&self, table: &str, past: Option<Past>) -> Option<LogTable> {
         let (rest, form) = match table.strip_suffix(BYTES_SUFFIX) {
             Some(rest) => (rest, Form::Bytes),
             None => (table, Form::Text),
@@ -58,13 +76,36 @@ impl Topics {
             Some(topic) => (self.host.values_topic(topic), TableKind::Values),
             None => (Arc::from(rest), TableKind::Log),
         };
-        let topic = &*topic;
+        self.records(&topic, form, (kind, past))
+    }
+
+    /// The table of a topic's records, if the client may see the topic.
+    fn records(
+        &self,
+        topic: &str,
+        form: Form,
+        (kind, past): (TableKind, Option<Past>),
+    ) -> Option<LogTable> {
         let may_see = self.client.check(&*self.host, Operation::Describe, topic).is_ok();
         let is_there = may_see
             && self.host.topic(topic).is_some()
             && (kind == TableKind::Log || self.host.keeps_values(topic));
         let (host, client) = (Arc::clone(&self.host), Arc::clone(&self.client));
-        is_there.then(|| LogTable { host, client, topic: topic.into(), form, kind })
+        is_there.then(|| LogTable { host, client, topic: topic.into(), form, kind, past })
+    }
+
+    /// The typed table of this name, if the client may see its topic.
+    fn typed(&self, name: &str, past: Option<Past>) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(table) = TypedTable::find(&*self.host, name) else { return Ok(None) };
+        if past.is_some() && table.kind == TableKind::Log {
+            return Err(log_of_the_past(name));
+        }
+        let topic = match table.kind {
+            TableKind::Log => Arc::from(table.topic.as_str()),
+            TableKind::Values => self.host.values_topic(&table.topic),
+        };
+        let records = self.records(&topic, Form::Text, (table.kind, past));
+        records.map(|records| typed_view::view(&table, records)).transpose()
     }
 }
 
@@ -77,10 +118,33 @@ impl SchemaProvider for Topics {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        Ok(self.resolve(name).map(|table| Arc::new(table) as Arc<dyn TableProvider>))
+        if let Some(table) = self.system.find(name) {
+            return Ok(Some(table));
+        }
+        let (name, past) = match name.split_once(AS_OF) {
+            Some((name, when)) => (name, Some(Past::read(when).map_err(SqlError::into_engine)?)),
+            None => (name, None),
+        };
+        let found: Option<Arc<dyn TableProvider>> = match self.resolve(name, past.clone()) {
+            Some(table) if table.past.is_some() && table.kind == TableKind::Log => {
+                return Err(log_of_the_past(name));
+            }
+            Some(table) => Some(Arc::new(table)),
+            None => self.typed(name, past)?,
+        };
+        Ok(found)
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.resolve(name).is_some()
+        self.system.table_exist(name)
+            || self.resolve(name, None).is_some()
+            || TypedTable::find(&*self.host, name).is_some()
     }
+}
+
+fn log_of_the_past(name: &str) -> DataFusionError {
+    let what = format!("{name:?} is a log, which has all times");
+    SqlError::new(SqlState::INVALID_PARAMETER, what)
+        .with_hint("Filter it by time or offset; AS OF is for current values.")
+        .into_engine()
 }

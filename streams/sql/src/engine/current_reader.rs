@@ -31,8 +31,10 @@ pub(super) struct CurrentReader<'a> {
 
 impl<'a> CurrentReader<'a> {
     pub(super) fn new(plan: Arc<ReadPlan>, host: &'a dyn Host) -> Self {
+        let past = plan.past.as_ref();
+        let now_ms = past.map_or_else(now_ms, |past| past.time_ms(now_ms()));
         let rows_left = plan.limit.unwrap_or(usize::MAX);
-        Self { plan, host, now_ms: now_ms(), rows_left }
+        Self { plan, host, now_ms, rows_left }
     }
 
     /// Sends the values of one partition that the filter leaves, and of those in the log before
@@ -49,7 +51,14 @@ impl<'a> CurrentReader<'a> {
         let mut found =
             Found { rows: self.rows(), full: Vec::new(), failed: None, number, rows_left };
         let plan = Arc::clone(&self.plan);
-        match &plan.filter.keys {
+        let then = match &plan.past {
+            None => None,
+            Some(past) => match past.snapshot(partition, &values, is_wanted)? {
+                None => return Ok(is_wanted()),
+                found => found,
+            },
+        };
+        match plan.filter.keys.as_ref().filter(|_| then.is_none()) {
             Some(keys) => {
                 let mut buffer = Vec::new();
                 for key in keys {
@@ -60,7 +69,7 @@ impl<'a> CurrentReader<'a> {
                 }
             }
             None => {
-                let snapshot = values.snapshot()?;
+                let snapshot = then.map_or_else(|| values.snapshot(), Ok)?;
                 let mut scan = snapshot.scan_all();
                 loop {
                     let step = scan.step(self.now_ms, &mut |it| found.add(self, it))?;

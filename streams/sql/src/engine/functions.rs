@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 
-use super::catalog::{DATABASE, SCHEMA};
+use super::names::{DATABASE, SCHEMA};
 use crate::host::Client;
 
 /// What clients take the server for: its catalogue and SQL are nearest to this version.

@@ -51,6 +51,13 @@ impl JsonGet {
     }
 }
 
+/// The field at the end of a path of names and indexes: as JSON, or its text.
+pub(crate) fn field(json: Expr, path: Vec<Expr>, as_json: bool) -> Expr {
+    let wanted = if as_json { Wanted::Json } else { Wanted::Text };
+    let arguments = std::iter::once(json).chain(path).collect();
+    Expr::ScalarFunction(ScalarFunction::new_udf(JsonGet::udf(wanted), arguments))
+}
+
 /// All functions on JSON.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     [Wanted::Json, Wanted::Text, Wanted::Presence].map(JsonGet::udf).to_vec()

@@ -18,6 +18,7 @@ use record_log::{LogErrorKind, Partition, RECORDS_BYTES_MAX, is_committed};
 
 use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn};
 use super::json::headers_text;
+use super::past::Past;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 
@@ -35,6 +36,8 @@ pub(crate) struct ReadPlan {
     pub(crate) columns: Vec<LogColumn>,
     pub(crate) form: Form,
     pub(crate) kind: TableKind,
+    /// Of current values: when. `None` is now.
+    pub(crate) past: Option<Past>,
     pub(crate) filter: LogFilter,
     /// Of `columns`.
     pub(crate) schema: SchemaRef,

@@ -67,6 +67,9 @@ impl DisplayAs for LogScan {
         let partition_count: usize = self.streams.iter().map(Vec::len).sum();
         write!(f, "{}: topic={} partitions={partition_count}", self.name(), self.plan.topic)?;
         write!(f, "{}", self.plan.filter)?;
+        if let Some(past) = &self.plan.past {
+            write!(f, " as_of={past}")?;
+        }
         if let Some(limit) = self.plan.limit {
             write!(f, " limit={limit}")?;
         }

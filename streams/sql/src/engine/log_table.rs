@@ -14,6 +14,7 @@ use live_queries::TableKind;
 use super::columns::{Form, LogColumn, schema_of};
 use super::log_reader::ReadPlan;
 use super::log_scan::LogScan;
+use super::past::Past;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
@@ -25,6 +26,7 @@ pub(crate) struct LogTable {
     pub(crate) topic: Arc<str>,
     pub(crate) form: Form,
     pub(crate) kind: TableKind,
+    pub(crate) past: Option<Past>,
 }
 
 impl std::fmt::Debug for LogTable {
@@ -82,6 +84,7 @@ impl TableProvider for LogTable {
             columns,
             form: self.form,
             kind: self.kind,
+            past: self.past.clone(),
             filter,
             limit,
         };

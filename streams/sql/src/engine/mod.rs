@@ -3,6 +3,7 @@
 //! ```text
 //! Session ─▶ Catalog ─▶ LogTable ─▶ LogScan ─▶ LogReader ─▶ record-log
 //!    │                                  └─▶ CurrentReader ─▶ values
+//!    │         └─▶ pg_catalog
 //!    └─▶ statements become plans, plans become streams of record batches
 //! ```
 
@@ -18,13 +19,19 @@ mod log_reader;
 mod log_scan;
 mod log_table;
 mod memory;
+mod names;
+mod past;
+mod pg_catalog;
 mod point_read;
 mod pushdown;
 mod session;
+mod typed_view;
 mod windows;
 
-pub(crate) use catalog::SCHEMA;
 pub(crate) use columns::{BYTES_SUFFIX, CURRENT_SUFFIX};
 pub(crate) use functions::SERVER_VERSION;
+pub(crate) use names::SCHEMA;
+pub(crate) use past::AS_OF;
+pub(crate) use pg_catalog::{Activity, Connected, Viewer};
 pub(crate) use point_read::PointRead;
 pub(crate) use session::{Analyze, Engine, Session, one_column, one_column_schema};

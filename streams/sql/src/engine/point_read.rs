@@ -55,7 +55,8 @@ impl PointRead {
         let provider = source_as_provider(&scan.source).ok()?;
         let table = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<LogTable>()?;
         let is_whole = scan.filters.is_empty() && scan.fetch.is_none();
-        if table.kind != TableKind::Values || !is_whole || !expr.iter().all(is_fixed) {
+        let is_now = table.kind == TableKind::Values && table.past.is_none();
+        if !is_now || !is_whole || !expr.iter().all(is_fixed) {
             return None;
         }
         let key = key_of(&filter.predicate)?;
@@ -76,6 +77,7 @@ impl PointRead {
             columns,
             form: table.form,
             kind: table.kind,
+            past: None,
             filter: LogFilter::default(),
             limit: None,
         };

@@ -21,14 +21,15 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
 use futures::{StreamExt, stream};
 
-use super::catalog::{Catalog, DATABASE, SCHEMA, Topics};
+use super::catalog::Catalog;
 use super::giving_way::GiveWay;
 use super::memory::{MemoryTotal, QueryMemory};
+use super::names::{DATABASE, SCHEMA};
+use super::pg_catalog::{self, Viewer};
 use super::point_read::PointRead;
 use super::windows::CountWindows;
 use super::{dialect, functions, growing, json};
 use crate::error::SqlError;
-use crate::host::{Client, Host};
 use crate::settings::Limits;
 
 /// What all connections share.
@@ -106,10 +107,8 @@ impl TypePlanner for Types {
             SqlType::Custom(name, _) => {
                 let name = name.to_string().to_ascii_lowercase();
                 match name.strip_prefix("pg_catalog.").unwrap_or(&name) {
-                    "name" | "bpchar" | "citext" | "regtype" | "regproc" => text("text"),
-                    "oid" | "regclass" | "regnamespace" => {
-                        Ok(Some(Arc::new(Field::new("oid", DataType::Int64, true))))
-                    }
+                    "name" | "bpchar" | "citext" => text("text"),
+                    "oid" => Ok(Some(Arc::new(Field::new("oid", DataType::UInt32, true)))),
                     _ => Ok(None),
                 }
             }
@@ -125,15 +124,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(engine: Arc<Engine>, host: &Arc<dyn Host>, client: &Arc<Client>) -> Self {
-        let topics = Topics { host: Arc::clone(host), client: Arc::clone(client) };
+    pub(crate) fn new(engine: Arc<Engine>, viewer: &Arc<Viewer>) -> Self {
         let catalogs = MemoryCatalogProviderList::new();
-        let catalog = Catalog { topics: Arc::new(topics) };
+        let catalog = Catalog::new(viewer);
         catalogs.register_catalog(DATABASE.to_owned(), Arc::new(catalog));
         let mut state = SessionStateBuilder::new_from_existing(engine.base.clone())
             .with_catalog_list(Arc::new(catalogs))
             .build();
-        for function in functions::functions(client) {
+        let own = functions::functions(&viewer.client);
+        for function in own.into_iter().chain(pg_catalog::functions(viewer)) {
             register(&mut state, function);
         }
         Self { engine, state }
@@ -141,6 +140,7 @@ impl Session {
 
     /// The plan of a query. Names are looked up; nothing is read.
     pub(crate) async fn plan(&self, mut query: Statement) -> Result<LogicalPlan, SqlError> {
+        pg_catalog::rewrite(&mut query);
         dialect::adapt(&mut query)?;
         let statement = EngineStatement::Statement(Box::new(query));
         Ok(self.state.statement_to_plan(statement).await?)

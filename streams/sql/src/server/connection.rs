@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::io::{Io, Stream, Unread};
 use super::shared::stopped;
-use super::state::{Connection, Ending, Portal, Prepared};
+use super::state::{Connection, Ending, Portal, Prepared, terminated_error};
 use crate::error::{SqlError, SqlState};
 use crate::statements::{Assignment, Words, split};
 use crate::wire::{Answers, Formats, Request, TransactionState};
@@ -33,6 +33,7 @@ impl Connection {
                 out.notice(&error);
             }
         }
+        self.viewer.set_settings(self.variables.all());
         self.variables.reported().for_each(|(name, value)| out.parameter_status(name, &value));
         out.key_data(self.entry.id, self.entry.secret);
         out.ready(self.transaction);
@@ -42,6 +43,7 @@ impl Connection {
     pub(super) async fn serve<S: Stream>(&mut self, io: &mut Io<S>) -> io::Result<()> {
         let bytes_max = self.server.limits.message_bytes;
         let mut stops = self.stops.clone();
+        let terminated = self.entry.terminated.clone();
         loop {
             // Clients send several messages and wait for the answers to all.
             if !io.has_input() {
@@ -52,6 +54,10 @@ impl Connection {
                 () = stopped(&mut stops) => {
                     let what = "the server stops";
                     io.out.error(&SqlError::new(SqlState::SHUTDOWN, what), "FATAL");
+                    return io.send().await;
+                }
+                () = terminated.cancelled() => {
+                    io.out.error(&terminated_error(), "FATAL");
                     return io.send().await;
                 }
             };

@@ -11,6 +11,7 @@ use super::state::{Connection, Ending, Parameter, Portal, Prepared, no_cursor};
 use crate::engine::one_column_schema;
 use crate::error::{SqlError, SqlState};
 use crate::statements::{Command, CursorSource, InsertPlan, Words, read_command, split};
+use crate::typed::TypedTable;
 use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
 
 impl Connection {
@@ -72,12 +73,15 @@ impl Connection {
             None => None,
         };
         let insert = match &command {
-            Command::Insert(insert) => Some(InsertPlan::new(insert)?),
+            Command::Insert(insert) => {
+                let host = &*self.server.host;
+                Some(InsertPlan::new(insert, |name| TypedTable::of_insert(host, name))?)
+            }
             _ => None,
         };
         let live = live_words(&command).map(|words| self.prepare_live(words)).transpose()?;
         let parameters = match (&plan, &insert) {
-            (Some(plan), _) => query_parameters(plan, declared)?,
+            (Some(plan), _) => query_parameters(plan, words, declared)?,
             (_, Some(insert)) => {
                 let types = insert.parameter_types(declared)?;
                 types.into_iter().map(|oid| parameter(oid, None)).collect()
@@ -199,8 +203,17 @@ impl Connection {
     }
 }
 
-fn query_parameters(plan: &LogicalPlan, declared: &[u32]) -> Result<Vec<Parameter>, SqlError> {
+fn query_parameters(
+    plan: &LogicalPlan,
+    words: &Words,
+    declared: &[u32],
+) -> Result<Vec<Parameter>, SqlError> {
     let mut parameters: Vec<_> = declared.iter().map(|oid| parameter(*oid, None)).collect();
+    // Also those that the plan does not need.
+    let count = words.parameter_count()?;
+    while parameters.len() < count {
+        parameters.push(parameter(0, None));
+    }
     for (name, inferred) in plan.get_parameter_types()? {
         let number = name.strip_prefix('$').and_then(|it| it.parse::<u16>().ok());
         let index = number.and_then(|it| usize::from(it).checked_sub(1)).ok_or_else(|| {

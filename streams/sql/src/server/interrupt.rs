@@ -10,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::io::{Io, Stream};
 use super::shared::stopped;
-use super::state::Ending;
+use super::state::{Ending, terminated_error};
 use crate::error::{SqlError, SqlState};
 
 /// What ends a statement early.
 pub(super) struct Interrupt {
     pub(super) token: CancellationToken,
+    pub(super) terminated: CancellationToken,
     pub(super) time_max: Option<Duration>,
     pub(super) begun: Instant,
     pub(super) stops: watch::Receiver<bool>,
@@ -35,6 +36,7 @@ impl Interrupt {
                 let what = "canceling statement due to user request";
                 SqlError::new(SqlState::CANCELLED, what)
             }
+            () = self.terminated.cancelled() => terminated_error(),
             () = too_long => {
                 let what = "canceling statement due to statement timeout";
                 SqlError::new(SqlState::CANCELLED, what)

@@ -20,6 +20,7 @@ mod shared;
 mod startup;
 mod state;
 mod statement;
+mod typed_tables;
 
 pub use counters::Counters;
 pub use listener::serve;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use access::Principal;
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::{Activity, Connected};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 
@@ -42,13 +43,17 @@ pub(super) struct Entry {
     /// Who knows it may cancel.
     pub(super) secret: i32,
     client: Arc<Client>,
+    since: SystemTime,
     current: Mutex<Option<Current>>,
+    /// Ends the connection.
+    pub(super) terminated: CancellationToken,
 }
 
 #[derive(Debug)]
 struct Current {
     text: String,
     since: Instant,
+    begun: SystemTime,
     token: CancellationToken,
 }
 
@@ -74,7 +79,9 @@ impl Registry {
                 break id;
             }
         };
-        let entry = Arc::new(Entry { id, secret, client, current: Mutex::default() });
+        let (since, current) = (SystemTime::now(), Mutex::default());
+        let terminated = CancellationToken::new();
+        let entry = Arc::new(Entry { id, secret, client, since, current, terminated });
         connections.insert(id, Arc::clone(&entry));
         Ok(entry)
     }
@@ -106,21 +113,19 @@ impl Registry {
         let token = CancellationToken::new();
         let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|it| text.is_char_boundary(*it));
         let text = text[..end.unwrap_or(0)].to_owned();
-        let current = Current { text, since: Instant::now(), token: token.clone() };
+        let (since, begun) = (Instant::now(), SystemTime::now());
+        let current = Current { text, since, begun, token: token.clone() };
         *entry.current.lock().expect(NO_PANIC) = Some(current);
         Ok(Running { registry: self, entry, token })
     }
 
     /// Cancels what the connection runs, if that is the secret; `false` where nothing was.
-    pub(super) fn cancel(&self, id: i32, secret: i32) -> bool {
-        let entry = self.connections.lock().expect(NO_PANIC).get(&id).map(Arc::clone);
-        entry.filter(|it| it.secret == secret).is_some_and(|it| it.cancel())
+    pub(super) fn cancel_with(&self, id: i32, secret: i32) -> bool {
+        self.entry(id).filter(|it| it.secret == secret).is_some_and(|it| it.cancel())
     }
 
-    /// Cancels what the connection runs; `false` where it runs nothing.
-    pub(super) fn cancel_of(&self, id: i32, may: impl Fn(&Principal) -> bool) -> bool {
-        let entry = self.connections.lock().expect(NO_PANIC).get(&id).map(Arc::clone);
-        entry.filter(|it| may(&it.client.principal)).is_some_and(|it| it.cancel())
+    fn entry(&self, id: i32) -> Option<Arc<Entry>> {
+        self.connections.lock().expect(NO_PANIC).get(&id).map(Arc::clone)
     }
 
     pub(super) fn list(&self) -> Vec<QueryInfo> {
@@ -132,7 +137,35 @@ impl Registry {
     }
 }
 
+impl Activity for Registry {
+    fn connected(&self) -> Vec<Connected> {
+        let entries: Vec<_> =
+            self.connections.lock().expect(NO_PANIC).values().map(Arc::clone).collect();
+        let mut list: Vec<_> = entries.iter().map(|it| it.connected()).collect();
+        list.sort_by_key(|it| it.id);
+        list
+    }
+
+    fn cancel(&self, id: i32) -> bool {
+        self.entry(id).is_some_and(|it| it.cancel())
+    }
+
+    fn terminate(&self, id: i32) -> bool {
+        self.entry(id).map(|it| it.terminated.cancel()).is_some()
+    }
+}
+
 impl Entry {
+    fn connected(&self) -> Connected {
+        let current = self.current.lock().expect(NO_PANIC);
+        Connected {
+            id: self.id,
+            client: Arc::clone(&self.client),
+            since: self.since,
+            running: current.as_ref().map(|it| (it.text.clone(), it.begun)),
+        }
+    }
+
     fn cancel(&self) -> bool {
         let current = self.current.lock().expect(NO_PANIC);
         current.as_ref().map(|it| it.token.cancel()).is_some()

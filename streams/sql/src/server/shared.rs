@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::counters::Counters;
 use super::registry::{QueryInfo, Registry};
-use crate::engine::Engine;
+use crate::engine::{Activity, Engine};
 use crate::error::SqlError;
 use crate::host::Host;
 use crate::settings::Limits;
@@ -17,20 +17,14 @@ pub struct Server {
     pub(super) host: Arc<dyn Host>,
     pub(super) engine: Arc<Engine>,
     pub(super) limits: Limits,
-    pub(super) registry: Registry,
+    pub(super) registry: Arc<Registry>,
     pub(super) counters: Counters,
 }
 
 impl Server {
     pub fn new(host: Arc<dyn Host>, limits: Limits) -> Result<Self, SqlError> {
         let engine = Arc::new(Engine::new(&limits)?);
-        Ok(Self {
-            host,
-            engine,
-            limits,
-            registry: Registry::default(),
-            counters: Counters::default(),
-        })
+        Ok(Self { host, engine, limits, registry: Arc::default(), counters: Counters::default() })
     }
 
     pub fn counters(&self) -> &Counters {
@@ -55,7 +49,7 @@ impl Server {
 
     /// Cancels what a connection runs; `false` where it runs nothing.
     pub fn cancel(&self, id: i32) -> bool {
-        self.registry.cancel_of(id, |_| true)
+        self.registry.cancel(id)
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn serve(
                 },
                 Startup::Gss => stream.write_all(b"N").await?,
                 Startup::Cancel { id, secret } => {
-                    server.registry.cancel(id, secret);
+                    server.registry.cancel_with(id, secret);
                     return Ok(Begun::Ended);
                 }
                 Startup::Begin { minor_version, parameters } => {
@@ -78,7 +78,7 @@ pub(super) async fn serve(
                     log_in(server, Io::new(*stream, input), introduction, of, stops).await
                 }
                 Startup::Cancel { id, secret } => {
-                    server.registry.cancel(id, secret);
+                    server.registry.cancel_with(id, secret);
                     Ok(())
                 }
                 Startup::Tls | Startup::Gss => Err(io::ErrorKind::InvalidData.into()),

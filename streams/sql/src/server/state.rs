@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::registry::Entry;
 use super::rows::Rows;
 use super::shared::Server;
-use crate::engine::{PointRead, Session};
+use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Published};
 use crate::statements::{Command, InsertPlan, Variables, Words};
@@ -22,6 +22,8 @@ pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) entry: Arc<Entry>,
     pub(super) session: Session,
+    /// What the catalogue's tables and functions know of the connection.
+    pub(super) viewer: Arc<Viewer>,
     pub(super) client: Arc<Client>,
     pub(super) stops: watch::Receiver<bool>,
     pub(super) variables: Variables,
@@ -51,14 +53,19 @@ impl Connection {
         entry: Arc<Entry>,
         stops: watch::Receiver<bool>,
     ) -> Self {
-        let session = Session::new(Arc::clone(&server.engine), &server.host, &client);
+        let activity = Arc::clone(&server.registry) as Arc<dyn Activity>;
+        let viewer = Arc::new(Viewer::new(&server.host, &client, activity, entry.id));
+        let session = Session::new(Arc::clone(&server.engine), &viewer);
+        let variables = Variables::new(server.limits.statement_time);
+        viewer.set_settings(variables.all());
         Self {
+            viewer,
             server: Arc::clone(server),
             entry,
             session,
             client,
             stops,
-            variables: Variables::new(server.limits.statement_time),
+            variables,
             transaction: TransactionState::default(),
             inserted: Vec::new(),
             inserted_bytes: 0,
@@ -151,4 +158,9 @@ impl From<SqlError> for Ending {
 
 pub(super) fn no_cursor(name: &str) -> SqlError {
     SqlError::new(SqlState::CURSOR_NAME, format!("cursor {name:?} does not exist"))
+}
+
+pub(super) fn terminated_error() -> SqlError {
+    let what = "terminating connection due to administrator command";
+    SqlError::new(SqlState::SHUTDOWN, what)
 }

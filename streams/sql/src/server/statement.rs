@@ -69,6 +69,7 @@ impl Connection {
         let running = server.registry.begin(&entry, &portal.prepared.text, per_principal_max)?;
         let interrupt = Interrupt {
             token: running.token.clone(),
+            terminated: entry.terminated.clone(),
             time_max: match self.is_live(&portal.prepared) {
                 true => self.variables.live_time(),
                 false => self.variables.statement_time(),
@@ -117,6 +118,7 @@ impl Connection {
                     return Ok(());
                 }
                 Outcome::Set(tag, status) => {
+                    self.viewer.set_settings(self.variables.all());
                     if let Some((name, value)) = status {
                         io.out.parameter_status(name, &value);
                     }
@@ -286,6 +288,7 @@ impl Connection {
             | Command::Fetch { .. }
             | Command::Move { .. }
             | Command::CloseCursor(_) => self.cursor_command(command, prepared, parameters).await,
+            Command::CreateTable { .. } | Command::DropTable { .. } => self.tables(command).await,
             Command::Deallocate(name) => {
                 match name {
                     Some(name) => drop(self.statements.remove(name)),
@@ -293,11 +296,7 @@ impl Connection {
                 }
                 done("DEALLOCATE")
             }
-            Command::Discard => {
-                self.cursors.clear();
-                self.statements.clear();
-                done("DISCARD ALL")
-            }
+            Command::Discard => self.discard(),
         }
     }
 
@@ -319,6 +318,16 @@ impl Connection {
                 Ok(Outcome::Done(tag.to_owned()))
             }
         }
+    }
+
+    fn discard(&mut self) -> Result<Outcome, SqlError> {
+        self.cursors.clear();
+        self.statements.clear();
+        Ok(Outcome::Done("DISCARD ALL".to_owned()))
+    }
+
+    async fn tables(&mut self, command: &Command) -> Result<Outcome, SqlError> {
+        Ok(Outcome::Done(self.table_command(command).await?.to_owned()))
     }
 
     /// What is done with a cursor, but for taking rows of it.

@@ -7,11 +7,14 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use live_queries::CopyFormat;
 
+use super::as_of;
 use super::extension::Extension;
+use super::insert::table_name;
 use super::text::Words;
 use super::variables::Assignment;
 use crate::engine::Analyze;
 use crate::error::{SqlError, SqlState};
+use crate::typed::TypedTable;
 use crate::wire::Format;
 
 /// How deep the parser follows what nests.
@@ -58,6 +61,18 @@ pub(crate) enum Command {
     CloseCursor(Option<String>),
     Deallocate(Option<String>),
     Discard,
+    /// `CREATE TABLE`, and its text.
+    CreateTable {
+        table: Box<TypedTable>,
+        statement: String,
+        /// With `IF NOT EXISTS`.
+        may_be_there: bool,
+    },
+    DropTable {
+        names: Vec<String>,
+        /// With `IF EXISTS`.
+        may_be_gone: bool,
+    },
     Extension(Extension),
 }
 
@@ -100,6 +115,12 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
         },
         "COPY" => copy(words)?,
         "SUBSCRIBE" => Command::Extension(Extension::Subscribe(words.clone())),
+        "CREATE" if keyword(1) == "TABLE" => {
+            let statement = words.source(&|name| name.to_owned());
+            let table = Box::new(TypedTable::parse(&statement)?);
+            Command::CreateTable { table, statement, may_be_there: keyword(2) == "IF" }
+        }
+        "DROP" if keyword(1) == "TABLE" => drop_table(words)?,
         "CREATE" if keyword(1) == "TOPIC" => {
             Command::Extension(Extension::CreateTopic(words.clone()))
         }
@@ -124,7 +145,7 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
 pub(crate) fn parse(words: &Words) -> Result<Statement, SqlError> {
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(RECURSION_MAX)
-        .with_tokens_with_locations(words.0.clone());
+        .with_tokens_with_locations(as_of::named(words)?.0);
     let statement = parser.parse_statement()?;
     let next = parser.peek_token();
     match next.token {
@@ -227,6 +248,15 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
         "MOVE" => Command::Move { name, rows_max },
         _ => Command::Fetch { name, rows_max, timeout_ms: timeout(words, end)? },
     })
+}
+
+/// `DROP TABLE [IF EXISTS] name, … [CASCADE | RESTRICT]`.
+fn drop_table(words: &Words) -> Result<Command, SqlError> {
+    let Statement::Drop { if_exists, names, .. } = parse(words)? else {
+        return Err(SqlError::new(SqlState::SYNTAX, "DROP TABLE takes names of tables"));
+    };
+    let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
+    Ok(Command::DropTable { names, may_be_gone: if_exists })
 }
 
 /// `WITH (TIMEOUT = '1 s')` of FETCH, behind `end` words.
@@ -371,7 +401,7 @@ mod tests {
             ("select 1 1 1", SqlState::SYNTAX),
             ("copy t from stdin", SqlState::NOT_SUPPORTED),
             ("update t set a = 1", SqlState::NOT_SUPPORTED),
-            ("drop table t", SqlState::NOT_SUPPORTED),
+            ("drop index t", SqlState::NOT_SUPPORTED),
             ("fetch", SqlState::SYNTAX),
             ("declare c", SqlState::SYNTAX),
         ] {

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Insert, ObjectName, ObjectNamePart, SetExpr, Statement, TableObject, Value,
     visit_expressions, visit_expressions_mut,
 };
+use live_queries::Type;
 use record_batch::Header;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Deserializer};
 use crate::engine::{BYTES_SUFFIX, SCHEMA};
 use crate::error::{SqlError, SqlState};
 use crate::host::PublishedRecord;
+use crate::typed::{Object, TypedTable};
 use crate::wire::PgType;
 
 /// Parameters of one statement.
@@ -32,6 +34,8 @@ enum Column {
     Key,
     Value,
     Headers,
+    /// A field of the value, by its number among the columns that the table declares.
+    Field(usize),
 }
 
 /// What an INSERT does, once it is known which table and columns it names.
@@ -40,11 +44,16 @@ pub(crate) struct InsertPlan {
     pub(crate) topic: Arc<str>,
     has_bytes: bool,
     columns: Vec<Column>,
+    typed: Option<TypedTable>,
     source: Box<datafusion::sql::sqlparser::ast::Query>,
 }
 
 impl InsertPlan {
-    pub(crate) fn new(insert: &Insert) -> Result<Self, SqlError> {
+    /// `typed` finds typed tables by their names.
+    pub(crate) fn new(
+        insert: &Insert,
+        typed: impl FnOnce(&str) -> Option<TypedTable>,
+    ) -> Result<Self, SqlError> {
         if insert.on.is_some() || insert.returning.is_some() {
             return Err(SqlError::unsupported("INSERT with ON CONFLICT or RETURNING"));
         }
@@ -55,10 +64,13 @@ impl InsertPlan {
             return Err(SqlError::unsupported("INSERT without VALUES or a query"));
         };
         let table = table_name(table)?;
-        let (topic, has_bytes) = match table.strip_suffix(BYTES_SUFFIX) {
-            Some(topic) => (topic, true),
-            None => (table.as_str(), false),
+        let typed = typed(&table);
+        let (topic, has_bytes) = match (&typed, table.strip_suffix(BYTES_SUFFIX)) {
+            (Some(typed), _) => (typed.topic.as_str(), false),
+            (None, Some(topic)) => (topic, true),
+            (None, None) => (table.as_str(), false),
         };
+        let topic: Arc<str> = topic.into();
         if insert.columns.is_empty() {
             let error = SqlError::new(SqlState::SYNTAX, "INSERT has to name its columns");
             return Err(error.with_hint("INSERT INTO orders (key, value) VALUES ('k', 'v')"));
@@ -66,11 +78,13 @@ impl InsertPlan {
         let mut columns = Vec::new();
         for name in &insert.columns {
             let name = last_part(name);
+            let declared = typed.as_ref().and_then(|it| it.position(&name));
             let column = match name.as_str() {
+                _ if declared.is_some() => Column::Field(declared.expect("it was looked at")),
                 "partition" => Column::Partition,
                 "time" => Column::Time,
                 "key" => Column::Key,
-                "value" => Column::Value,
+                "value" if typed.is_none() => Column::Value,
                 "headers" => Column::Headers,
                 "offset" => {
                     let what = "the log gives offsets: they cannot be inserted";
@@ -87,7 +101,10 @@ impl InsertPlan {
             }
             columns.push(column);
         }
-        Ok(Self { topic: topic.into(), has_bytes, columns, source: source.clone() })
+        if let Some(typed) = &typed {
+            typed.check_insert()?;
+        }
+        Ok(Self { topic, has_bytes, columns, typed, source: source.clone() })
     }
 
     fn pg_type(&self, column: Column) -> PgType {
@@ -96,6 +113,18 @@ impl InsertPlan {
             Column::Time => PgType::TIMESTAMPTZ,
             Column::Key | Column::Value if self.has_bytes => PgType::BYTEA,
             Column::Key | Column::Value | Column::Headers => PgType::TEXT,
+            Column::Field(index) => self.typed.as_ref().map_or(PgType::TEXT, |typed| {
+                match typed.columns[index].data_type {
+                    Type::Bool => PgType::BOOL,
+                    Type::Int4 => PgType::INT4,
+                    Type::Int8 => PgType::INT8,
+                    Type::Numeric => PgType::NUMERIC,
+                    Type::Float8 => PgType::FLOAT8,
+                    Type::Timestamptz => PgType::TIMESTAMPTZ,
+                    Type::Json => PgType::JSON,
+                    _ => PgType::TEXT,
+                }
+            }),
         }
     }
 
@@ -165,6 +194,7 @@ impl InsertPlan {
         }
         let mut records: Vec<PublishedRecord> = Vec::new();
         records.resize_with(rows.num_rows(), PublishedRecord::default);
+        let mut objects = vec![Object::default(); rows.num_rows()];
         for (column, array) in self.columns.iter().zip(rows.columns()) {
             let to = |data_type: &DataType| -> Result<ArrayRef, SqlError> {
                 cast(array, data_type)
@@ -181,6 +211,18 @@ impl InsertPlan {
                     let array = to(&DataType::Timestamp(TimeUnit::Millisecond, zone))?;
                     let times = array.as_primitive::<TimestampMillisecondType>().iter();
                     records.iter_mut().zip(times).for_each(|(it, time)| it.time_ms = time);
+                }
+                Column::Field(index) => {
+                    let typed = self.typed.as_ref().expect("fields are of typed tables");
+                    let column = &typed.columns[*index];
+                    let is_key = typed.key.as_ref() == Some(&column.name);
+                    for (row, field) in column.fields(array)?.into_iter().enumerate() {
+                        let Some(field) = field else { continue };
+                        if is_key && !self.columns.contains(&Column::Key) {
+                            records[row].key = Some(field.text.clone().into());
+                        }
+                        objects[row].put(&column.path, field.json);
+                    }
                 }
                 Column::Key | Column::Value => {
                     let array = to(&DataType::BinaryView)?;
@@ -200,12 +242,17 @@ impl InsertPlan {
                 }
             }
         }
+        if self.typed.is_some() {
+            for (record, object) in records.iter_mut().zip(objects) {
+                record.value = Some(object.to_string().into());
+            }
+        }
         Ok(records)
     }
 }
 
 /// `orders` and `public.orders` are one table.
-fn table_name(name: &ObjectName) -> Result<String, SqlError> {
+pub(super) fn table_name(name: &ObjectName) -> Result<String, SqlError> {
     let is_of_schema = match name.0.as_slice() {
         [_] => true,
         [.., ObjectNamePart::Identifier(schema), _] => schema.value == SCHEMA,
@@ -325,7 +372,7 @@ mod tests {
 
     fn plan(text: &str) -> Result<InsertPlan, SqlError> {
         match read_command(&split(text)?[0])? {
-            Command::Insert(insert) => InsertPlan::new(&insert),
+            Command::Insert(insert) => InsertPlan::new(&insert, |_| None),
             other => panic!("{other:?}"),
         }
     }

@@ -3,6 +3,7 @@
 //! [`Command::Extension`] is the one place where statements that are not SQL's own are handed to
 //! those who know them; see `extension`.
 
+mod as_of;
 mod command;
 mod derive;
 mod extension;

@@ -30,10 +30,11 @@ const REPORTED: [&str; 9] = [
 ];
 
 /// Names in small letters, and values that never change.
-const FIXED: [(&str, &str); 9] = [
+const FIXED: [(&str, &str); 10] = [
     ("client_encoding", "UTF8"),
     ("integer_datetimes", "on"),
     ("max_identifier_length", "63"),
+    ("max_index_keys", "32"),
     ("server_encoding", "UTF8"),
     ("server_version", SERVER_VERSION),
     ("server_version_num", "150000"),
@@ -43,10 +44,11 @@ const FIXED: [(&str, &str); 9] = [
 ];
 
 /// Names in small letters, and what they are until a client sets them.
-const DEFAULTS: [(&str, &str); 9] = [
+const DEFAULTS: [(&str, &str); 10] = [
     ("application_name", ""),
     ("bytea_output", "hex"),
     ("datestyle", "ISO, MDY"),
+    ("default_table_access_method", "heap"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
@@ -186,6 +188,14 @@ impl Variables {
         }
         let known = FIXED.iter().chain(&DEFAULTS).find(|it| it.0 == name);
         self.set.get(&name).cloned().or_else(|| known.map(|it| it.1.to_owned()))
+    }
+
+    /// All that are known, by their names in small letters.
+    pub(crate) fn all(&self) -> BTreeMap<String, String> {
+        let known = FIXED.iter().chain(&DEFAULTS).map(|it| it.0);
+        let set = self.set.keys().map(String::as_str);
+        let names = known.chain(set).chain([STATEMENT_TIMEOUT]);
+        names.filter_map(|name| Some((name.to_owned(), self.get(name)?))).collect()
     }
 
     pub(crate) fn show(&self, name: &str) -> Result<String, SqlError> {

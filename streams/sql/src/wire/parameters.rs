@@ -80,6 +80,7 @@ fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlErr
         DataType::Int8 | DataType::Int16 => ScalarValue::Int16(Some(number!(i16))),
         DataType::Int32 => ScalarValue::Int32(Some(number!(i32))),
         DataType::Int64 => ScalarValue::Int64(Some(number!(i64))),
+        DataType::UInt32 => ScalarValue::UInt32(Some(number!(u32))),
         DataType::Float32 => ScalarValue::Float32(Some(number!(f32))),
         DataType::Float64 => ScalarValue::Float64(Some(number!(f64))),
         DataType::Binary => ScalarValue::Binary(Some(bytes.to_vec())),

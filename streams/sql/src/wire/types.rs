@@ -59,6 +59,7 @@ impl PgType {
     pub(crate) const INT2: Self = Self { oid: 21, size: 2 };
     pub(crate) const INT4: Self = Self { oid: 23, size: 4 };
     pub(crate) const TEXT: Self = Self { oid: 25, size: -1 };
+    pub(crate) const OID: Self = Self { oid: 26, size: 4 };
     pub(crate) const JSON: Self = Self { oid: 114, size: -1 };
     pub(crate) const FLOAT4: Self = Self { oid: 700, size: 4 };
     pub(crate) const FLOAT8: Self = Self { oid: 701, size: 8 };
@@ -82,7 +83,9 @@ impl PgType {
             DataType::Boolean => Self::BOOL,
             DataType::Int8 | DataType::UInt8 | DataType::Int16 => Self::INT2,
             DataType::UInt16 | DataType::Int32 => Self::INT4,
-            DataType::UInt32 | DataType::Int64 => Self::INT8,
+            DataType::Int64 => Self::INT8,
+            // Nothing else has no sign and 32 bits.
+            DataType::UInt32 => Self::OID,
             DataType::UInt64 | DataType::Decimal128(..) | DataType::Decimal256(..) => Self::NUMERIC,
             DataType::Float16 | DataType::Float32 => Self::FLOAT4,
             DataType::Float64 => Self::FLOAT8,
@@ -108,6 +111,7 @@ impl PgType {
             20 => 1016,
             21 => 1005,
             23 => 1007,
+            26 => 1028,
             700 => 1021,
             701 => 1022,
             1082 => 1182,
@@ -127,8 +131,8 @@ impl PgType {
             17 => DataType::Binary,
             20 => DataType::Int64,
             21 => DataType::Int16,
-            // Oids are numbers here.
-            23 | 26 => DataType::Int32,
+            23 => DataType::Int32,
+            26 => DataType::UInt32,
             // text, bpchar, varchar, name, json, jsonb, and "char".
             25 | 1042 | 1043 | 19 | 114 | 3802 | 18 => DataType::Utf8,
             700 => DataType::Float32,

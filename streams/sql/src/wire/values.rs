@@ -6,7 +6,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, DurationMicrosecondType, Float32Type, Float64Type,
     Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType,
-    TimeUnit, TimestampMicrosecondType,
+    TimeUnit, TimestampMicrosecondType, UInt32Type,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -79,7 +79,8 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let to = match array.data_type() {
         DataType::Int8 | DataType::UInt8 => DataType::Int16,
         DataType::UInt16 => DataType::Int32,
-        DataType::UInt32 => DataType::Int64,
+        // Whether its values are NULL, it tells in a way of its own.
+        DataType::Null => DataType::Utf8View,
         DataType::UInt64 => DataType::Decimal128(20, 0),
         DataType::Float16 => DataType::Float32,
         DataType::LargeUtf8 | DataType::Utf8 => DataType::Utf8View,
@@ -120,6 +121,7 @@ impl<'a> Column<'a> {
                 | DataType::Int16
                 | DataType::Int32
                 | DataType::Int64
+                | DataType::UInt32
                 | DataType::Float32
                 | DataType::Float64
                 | DataType::Decimal128(..)
@@ -162,6 +164,9 @@ fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
         }
         DataType::Int64 => {
             write!(out, "{}", array.as_primitive::<Int64Type>().value(row)).expect(MEMORY);
+        }
+        DataType::UInt32 => {
+            write!(out, "{}", array.as_primitive::<UInt32Type>().value(row)).expect(MEMORY);
         }
         DataType::Float32 => {
             let value = f64::from(array.as_primitive::<Float32Type>().value(row));
@@ -234,6 +239,7 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
         DataType::Int16 => out.put_i16(array.as_primitive::<Int16Type>().value(row)),
         DataType::Int32 => out.put_i32(array.as_primitive::<Int32Type>().value(row)),
         DataType::Int64 => out.put_i64(array.as_primitive::<Int64Type>().value(row)),
+        DataType::UInt32 => out.put_u32(array.as_primitive::<UInt32Type>().value(row)),
         DataType::Float32 => out.put_f32(array.as_primitive::<Float32Type>().value(row)),
         DataType::Float64 => out.put_f64(array.as_primitive::<Float64Type>().value(row)),
         DataType::Decimal128(..) => put_numeric(out, &decimal(array, row)),

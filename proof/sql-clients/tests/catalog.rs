@@ -1,0 +1,320 @@
+//! What psql's commands show, tables of typed columns, values of the past, and the list of what
+//! runs: with psql at one end, and kcat at the other end of the log.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kafka_clients::is_skipped;
+use sql_clients::Site;
+use system::{product, wait_for};
+
+const PROGRAMS: &[&str] = &["psql", "kcat"];
+
+/// What psql shows of a table, behind its title.
+const COLUMNS: &str = "  Column   |           Type           | Collation | Nullable | Default 
+-----------+--------------------------+-----------+----------+---------
+ partition | integer                  |           | not null | 
+ offset    | bigint                   |           | not null | 
+ time      | timestamp with time zone |           |          | 
+ key       | text                     |           |          | 
+ value     | text                     |           |          | 
+ headers   | json                     |           |          | 
+
+";
+
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A broker of its own, with topics of odd names; the first keeps its current values.
+fn site() -> Result<Site> {
+    let site = Site::with_options(&["--anonymous", "loopback"])?;
+    let create = |words: &str| {
+        let create = product("memlane").args(["topic", "create"]).args(words.split(' '));
+        site.broker().check(create.env("MEMLANE_BROKER", &site.broker().address()))
+    };
+    create("orders --partitions 2 --config memlane.values=latest")?;
+    create("Odd.Name")?;
+    create("a-b_c.D")?;
+    Ok(site)
+}
+
+/// What psql prints as it does for people.
+fn shown(site: &Site, command: &str) -> Result<String> {
+    site.broker().check(site.client("psql --no-psqlrc").args(["-c", command]))
+}
+
+#[test]
+fn psql_lists_and_describes_topics_as_tables() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    assert_eq!(shown(&site, "\\d orders")?, format!("{:25}Table \"public.orders\"\n{COLUMNS}", ""));
+    for name in ["Odd.Name", "a-b_c.D"] {
+        let found = shown(&site, &format!("\\d \"{name}\""))?;
+        assert_eq!(found.trim_start(), format!("Table \"public.{name}\"\n{COLUMNS}"));
+    }
+    let found = shown(&site, "\\d \"orders$current\"")?;
+    assert_eq!(found.trim_start(), format!("View \"public.orders$current\"\n{COLUMNS}"));
+    let list = "             List of relations
+ Schema |      Name      | Type  |  Owner  
+--------+----------------+-------+---------
+ public | Odd.Name       | table | memlane
+ public | a-b_c.D        | table | memlane
+ public | orders         | table | memlane
+ public | orders$current | view  | memlane
+(4 rows)
+
+";
+    assert_eq!(shown(&site, "\\d")?, list);
+    let views = "            List of relations
+ Schema |      Name      | Type |  Owner  
+--------+----------------+------+---------
+ public | orders$current | view | memlane
+(1 row)
+
+";
+    assert_eq!(shown(&site, "\\dv")?, views);
+    let tables = shown(&site, "\\dt")?;
+    ensure!(tables.contains("\n(3 rows)") && !tables.contains("$current"), "{tables}");
+    let schemas = " List of schemas
+  Name  |  Owner  
+--------+---------
+ public | memlane
+(1 row)
+
+";
+    assert_eq!(shown(&site, "\\dn")?, schemas);
+    let roles = shown(&site, "\\du")?;
+    ensure!(roles.contains("ANONYMOUS") && roles.contains("memlane"), "{roles}");
+    let databases = shown(&site, "\\l")?;
+    ensure!(databases.contains("memlane | memlane | UTF8"), "{databases}");
+    Ok(())
+}
+
+#[test]
+fn commands_of_psql_that_ask_the_catalogue_are_answered() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    let commands = [
+        r#"\d+ orders;\d+ "orders$current";\d public.*;\d pg_class;\dt+"#,
+        r#"\dt orders;\dv+;\dm;\di;\ds;\l+;\dn+;\du+;\dg;\df;\df+;\df version;\dT"#,
+        r#"\dT+;\da;\dc;\dC;\dd;\dD;\ddp;\dE;\des;\dx;\dy;\dp;\z;\dP;\dRp;\dRs"#,
+        r#"\dO;\do;\dF;\dL;\db;\dAc;\dconfig;\dconfig *timeout;\drds"#,
+        r#"\dt pg_catalog.*;\encoding;\conninfo"#,
+    ];
+    let commands = commands.join(";");
+    for command in commands.split(';') {
+        let output = site.client("psql --no-psqlrc").args(["-c", command]).run()?;
+        let is_good = output.exit_code == Some(0) && !output.stderr.contains("ERROR");
+        ensure!(is_good, "{command}: {} {}", output.stdout, output.stderr);
+    }
+    let found = shown(&site, "\\d+ orders")?;
+    ensure!(found.contains(" key       | text ") && found.contains("extended"), "{found}");
+    Ok(())
+}
+
+#[test]
+fn the_catalogue_agrees_with_itself() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    for (query, expected) in [
+        ("SELECT relname FROM pg_class WHERE oid = 'orders'::regclass", "orders"),
+        ("SELECT oid::regclass FROM pg_class WHERE relname = 'Odd.Name'", "\"Odd.Name\""),
+        ("SELECT count(DISTINCT oid) = count(*) FROM pg_class", "t"),
+        (
+            "SELECT count(*) FROM pg_attribute a LEFT JOIN pg_class c ON c.oid = a.attrelid \
+             WHERE c.oid IS NULL",
+            "0",
+        ),
+        (
+            "SELECT count(*) FROM pg_attribute a LEFT JOIN pg_type t ON t.oid = a.atttypid \
+             WHERE t.oid IS NULL",
+            "0",
+        ),
+        (
+            "SELECT column_name, data_type, is_nullable FROM information_schema.columns \
+             WHERE table_name = 'Odd.Name' AND ordinal_position < 3 ORDER BY ordinal_position",
+            "partition|integer|NO\noffset|bigint|NO",
+        ),
+        (
+            "SELECT table_name, table_type FROM information_schema.tables \
+             WHERE table_schema = 'public' ORDER BY 1",
+            "Odd.Name|BASE TABLE\na-b_c.D|BASE TABLE\norders|BASE TABLE\norders$current|VIEW",
+        ),
+        ("SELECT has_table_privilege('orders', 'SELECT, UPDATE')", "t"),
+        ("SELECT has_table_privilege('orders$current', 'INSERT')", "f"),
+        (
+            "SELECT format_type(1184, NULL), 25::regtype, to_regtype('int8')::int",
+            "timestamp with time zone|text|20",
+        ),
+        (
+            "SELECT current_setting('server_version_num'), current_setting('x.y', true)",
+            "150000|<null>",
+        ),
+        (
+            "SELECT 'b' = ANY (current_schemas(true)), 'public' = ANY (current_schemas(false))",
+            "f|t",
+        ),
+        ("SELECT 'Abc' ~ '^a', 'Abc' ~* '^a', 'Abc' !~ 'c$', NULL", "f|t|f|<null>"),
+        (
+            "SELECT 'a/b' LIKE 'a//b' ESCAPE '/', 'a%' LIKE 'a#%' ESCAPE '#', \
+             'ab' LIKE 'a#%' ESCAPE '#'",
+            "t|t|f",
+        ),
+    ] {
+        assert_eq!(site.query(query)?, expected, "{query}");
+    }
+    Ok(())
+}
+
+#[test]
+fn oids_of_topics_stay_while_others_come_and_go() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    let oid = |name: &str| site.query(&format!("SELECT '{name}'::regclass::oid"));
+    let before = oid("orders")?;
+    for number in 0..20 {
+        site.create_topic(&format!("other{number}"), 1)?;
+        assert_eq!(oid("orders")?, before);
+    }
+    let delete = product("memlane").args(["topic", "delete", "other7"]);
+    site.broker().check(delete.env("MEMLANE_BROKER", &site.broker().address()))?;
+    assert_eq!(oid("orders")?, before);
+    Ok(())
+}
+
+#[test]
+fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    let values = [
+        r#"a:{"symbol": "ACME", "qty": 5, "quote": {"bid": 1.5}, "note": {"x": [1]}}"#,
+        r#"b:{"symbol": "B", "qty": "many", "at": "2026-01-31T12:00:00Z"}"#,
+        "c:no JSON",
+    ];
+    site.produce("orders", &values.map(str::to_owned))?;
+    let columns = "symbol text, qty bigint, bid double precision PATH '$.quote.bid', note json, \
+                   at timestamptz";
+    site.query(&format!(
+        "CREATE TABLE trades ({columns}) WITH (topic = 'orders', format = 'json', key = 'symbol')"
+    ))?;
+    let read = "SELECT key, symbol, qty, bid, note->>'x', at FROM trades";
+    let expected = "a|ACME|5|1.5|[1]|<null>\nb|B|<null>|<null>|<null>|2026-01-31 12:00:00+00\n\
+                    c|<null>|<null>|<null>|<null>|<null>";
+    assert_eq!(site.query(&format!("{read} ORDER BY key"))?, expected);
+    let plan = site.query("EXPLAIN SELECT symbol FROM trades WHERE partition = 1 AND key = 'a'")?;
+    ensure!(plan.contains("partition=1 keys=1 columns=[value]"), "{plan}");
+    let described = shown(&site, "\\d trades")?;
+    ensure!(described.contains(" bid       | double precision "), "{described}");
+    site.query("INSERT INTO trades (symbol, qty, bid) VALUES ('N', 7, 2.5), ('M', NULL, NULL)")?;
+    let written = "SELECT key, value FROM orders WHERE key IN ('M', 'N') ORDER BY key";
+    let objects = r#"{"symbol": "N", "qty": 7, "quote": {"bid": 2.5}}"#;
+    assert_eq!(site.query(written)?, format!("M|{{\"symbol\": \"M\"}}\nN|{objects}"));
+    site.query(
+        "CREATE TABLE strict (qty bigint) WITH (topic = 'orders', values = 'current', \
+         on_error = 'fail')",
+    )?;
+    assert_eq!(site.query("SELECT count(*) FROM strict")?, "5");
+    let refused = site.refused("SELECT sum(qty) FROM strict")?;
+    ensure!(refused.stderr.contains("22P02") && refused.stderr.contains("many"), "{refused:?}");
+    for (statement, state) in [
+        ("CREATE TABLE trades (a text) WITH (topic = 'orders')", "42P07"),
+        ("CREATE TABLE orders (a text) WITH (topic = 'orders')", "42P07"),
+        ("CREATE TABLE t (a text) WITH (topic = 'nothing')", "42P01"),
+        ("CREATE TABLE t (a point) WITH (topic = 'orders')", "0A000"),
+        ("DROP TABLE nothing", "42P01"),
+        ("DROP TABLE orders", "42P01"),
+        ("INSERT INTO trades (qty) VALUES ('x')", "22P02"),
+        ("INSERT INTO trades (nothing) VALUES (1)", "42703"),
+    ] {
+        let refused = site.refused(statement)?;
+        ensure!(refused.stderr.contains(state), "{statement}: {refused:?}");
+    }
+    site.query("CREATE TABLE IF NOT EXISTS trades (a text) WITH (topic = 'orders')")?;
+    site.query("DROP TABLE trades, strict")?;
+    site.query("DROP TABLE IF EXISTS trades")?;
+    ensure!(site.refused(read)?.stderr.contains("42P01"), "a table is gone that was dropped");
+    Ok(())
+}
+
+#[test]
+fn values_of_the_past_are_those_of_their_offsets_and_times() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    let insert = |key: &str, value: &str, time: &str| {
+        site.query(&format!(
+            "INSERT INTO orders (partition, key, value, time) \
+             VALUES (0, '{key}', {value}, '{time}')"
+        ))
+    };
+    insert("a", "'1'", "2026-01-01 00:00:00+00")?;
+    insert("b", "'2'", "2026-01-02 00:00:00+00")?;
+    insert("a", "'3'", "2026-01-03 00:00:00+00")?;
+    insert("b", "NULL", "2026-01-04 00:00:00+00")?;
+    insert("a", "'4'", "2026-01-05 00:00:00+00")?;
+    for (when, expected) in [
+        ("2025-12-31", ""),
+        ("2026-01-01 00:00:00+00", "a=1"),
+        ("2026-01-02 12:00:00+00", "a=1,b=2"),
+        ("2026-01-03 00:00:00+00", "a=3,b=2"),
+        ("2026-01-04 00:00:00+00", "a=3"),
+        ("2026-02-01", "a=4"),
+        ("0:0", ""),
+        ("0:2", "a=1,b=2"),
+        ("0:3,1:0", "a=3,b=2"),
+        ("0:5", "a=4"),
+        ("1:0", ""),
+    ] {
+        let found = site.query(&format!(
+            "SELECT coalesce(string_agg(key || '=' || value, ',' ORDER BY key), '') \
+             FROM \"orders$current\" FOR SYSTEM_TIME AS OF '{when}' AS then"
+        ))?;
+        assert_eq!(found, expected, "{when}");
+    }
+    let keyed = "SELECT value FROM \"orders$current\" FOR SYSTEM_TIME AS OF '0:3' WHERE key = 'b'";
+    assert_eq!(site.query(keyed)?, "2");
+    for (when, state) in [("0:6", "22023"), ("yesterday", "22P02")] {
+        let refused = site
+            .refused(&format!("SELECT * FROM \"orders$current\" FOR SYSTEM_TIME AS OF '{when}'"))?;
+        ensure!(refused.stderr.contains(state), "{when}: {refused:?}");
+    }
+    let refused = site.refused("SELECT * FROM orders FOR SYSTEM_TIME AS OF '2026-01-01'")?;
+    ensure!(refused.stderr.contains("22023"), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn what_runs_is_listed_and_ended() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    site.query("INSERT INTO orders (key) SELECT 'k' || n FROM generate_series(1, 100) t(n)")?;
+    let endless = "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e, orders f";
+    for (end, state) in [("pg_cancel_backend", "57014"), ("pg_terminate_backend", "57P01")] {
+        let ended = std::thread::scope(|scope| {
+            let running = scope.spawn(|| site.refused(endless));
+            let listed = "FROM pg_stat_activity WHERE state = 'active' AND query_start <= now() \
+                          AND backend_start <= query_start \
+                          AND query LIKE 'SELECT count(*) FROM orders%'";
+            let is_listed = || Ok(site.query(&format!("SELECT count(*) {listed}"))? == "1");
+            wait_for("the statement to be listed", WAIT_MAX, is_listed)?;
+            let done = site.query(&format!("SELECT {end}(pid) {listed}"))?;
+            ensure!(done == "t", "{end}: {done}");
+            running.join().expect("the client does not panic")
+        })?;
+        ensure!(ended.stderr.contains(state), "{end}: {ended:?}");
+        assert_eq!(site.query(&format!("SELECT {end}(-1)"))?, "f");
+    }
+    Ok(())
+}

@@ -1,0 +1,451 @@
+//! Functions on the catalogue. Each computes one value of one row's values: catalogues are short.
+
+use std::cell::OnceCell;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use access::Operation;
+use datafusion::arrow::array::new_empty_array;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
+};
+
+use super::super::names::SCHEMA;
+use super::privileges;
+use super::relations::{NAMESPACES, Relation, find, quoted, relations};
+use super::rows::{OWNER, OWNER_OID, namespace_oid, role_oid};
+use super::types;
+use super::viewer::Viewer;
+use crate::error::{SqlError, SqlState};
+
+/// What a function is called with: a row's values, and what the client may see.
+struct Call<'a> {
+    viewer: &'a Viewer,
+    relations: &'a OnceCell<Vec<Relation>>,
+    values: &'a [ScalarValue],
+}
+
+type Body = fn(&Call<'_>) -> Result<ScalarValue>;
+
+impl Call<'_> {
+    fn relations(&self) -> &[Relation] {
+        self.relations.get_or_init(|| relations(self.viewer))
+    }
+
+    fn text(&self, index: usize) -> Option<&str> {
+        self.values.get(index)?.try_as_str().flatten()
+    }
+
+    fn number(&self, index: usize) -> Option<i64> {
+        match self.values.get(index)?.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(number)) => number,
+            _ => None,
+        }
+    }
+
+    fn oid(&self, index: usize) -> Option<u32> {
+        u32::try_from(self.number(index)?).ok()
+    }
+
+    /// The table that a value names, by oid or by name.
+    fn relation(&self, index: usize) -> Option<&Relation> {
+        match (self.text(index), self.oid(index)) {
+            (_, Some(oid)) => self.relations().iter().find(|it| it.oid == oid),
+            (Some(name), None) => find(self.relations(), name),
+            (None, None) => None,
+        }
+    }
+
+    /// As the one above.
+    ///
+    /// # Errors
+    /// There is no table of this name.
+    fn relation_of_name(&self, index: usize) -> Result<&Relation> {
+        self.relation(index).ok_or_else(|| {
+            let what = format!("relation {:?} does not exist", self.text(index).unwrap_or(""));
+            SqlError::new(SqlState::UNDEFINED_TABLE, what).into_engine()
+        })
+    }
+}
+
+fn text(value: impl Into<String>) -> Result<ScalarValue> {
+    Ok(ScalarValue::Utf8(Some(value.into())))
+}
+
+fn no_text(_: &Call<'_>) -> Result<ScalarValue> {
+    Ok(ScalarValue::Utf8(None))
+}
+
+fn truth(value: bool) -> Result<ScalarValue> {
+    Ok(ScalarValue::Boolean(Some(value)))
+}
+
+fn yes(_: &Call<'_>) -> Result<ScalarValue> {
+    truth(true)
+}
+
+fn no(_: &Call<'_>) -> Result<ScalarValue> {
+    truth(false)
+}
+
+fn whole(value: Option<i64>) -> Result<ScalarValue> {
+    Ok(ScalarValue::Int64(value))
+}
+
+fn oid(value: Option<u32>) -> Result<ScalarValue> {
+    Ok(ScalarValue::UInt32(value))
+}
+
+/// Names of functions that give texts which nothing here has: descriptions and definitions.
+const WITHOUT_TEXT: &[&str] = &[
+    "col_description",
+    "obj_description",
+    "pg_get_constraintdef",
+    "pg_get_expr",
+    "pg_get_function_arguments",
+    "pg_get_function_identity_arguments",
+    "pg_get_function_result",
+    "pg_get_indexdef",
+    "pg_get_partkeydef",
+    "pg_get_ruledef",
+    "pg_get_serial_sequence",
+    "pg_get_triggerdef",
+    "pg_tablespace_location",
+    "shobj_description",
+];
+
+/// Of what is here, all is visible.
+const ALWAYS_TRUE: &[&str] = &[
+    "has_database_privilege",
+    "has_function_privilege",
+    "has_language_privilege",
+    "has_schema_privilege",
+    "has_type_privilege",
+    "pg_collation_is_visible",
+    "pg_function_is_visible",
+    "pg_type_is_visible",
+];
+
+const ALWAYS_FALSE: &[&str] = &[
+    "has_sequence_privilege",
+    "pg_is_in_recovery",
+    "pg_is_other_temp_schema",
+    "pg_relation_is_publishable",
+    "row_security_active",
+];
+
+/// Functions that look at what they are called with, with the types of their results.
+const OWN: &[(&str, DataType, Body)] = &[
+    ("current_setting", DataType::Utf8, current_setting),
+    ("format_type", DataType::Utf8, format_type),
+    ("getdatabaseencoding", DataType::Utf8, |_| text("UTF8")),
+    ("has_any_column_privilege", DataType::Boolean, has_table_privilege),
+    ("has_column_privilege", DataType::Boolean, has_column_privilege),
+    ("has_table_privilege", DataType::Boolean, has_table_privilege),
+    ("inet_server_addr", DataType::Utf8, no_text),
+    ("pg_backend_pid", DataType::Int32, |call| Ok(ScalarValue::Int32(Some(call.viewer.id)))),
+    ("pg_cancel_backend", DataType::Boolean, |it| end(it, Ended::Statement)),
+    ("pg_char_to_encoding", DataType::Int32, char_to_encoding),
+    ("pg_database_size", DataType::Int64, database_size),
+    ("pg_encoding_to_char", DataType::Utf8, encoding_to_char),
+    ("pg_get_userbyid", DataType::Utf8, user_by_id),
+    ("pg_get_viewdef", DataType::Utf8, view_definition),
+    ("pg_my_temp_schema", DataType::UInt32, |_| oid(Some(0))),
+    ("pg_relation_size", DataType::Int64, table_size),
+    ("pg_size_pretty", DataType::Utf8, size_pretty),
+    ("pg_table_size", DataType::Int64, table_size),
+    ("pg_table_is_visible", DataType::Boolean, table_is_visible),
+    ("pg_terminate_backend", DataType::Boolean, |it| end(it, Ended::Connection)),
+    ("pg_total_relation_size", DataType::Int64, table_size),
+    ("quote_ident", DataType::Utf8, |call| {
+        call.text(0).map_or(no_text(call), |it| text(quoted(it)))
+    }),
+    ("regclass_oid", DataType::UInt32, |call| match call.values.first() {
+        Some(value) if value.is_null() => oid(None),
+        _ if call.oid(0).is_some() => oid(call.oid(0)),
+        _ => oid(Some(call.relation_of_name(0)?.oid)),
+    }),
+    ("regclass_text", DataType::Utf8, regclass_text),
+    ("regnamespace_oid", DataType::UInt32, |call| {
+        oid(call.oid(0).or_else(|| namespace_oid(call.text(0)?)))
+    }),
+    ("regnamespace_text", DataType::Utf8, namespace_text),
+    ("regproc_text", DataType::Utf8, |call| {
+        let name = call.text(0).map(|it| it.strip_prefix("pg_catalog.").unwrap_or(it));
+        Ok(ScalarValue::Utf8(name.map(str::to_owned)))
+    }),
+    ("regrole_text", DataType::Utf8, user_by_id),
+    ("regtype_oid", DataType::UInt32, |call| match (call.oid(0), call.text(0)) {
+        (Some(number), _) => oid(Some(number)),
+        (None, Some(name)) => match types::oid_of(name) {
+            Some(found) => oid(Some(found)),
+            None => {
+                let what = format!("type {name:?} does not exist");
+                Err(SqlError::new(SqlState::UNDEFINED_OBJECT, what).into_engine())
+            }
+        },
+        (None, None) => oid(None),
+    }),
+    ("regtype_text", DataType::Utf8, |call| {
+        let found = call.oid(0).or_else(|| types::oid_of(call.text(0)?));
+        found.map_or(no_text(call), |it| text(types::sql_name(it, None)))
+    }),
+    ("to_regclass", DataType::UInt32, |call| oid(call.relation(0).map(|it| it.oid))),
+    ("to_regtype", DataType::UInt32, |call| oid(call.text(0).and_then(types::oid_of))),
+];
+
+/// The functions of one connection.
+pub(crate) fn functions(viewer: &Arc<Viewer>) -> Vec<Arc<ScalarUDF>> {
+    let constant = |names: &[&'static str], returns: DataType, body: Body| {
+        names.iter().map(|name| (*name, returns.clone(), body)).collect::<Vec<_>>()
+    };
+    let mut all = OWN.to_vec();
+    all.extend(constant(WITHOUT_TEXT, DataType::Utf8, no_text));
+    all.extend(constant(ALWAYS_TRUE, DataType::Boolean, yes));
+    all.extend(constant(ALWAYS_FALSE, DataType::Boolean, no));
+    let made = all.into_iter().map(|(name, returns, body)| {
+        let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
+        // What ends a statement must not be computed before the query runs.
+        let signature = Signature::one_of(any, Volatility::Volatile);
+        let viewer = Arc::clone(viewer);
+        let function = CatalogFunction { name, returns, body, viewer, signature };
+        Arc::new(ScalarUDF::new_from_impl(function))
+    });
+    made.collect()
+}
+
+#[derive(Debug)]
+struct CatalogFunction {
+    name: &'static str,
+    returns: DataType,
+    body: Body,
+    viewer: Arc<Viewer>,
+    signature: Signature,
+}
+
+/// Of one connection, functions of one name are one.
+impl PartialEq for CatalogFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.viewer, &other.viewer)
+    }
+}
+
+impl Eq for CatalogFunction {}
+
+impl Hash for CatalogFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for CatalogFunction {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let relations = OnceCell::new();
+        let call = |values: &[ScalarValue]| {
+            let call = Call { viewer: &self.viewer, relations: &relations, values };
+            (self.body)(&call)?.cast_to(&self.returns)
+        };
+        let scalars: Option<Vec<_>> = args
+            .args
+            .iter()
+            .map(|it| match it {
+                ColumnarValue::Scalar(value) => Some(value.clone()),
+                ColumnarValue::Array(_) => None,
+            })
+            .collect();
+        if let Some(values) = scalars {
+            return Ok(ColumnarValue::Scalar(call(&values)?));
+        }
+        let columns = ColumnarValue::values_to_arrays(&args.args)?;
+        let rows = (0..args.number_rows).map(|row| {
+            let values = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
+            call(&values.collect::<Result<Vec<_>>>()?)
+        });
+        let rows: Vec<_> = rows.collect::<Result<_>>()?;
+        Ok(ColumnarValue::Array(match rows.is_empty() {
+            true => new_empty_array(&self.returns),
+            false => ScalarValue::iter_to_array(rows)?,
+        }))
+    }
+}
+
+fn current_setting(call: &Call<'_>) -> Result<ScalarValue> {
+    let Some(name) = call.text(0) else { return no_text(call) };
+    let is_lenient = matches!(call.values.get(1), Some(ScalarValue::Boolean(Some(true))));
+    match call.viewer.settings().remove(&name.to_ascii_lowercase()) {
+        Some(value) => text(value),
+        None if is_lenient => no_text(call),
+        None => {
+            let what = format!("unrecognized configuration parameter {name:?}");
+            Err(SqlError::new(SqlState::UNDEFINED_OBJECT, what).into_engine())
+        }
+    }
+}
+
+fn format_type(call: &Call<'_>) -> Result<ScalarValue> {
+    match call.oid(0) {
+        Some(oid) => text(types::sql_name(oid, call.number(1))),
+        None => no_text(call),
+    }
+}
+
+/// `([user,] table, privileges)`; what other users may is not told.
+fn has_table_privilege(call: &Call<'_>) -> Result<ScalarValue> {
+    has_privilege(call, call.values.len().checked_sub(2))
+}
+
+/// `([user,] table, column, privileges)`.
+fn has_column_privilege(call: &Call<'_>) -> Result<ScalarValue> {
+    has_privilege(call, call.values.len().checked_sub(3))
+}
+
+fn has_privilege(call: &Call<'_>, table: Option<usize>) -> Result<ScalarValue> {
+    let (Some(table), Some(privileges)) = (table, call.text(call.values.len() - 1)) else {
+        return Ok(ScalarValue::Boolean(None));
+    };
+    let own = call.viewer.client.principal.name();
+    let is_own = table == 0
+        || call.text(0).is_some_and(|name| name == own)
+        || call.oid(0).is_some_and(|oid| oid == role_oid(own));
+    match call.relation(table) {
+        Some(relation) => truth(is_own && privileges::has(call.viewer, relation, privileges)),
+        None => Ok(ScalarValue::Boolean(None)),
+    }
+}
+
+/// What a client ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Statement,
+    Connection,
+}
+
+fn end(call: &Call<'_>, what: Ended) -> Result<ScalarValue> {
+    let id = call.number(0).and_then(|it| i32::try_from(it).ok());
+    let Some(id) = id else { return Ok(ScalarValue::Boolean(None)) };
+    match call.viewer.may_end(id) {
+        Some(true) => truth(match what {
+            Ended::Statement => call.viewer.activity.cancel(id),
+            Ended::Connection => call.viewer.activity.terminate(id),
+        }),
+        Some(false) => {
+            let what = "permission denied: it is another user's, which takes Alter on the cluster";
+            Err(SqlError::new(SqlState::PERMISSION, what).into_engine())
+        }
+        None => truth(false),
+    }
+}
+
+fn char_to_encoding(call: &Call<'_>) -> Result<ScalarValue> {
+    let name = call.text(0).map(|it| it.replace('-', "").to_ascii_uppercase());
+    Ok(ScalarValue::Int32(name.map(|it| if it == "UTF8" { 6 } else { -1 })))
+}
+
+fn encoding_to_char(call: &Call<'_>) -> Result<ScalarValue> {
+    text(if call.number(0) == Some(6) { "UTF8" } else { "" })
+}
+
+fn user_by_id(call: &Call<'_>) -> Result<ScalarValue> {
+    let Some(wanted) = call.oid(0) else { return no_text(call) };
+    if wanted == OWNER_OID {
+        return text(OWNER);
+    }
+    let mut names = call.viewer.role_names().into_iter();
+    let found = names.find(|name| role_oid(name) == wanted);
+    text(found.unwrap_or_else(|| format!("unknown (OID={wanted})")))
+}
+
+fn view_definition(call: &Call<'_>) -> Result<ScalarValue> {
+    let relation = call.relation(0).filter(|it| it.kind == "v");
+    let Some(topic) = relation.and_then(|it| it.topic.as_deref()) else { return no_text(call) };
+    text(format!(
+        " SELECT DISTINCT ON (partition, key) *\n   FROM {}\n  ORDER BY partition, key, \
+         \"offset\" DESC;",
+        quoted(topic)
+    ))
+}
+
+/// Whether its schema is searched for names without one.
+fn table_is_visible(call: &Call<'_>) -> Result<ScalarValue> {
+    let found = call.relation(0).map(|it| it.schema_name != super::definitions::INFORMATION_SCHEMA);
+    Ok(ScalarValue::Boolean(found))
+}
+
+fn table_size(call: &Call<'_>) -> Result<ScalarValue> {
+    let relation = call.relation(0);
+    // Of current values, the records are the log's.
+    let size = relation.map(|it| if it.kind == "r" { it.size(call.viewer).1 } else { 0 });
+    whole(size)
+}
+
+fn database_size(call: &Call<'_>) -> Result<ScalarValue> {
+    let tables = call.relations().iter().filter(|it| it.kind == "r");
+    let may_read = |it: &&Relation| {
+        it.topic.as_ref().is_some_and(|topic| call.viewer.may(Operation::Describe, topic))
+    };
+    whole(Some(tables.filter(may_read).map(|it| it.size(call.viewer).1).sum()))
+}
+
+/// As PostgreSQL writes it: with the unit below that in which it would be under 10.
+fn size_pretty(call: &Call<'_>) -> Result<ScalarValue> {
+    const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+    let Some(mut size) = call.number(0) else { return no_text(call) };
+    let mut unit = 0;
+    while size.unsigned_abs() >= 10_240 && unit + 1 < UNITS.len() {
+        size = (size + 512 * size.signum()) / 1_024;
+        unit += 1;
+    }
+    text(format!("{size} {}", UNITS[unit]))
+}
+
+/// The name of a table, with its schema where that is not searched.
+fn regclass_text(call: &Call<'_>) -> Result<ScalarValue> {
+    let relation = match (call.oid(0), call.text(0)) {
+        (Some(_), _) => call.relation(0),
+        (None, Some(_)) => Some(call.relation_of_name(0)?),
+        (None, None) => return no_text(call),
+    };
+    match (relation, call.oid(0)) {
+        (Some(it), _) if it.schema_name == super::definitions::INFORMATION_SCHEMA => {
+            text(format!("{}.{}", it.schema_name, quoted(&it.name)))
+        }
+        (Some(it), _) => text(quoted(&it.name)),
+        (None, Some(0)) => text("-"),
+        (None, number) => text(number.map_or_else(String::new, |it| it.to_string())),
+    }
+}
+
+fn namespace_text(call: &Call<'_>) -> Result<ScalarValue> {
+    if let Some(name) = call.text(0) {
+        return text(quoted(name));
+    }
+    let found = NAMESPACES.iter().find(|it| Some(it.0) == call.oid(0));
+    match (found, call.oid(0)) {
+        (Some((_, name)), _) => text(*name),
+        (None, Some(number)) => text(number.to_string()),
+        (None, None) => no_text(call),
+    }
+}
+
+/// The schemas that names without one are looked for in.
+pub(super) fn searched(with_system: bool) -> Vec<&'static str> {
+    match with_system {
+        true => vec![super::definitions::PG_CATALOG, SCHEMA],
+        false => vec![SCHEMA],
+    }
+}

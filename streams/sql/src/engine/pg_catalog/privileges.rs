@@ -1,0 +1,19 @@
+//! What `has_table_privilege` and its like say: the access lists of topics.
+
+use access::Operation;
+
+use super::relations::Relation;
+use super::viewer::Viewer;
+
+/// Whether the client has one of the privileges, which have commas between them, on a table.
+pub(super) fn has(viewer: &Viewer, relation: &Relation, privileges: &str) -> bool {
+    let mut wanted = privileges.split(',').map(|it| it.trim().to_ascii_uppercase());
+    wanted.any(|privilege| {
+        let Some(topic) = &relation.topic else { return privilege == "SELECT" };
+        match privilege.as_str() {
+            "SELECT" => viewer.may(Operation::Read, topic),
+            "INSERT" => relation.kind == "r" && viewer.may(Operation::Write, topic),
+            _ => false,
+        }
+    })
+}

@@ -1,0 +1,197 @@
+//! The tables that there are: those of topics, and those of the system.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use access::Operation;
+use datafusion::arrow::datatypes::SchemaRef;
+use live_queries::TableKind;
+
+use super::super::columns::{CURRENT_SUFFIX, Form, LogColumn, schema_of};
+use super::super::names::SCHEMA;
+use super::super::typed_view;
+use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
+use super::viewer::{Viewer, number_of};
+use crate::typed::TypedTable;
+
+/// Below it are the oids of what PostgreSQL itself brings.
+const FIRST_OID: u32 = 16_384;
+
+/// Each topic has a block of oids, one for each of its tables.
+const BLOCK_OIDS: u32 = 8;
+const BLOCK_COUNT: u32 = 1 << 27;
+
+/// Oids of the schemas: the first two are PostgreSQL's.
+pub(super) const NAMESPACES: [(u32, &str); 3] =
+    [(11, PG_CATALOG), (2200, SCHEMA), (13_000, INFORMATION_SCHEMA)];
+
+/// A table, as the catalogue lists it.
+pub(super) struct Relation {
+    pub(super) oid: u32,
+    pub(super) schema_name: &'static str,
+    pub(super) name: String,
+    /// `r` for a table, `v` for one that cannot be inserted into.
+    pub(super) kind: &'static str,
+    /// The topic that it shows; `None` for those of the system.
+    pub(super) topic: Option<Arc<str>>,
+    pub(super) columns: SchemaRef,
+}
+
+impl Relation {
+    /// Its records, as far as offsets tell, and their bytes in the log.
+    pub(super) fn size(&self, viewer: &Viewer) -> (i64, i64) {
+        let Some(topic) = self.topic.as_ref().and_then(|name| viewer.host.topic(name)) else {
+            return (0, 0);
+        };
+        let partitions = (0..topic.partition_count()).filter_map(|it| topic.partition(it).ok());
+        partitions.fold((0, 0), |(records, bytes), it| {
+            let length = i64::try_from(it.size_bytes()).unwrap_or(i64::MAX);
+            let count = it.last_stable_offset() - it.start_offset();
+            (records + count, bytes.saturating_add(length))
+        })
+    }
+
+    pub(super) fn namespace_oid(&self) -> u32 {
+        NAMESPACES.iter().find(|it| it.1 == self.schema_name).map_or(0, |it| it.0)
+    }
+}
+
+/// All tables that the client may see.
+pub(super) fn relations(viewer: &Viewer) -> Vec<Relation> {
+    let mut found: Vec<Relation> = Definition::all()
+        .iter()
+        // Those without are functions.
+        .filter(|it| it.oid > 0)
+        .map(|it| Relation {
+            oid: it.oid,
+            schema_name: it.schema_name,
+            name: it.name.to_owned(),
+            kind: if it.schema_name == PG_CATALOG { "r" } else { "v" },
+            topic: None,
+            columns: Arc::clone(&it.schema),
+        })
+        .collect();
+    for (name, first_oid) in topic_oids(viewer) {
+        if !viewer.may(Operation::Describe, &name) {
+            continue;
+        }
+        let mut add = |kind: TableKind| {
+            let (number, suffix, letter) = match kind {
+                TableKind::Log => (0, "", "r"),
+                TableKind::Values => (1, CURRENT_SUFFIX, "v"),
+            };
+            found.push(Relation {
+                oid: first_oid + number,
+                schema_name: SCHEMA,
+                name: format!("{name}{suffix}"),
+                kind: letter,
+                topic: Some(Arc::clone(&name)),
+                columns: schema_of(&LogColumn::ALL, Form::Text),
+            });
+        };
+        add(TableKind::Log);
+        if viewer.host.keeps_values(&viewer.host.values_topic(&name)) {
+            add(TableKind::Values);
+        }
+    }
+    for table in TypedTable::all(&*viewer.host) {
+        if viewer.may(Operation::Describe, &table.topic) {
+            found.push(Relation {
+                oid: typed_oid(&table.name),
+                schema_name: SCHEMA,
+                kind: "r",
+                topic: Some(table.topic.as_str().into()),
+                columns: typed_view::schema(&table),
+                name: table.name,
+            });
+        }
+    }
+    found
+}
+
+/// Of a typed table: above those of topics. Its name decides it.
+fn typed_oid(name: &str) -> u32 {
+    const FIRST: u32 = 3 << 30;
+    FIRST + number_of(name.as_bytes()) % (1 << 30)
+}
+
+/// Of each topic its name and its first oid, which its id decides; where two would have the same,
+/// one of them takes the next block.
+fn topic_oids(viewer: &Viewer) -> Vec<(Arc<str>, u32)> {
+    let names = viewer.host.topic_names();
+    let mut topics: Vec<_> =
+        names.into_iter().filter_map(|it| Some((viewer.host.topic(&it)?.id(), it))).collect();
+    topics.sort();
+    let mut taken = BTreeSet::new();
+    let oids = topics.into_iter().map(|(id, name)| {
+        let mut block = number_of(&id) % BLOCK_COUNT;
+        while !taken.insert(block) {
+            block = (block + 1) % BLOCK_COUNT;
+        }
+        (name, FIRST_OID + block * BLOCK_OIDS)
+    });
+    oids.collect()
+}
+
+/// The table that a name is of, with or without its schema, in quotes or not.
+pub(super) fn find<'a>(relations: &'a [Relation], name: &str) -> Option<&'a Relation> {
+    let parts = parts_of(name);
+    let (schema, name) = match parts.as_slice() {
+        [name] => (None, name),
+        [.., schema, name] => (Some(schema), name),
+        [] => return None,
+    };
+    relations.iter().find(|it| it.name == *name && schema.is_none_or(|s| s == it.schema_name))
+}
+
+/// The parts of a name: letters that are not quoted are small ones.
+fn parts_of(name: &str) -> Vec<String> {
+    let (mut parts, mut part, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut letters = name.trim().chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if is_quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                part.push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            '.' if !is_quoted => parts.push(std::mem::take(&mut part)),
+            _ if is_quoted => part.push(letter),
+            _ => part.extend(letter.to_lowercase()),
+        }
+    }
+    parts.push(part);
+    parts
+}
+
+/// A name as SQL writes it: in quotes where it needs them.
+pub(super) fn quoted(name: &str) -> String {
+    let mut bytes = name.bytes();
+    let is_plain = bytes.next().is_some_and(|it| it.is_ascii_lowercase() || it == b'_')
+        && bytes.all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b"_$".contains(&it));
+    match is_plain {
+        true => name.to_owned(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart_as_sql_does() {
+        for (text, parts) in [
+            ("orders", vec!["orders"]),
+            ("Public.Orders", vec!["public", "orders"]),
+            ("\"Odd.Name\"", vec!["Odd.Name"]),
+            ("public.\"a\"\"b\"", vec!["public", "a\"b"]),
+            ("", vec![""]),
+        ] {
+            assert_eq!(parts_of(text), parts, "{text}");
+        }
+        for (name, text) in [("a_1", "a_1"), ("Odd", "\"Odd\""), ("a\"b", "\"a\"\"b\"")] {
+            assert_eq!(quoted(name), text);
+        }
+    }
+}

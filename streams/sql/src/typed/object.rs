@@ -1,0 +1,164 @@
+//! Rows of typed tables become JSON objects.
+
+use std::fmt;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{DataType, Float64Type, TimeUnit};
+use live_queries::{Step, Type};
+
+use super::table::TypedColumn;
+use crate::error::{SqlError, SqlState};
+
+/// A value of a column: as JSON, and the text that `->>` would give of it.
+pub(crate) struct Field {
+    pub(crate) json: String,
+    pub(crate) text: String,
+}
+
+/// An object, whose members have the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Object(Vec<(String, Member)>);
+
+#[derive(Clone, Debug)]
+enum Member {
+    Json(String),
+    Object(Object),
+}
+
+impl Object {
+    /// Sets what lies at the end of a path of names. Paths of one table never lead through another
+    /// one's end.
+    pub(crate) fn put(&mut self, path: &[Step], json: String) {
+        let Some((Step::Key(name), rest)) = path.split_first() else { return };
+        let known = self.0.iter().position(|it| it.0 == *name);
+        if rest.is_empty() {
+            return self.0.push((name.clone(), Member::Json(json)));
+        }
+        let index = known.unwrap_or_else(|| {
+            self.0.push((name.clone(), Member::Object(Self::default())));
+            self.0.len() - 1
+        });
+        if let Member::Object(inner) = &mut self.0[index].1 {
+            inner.put(rest, json);
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (index, (name, member)) in self.0.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}{}: ", quoted(name))?;
+            match member {
+                Member::Json(text) => f.write_str(text)?,
+                Member::Object(inner) => inner.fmt(f)?,
+            }
+        }
+        f.write_str("}")
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("texts are JSON")
+}
+
+impl TypedColumn {
+    /// The values of a column that a query gave; `None` for NULL.
+    pub(crate) fn fields(&self, array: &ArrayRef) -> Result<Vec<Option<Field>>, SqlError> {
+        let invalid = |why: String| {
+            let what = format!("invalid value for column {:?}: {why}", self.name);
+            SqlError::new(SqlState::INVALID_TEXT, what)
+        };
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let to = |data_type: DataType| {
+            cast_with_options(array, &data_type, &options).map_err(|it| invalid(it.to_string()))
+        };
+        let zone = || Some("UTC".into());
+        let array = match self.data_type {
+            Type::Bool => to(DataType::Boolean)?,
+            Type::Int4 => to(DataType::Int32)?,
+            Type::Int8 => to(DataType::Int64)?,
+            Type::Float8 => {
+                let array = to(DataType::Float64)?;
+                let numbers = array.as_primitive::<Float64Type>();
+                if let Some(number) = numbers.iter().flatten().find(|it| !it.is_finite()) {
+                    return Err(invalid(format!("{number} is no number of JSON")));
+                }
+                array
+            }
+            Type::Timestamptz => to(DataType::Timestamp(TimeUnit::Microsecond, zone()))?,
+            _ => Ok::<_, SqlError>(ArrayRef::clone(array))?,
+        };
+        let texts = cast(&array, &DataType::Utf8View).map_err(|it| invalid(it.to_string()))?;
+        let texts = texts.as_string_view();
+        let fields = (0..texts.len()).map(|row| {
+            if texts.is_null(row) {
+                return Ok(None);
+            }
+            let text = texts.value(row).to_owned();
+            let json = match self.data_type {
+                Type::Text | Type::Timestamptz => quoted(&text),
+                Type::Numeric if serde_json::from_str::<serde_json::Number>(&text).is_err() => {
+                    return Err(invalid(format!("{text:?} is no number")));
+                }
+                // Also a number that came as a text.
+                _ => match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+                    Ok(_) => text.clone(),
+                    Err(error) => return Err(invalid(format!("{text:?} is no JSON: {error}"))),
+                },
+            };
+            Ok(Some(Field { json, text }))
+        });
+        fields.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{Float64Array, StringArray};
+
+    use super::*;
+
+    fn column(data_type: Type) -> TypedColumn {
+        TypedColumn { name: "c".to_owned(), path: Vec::new(), data_type }
+    }
+
+    fn json(data_type: Type, array: ArrayRef) -> Result<Vec<Option<String>>, SqlError> {
+        let fields = column(data_type).fields(&array)?;
+        Ok(fields.into_iter().map(|it| it.map(|field| field.json)).collect())
+    }
+
+    #[test]
+    fn members_lie_where_their_paths_lead() {
+        let step = |name: &str| Step::Key(name.to_owned());
+        let mut object = Object::default();
+        object.put(&[step("a\"b")], "1".to_owned());
+        object.put(&[step("q"), step("bid")], "2.5".to_owned());
+        object.put(&[step("q"), step("ask")], "null".to_owned());
+        assert_eq!(object.to_string(), r#"{"a\"b": 1, "q": {"bid": 2.5, "ask": null}}"#);
+        assert_eq!(Object::default().to_string(), "{}");
+    }
+
+    #[test]
+    fn values_become_json_of_their_types() {
+        let texts = |text: &str| Arc::new(StringArray::from(vec![Some(text), None])) as ArrayRef;
+        for (data_type, text, expected) in [
+            (Type::Text, "it is \"so\"", r#""it is \"so\"""#),
+            (Type::Int8, "12", "12"),
+            (Type::Bool, "true", "true"),
+            (Type::Json, r#"{"a": [1]}"#, r#"{"a": [1]}"#),
+            (Type::Numeric, "12.50", "12.50"),
+        ] {
+            let found = json(data_type, texts(text)).expect("a good value");
+            assert_eq!(found, [Some(expected.to_owned()), None], "{text}");
+        }
+        json(Type::Int8, texts("x")).expect_err("no number");
+        json(Type::Json, texts("{")).expect_err("no JSON");
+        json(Type::Numeric, texts("x")).expect_err("no number");
+        json(Type::Float8, Arc::new(Float64Array::from(vec![f64::NAN]))).expect_err("no JSON");
+    }
+}

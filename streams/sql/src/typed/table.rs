@@ -1,0 +1,67 @@
+//! What a table of typed columns is.
+
+use live_queries::{Step, TableKind, Type};
+
+use crate::error::SqlError;
+
+/// A table over a topic's JSON values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TypedTable {
+    pub(crate) name: String,
+    pub(crate) topic: String,
+    pub(crate) kind: TableKind,
+    pub(crate) on_error: OnError,
+    /// The column whose text becomes the key of what is inserted.
+    pub(crate) key: Option<String>,
+    /// Those that are declared.
+    pub(crate) columns: Vec<TypedColumn>,
+}
+
+/// A column: where it lies in the value, and the type that its text is cast to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TypedColumn {
+    pub(crate) name: String,
+    pub(crate) path: Vec<Step>,
+    pub(crate) data_type: Type,
+}
+
+/// What a field that does not fit the type of its column is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnError {
+    Null,
+    /// An error of the query that asks for the column.
+    Fail,
+}
+
+impl TypedTable {
+    pub(crate) fn column(&self, name: &str) -> Option<&TypedColumn> {
+        self.columns.iter().find(|it| it.name == name)
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|it| it.name == name)
+    }
+
+    /// Refuses a table whose rows are no objects that can be made.
+    ///
+    /// # Errors
+    /// A path leads into a list, or through a field that is a column itself.
+    pub(crate) fn check_insert(&self) -> Result<(), SqlError> {
+        let unsupported = |column: &TypedColumn, why: &str| {
+            let what = format!("cannot insert into table {:?}: {:?} {why}", self.name, column.name);
+            Err(SqlError::unsupported(what))
+        };
+        for column in &self.columns {
+            if column.path.iter().any(|step| matches!(step, Step::Index(_))) {
+                return unsupported(column, "is an element of a list");
+            }
+            let is_inside = |other: &TypedColumn| {
+                other.name != column.name && column.path.starts_with(&other.path)
+            };
+            if self.columns.iter().any(is_inside) {
+                return unsupported(column, "is part of another column");
+            }
+        }
+        Ok(())
+    }
+}
