@@ -60,6 +60,7 @@ pub use record_batch::{
 pub use sasl::{Mechanism, ScramHash};
 pub use settings::{SaslSettings, Settings};
 pub use tls::TlsTrust;
+pub use tokio_rustls::client::TlsStream;
 pub use topics::NewTopic;
 pub use transactions::{TransactionSettings, TransactionalProducer};
 pub use users::{ScramCredential, UserScram};

@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -40,11 +40,13 @@ impl TlsTrust {
     }
 
     /// Encrypts `stream`, whose other end must be `host` by its certificate.
-    pub(crate) async fn encrypt(
-        &self,
-        stream: TcpStream,
-        host: &str,
-    ) -> Result<TlsStream<TcpStream>, ClientError> {
+    ///
+    /// # Errors
+    /// `host` is no name or address, or the other end cannot be believed: unreachable.
+    pub async fn encrypt<S>(&self, stream: S, host: &str) -> Result<TlsStream<S>, ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let failed = || ClientError::new(ErrorKind::Unreachable, format!("no TLS with {host}"));
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| failed().because(error))?;

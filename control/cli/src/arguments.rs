@@ -1,5 +1,6 @@
 //! The command line, as data.
 
+pub(crate) mod sql;
 pub(crate) mod streams;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
 
+use self::sql::SqlCommand;
 use self::streams::StreamsCommand;
 use crate::output::Form;
 use crate::table::View;
@@ -112,6 +114,9 @@ pub(crate) enum Command {
 
     #[command(flatten)]
     Streams(StreamsCommand),
+
+    #[command(flatten)]
+    Sql(SqlCommand),
 
     /// Run a program whose reads and writes of volumes go through memory, past the kernel
     Run(Run),

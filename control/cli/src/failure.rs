@@ -57,6 +57,10 @@ impl Failure {
         Self::new("interrupted", message, EXIT_INTERRUPTED)
     }
 
+    pub(crate) fn is_interruption(&self) -> bool {
+        self.exit_code == EXIT_INTERRUPTED
+    }
+
     /// Nothing that scripts could tell apart.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self::new("failed", message, EXIT_FAILED)
@@ -66,12 +70,7 @@ impl Failure {
 impl From<ClientError> for Failure {
     /// The whole chain of a broker's answer: people have nothing else to go by.
     fn from(error: ClientError) -> Self {
-        let mut message = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(reason) = source {
-            message = format!("{message}: {reason}");
-            source = reason.source();
-        }
+        let message = chain_of(&error);
         match error.kind() {
             ErrorKind::Unreachable | ErrorKind::TimedOut => Self::unreachable(message),
             ErrorKind::Invalid => Self::usage(message),
@@ -84,6 +83,41 @@ impl From<ClientError> for Failure {
             _ => Self::other(message),
         }
     }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    /// What the server says, with its SQLSTATE, or why it cannot be reached.
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(answer) = error.as_db_error() else {
+            let message = chain_of(&error);
+            let is_gone = error.is_closed()
+                || std::error::Error::source(&error).is_some_and(|it| it.is::<std::io::Error>());
+            return if is_gone { Self::unreachable(message) } else { Self::other(message) };
+        };
+        let code = answer.code().code();
+        let mut message = format!("{} ({code})", answer.message());
+        for more in [answer.detail(), answer.hint()].into_iter().flatten() {
+            message = format!("{message}; {more}");
+        }
+        match code {
+            // undefined_table
+            "42P01" => Self::not_found(message),
+            // disk_full
+            "53100" => Self::new(ProblemKind::NoSpace.name(), message, EXIT_NO_SPACE),
+            _ => Self::other(message),
+        }
+    }
+}
+
+/// An error and all its reasons.
+fn chain_of(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(reason) = source {
+        message = format!("{message}: {reason}");
+        source = reason.source();
+    }
+    message
 }
 
 impl From<Problem> for Failure {

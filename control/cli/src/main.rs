@@ -1,9 +1,10 @@
 //! `memlane`: the command line for people and scripts.
 //!
 //! Each command is one request to the daemon and one answer, or a task of the daemon to watch.
-//! Those about topics, groups, records, users and access rules ask a broker, over Kafka's protocol.
-//! With `--json` exactly one JSON value is printed, also for an error, and by `consume` one for
-//! each record; scripts rely on that and on the exit codes:
+//! Those about topics, groups, records, users and access rules ask a broker, over Kafka's protocol;
+//! `sql`, `subscribe` and `query` do so over PostgreSQL's. With `--json` exactly one JSON value is
+//! printed, also for an error, and by `consume`, `sql` and `subscribe` one for each record or row;
+//! scripts rely on that and on the exit codes:
 //!
 //! | code | meaning |
 //! |---|---|
@@ -14,10 +15,10 @@
 //! | 4 | there is no room left in the pool, or in the store of images |
 //! | 5 | the daemon or the broker cannot be reached |
 //! | 126, 127 | `memlane run`: the program cannot be run, or is not there |
-//! | 130 | Ctrl-C, while a task was watched; the task goes on |
+//! | 130 | Ctrl-C, while a task was watched, which goes on, or a statement ran, which does not |
 //!
-//! This program knows the interface only through the crates `api` and `kafka-client`, and holds no
-//! state.
+//! This program knows the interfaces only through `api`, `kafka-client` and PostgreSQL's protocol,
+//! and holds no state.
 #![forbid(unsafe_code)]
 
 mod arguments;

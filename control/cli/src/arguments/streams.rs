@@ -62,6 +62,17 @@ pub(crate) struct BrokerOptions {
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub(crate) broker: Option<String>,
 
+    #[command(flatten)]
+    pub(crate) login: Login,
+
+    /// How the user proves who it is [default: scram-sha-256]
+    #[arg(long, global = true, value_parser = mechanisms())]
+    pub(crate) sasl_mechanism: Option<Mechanism>,
+}
+
+/// As whom to speak to a broker, and how to know it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Login {
     /// The user [default: $MEMLANE_BROKER_USER, or none]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) sasl_user: Option<String>,
@@ -69,10 +80,6 @@ pub(crate) struct BrokerOptions {
     /// A file that holds the user's password [default: $MEMLANE_BROKER_PASSWORD is the password]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-
-    /// How the user proves who it is [default: scram-sha-256]
-    #[arg(long, global = true, value_parser = mechanisms())]
-    pub(crate) sasl_mechanism: Option<Mechanism>,
 
     /// Encrypt, and believe brokers whose certificate is signed by one in this file (PEM)
     #[arg(long, global = true, value_name = "FILE")]

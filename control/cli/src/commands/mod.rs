@@ -7,6 +7,7 @@ mod pool;
 mod program;
 mod run;
 mod snapshots;
+mod sql;
 mod status;
 mod streams;
 mod tasks;
@@ -63,6 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         }
         Command::Export(command) => exports::run(&client, command),
         Command::Streams(command) => streams::run(command, form),
+        Command::Sql(command) => sql::run(command, form),
         Command::Run(arguments) => Err(run::run(&client, arguments)),
         Command::Status { watch: None } => status_report(&client),
         Command::Status { watch: Some(seconds) } => watch_status(&client, seconds, form),

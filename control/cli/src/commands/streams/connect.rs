@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kafka_client::{Client, Mechanism, SaslSettings, ScramHash, Settings, TlsTrust};
 
-use crate::arguments::streams::BrokerOptions;
+use crate::arguments::streams::{BrokerOptions, Login};
 use crate::failure::Failure;
 
 const BROKER_DEFAULT: &str = "127.0.0.1:9092";
@@ -17,6 +17,28 @@ const PASSWORD_VARIABLE: &str = "MEMLANE_BROKER_PASSWORD";
 /// Far more than a password needs.
 const PASSWORD_BYTES_MAX: usize = 4096;
 
+/// A user, and what proves it.
+pub(in crate::commands) struct Credentials {
+    pub(in crate::commands) user: String,
+    pub(in crate::commands) password: String,
+}
+
+impl Login {
+    /// `None` where nobody is named.
+    pub(in crate::commands) fn credentials(&self) -> Result<Option<Credentials>, Failure> {
+        let Some(user) = self.sasl_user.clone().or_else(|| environment(USER_VARIABLE)) else {
+            return Ok(None);
+        };
+        let password = password(self.password_file.as_deref(), PASSWORD_VARIABLE, &user)?;
+        Ok(Some(Credentials { user, password }))
+    }
+
+    /// `None` where nothing is to be encrypted.
+    pub(in crate::commands) fn trust(&self) -> Result<Option<TlsTrust>, Failure> {
+        Ok(self.tls_ca.as_deref().map(TlsTrust::of_file).transpose()?)
+    }
+}
+
 /// Runs what `asks` returns with a client of the broker.
 pub(super) fn with_client<T, F>(
     options: &BrokerOptions,
@@ -25,29 +47,48 @@ pub(super) fn with_client<T, F>(
 where
     F: Future<Output = Result<T, Failure>>,
 {
-    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let address = options.broker.clone().or_else(|| environment(BROKER_VARIABLE));
-    let address = address.unwrap_or_else(|| BROKER_DEFAULT.to_owned());
-    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    if !has_port {
-        return Err(Failure::usage(format!("{address:?} names no broker; write HOST:PORT")));
+    let (host, port) = address(options.broker.as_deref(), BROKER_VARIABLE, BROKER_DEFAULT)?;
+    let tls = options.login.trust()?;
+    let mechanism = options.sasl_mechanism.unwrap_or(Mechanism::Scram(ScramHash::Sha256));
+    let credentials = options.login.credentials()?;
+    let sasl = credentials.map(|Credentials { user, password }| SaslSettings {
+        mechanism,
+        user,
+        password,
+    });
+    let client =
+        Client::new(format!("{host}:{port}"), Settings { tls, sasl, ..Settings::default() });
+    block_on(asks(Arc::new(client)))
+}
+
+/// Where a broker is: as the command line says, or the environment, or where they are as a rule.
+pub(in crate::commands) fn address(
+    given: Option<&str>,
+    variable: &str,
+    default: &str,
+) -> Result<(String, u16), Failure> {
+    let address = given.map(str::to_owned).or_else(|| environment(variable));
+    let address = address.unwrap_or_else(|| default.to_owned());
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parts {
+        Some((host, port)) => Ok((host.to_owned(), port)),
+        None => Err(Failure::usage(format!("{address:?} names no broker; write HOST:PORT"))),
     }
-    let tls = options.tls_ca.as_deref().map(TlsTrust::of_file).transpose()?;
-    let user = options.sasl_user.clone().or_else(|| environment(USER_VARIABLE));
-    let sasl = match user {
-        None => None,
-        Some(user) => Some(SaslSettings {
-            mechanism: options.sasl_mechanism.unwrap_or(Mechanism::Scram(ScramHash::Sha256)),
-            password: password(options.password_file.as_deref(), PASSWORD_VARIABLE, &user)?,
-            user,
-        }),
-    };
-    let client = Client::new(address, Settings { tls, sasl, ..Settings::default() });
+}
+
+/// Waits for a broker's answers.
+pub(in crate::commands) fn block_on<T>(
+    asks: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::other(format!("cannot wait for the broker: {error}")))?
-        .block_on(asks(Arc::new(client)))
+        .block_on(asks)
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The password of `user`: the first line of the file, or the value of the variable.

@@ -1,7 +1,7 @@
 //! What is asked of a broker, over Kafka's protocol.
 
 mod acls;
-mod connect;
+pub(super) mod connect;
 mod consume;
 mod groups;
 mod json;

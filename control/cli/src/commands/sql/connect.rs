@@ -1,0 +1,90 @@
+//! The broker that is asked by SQL, and as whom.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config};
+
+use super::tls::Tls;
+use crate::arguments::sql::SqlOptions;
+use crate::commands::streams::connect::{address, block_on};
+use crate::failure::Failure;
+
+const SERVER_DEFAULT: &str = "127.0.0.1:5433";
+const SERVER_VARIABLE: &str = "MEMLANE_SQL";
+
+/// Each server has this one database.
+const DATABASE: &str = "memlane";
+
+/// The name that a client goes by where no one has to log in.
+const USER_DEFAULT: &str = "anonymous";
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A connection, and the way to cancel what runs on it.
+pub(super) struct Server {
+    pub(super) client: Client,
+    tls: Tls,
+}
+
+impl Server {
+    /// What ends the statement that runs, from another connection.
+    pub(super) fn canceller(&self) -> Canceller {
+        Canceller { token: self.client.cancel_token(), tls: self.tls.clone() }
+    }
+}
+
+pub(super) struct Canceller {
+    token: CancelToken,
+    tls: Tls,
+}
+
+impl Canceller {
+    pub(super) async fn cancel(self) -> Result<(), Failure> {
+        Ok(self.token.cancel_query(self.tls).await?)
+    }
+}
+
+/// Runs what `asks` returns with a connection to the server.
+pub(super) fn with_server<T, F>(
+    options: &SqlOptions,
+    asks: impl FnOnce(Server) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let (host, port) = address(options.server.as_deref(), SERVER_VARIABLE, SERVER_DEFAULT)?;
+    let tls = Tls::new(options.login.trust()?);
+    let credentials = options.login.credentials()?;
+    let mut config = Config::new();
+    config.host(&host).port(port).dbname(DATABASE).application_name("memlane");
+    config.connect_timeout(CONNECT_TIME_MAX);
+    config.ssl_mode(if tls.is_wanted() { SslMode::Require } else { SslMode::Disable });
+    match &credentials {
+        Some(known) => config.user(&known.user).password(&known.password),
+        None => config.user(USER_DEFAULT),
+    };
+    block_on(async move {
+        let connected = config.connect(tls.clone()).await;
+        let (client, mut connection) = connected.map_err(|error| {
+            let failure = Failure::from(error);
+            let message = format!("cannot ask {host}:{port} by SQL: {}", failure.message);
+            Failure { message, ..failure }
+        })?;
+        tokio::spawn(async move {
+            // An error of the connection is one of the statement that waits for it too.
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
+            {
+                if let AsyncMessage::Notice(notice) = message {
+                    eprintln!(
+                        "memlane: {}: {}",
+                        notice.severity().to_lowercase(),
+                        notice.message()
+                    );
+                }
+            }
+        });
+        asks(Server { client, tls }).await
+    })
+}
