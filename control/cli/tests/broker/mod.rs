@@ -11,6 +11,7 @@ use serde_json::Value;
 pub(crate) struct Broker {
     process: Child,
     address: String,
+    sql_address: String,
 }
 
 impl Broker {
@@ -19,18 +20,23 @@ impl Broker {
         let mut process = Command::new(broker_program())
             .args(["--embedded", "128MiB", "--listen", "127.0.0.1:0"])
             .args(["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"])
+            .args(["--sql", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the broker can be started");
         let mut log = BufReader::new(process.stderr.take().expect("it is piped")).lines();
-        let address = log.by_ref().find_map(|line| {
-            let line = line.expect("text");
-            Some(line.split_once(": ready at ")?.1.to_owned())
-        });
+        let mut address_after = |words| {
+            let found = log
+                .by_ref()
+                .find_map(|line| Some(line.expect("text").split_once(words)?.1.to_owned()));
+            found.expect("the broker says where it serves")
+        };
+        let sql_address = address_after(": SQL at ");
+        let address = address_after(": ready at ");
         // Whoever does not read blocks the broker at last.
         std::thread::spawn(move || log.for_each(drop));
-        Self { process, address: address.expect("the broker says where it serves") }
+        Self { process, address, sql_address }
     }
 
     /// Runs a command with this input, which must end with `exit_code`.
@@ -60,7 +66,8 @@ impl Broker {
     pub(crate) fn spawn(&self, words: &str) -> Child {
         Command::new(env!("CARGO_BIN_EXE_memlane"))
             .args(words.split_whitespace())
-            .args(["--broker", &self.address])
+            .env("MEMLANE_BROKER", &self.address)
+            .env("MEMLANE_SQL", &self.sql_address)
             .env_remove("MEMLANE_BROKER_USER")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,0 +1,110 @@
+//! SQL, subscriptions and running queries by the command line, on a real broker.
+
+mod broker;
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout};
+
+use broker::{Broker, finished};
+use serde_json::{Value, json};
+
+/// A broker with a topic that keeps current values.
+fn with_orders() -> Broker {
+    let broker = Broker::new();
+    broker.text("topic create orders --config memlane.values=latest", 0);
+    broker
+}
+
+fn run(broker: &Broker, statement: &str, exit_code: i32) -> String {
+    broker.feed("sql", statement, exit_code)
+}
+
+fn insert(broker: &Broker, key: &str, value: &str) {
+    run(broker, &format!("INSERT INTO orders (key, value) VALUES ('{key}', '{value}')"), 0);
+}
+
+#[test]
+fn rows_are_a_table_for_people_and_objects_for_programs() {
+    let broker = with_orders();
+    assert_eq!(
+        run(&broker, "INSERT INTO orders (key, value) VALUES ('a', '{\"n\": 5}'), ('b', 'x')", 0),
+        "done: 2 rows\n"
+    );
+    let query = "SELECT key, (value->>'n')::bigint AS n FROM orders ORDER BY key";
+    assert_eq!(run(&broker, query, 0), "key  n\na    5\nb    NULL\n(2 rows)\n");
+    assert_eq!(
+        run(&broker, "SELECT 1 AS a; SELECT 2 AS b WHERE false;", 0),
+        "a\n1\n(1 row)\nb\n(0 rows)\n"
+    );
+    let lines = broker.feed("sql --json", query, 0);
+    let rows: Vec<Value> =
+        lines.lines().map(|it| serde_json::from_str(it).expect("JSON")).collect();
+    assert_eq!(rows, [json!({"key": "a", "n": 5}), json!({"key": "b", "n": null})]);
+}
+
+#[test]
+fn a_statement_that_fails_says_why_and_with_which_state() {
+    let broker = with_orders();
+    let error = broker.feed("sql --json", "SELECT * FROM nothing", 3);
+    let error: Value = serde_json::from_str(&error).expect("JSON");
+    assert_eq!(error["error"]["kind"], "not_found");
+    let message = error["error"]["message"].as_str().expect("text");
+    assert!(message.contains("nothing") && message.contains("42P01"), "{message}");
+    run(&broker, "SELEC 1", 1);
+}
+
+/// A subscription that runs, and its lines.
+struct Subscription {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Subscription {
+    fn new(broker: &Broker, words: &str) -> Self {
+        let mut process = broker.spawn(words);
+        let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        Self { process, lines }
+    }
+
+    fn next(&mut self) -> Value {
+        let line = self.lines.next().expect("there is one more row").expect("text");
+        serde_json::from_str(&line).expect("JSON")
+    }
+}
+
+#[test]
+fn a_subscription_prints_what_is_there_and_then_each_change() {
+    let broker = with_orders();
+    insert(&broker, "a", "1");
+    let mut rows = Subscription::new(&broker, "subscribe orders$current --json --count 3");
+    let row = rows.next();
+    assert_eq!(
+        (&row["mz_diff"], &row["key"], &row["value"]),
+        (&json!(1), &json!("a"), &json!("1"))
+    );
+    insert(&broker, "a", "2");
+    let mut changes = [rows.next(), rows.next()];
+    changes.sort_by_key(|row| row["mz_diff"].as_i64());
+    assert_eq!((&changes[0]["mz_diff"], &changes[0]["value"]), (&json!(-1), &json!("1")));
+    assert_eq!((&changes[1]["mz_diff"], &changes[1]["value"]), (&json!(1), &json!("2")));
+    let output = rows.process.wait_with_output().expect("it ends");
+    finished("subscribe", output, 0);
+}
+
+#[test]
+fn a_query_that_runs_is_listed_and_can_be_cancelled() {
+    let broker = with_orders();
+    insert(&broker, "a", "1");
+    let mut rows = Subscription::new(&broker, "subscribe orders --json");
+    rows.next();
+    let queries = broker.json("query list", 0);
+    let queries = queries.as_array().expect("a list");
+    let own =
+        queries.iter().find(|it| it["query"].as_str().is_some_and(|it| it.contains("SUBSCRIBE")));
+    let pid = own.expect("it is listed")["pid"].as_i64().expect("a number");
+    assert_eq!(broker.json(&format!("query cancel {pid}"), 0), json!({"cancelled": pid}));
+    let error: String = rows.lines.map(|it| it.expect("text")).collect();
+    assert!(error.contains("57014"), "{error}");
+    assert_eq!(rows.process.wait().expect("it ends").code(), Some(1));
+    assert_eq!(broker.json("query cancel 2147483647", 3)["error"]["kind"], "not_found");
+}
