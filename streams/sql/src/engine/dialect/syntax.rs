@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
     OrderByKind, Query, Select, SelectItem, SetExpr, Statement, UnaryOperator, Value,
-    ValueWithSpan, VisitMut, VisitorMut,
+    ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
 };
 
 use super::casts::{INT2, INT4, INT8, NUMERIC};
@@ -18,6 +18,9 @@ use crate::error::{SqlError, SqlState};
 /// Items of a list after IN: plans are not cancelled while they are made.
 const LITERAL_COUNT_MAX: usize = 20_000;
 const OTHER_COUNT_MAX: usize = 500;
+
+/// The size of what is sought, times the items that it is compared with.
+const REPEATED_SIZE_MAX: usize = 20_000;
 
 /// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
 /// that they have there.
@@ -155,6 +158,15 @@ fn in_list(sought: &Expr, list: &[Expr], is_negated: bool) -> Result<Option<Expr
     if others.is_empty() {
         return Ok(None);
     }
+    // What is sought is written once for each: lists in lists would multiply.
+    if size_of(sought).saturating_mul(others.len()) > REPEATED_SIZE_MAX {
+        let what = format!(
+            "{} items after IN are too many for an expression of {} parts",
+            others.len(),
+            size_of(sought)
+        );
+        return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
+    }
     let equal = |it| binary(sought.clone(), BinaryOperator::Eq, it);
     let mut alternatives: Vec<_> = others.into_iter().map(equal).collect();
     if !literals.is_empty() {
@@ -174,6 +186,16 @@ fn in_list(sought: &Expr, list: &[Expr], is_negated: bool) -> Result<Option<Expr
         true => nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) }),
         false => any,
     }))
+}
+
+/// Expressions in an expression, with itself.
+fn size_of(expr: &Expr) -> usize {
+    let mut size = 0;
+    let _: ControlFlow<()> = visit_expressions(expr, |_| {
+        size += 1;
+        ControlFlow::Continue(())
+    });
+    size
 }
 
 fn is_literal(expr: &Expr) -> bool {
@@ -342,6 +364,21 @@ mod tests {
             assert!(parsed.visit(&mut Adapter).is_continue());
             assert_eq!(parsed.to_string(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn lists_in_lists_do_not_multiply() {
+        let list = vec!["b"; OTHER_COUNT_MAX].join(", ");
+        let text = (0..4).fold("a".to_owned(), |text, _| format!("({text} IN ({list}))"));
+        let dialect = PostgreSqlDialect {};
+        let parsed = Parser::new(&dialect).try_with_sql(&text).expect("words").parse_expr();
+        let found = parsed.expect("an expression").visit(&mut Adapter);
+        let ControlFlow::Break(error) = found else { panic!("it is too complex") };
+        assert_eq!(error.state, SqlState::TOO_COMPLEX);
+    }
+
+    #[test]
+    fn a_minus_before_a_power_binds_first() {
         let dialect = PostgreSqlDialect {};
         let mut power = Parser::new(&dialect).try_with_sql("-2 ^ 2").expect("words").parse_expr();
         let power = power.as_mut().expect("an expression");
