@@ -1,19 +1,19 @@
 //! The demonstration of the message log: kcat produces, a consumer group of kcat reads, and the
-//! daemon and the broker are killed in the middle. Needs no root.
+//! daemon and the broker are killed in the middle; then the example of market data. Needs no root.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::io::Write;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use system::{Ability, Broker, Daemon, DaemonOptions, Interruption, missing, wait_for};
 
+use crate::demo::kcat::Kcat;
+use crate::demo::market;
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
-const STEPS: usize = 5;
+const STEPS: usize = 5 + market::STEPS;
 const RECORD_COUNT: u64 = 200_000;
 const KILLED_AFTER: u64 = RECORD_COUNT / 2;
 
@@ -25,7 +25,6 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const TOPIC: &str = "demo";
 const GROUP: &str = "demo-readers";
-const NO_PANIC: &str = "no thread panics with this lock";
 
 /// Kills daemon and broker under a producer and a consumer group.
 pub(crate) fn run() -> Result<()> {
@@ -36,11 +35,13 @@ pub(crate) fn run() -> Result<()> {
     let progress = Progress::new(STEPS);
     progress.step("start memlaned and memlane-broker; topics are of class journal");
     let mut daemon = Daemon::start(DaemonOptions { pool_size: "512MiB", flags: "--no-fuse" })?;
-    let flags = "--topic-default memlane.durability=journal";
-    let mut broker = Broker::on_daemon(&daemon.run_dir(), flags)?;
+    // Whoever takes the port in between makes the start fail.
+    let sql_address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let flags = format!("--topic-default memlane.durability=journal --sql {sql_address}");
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), &flags)?;
     progress.step("kcat produces, a consumer group of kcat reads");
     let mut producer = Kcat::start(&broker, &["-P", "-t", TOPIC, "-X", "enable.idempotence=true"])?;
-    let mut input = producer.child.stdin.take().context("kcat has no input")?;
+    let mut input = producer.input()?;
     write_run(&mut input, 0..KILLED_AFTER)?;
     let readers = Kcat::start(
         &broker,
@@ -68,6 +69,7 @@ pub(crate) fn run() -> Result<()> {
     ensure!(differs.is_none(), "the topic differs at record {differs:?}");
     ensure!(all.len() == expected.len(), "the topic has {} records", all.len());
     drop(readers);
+    let market = market::show(&mut broker, &sql_address, &progress)?;
     broker.stop()?;
     daemon.finish()?;
     drop(progress);
@@ -78,7 +80,10 @@ pub(crate) fn run() -> Result<()> {
     table.row("seen by the consumer group", &[Some(count)]);
     table.row("daemon serving after kill -9", &[Some(format!("{daemon_start:.1?}"))]);
     table.row("broker ready after kill -9", &[Some(format!("{broker_start:.1?}"))]);
-    table.print()
+    market.add_to(&mut table);
+    table.print()?;
+    println!("\n{}", market.positions.trim_end());
+    Ok(())
 }
 
 fn record(number: u64) -> String {
@@ -96,76 +101,4 @@ fn write_run(input: &mut impl Write, numbers: std::ops::Range<u64>) -> Result<()
         std::thread::sleep(PAUSE);
     }
     Ok(())
-}
-
-/// Debian's client on librdkafka. Dropped, it ends.
-struct Kcat {
-    child: Child,
-}
-
-impl Kcat {
-    fn start(broker: &Broker, words: &[&str]) -> Result<Self> {
-        let child = Command::new("kcat")
-            // With -E it stays while the broker is away.
-            .args(["-E", "-b", &broker.address()])
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Clients say that the broker is away while it is.
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot run kcat")?;
-        Ok(Self { child })
-    }
-
-    fn output(&mut self) -> Result<BufReader<ChildStdout>> {
-        self.child.stdout.take().map(BufReader::new).context("kcat has no output")
-    }
-
-    /// What it prints from now on.
-    fn collect(mut self) -> Result<Collected> {
-        let output = self.output()?;
-        let seen = Arc::new(Mutex::new(BTreeSet::new()));
-        let filled = Arc::clone(&seen);
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                filled.lock().expect(NO_PANIC).insert(line);
-            }
-        });
-        Ok(Collected { seen, _kcat: self })
-    }
-
-    /// All that it prints until it ends.
-    fn lines(mut self) -> Result<Vec<String>> {
-        let lines = self.output()?.lines().collect::<std::io::Result<_>>()?;
-        self.finish()?;
-        Ok(lines)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        wait_for("kcat to end", TIME_LIMIT, || Ok(self.child.try_wait()?.is_some()))?;
-        let status = self.child.wait()?;
-        ensure!(status.success(), "kcat ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Kcat {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The records that a consumer has seen, as often as it may have seen them.
-struct Collected {
-    seen: Arc<Mutex<BTreeSet<String>>>,
-    _kcat: Kcat,
-}
-
-impl Collected {
-    fn count(&self) -> u64 {
-        self.seen.lock().expect(NO_PANIC).len() as u64
-    }
 }

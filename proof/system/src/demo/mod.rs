@@ -2,7 +2,9 @@
 //! and of the message log.
 
 mod full;
+mod kcat;
 mod log;
+mod market;
 mod over_nbd;
 mod progress;
 mod table;

@@ -1,0 +1,91 @@
+//! kcat, the unmodified client that is shown.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use system::{Broker, wait_for};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// Debian's client on librdkafka. Dropped, it ends.
+pub(crate) struct Kcat {
+    child: Child,
+}
+
+impl Kcat {
+    pub(crate) fn start(broker: &Broker, words: &[&str]) -> Result<Self> {
+        let child = Command::new("kcat")
+            // With -E it stays while the broker is away.
+            .args(["-E", "-b", &broker.address()])
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Clients say that the broker is away while it is.
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot run kcat")?;
+        Ok(Self { child })
+    }
+
+    /// What it is to produce.
+    pub(crate) fn input(&mut self) -> Result<ChildStdin> {
+        self.child.stdin.take().context("kcat has no input")
+    }
+
+    fn output(&mut self) -> Result<BufReader<ChildStdout>> {
+        self.child.stdout.take().map(BufReader::new).context("kcat has no output")
+    }
+
+    /// What it prints from now on.
+    pub(crate) fn collect(mut self) -> Result<Collected> {
+        let output = self.output()?;
+        let seen = Arc::new(Mutex::new(BTreeSet::new()));
+        let filled = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                filled.lock().expect(NO_PANIC).insert(line);
+            }
+        });
+        Ok(Collected { seen, _kcat: self })
+    }
+
+    /// All that it prints until it ends.
+    pub(crate) fn lines(mut self) -> Result<Vec<String>> {
+        let lines = self.output()?.lines().collect::<std::io::Result<_>>()?;
+        self.finish()?;
+        Ok(lines)
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        wait_for("kcat to end", TIME_LIMIT, || Ok(self.child.try_wait()?.is_some()))?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "kcat ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Kcat {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The records that a consumer has seen, as often as it may have seen them.
+pub(crate) struct Collected {
+    seen: Arc<Mutex<BTreeSet<String>>>,
+    _kcat: Kcat,
+}
+
+impl Collected {
+    pub(crate) fn count(&self) -> u64 {
+        self.seen.lock().expect(NO_PANIC).len() as u64
+    }
+}
