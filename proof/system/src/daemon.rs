@@ -21,6 +21,7 @@ const START_TIME_LIMIT: Duration = Duration::from_secs(30);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
 const SAVE_TIME_LIMIT: Duration = Duration::from_secs(60);
+const GOING_TIME_LIMIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How much of its log is shown when the daemon does not do as it should.
@@ -223,8 +224,13 @@ impl Daemon {
         let devices: Vec<_> = attached.iter().filter(|it| it.starts_with("/dev/")).collect();
         ensure!(devices.is_empty(), "detached, and still there: {devices:#?}");
         self.sweep();
-        let left = host::leftovers(self.folder.path())?;
-        ensure!(left.is_empty(), "left on the host: {left:#?}");
+        // A process that ends may have its sockets for a moment longer.
+        let mut left = Vec::new();
+        let is_clean = wait_for("all of it to go", GOING_TIME_LIMIT, || {
+            left = host::leftovers(self.folder.path())?;
+            Ok(left.is_empty())
+        });
+        is_clean.with_context(|| format!("left on the host: {left:#?}"))?;
         self.is_finished = true;
         Ok(())
     }

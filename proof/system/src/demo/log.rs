@@ -1,7 +1,7 @@
 //! The demonstration of the message log: kcat produces, a consumer group of kcat reads, and the
 //! daemon and the broker are killed in the middle; then the example of market data. Needs no root.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -82,8 +82,8 @@ pub(crate) fn run() -> Result<()> {
     table.row("broker ready after kill -9", &[Some(format!("{broker_start:.1?}"))]);
     market.add_to(&mut table);
     table.print()?;
-    println!("\n{}", market.positions.trim_end());
-    Ok(())
+    let positions = format!("\n{}", market.positions);
+    io::stdout().write_all(positions.as_bytes()).context("cannot print the positions")
 }
 
 fn record(number: u64) -> String {
