@@ -3,13 +3,15 @@
 //! A context switch costs ten to thirty times what serving a request costs, so a queue loop that
 //! expects its next request soon does better to look for it again than to sleep. A [`Waiter`]
 //! learns from recent waits whether that is so, and [`SpinPermits`] bound how many threads of the
-//! process may spin at once. The cost is bounded in three ways:
+//! process may spin at once. The cost is bounded:
 //!
 //! - One wait spins for a few times the typical wait, and for [`SPIN_MAX_DEFAULT`] unless told
 //!   otherwise. When typical waits are longer than that, it does not spin at all, so that an idle
 //!   process uses no processor time.
 //! - While it spins, a thread offers its core to others every few looks, and stops when another
 //!   took it. When spinning fails although waits are short, it is tried ever more rarely.
+//! - A thread whose request came while it offered its core offers it at once the next time: on a
+//!   single core, looking would only keep its clients from it.
 //! - A thread that spins where its clients run goes to another core, now and then.
 //! - Threads that find no permit left block at once.
 //!

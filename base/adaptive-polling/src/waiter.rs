@@ -59,6 +59,8 @@ pub struct Waiter<M: Machine = ThisMachine> {
     crowd: Crowd,
     /// Another thread used the core while it was offered during this wait.
     was_core_used: bool,
+    /// The last answer came while the core was offered: who answers shares it.
+    offers_first: bool,
     gathering: Gathering,
 }
 
@@ -82,6 +84,7 @@ impl<M: Machine> Waiter<M> {
             doubt: Doubt::default(),
             crowd: Crowd::new(),
             was_core_used: false,
+            offers_first: false,
             gathering: Gathering::new(),
         }
     }
@@ -91,6 +94,9 @@ impl<M: Machine> Waiter<M> {
     pub fn wait<T>(&mut self, mut poll: impl FnMut() -> Poll<T>, block: impl FnOnce() -> T) -> T {
         if let Poll::Ready(found) = poll() {
             self.learn(0);
+            return found;
+        }
+        if let Some(found) = self.offer_before_looks(&mut poll) {
             return found;
         }
         if let Some(found) = self.look_before_glance(&mut poll) {
@@ -141,6 +147,29 @@ impl<M: Machine> Waiter<M> {
         self.expects_traffic
     }
 
+    /// Offers the core at once where the last answer came by that: looking would keep whoever
+    /// answers from it, as on a single core. One offer that brings nothing ends it.
+    #[inline]
+    fn offer_before_looks<T>(&mut self, poll: &mut impl FnMut() -> Poll<T>) -> Option<T> {
+        if !std::mem::take(&mut self.offers_first) || !self.expects_traffic {
+            return None;
+        }
+        let offered = self.machine.now();
+        self.machine.offer_core();
+        let now = self.machine.now();
+        let away = now.saturating_sub(offered);
+        if !is_short_use(away) {
+            return None;
+        }
+        let Poll::Ready(found) = poll() else { return None };
+        self.offers_first = true;
+        self.doubt.found();
+        self.crowd.saw_wait(true);
+        self.learn(nanoseconds(away));
+        self.leave_crowd(now);
+        Some(found)
+    }
+
     /// Looks again where that has paid, for a microsecond or two: too short to be measured.
     #[inline]
     fn look_before_glance<T>(&mut self, poll: &mut impl FnMut() -> Poll<T>) -> Option<T> {
@@ -167,9 +196,11 @@ impl<M: Machine> Waiter<M> {
             return Spun::NotAtAll;
         };
         let mut glance = start;
+        let mut was_short_use = false;
         while glance.saturating_sub(start) < budget {
-            for _ in 0..LOOKS_PER_GLANCE {
+            for look in 0..LOOKS_PER_GLANCE {
                 if let Poll::Ready(found) = poll() {
+                    self.offers_first = was_short_use && look == 0;
                     return Spun::Found { found, glance };
                 }
             }
@@ -178,6 +209,7 @@ impl<M: Machine> Waiter<M> {
             glance = self.machine.now();
             let away = glance.saturating_sub(offered);
             self.was_core_used |= away > CORE_USED_AFTER;
+            was_short_use = is_short_use(away);
             if away > CORE_TAKEN_AFTER {
                 break;
             }
@@ -191,6 +223,7 @@ impl<M: Machine> Waiter<M> {
             self.machine.change_core();
             // What was learnt about spinning was learnt on the other core.
             self.doubt = Doubt::default();
+            self.offers_first = false;
         }
     }
 
@@ -214,6 +247,11 @@ impl<M: Machine> Waiter<M> {
             self.permits.saw_traffic();
         }
     }
+}
+
+/// Whether another thread used the offered core, for no longer than an answer takes.
+fn is_short_use(away: Duration) -> bool {
+    (CORE_USED_AFTER..=CORE_TAKEN_AFTER).contains(&away)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -247,6 +285,7 @@ mod tests {
         offer_takes: Cell<Duration>,
         glance_takes: Cell<Duration>,
         core_changes: Cell<u32>,
+        offers: Cell<u32>,
     }
 
     impl FakeMachine {
@@ -262,6 +301,7 @@ mod tests {
         }
 
         fn offer_core(&self) {
+            self.offers.set(self.offers.get() + 1);
             self.pass(self.offer_takes.get());
         }
 
@@ -457,6 +497,49 @@ mod tests {
             a_loop.wait_often(Duration::from_micros(20));
         }
         assert!(machine.core_changes.get() > 0);
+    }
+
+    /// The looks of a wait whose request comes while the core is offered.
+    fn looks_until_offered(a_loop: &mut Loop<'_>) -> u32 {
+        let machine = a_loop.machine;
+        let mut look_count = 0;
+        let is_offered = machine.offers.get();
+        let poll = || {
+            look_count += 1;
+            machine.pass(LOOK / 10);
+            if machine.offers.get() > is_offered { Poll::Ready(()) } else { Poll::Pending }
+        };
+        a_loop.waiter.wait(poll, || machine.pass(Duration::from_micros(20)));
+        look_count
+    }
+
+    #[test]
+    fn a_core_that_is_shared_with_who_answers_is_offered_at_once() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait_often(Duration::from_micros(20));
+        machine.offer_takes.set(CORE_USED_AFTER * 2);
+        let learning = looks_until_offered(&mut a_loop);
+        assert!(learning > LOOKS_PER_GLANCE, "{learning} looks");
+        assert_eq!(looks_until_offered(&mut a_loop), 2);
+        // With a core of its own again, it looks after the one offer that brought nothing.
+        machine.offer_takes.set(Duration::ZERO);
+        assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Polled);
+        machine.offer_takes.set(CORE_USED_AFTER * 2);
+        assert!(looks_until_offered(&mut a_loop) > LOOKS_PER_GLANCE);
+    }
+
+    #[test]
+    fn an_offered_core_that_is_gone_for_long_is_not_offered_at_once_again() {
+        let machine = FakeMachine::default();
+        let mut a_loop = Loop::new(&machine, &Arc::new(SpinPermits::new(1)));
+        a_loop.wait_often(Duration::from_micros(20));
+        machine.offer_takes.set(CORE_USED_AFTER * 2);
+        looks_until_offered(&mut a_loop);
+        machine.offer_takes.set(CORE_TAKEN_AFTER * 2);
+        looks_until_offered(&mut a_loop);
+        machine.offer_takes.set(CORE_USED_AFTER * 2);
+        assert!(looks_until_offered(&mut a_loop) > 2);
     }
 
     /// How long a loop leaves clients alone after `batch_requests` requests at once, when gathering
