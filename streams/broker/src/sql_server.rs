@@ -192,10 +192,11 @@ impl Host for SqlHost {
                 return Err(SqlError::new(SqlState::PERMISSION, what));
             }
             if new.kind != DefinitionKind::Table {
-                let source = self.broker.deriving.check(&new)?.source;
-                if !self.allows(client, Operation::Read, Resource::topic(&source)) {
-                    let what = format!("permission denied for table {source}");
-                    return Err(SqlError::new(SqlState::PERMISSION, what));
+                for source in self.broker.deriving.check(&new)?.sources {
+                    if !self.allows(client, Operation::Read, Resource::topic(&source)) {
+                        let what = format!("permission denied for table {source}");
+                        return Err(SqlError::new(SqlState::PERMISSION, what));
+                    }
                 }
             }
             let (broker, owner) = (Arc::clone(&self.broker), client.principal.clone());

@@ -4,33 +4,59 @@ use std::fmt;
 
 use crate::types::Type;
 
-/// The five letters by which PostgreSQL's clients know a class of errors.
+/// The five letters by which PostgreSQL's clients know a class of errors: its documentation's
+/// appendix A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqlState(pub &'static str);
 
 impl SqlState {
+    pub const ACTIVE_TRANSACTION: Self = Self("25001");
     pub const AMBIGUOUS_COLUMN: Self = Self("42702");
+    pub const AUTHENTICATION: Self = Self("28000");
+    pub const CANCELLED: Self = Self("57014");
     pub const CANNOT_COERCE: Self = Self("42846");
     pub const CONFIGURATION_LIMIT: Self = Self("53400");
-    pub const DATATYPE_MISMATCH: Self = Self("42804");
+    pub const CURSOR_NAME: Self = Self("34000");
+    pub const DATATYPE: Self = Self("42804");
     pub const DIVISION_BY_ZERO: Self = Self("22012");
+    pub const DUPLICATE_ALIAS: Self = Self("42712");
+    pub const DUPLICATE_CURSOR: Self = Self("42P03");
+    pub const DUPLICATE_STATEMENT: Self = Self("42P05");
+    pub const DUPLICATE_TABLE: Self = Self("42P07");
+    pub const FAILED_TRANSACTION: Self = Self("25P02");
     pub const GROUPING: Self = Self("42803");
     pub const INTERNAL: Self = Self("XX000");
+    pub const INVALID_BINARY: Self = Self("22P03");
     pub const INVALID_COLUMN_REFERENCE: Self = Self("42P10");
     pub const INVALID_DATETIME: Self = Self("22007");
+    pub const INVALID_ENCODING: Self = Self("22021");
     pub const INVALID_ESCAPE: Self = Self("22025");
     pub const INVALID_PARAMETER: Self = Self("22023");
+    pub const INVALID_PASSWORD: Self = Self("28P01");
+    pub const INVALID_REGEX: Self = Self("2201B");
+    pub const INVALID_STATEMENT: Self = Self("26000");
     pub const INVALID_TEXT: Self = Self("22P02");
-    pub const NOT_IN_ENCODING: Self = Self("22021");
+    pub const IO: Self = Self("58030");
+    pub const NOT_NULL: Self = Self("23502");
     pub const NOT_SUPPORTED: Self = Self("0A000");
+    pub const NO_ACTIVE_TRANSACTION: Self = Self("25P01");
+    pub const OUT_OF_MEMORY: Self = Self("53200");
     pub const OUT_OF_RANGE: Self = Self("22003");
-    pub const PROGRAM_LIMIT: Self = Self("54000");
+    pub const PERMISSION: Self = Self("42501");
+    pub const PROTOCOL: Self = Self("08P01");
+    pub const SERIALIZATION: Self = Self("40001");
+    pub const SHUTDOWN: Self = Self("57P01");
+    pub const STORAGE_FULL: Self = Self("53100");
     pub const SUBSTRING: Self = Self("22011");
-    pub const SYNTAX_ERROR: Self = Self("42601");
+    pub const SYNTAX: Self = Self("42601");
     pub const TOO_COMPLEX: Self = Self("54001");
+    pub const TOO_LARGE: Self = Self("54000");
+    pub const TOO_MANY: Self = Self("53300");
     pub const UNDEFINED_COLUMN: Self = Self("42703");
     pub const UNDEFINED_FUNCTION: Self = Self("42883");
+    pub const UNDEFINED_OBJECT: Self = Self("42704");
     pub const UNDEFINED_TABLE: Self = Self("42P01");
+    pub const UNTRANSLATABLE: Self = Self("22P05");
 }
 
 impl fmt::Display for SqlState {
@@ -92,7 +118,7 @@ impl RowError {
             Self::NegativeLength => SqlState::SUBSTRING,
             Self::InvalidEscape => SqlState::INVALID_ESCAPE,
             Self::InvalidArgument(_) | Self::JsonKind(_) => SqlState::INVALID_PARAMETER,
-            Self::NotText => SqlState::NOT_IN_ENCODING,
+            Self::NotText => SqlState::INVALID_ENCODING,
         }
     }
 }

@@ -35,17 +35,28 @@ pub struct Row<'a> {
     fields: &'a Fields,
     /// Results that an expression above aggregates refers to.
     results: &'a [Value<'static>],
+    /// The row that is joined with it.
+    joined: Option<&'a Row<'a>>,
 }
 
 impl<'a> Row<'a> {
     /// Reads what `paths` want of `record`; `fields` is memory for that, of the caller.
     pub fn read(record: Record<'a>, paths: &Paths, fields: &'a mut Fields) -> Self {
         let json = paths.read(record.value.unwrap_or_default(), fields);
-        Self { record, json, fields, results: &[] }
+        Self { record, json, fields, results: &[], joined: None }
+    }
+
+    /// The same row, with the one that a join finds for it.
+    pub fn with_joined(self, joined: Option<&'a Row<'a>>) -> Self {
+        Self { joined, ..self }
     }
 
     pub fn record(&self) -> &Record<'a> {
         &self.record
+    }
+
+    pub(crate) fn joined(&self) -> Option<&'a Row<'a>> {
+        self.joined
     }
 
     /// A row of results alone: the keys and aggregates of a group.
@@ -58,7 +69,7 @@ impl<'a> Row<'a> {
             value: None,
             headers: &[],
         };
-        Self { record, json: None, fields, results }
+        Self { record, json: None, fields, results, joined: None }
     }
 
     pub(crate) fn result(&self, index: usize) -> Value<'a> {
@@ -75,8 +86,12 @@ impl<'a> Row<'a> {
         self.record.headers.iter().rev().find(|it| it.name == name)?.value
     }
 
-    /// All headers as a JSON object of texts, repeated names as they stand.
+    /// All headers as a JSON object of texts, repeated names as they stand; NULL where there are
+    /// none.
     pub(crate) fn headers_json(&self) -> Result<Value<'a>, RowError> {
+        if self.record.headers.is_empty() {
+            return Ok(Value::Null);
+        }
         let mut text = String::from("{");
         for (index, header) in self.record.headers.iter().enumerate() {
             if index > 0 {

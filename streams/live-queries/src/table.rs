@@ -14,6 +14,8 @@ pub enum ColumnSource {
     Headers,
     /// A declared column: a path into the value, which is JSON, taken as text and then cast.
     Path(Vec<Step>),
+    /// The same, NULL where the text does not fit the type.
+    PathOrNull(Vec<Step>),
 }
 
 /// A column. What types suit which source says [`Table::log`]; keys and values may be `Text`,

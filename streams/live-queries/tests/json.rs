@@ -1,13 +1,19 @@
 //! What counts as JSON, and what stands at a path of it, as serde_json has it.
 
+use live_queries::limits::JSON_DEPTH_MAX;
 use live_queries::{
-    ColumnSource, Fields, Paths, Query, Record, Row, Step, Table, TableColumn, Type, Value,
-    parse_query,
+    ColumnSource, Fields, JsonStep, Paths, Query, Record, Row, Step, Table, TableColumn, Type,
+    Value, find_json, parse_query,
 };
 use model::{Random, for_each_seed};
 
 /// The query's column of the record whose value is `text`.
 fn select(expression: &str, text: &[u8]) -> Value<'static> {
+    select_all(expression, text).remove(0)
+}
+
+/// The query's columns of the record whose value is `text`, read in one pass for all of them.
+fn select_all(expressions: &str, text: &[u8]) -> Vec<Value<'static>> {
     let mut table = Table::log("t");
     table.columns.push(TableColumn {
         name: "document".to_owned(),
@@ -20,7 +26,7 @@ fn select(expression: &str, text: &[u8]) -> Value<'static> {
         data_type: Type::Int8,
     });
     let mut paths = Paths::new();
-    let query = parse_query(&format!("SELECT {expression} FROM t")).expect("it is a query");
+    let query = parse_query(&format!("SELECT {expressions} FROM t")).expect("it is a query");
     let query = Query::compile(&query, &table, &mut paths).expect("it compiles");
     let record = Record {
         partition: 0,
@@ -32,8 +38,7 @@ fn select(expression: &str, text: &[u8]) -> Value<'static> {
     };
     let mut fields = Fields::default();
     let row = Row::read(record, &paths, &mut fields);
-    let mut values = query.project(&row).expect("it has no groups").expect("nothing fails");
-    values.remove(0)
+    query.project(&row).expect("it has no groups").expect("nothing fails")
 }
 
 fn is_json(text: &[u8]) -> bool {
@@ -125,12 +130,229 @@ fn a_path_leads_to_what_stands_there() {
     });
 }
 
+/// JSON whose values are all different, with strings of all lengths, repeated keys and spaces.
+fn varied_json(random: &mut Random, depth: u32, text: &mut String) {
+    let space = |random: &mut Random| random.pick(&["", "", "", "", " ", "\n    ", "\r\n\t"]);
+    text.push_str(space(random));
+    match random.below(if depth == 0 { 5 } else { 8 }) {
+        0 => text.push_str(random.pick(&["true", "false", "null", "0", "-0.5e-3", "[]", "{}"])),
+        1 | 2 => text.push_str(&format!("{}.{}", random.below(1_000), random.below(1_000_000))),
+        3 | 4 => {
+            text.push_str(&format!("\"{}", random.below(1_000)));
+            let one_in = random.pick(&[5, 20, 1_000]);
+            for _ in 0..random.below(60) {
+                let special = random.one_in(one_in);
+                let others: &[&str] = &["\\\"", "\\\\", "\\n", "\\u00e9", "\u{e9}", "\u{1f600}"];
+                text.push_str(if special { random.pick(others) } else { "x" });
+            }
+            text.push('"');
+        }
+        5 | 6 => {
+            text.push('[');
+            for index in 0..random.below(5) {
+                text.push_str(if index > 0 { "," } else { "" });
+                varied_json(random, depth - 1, text);
+            }
+            text.push(']');
+        }
+        _ => {
+            text.push('{');
+            for index in 0..random.below(6) {
+                text.push_str(if index > 0 { "," } else { "" });
+                text.push_str(space(random));
+                text.push_str(random.pick(&["\"a\"", "\"b\"", r#""\u0061""#, r#""\"""#, "\"\""]));
+                text.push_str(space(random));
+                text.push(':');
+                varied_json(random, depth - 1, text);
+            }
+            text.push('}');
+        }
+    }
+    text.push_str(space(random));
+}
+
+/// One byte or part of `text` is lost, changed or repeated.
+fn broken(random: &mut Random, text: &str) -> Vec<u8> {
+    let mut text = text.as_bytes().to_vec();
+    let at = random.index(text.len());
+    let end = text.len().min(at + random.index(12));
+    match random.below(5) {
+        0 => text[at] = random.pick(b"\"\\{}[]:,0e-. \x01\x7f\xff"),
+        1 => drop(text.remove(at)),
+        2 => text.truncate(at),
+        3 => drop(text.drain(at..end)),
+        _ => text.extend_from_within(at..end),
+    }
+    text
+}
+
+fn random_step(random: &mut Random) -> JsonStep<'static> {
+    match random.one_in(3) {
+        true => JsonStep::Index(random.pick(&[0, 1, 2, -1, -2, -3, i64::MIN, i64::MAX])),
+        false => JsonStep::Key(random.pick(&["a", "a", "b", "\"", ""])),
+    }
+}
+
+/// What stands at `path`, by serde_json.
+fn expected_at<'a>(
+    whole: &'a serde_json::Value,
+    path: &[JsonStep<'_>],
+) -> Option<&'a serde_json::Value> {
+    path.iter().try_fold(whole, |value, step| match step {
+        JsonStep::Key(key) => value.as_object()?.get(*key),
+        JsonStep::Index(index) => {
+            let items = value.as_array()?;
+            let from_end = || items.len().checked_sub(usize::try_from(index.unsigned_abs()).ok()?);
+            items.get(usize::try_from(*index).ok().or_else(from_end)?)
+        }
+    })
+}
+
+/// `path` as an operator chain, where live queries have it: they take no index below 0.
+fn operators(path: &[JsonStep<'_>]) -> Option<String> {
+    path.iter().try_fold("value".to_owned(), |before, step| match step {
+        JsonStep::Key(key) => Some(format!("{before}->'{key}'")),
+        JsonStep::Index(index) => {
+            let index = u32::try_from(*index).ok()?;
+            Some(format!("{before}->{index}"))
+        }
+    })
+}
+
+#[test]
+fn any_path_of_any_text_leads_to_what_serde_json_has_there() {
+    for_each_seed("cargo test -p live-queries --test json", 200, |seed| {
+        let mut random = Random::new(seed);
+        for _ in 0..20 {
+            let mut text = String::new();
+            let depth = u32::try_from(random.below(5)).expect("it is small");
+            varied_json(&mut random, depth, &mut text);
+            check_paths(&mut random, &text, true);
+            let Ok(text) = String::from_utf8(broken(&mut random, &text)) else { continue };
+            check_paths(&mut random, &text, false);
+        }
+    });
+}
+
+fn check_paths(random: &mut Random, text: &str, is_whole: bool) {
+    let is_valid = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    assert!(is_valid || !is_whole, "{text}");
+    assert_eq!(find_json(text, &[]), is_valid.then_some(text.trim_ascii()), "{text}");
+    assert_eq!(is_json(text.as_bytes()), is_valid, "{text}");
+    // Of what is broken and still JSON, serde_json cannot hold every number and escape.
+    let whole: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    if is_valid && whole.is_none() {
+        return;
+    }
+    let paths: Vec<Vec<JsonStep<'_>>> =
+        (0..6).map(|_| (0..random.below(4)).map(|_| random_step(random)).collect()).collect();
+    let parse = |part: &str| -> serde_json::Value {
+        assert_eq!(part, part.trim_ascii(), "{text}");
+        serde_json::from_str(part).expect("a part of JSON is JSON")
+    };
+    for path in &paths {
+        let expected = whole.as_ref().and_then(|it| expected_at(it, path));
+        let found = find_json(text, path).map(parse);
+        assert_eq!(found.as_ref(), expected, "{path:?} of {text}");
+    }
+    // The same by one pass for all.
+    let live: Vec<_> = paths
+        .iter()
+        .filter(|it| !it.is_empty())
+        .filter_map(|it| Some((it, operators(it)?)))
+        .collect();
+    let columns: Vec<&str> = live.iter().map(|(_, it)| it.as_str()).collect();
+    if columns.is_empty() {
+        return;
+    }
+    let values = select_all(&columns.join(", "), text.as_bytes());
+    for ((path, _), value) in live.iter().zip(values) {
+        let found = match &value {
+            Value::Json(raw) => Some(parse(raw)),
+            _ => None,
+        };
+        let expected = whole.as_ref().and_then(|it| expected_at(it, path));
+        assert_eq!(found.as_ref(), expected, "{path:?} of {text}");
+    }
+}
+
+#[test]
+fn strings_of_all_lengths_end_where_they_end() {
+    const LENGTH_MAX: usize = 70;
+    const PARTS: &[&str] =
+        &["\"", "\\", "\\\"", "\\u0041", "\\u004", "\n", "\0", "\x1f", " ", "!", "\x7f", "\u{a2}"];
+    for length in 0..=LENGTH_MAX {
+        for at in 0..=length {
+            for part in PARTS {
+                let inside = format!("{}{part}{}", "x".repeat(at), "y".repeat(length - at));
+                for text in [
+                    format!("\"{inside}\""),
+                    format!("\"{inside}"),
+                    format!("{{\"{inside}\":\"{inside}\",\"k\":[\"{inside}\",1]}}"),
+                ] {
+                    let whole = serde_json::from_str::<serde_json::Value>(&text).ok();
+                    let is_whole = find_json(&text, &[]).is_some();
+                    assert_eq!(is_whole, whole.is_some(), "{text:?}");
+                    let item = [JsonStep::Key("k"), JsonStep::Index(0)];
+                    let found = find_json(&text, &item).map(|it| it.to_owned());
+                    let is_there = whole.is_some_and(|it| it.is_object());
+                    assert_eq!(found, is_there.then(|| format!("\"{inside}\"")), "{text:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repeated_key_that_lacks_the_rest_of_the_path_hides_what_stood_before() {
+    let path = [JsonStep::Key("a"), JsonStep::Key("b"), JsonStep::Index(-1)];
+    let cases = [
+        (r#"{"a":{"b":[1,2]}}"#, Some("2")),
+        (r#"{"a":{"b":[1,2]},"a":{"b":[ 3 ]}}"#, Some("3")),
+        (r#"{"a":{"b":[1,2]},"a":{}}"#, None),
+        (r#"{"a":{"b":[1,2]},"a":{"b":[]}}"#, None),
+        (r#"{"a":{"b":[1,2],"b":7}}"#, None),
+        (r#"{"a":{"b":[1,2]},"\u0061":[]}"#, None),
+        (r#"{"a":{"b":[1,2]},"c":{"b":[]}}"#, Some("2")),
+        (r#"{"a":{"b":[1,2]},"a":{"b":[3]}"#, None),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(find_json(text, &path), expected, "{text}");
+    }
+}
+
 #[test]
 fn nesting_without_end_is_no_json() {
     let nested = |count: usize| format!("{}1{}", "[".repeat(count), "]".repeat(count));
-    assert!(is_json(nested(live_queries::limits::JSON_DEPTH_MAX).as_bytes()));
-    assert!(!is_json(nested(live_queries::limits::JSON_DEPTH_MAX + 1).as_bytes()));
+    assert!(is_json(nested(JSON_DEPTH_MAX).as_bytes()));
+    assert!(!is_json(nested(JSON_DEPTH_MAX + 1).as_bytes()));
     assert!(!is_json("[{\"a\":".repeat(1_000_000).as_bytes()));
+}
+
+#[test]
+fn nesting_counts_on_the_path_and_beside_it() {
+    let nested = |count: usize| format!("{}1{}", "[".repeat(count), "]".repeat(count));
+    let (most, too_much) = (nested(JSON_DEPTH_MAX), nested(JSON_DEPTH_MAX + 1));
+    for length in [0, 1, 2, 100, JSON_DEPTH_MAX, JSON_DEPTH_MAX + 1] {
+        for index in [0, -1] {
+            let path = vec![JsonStep::Index(index); length];
+            assert_eq!(find_json(&most, &path).is_some(), length <= JSON_DEPTH_MAX, "{length}");
+            assert_eq!(find_json(&too_much, &path), None, "{length}");
+        }
+    }
+}
+
+#[test]
+fn nesting_counts_on_the_paths_of_many_queries_too() {
+    let nested = |count: usize| format!("{}1{}", "[".repeat(count), "]".repeat(count));
+    for length in [1, 2, 100, JSON_DEPTH_MAX] {
+        let mut paths = Paths::new();
+        paths.take(&vec![Step::Index(0); length]).expect("one path is few");
+        let mut fields = Fields::default();
+        assert!(paths.read(nested(JSON_DEPTH_MAX).as_bytes(), &mut fields).is_some(), "{length}");
+        let too_much = nested(JSON_DEPTH_MAX + 1);
+        assert!(paths.read(too_much.as_bytes(), &mut fields).is_none(), "{length}");
+    }
 }
 
 #[test]

@@ -234,3 +234,54 @@ fn long_chains_and_lists_within_the_limits_are_taken() {
         Query::compile(&query, &Table::log("t"), &mut Paths::new()).expect("it compiles");
     }
 }
+
+/// The SQLSTATE of a refusal of a join of `orders` with `"prices$current"`, or none.
+fn join_state(sql: &str) -> Option<&'static str> {
+    let mut paths = Paths::new();
+    let query = parse_query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let tables = [&Table::log("orders"), &Table::values("prices$current")];
+    let error = Query::compile_join(&query, tables, &mut paths).err()?;
+    assert!(paths.is_empty(), "{sql}: a query that is refused keeps no path");
+    Some(error.state.0)
+}
+
+#[test]
+fn a_join_looks_up_the_key_of_the_second_table_and_all_else_is_refused() {
+    let from = "FROM orders o JOIN \"prices$current\" p";
+    for (rest, state) in [
+        ("SELECT o.key, p.value->>'a' FROM", None),
+        ("SELECT key FROM", Some("42702")),
+        ("SELECT value->>'a' FROM", Some("42702")),
+        ("SELECT x.key FROM", Some("42703")),
+        ("SELECT o.price FROM", Some("42703")),
+        ("SELECT * FROM", Some("0A000")),
+        ("SELECT count(*) FROM", Some("0A000")),
+    ] {
+        let sql = rest.replace("FROM", &format!("{from} ON o.value->>'s' = p.key"));
+        assert_eq!(join_state(&sql), state, "{sql}");
+    }
+    for (on, state) in [
+        ("(p.key = o.value->>'s')", None),
+        ("p.key = 'fixed'", None),
+        ("p.key = o.partition", Some("42883")),
+        ("p.key = p.value", Some("0A000")),
+        ("p.value = o.key", Some("0A000")),
+        ("p.key <> o.key", Some("0A000")),
+        ("p.key = o.key AND o.partition = 1", Some("0A000")),
+        ("p.key = key", Some("42702")),
+    ] {
+        let sql = format!("SELECT o.key {from} ON {on}");
+        assert_eq!(join_state(&sql), state, "{sql}");
+    }
+    for (from, state) in [
+        ("orders o LEFT JOIN \"prices$current\" p ON o.key = p.key", None),
+        ("orders o FULL JOIN \"prices$current\" p ON o.key = p.key", Some("0A000")),
+        ("orders o JOIN \"prices$current\" p USING (key)", Some("0A000")),
+        ("orders o NATURAL JOIN \"prices$current\" p", Some("0A000")),
+        ("orders o, \"prices$current\" p", Some("0A000")),
+        ("orders o JOIN \"prices$current\" o ON o.key = o.key", Some("42712")),
+    ] {
+        let sql = format!("SELECT o.key FROM {from}");
+        assert_eq!(join_state(&sql), state, "{sql}");
+    }
+}

@@ -17,6 +17,7 @@
 
 mod annex;
 mod batch;
+mod committed;
 mod compaction;
 mod error;
 mod holds;
@@ -36,6 +37,7 @@ mod writer;
 
 pub use annex::Annex;
 pub use batch::Batch;
+pub use committed::CommittedBatches;
 pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, CompactionStep};
 pub use error::{LogError, LogErrorKind};
 pub use holds::CompactionHold;

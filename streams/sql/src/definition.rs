@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The table of a topic's current values has this behind the topic's name.
+pub const CURRENT_SUFFIX: &str = "$current";
+
 /// What a definition makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

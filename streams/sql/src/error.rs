@@ -3,54 +3,9 @@
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
+pub use live_queries::SqlState;
 use record_log::{LogError, LogErrorKind};
 use values::ValuesError;
-
-/// A code of PostgreSQL's appendix A.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SqlState(pub &'static str);
-
-impl SqlState {
-    pub const ACTIVE_TRANSACTION: Self = Self("25001");
-    pub const AMBIGUOUS_COLUMN: Self = Self("42702");
-    pub const AUTHENTICATION: Self = Self("28000");
-    pub const CANCELLED: Self = Self("57014");
-    pub const CURSOR_NAME: Self = Self("34000");
-    pub const DATATYPE: Self = Self("42804");
-    pub const DIVISION_BY_ZERO: Self = Self("22012");
-    pub const DUPLICATE_CURSOR: Self = Self("42P03");
-    pub const DUPLICATE_STATEMENT: Self = Self("42P05");
-    pub const DUPLICATE_TABLE: Self = Self("42P07");
-    pub const FAILED_TRANSACTION: Self = Self("25P02");
-    pub const INTERNAL: Self = Self("XX000");
-    pub const INVALID_BINARY: Self = Self("22P03");
-    pub const INVALID_ENCODING: Self = Self("22021");
-    pub const INVALID_PARAMETER: Self = Self("22023");
-    pub const INVALID_PASSWORD: Self = Self("28P01");
-    pub const INVALID_REGEX: Self = Self("2201B");
-    pub const INVALID_STATEMENT: Self = Self("26000");
-    pub const INVALID_TEXT: Self = Self("22P02");
-    pub const IO: Self = Self("58030");
-    pub const NO_ACTIVE_TRANSACTION: Self = Self("25P01");
-    pub const NOT_NULL: Self = Self("23502");
-    pub const NOT_SUPPORTED: Self = Self("0A000");
-    pub const OUT_OF_MEMORY: Self = Self("53200");
-    pub const OUT_OF_RANGE: Self = Self("22003");
-    pub const PERMISSION: Self = Self("42501");
-    pub const PROTOCOL: Self = Self("08P01");
-    pub const SERIALIZATION: Self = Self("40001");
-    pub const SHUTDOWN: Self = Self("57P01");
-    pub const STORAGE_FULL: Self = Self("53100");
-    pub const SYNTAX: Self = Self("42601");
-    pub const TOO_COMPLEX: Self = Self("54001");
-    pub const TOO_LARGE: Self = Self("54000");
-    pub const TOO_MANY: Self = Self("53300");
-    pub const UNDEFINED_COLUMN: Self = Self("42703");
-    pub const UNDEFINED_FUNCTION: Self = Self("42883");
-    pub const UNDEFINED_OBJECT: Self = Self("42704");
-    pub const UNDEFINED_TABLE: Self = Self("42P01");
-    pub const UNTRANSLATABLE: Self = Self("22P05");
-}
 
 /// A statement, or a connection, that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +43,7 @@ impl SqlError {
 impl From<live_queries::SqlError> for SqlError {
     fn from(error: live_queries::SqlError) -> Self {
         let live_queries::SqlError { state, message, hint } = error;
-        Self { state: SqlState(state.0), message, hint }
+        Self { state, message, hint }
     }
 }
 
@@ -143,7 +98,7 @@ impl From<DataFusionError> for SqlError {
             DataFusionError::SQL(error, _) => Self::from(*error),
             DataFusionError::SchemaError(error, _) => of_schema(&error),
             DataFusionError::ArrowError(error, _) => of_arrow(*error),
-            DataFusionError::Plan(what) => of_plan(what),
+            DataFusionError::Plan(what) => of_plan(&what),
             DataFusionError::Internal(what) if what.contains("CompiledTooBig") => too_large_regex(),
             DataFusionError::NotImplemented(what) => Self::unsupported(what),
             DataFusionError::Execution(what) => Self::new(SqlState::INVALID_PARAMETER, what),
@@ -217,11 +172,13 @@ fn too_large_regex() -> SqlError {
 }
 
 /// The engine says most of what is wrong with a query in words alone.
-fn of_plan(what: String) -> SqlError {
+fn of_plan(what: &str) -> SqlError {
+    // Further lines are of what the engine knows by its own names.
+    let what = what.lines().next().unwrap_or_default();
     let lower = what.to_ascii_lowercase();
     let state = if lower.starts_with("table ") && lower.contains("not found") {
         SqlState::UNDEFINED_TABLE
-    } else if lower.contains("invalid function") {
+    } else if lower.contains("invalid function") || lower.contains("no function matches") {
         SqlState::UNDEFINED_FUNCTION
     } else if lower.contains("coercion") || lower.contains("coerce") || lower.contains("type") {
         SqlState::DATATYPE

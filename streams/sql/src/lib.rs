@@ -17,6 +17,9 @@
 mod definition;
 mod engine;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod server;
 mod settings;
@@ -24,7 +27,7 @@ mod statements;
 mod typed;
 mod wire;
 
-pub use definition::{Definition, DefinitionKind, NewDefinition};
+pub use definition::{CURRENT_SUFFIX, Definition, DefinitionKind, NewDefinition};
 pub use error::{SqlError, SqlState};
 pub use host::{Client, Host, LiveQuery, LiveRows, Published, PublishedRecord};
 pub use server::{Counters, QueryInfo, Server, serve};

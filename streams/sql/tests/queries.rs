@@ -211,6 +211,93 @@ fn fields_of_json_are_read_by_path() {
     });
 }
 
+/// The same condition with the field in a concatenation tells the log nothing.
+#[test]
+fn conditions_on_fields_pass_over_what_cannot_match_and_nothing_else() {
+    let values = [
+        r#"{"symbol": "S17", "n": 1}"#,
+        r#"{"symbol": "\u005317", "n": 2}"#,
+        r#"{"symbol": "S\u0031\u0037", "n": 3}"#,
+        r#"{"symbol": "S1\\7", "n": 4}"#,
+        r#"{"symbol": {"a": "S17"}, "n": 5}"#,
+        r#"{"symbol": 17, "n": 6}"#,
+        r#"{"symbol": "none", "symbol": "S17", "n": 7}"#,
+        r#"{"symbol": "S17", "symbol": "none", "n": 8}"#,
+        r#"{"symbol": "S17", "n": 9"#,
+        r#"{"symbol": "é", "n": 10}"#,
+        r#"{"symbol": "\u00e9", "n": 11}"#,
+        r#"{"symbol": "a/b", "n": 12}"#,
+        r#"{"symbol": "a\/b", "n": 13}"#,
+        r#"{"symbol": null, "n": 14}"#,
+        "S17",
+        "\"S17\"",
+    ];
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        for (name, compression) in [("plain", Codec::None), ("packed", Codec::Lz4)] {
+            let topic = running.topics.create(name, 1);
+            let options = BatchOptions { compression, ..BatchOptions::default() };
+            // One batch for each record, and one of all.
+            let records = values.map(|value| record("k", value, 1_000));
+            records.iter().for_each(|it| append(&topic, 0, std::slice::from_ref(it), &options));
+            append(&topic, 0, &records, &options);
+        }
+        let client = running.client().await;
+        for (text, expected) in [
+            ("S17", &["1", "2", "3", "7"][..]),
+            ("17", &["6"]),
+            ("é", &["10", "11"]),
+            ("a/b", &["12", "13"]),
+            (r"S1\7", &["4"]),
+            (r#"{"a": "S17"}"#, &["5"]),
+            ("none", &["8"]),
+            ("null", &[]),
+        ] {
+            let expected: Vec<_> =
+                expected.iter().map(|it| vec![(*it).to_owned(), "2".to_owned()]).collect();
+            for topic in ["plain", "packed"] {
+                for field in ["value->>'symbol'", "(value->>'symbol' || '')"] {
+                    let query = format!(
+                        "select value->>'n', count(*) from {topic} where {field} = '{text}' \
+                         group by 1 order by (value->>'n')::int"
+                    );
+                    assert_eq!(texts(&client, &query).await, expected, "{query}");
+                }
+            }
+        }
+        running.stop().await;
+    });
+}
+
+#[test]
+fn fields_are_looked_for_where_records_are_read() {
+    run(async {
+        let running = orders().await;
+        let client = running.client().await;
+        for (query, expected) in [
+            (
+                "select value->>'symbol', count(*) from orders group by 1",
+                "columns=[value#>>{symbol}]",
+            ),
+            (
+                "select value->'tags'->1, key from orders where (value->>'qty')::int > 2",
+                "value#>{tags,1}",
+            ),
+            ("select value ? 'qty' from orders", "columns=[value?{qty}]"),
+            ("select value from orders where value->>'symbol' = 'IBM'", "value contains \"IBM\""),
+        ] {
+            let lines = texts(&client, &format!("explain {query}")).await.concat().join("\n");
+            assert!(lines.contains(expected), "{query}: {lines}");
+            assert!(!lines.contains("json_"), "{query}: {lines}");
+        }
+        let both = "select value->'tags'-> -1->'b', value->'tags'->1->'b', value ? 'qty', \
+                    value->'qty' from orders where partition = 0 order by \"offset\" limit 2";
+        let rows = texts(&client, both).await;
+        assert_eq!(rows, [["null", "null", "t", "1"], ["NULL", "NULL", "f", "NULL"]]);
+        running.stop().await;
+    });
+}
+
 #[test]
 fn only_what_was_committed_is_seen() {
     run(async {

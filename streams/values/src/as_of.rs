@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use record_batch::Records;
-use record_log::{RECORDS_BYTES_MAX, is_committed};
+use record_log::RECORDS_BYTES_MAX;
 
 use crate::error::ValuesError;
 use crate::index::Index;
@@ -83,20 +83,8 @@ impl AsOf {
     /// Notes the values of keys that have changed since, and returns up to where.
     fn read(&mut self) -> Result<i64, ValuesError> {
         let (from, end, log) = (self.next, self.offset, &self.snapshot.log);
-        let range = log.read(from, STEP_BYTES, &mut self.buffer)?;
-        let mut bytes = &self.buffer[range];
-        let aborted = log.aborted(from..end);
-        let mut next = from;
-        for header in record_batch::headers(bytes) {
-            let (batch, rest) = bytes.split_at(header.size_bytes);
-            bytes = rest;
-            if header.base_offset >= end {
-                return Ok(end);
-            }
-            next = header.next_offset();
-            if !is_committed(&header, &aborted) {
-                continue;
-            }
+        let mut batches = log.committed(from..end, STEP_BYTES, &mut self.buffer)?;
+        for (header, batch) in &mut batches {
             // As the follower does: a batch that cannot be read gives no values.
             let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
             if records.check().is_err() {
@@ -114,7 +102,7 @@ impl AsOf {
                 }
             }
         }
-        Ok(if next == from { end } else { next })
+        Ok(batches.next_offset())
     }
 
     fn end(self) -> AsOfStep {

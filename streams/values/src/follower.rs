@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use record_batch::{BatchHeader, Record, Records};
-use record_log::{CompactionHold, Partition, PinnedLog, RECORDS_BYTES_MAX, is_committed};
+use record_log::{CompactionHold, Partition, PinnedLog, RECORDS_BYTES_MAX};
 
 use crate::change::{Change, OnChange};
 use crate::error::ValuesError;
@@ -144,27 +144,12 @@ impl Follower {
         (bytes_max, buffer): (usize, &mut Vec<u8>),
         on_change: &mut Option<OnChange<'_>>,
     ) -> Result<usize, ValuesError> {
-        let range = self.pinned().read(offsets.start, bytes_max, buffer)?;
-        let mut bytes = &buffer[range];
-        if bytes.is_empty() {
-            // All the rest was taken out.
-            self.values.state_to_change().applied = offsets.end;
-            return Ok(0);
-        }
-        let aborted = self.pinned().aborted(offsets.clone());
+        let from = offsets.start;
+        let mut batches = self.pinned().committed(offsets, bytes_max, buffer)?;
         let mut record_count = 0;
-        for header in record_batch::headers(bytes) {
-            if header.base_offset >= offsets.end {
-                // What was taken out before it needs no waiting for.
-                self.values.state_to_change().applied = offsets.end;
-                break;
-            }
-            let (batch, rest) = bytes.split_at(header.size_bytes);
-            bytes = rest;
-            let records = is_committed(&header, &aborted)
-                .then(|| Records::decode(&header, batch, RECORDS_BYTES_MAX));
-            match records {
-                Some(Ok(records)) if self.note_entries(&records, offsets.start) => {
+        for (header, batch) in &mut batches {
+            match Records::decode(&header, batch, RECORDS_BYTES_MAX) {
+                Ok(records) if self.note_entries(&records, from) => {
                     record_count += self.entries.len();
                     self.apply(&header);
                     if let Some(on_change) = on_change
@@ -173,13 +158,13 @@ impl Follower {
                         self.tell(&records, on_change);
                     }
                 }
-                Some(_) => {
+                _ => {
                     self.undecodable_count += 1;
                     self.values.state_to_change().applied = header.next_offset();
                 }
-                None => self.values.state_to_change().applied = header.next_offset(),
             }
         }
+        self.values.state_to_change().applied = batches.next_offset();
         Ok(record_count)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use record_batch::Records;
-use record_log::{PinnedLog, RECORDS_BYTES_MAX, is_committed};
+use record_log::{PinnedLog, RECORDS_BYTES_MAX};
 
 use crate::change::{Change, OnChange};
 use crate::error::ValuesError;
@@ -36,22 +36,8 @@ impl Replay {
         if from >= end {
             return Ok(false);
         }
-        let range = self.log.read(from, STEP_BYTES, &mut self.buffer)?;
-        let mut bytes = &self.buffer[range];
-        let aborted = self.log.aborted(from..end);
-        // All the rest may have been taken out.
-        self.next = if bytes.is_empty() { end } else { from };
-        for header in record_batch::headers(bytes) {
-            let (batch, rest) = bytes.split_at(header.size_bytes);
-            bytes = rest;
-            if header.base_offset >= end {
-                self.next = end;
-                break;
-            }
-            self.next = header.next_offset();
-            if !is_committed(&header, &aborted) {
-                continue;
-            }
+        let mut batches = self.log.committed(from..end, STEP_BYTES, &mut self.buffer)?;
+        for (header, batch) in &mut batches {
             let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
             if records.check().is_err() {
                 continue;
@@ -69,6 +55,7 @@ impl Replay {
                 }
             }
         }
+        self.next = batches.next_offset();
         Ok(self.next < end)
     }
 }

@@ -1,7 +1,7 @@
 //! Committed records of a partition, read from an offset on.
 
 use record_batch::{Record, Records};
-use record_log::{LogError, Partition, RECORDS_BYTES_MAX, is_committed};
+use record_log::{LogError, Partition, RECORDS_BYTES_MAX};
 
 /// What is read of a partition in one turn.
 const READ_BYTES: usize = 1 << 20;
@@ -38,8 +38,17 @@ impl Committed {
         log: &Partition,
         show: &mut dyn FnMut(&Record<'_>),
     ) -> Result<ReadOutcome, LogError> {
-        // First: the log that is pinned then holds all before it.
-        let end = log.last_stable_offset();
+        self.read_to(log.last_stable_offset(), log, show)
+    }
+
+    /// The same as far as an offset that was the last stable one.
+    pub(super) fn read_to(
+        &mut self,
+        end: i64,
+        log: &Partition,
+        show: &mut dyn FnMut(&Record<'_>),
+    ) -> Result<ReadOutcome, LogError> {
+        // After the end was known: what is pinned holds all before it.
         let pin = log.pin();
         let start = pin.start_offset();
         let gone_before = (self.position < start).then_some(start);
@@ -48,25 +57,8 @@ impl Committed {
         if from >= end {
             return Ok(outcome);
         }
-        let range = pin.read(from, READ_BYTES, &mut self.buffer)?;
-        let mut bytes = &self.buffer[range];
-        let aborted = pin.aborted(from..end);
-        if bytes.is_empty() {
-            // All the rest was taken out by compaction.
-            outcome.next = end;
-            return Ok(outcome);
-        }
-        for header in record_batch::headers(bytes) {
-            if header.base_offset >= end {
-                outcome.next = end;
-                break;
-            }
-            let (batch, rest) = bytes.split_at(header.size_bytes);
-            bytes = rest;
-            outcome.next = header.next_offset();
-            if !is_committed(&header, &aborted) {
-                continue;
-            }
+        let mut batches = pin.committed(from..end, READ_BYTES, &mut self.buffer)?;
+        for (header, batch) in &mut batches {
             let records = Records::decode(&header, batch, RECORDS_BYTES_MAX);
             let Some(records) = records.ok().filter(|it| it.check().is_ok()) else {
                 outcome.undecodable += u64::try_from(header.record_count).unwrap_or(0);
@@ -74,6 +66,7 @@ impl Committed {
             };
             records.iter().flatten().filter(|it| it.offset >= from).for_each(|it| show(&it));
         }
+        outcome.next = batches.next_offset();
         outcome.is_behind = outcome.next < end;
         Ok(outcome)
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use live_queries::{Row, RowError};
 use record_batch::{Header, NewRecord, Record};
 use record_log::{LogErrorKind, Partition};
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,9 @@ use sql::{SqlError, SqlState};
 use values::{Follower, Secret};
 
 use super::committed::Committed;
+use super::lookup::Lookup;
 use super::merge::merged;
-use super::output::{RecordShape, SOURCE_HEADER};
+use super::output::SOURCE_HEADER;
 use super::plan::Plan;
 use super::row::with_row;
 use super::state::State;
@@ -28,7 +30,8 @@ const READ_BYTES: usize = 1 << 20;
 
 /// What is made of a record.
 pub(super) enum Maker {
-    Query(Box<Plan>, RecordShape),
+    /// A row of the query, perhaps with what is looked up for it.
+    Query { plan: Arc<Plan>, lookup: Option<Lookup> },
     /// The whole object of its key.
     Merge,
 }
@@ -50,6 +53,14 @@ struct Part {
     is_noted: bool,
 }
 
+/// What all parts share in a turn.
+struct Making<'a> {
+    maker: &'a Maker,
+    source: &'a OpenTopic,
+    output: &'a OpenTopic,
+    state: &'a State,
+}
+
 /// What is noted on the output's volume: all before the position was looked at, and what was made
 /// of it stands before the output's offset.
 #[derive(Serialize, Deserialize)]
@@ -65,11 +76,21 @@ impl EachRecord {
     }
 
     /// Makes a limited number of records. Returns whether there is more to do at once.
-    pub(super) fn turn(&mut self, state: &State) -> Result<bool, SqlError> {
+    pub(super) fn turn(&mut self, is_look: bool, state: &State) -> Result<bool, SqlError> {
         self.open_parts(state)?;
+        // First: what is looked up for a record is as new as what was committed before it was.
+        let ends: Vec<i64> =
+            self.parts.iter().map(|it| it.source.log.last_stable_offset()).collect();
+        if let Maker::Query { lookup: Some(lookup), .. } = &mut self.maker
+            && !lookup.catch_up(is_look)?
+        {
+            return Ok(true);
+        }
         let (mut is_behind, mut lag) = (false, 0);
-        for part in &mut self.parts {
-            is_behind |= part.turn(&self.maker, &self.output, (&self.source, state))?;
+        let making =
+            Making { maker: &self.maker, source: &self.source, output: &self.output, state };
+        for (part, end) in self.parts.iter_mut().zip(ends) {
+            is_behind |= part.turn(end, &making)?;
             lag += part.read.lag(&part.source.log);
         }
         state.lag.store(lag, Ordering::Relaxed);
@@ -83,7 +104,7 @@ impl EachRecord {
         let both = sources.iter().zip(outputs.iter()).skip(self.parts.len());
         for (source, output) in both {
             let objects = match self.maker {
-                Maker::Query(..) => None,
+                Maker::Query { .. } => None,
                 Maker::Merge => Some(open_objects(&output.log)?),
             };
             let position = find_position(&self.source, (&source.log, &output.log), state)?;
@@ -180,12 +201,9 @@ fn save_note(source: &OpenTopic, position: i64, output: &Partition) -> Result<()
 }
 
 impl Part {
-    fn turn(
-        &mut self,
-        maker: &Maker,
-        output: &OpenTopic,
-        (source, state): (&OpenTopic, &State),
-    ) -> Result<bool, SqlError> {
+    /// Makes what is not made yet of the source up to `end`, or a piece of it.
+    fn turn(&mut self, end: i64, making: &Making<'_>) -> Result<bool, SqlError> {
+        let &Making { maker, source, output, state } = making;
         if self.output.log.stable_offset() < self.output.log.next_offset() {
             // The last flush failed. What was made is not made again.
             output.flush()?;
@@ -197,17 +215,23 @@ impl Part {
         let (mut made, mut offsets) = (Vec::new(), Vec::new());
         let mut fresh: HashMap<Bytes, Option<Bytes>> = HashMap::new();
         let (objects, mut failed) = (&self.objects, None);
-        let outcome = self.read.read(&self.source.log, &mut |record| {
+        let outcome = self.read.read_to(end, &self.source.log, &mut |record| {
+            if failed.is_some() {
+                return;
+            }
             let record_made = match maker {
-                Maker::Query(plan, shape) => make(plan, shape, (number, record), state),
+                Maker::Query { plan, lookup } => {
+                    make((plan, lookup.as_ref()), (number, record), state)
+                }
                 Maker::Merge => {
                     let objects = objects.as_ref().expect("they are there for merging");
-                    merge(objects, &mut fresh, record).unwrap_or_else(|error| {
-                        failed.get_or_insert(error);
-                        None
-                    })
+                    merge(objects, &mut fresh, record)
                 }
             };
+            let record_made = record_made.unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            });
             if let Some(mut record_made) = record_made {
                 let value = Some(record.offset.to_string().into());
                 record_made.headers.push(Header { name: SOURCE_HEADER.to_owned(), value });
@@ -275,21 +299,37 @@ impl Part {
     }
 }
 
+/// The record that a query makes of one, if it passes.
 fn make(
-    plan: &Plan,
-    shape: &RecordShape,
+    (plan, lookup): (&Plan, Option<&Lookup>),
     (number, record): (u32, &Record<'_>),
     state: &State,
-) -> Option<NewRecord> {
-    let made =
-        with_row((number, record), &plan.paths, |row| match plan.query.filter().passes(row)? {
-            true => shape.record(&plan.query, (row, record)).map(Some),
-            false => Ok(None),
-        });
-    made.unwrap_or_else(|error| {
+) -> Result<Option<NewRecord>, SqlError> {
+    let shape = plan.record_shape();
+    let finish = |row: &Row<'_>| match plan.query.filter().passes(row)? {
+        true => shape.record(&plan.query, (row, record)).map(Some),
+        false => Ok(None),
+    };
+    let made = with_row((number, record), &plan.paths, |row| -> Result<_, SqlError> {
+        let (Some(joined), Some(lookup)) = (&plan.joined, lookup) else { return Ok(finish(row)) };
+        let join = &joined.join;
+        let found = match join.key(row) {
+            Ok(Some(key)) => lookup.find(key.as_bytes())?,
+            Ok(None) => None,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(match found {
+            Some(found) => {
+                found.with_row(join.paths(), |joined| finish(&row.with_joined(Some(joined))))
+            }
+            None if join.is_left() => finish(row),
+            None => Ok(None),
+        })
+    });
+    Ok(made?.unwrap_or_else(|error: RowError| {
         state.skip(1, &error.to_string());
         None
-    })
+    }))
 }
 
 /// The whole object of the record's key from now on; none where it has no key.

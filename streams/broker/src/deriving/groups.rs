@@ -30,7 +30,7 @@ const LIMITS: GroupLimits = GroupLimits { groups_max: 100_000, kept_values_max: 
 const OUTPUT_PARTITION: i32 = 0;
 
 pub(super) struct Groups {
-    plan: Plan,
+    plan: Arc<Plan>,
     source: Arc<OpenTopic>,
     output: Arc<OpenTopic>,
     parts: Vec<Part>,
@@ -54,7 +54,7 @@ enum Input {
 }
 
 impl Groups {
-    pub(super) fn new(plan: Plan, source: Arc<OpenTopic>, output: Arc<OpenTopic>) -> Self {
+    pub(super) fn new(plan: Arc<Plan>, source: Arc<OpenTopic>, output: Arc<OpenTopic>) -> Self {
         let mut view = View::new(Arc::clone(&plan.query), LIMITS);
         let mut rows = BTreeMap::new();
         note_rows(&plan, view.start().into_iter().collect(), &mut rows);

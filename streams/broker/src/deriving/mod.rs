@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! source's log ────▶ each_record ─▶ output's log       one for one, exactly once
+//!                         ▲ lookup: current values of a topic that is joined
 //! source's values ─▶ changes ─▶ upserts, groups ─▶ output's values    differences alone
 //! ```
 //!
@@ -14,6 +15,7 @@ mod changes;
 mod committed;
 mod each_record;
 mod groups;
+mod lookup;
 mod merge;
 mod output;
 mod plan;
@@ -77,8 +79,8 @@ impl Deriving {
 
 /// What a statement makes of its source, for those who look at it before it is kept.
 pub(crate) struct Checked {
-    /// The topic that it reads.
-    pub(crate) source: String,
+    /// The topics that it reads.
+    pub(crate) sources: Vec<String>,
     new_topic: NewTopic,
 }
 
@@ -86,9 +88,9 @@ impl Deriving {
     /// Refuses what cannot be derived.
     pub(crate) fn check(&self, new: &NewDefinition) -> Result<Checked, SqlError> {
         let plan = Plan::of(&new.statement)?;
-        let source = plan.find_source(&self.topics)?;
-        let new_topic = plan.new_topic(&new.name, &source)?;
-        Ok(Checked { source: source.name.to_string(), new_topic })
+        let found = plan.find_topics(&self.topics)?;
+        let new_topic = plan.new_topic(&new.name, &found.source)?;
+        Ok(Checked { sources: plan.source_names(), new_topic })
     }
 
     /// Keeps a definition, and makes the topic that it fills. May wait.

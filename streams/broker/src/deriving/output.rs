@@ -6,7 +6,9 @@ use bytes::Bytes;
 use live_queries::{OutputColumn, Query, ResultRow, Row, RowError, TableKind, Type, Value};
 use record_batch::{Header, NewRecord, Record};
 use sql::{SqlError, SqlState};
-use sqlparser::ast::{Expr, Ident, SelectItem, SetExpr};
+use sqlparser::ast::{
+    Expr, Ident, ObjectNamePart, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+};
 
 /// The header of a derived record that names the offset of the record that it was made of.
 pub(super) const SOURCE_HEADER: &str = "memlane-source-offset";
@@ -31,23 +33,32 @@ enum ValueShape {
 
 const AS_IT_IS: [&str; 4] = ["key", "value", "headers", "time"];
 
+/// How a query names the columns of its source alone.
+#[derive(Clone, Copy)]
+pub(super) enum ColumnNames<'a> {
+    Bare,
+    /// Behind this alias, for another table is joined.
+    Qualified(&'a str),
+}
+
 impl RecordShape {
     /// Takes out of a query what is selected as it is, and so is not to be evaluated.
     pub(super) fn take(
         query: &mut sqlparser::ast::Query,
         kind: TableKind,
+        names: ColumnNames<'_>,
     ) -> Result<Taken, SqlError> {
         let SetExpr::Select(select) = &mut *query.body else {
             return Err(SqlError::new(SqlState::NOT_SUPPORTED, "only SELECT is supported"));
         };
         let mut taken = Taken { has_value: false, is_keyed: kind == TableKind::Values };
         select.projection.retain(|item| match item {
-            SelectItem::Wildcard(_) => {
+            item if names.is_all(item) => {
                 taken.has_value = true;
                 false
             }
-            SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
-                let name = folded(name);
+            SelectItem::UnnamedExpr(expr) => {
+                let Some(name) = names.column(expr) else { return true };
                 taken.has_value |= name == "value";
                 !AS_IT_IS.contains(&name.as_str())
             }
@@ -60,9 +71,9 @@ impl RecordShape {
                     .with_hint("Select value, or columns for a JSON object."));
             }
             // A query selects something; this costs nothing, and is in no record.
-            let partition = Expr::Identifier(Ident::new("partition"));
-            let alias = Ident::new(UNUSED);
-            select.projection.push(SelectItem::ExprWithAlias { expr: partition, alias });
+            let expr = names.expr("partition");
+            let alias = Ident::with_quote('"', UNUSED);
+            select.projection.push(SelectItem::ExprWithAlias { expr, alias });
         }
         Ok(taken)
     }
@@ -99,6 +110,42 @@ impl RecordShape {
 }
 
 const UNUSED: &str = "memlane unused";
+
+impl ColumnNames<'_> {
+    /// Whether it is `*` of the source.
+    fn is_all(self, item: &SelectItem) -> bool {
+        match (self, item) {
+            (Self::Bare, SelectItem::Wildcard(_)) => true,
+            (Self::Qualified(alias), SelectItem::QualifiedWildcard(kind, _)) => {
+                let SelectItemQualifiedWildcardKind::ObjectName(name) = kind else { return false };
+                matches!(&*name.0, [ObjectNamePart::Identifier(it)] if folded(it) == alias)
+            }
+            _ => false,
+        }
+    }
+
+    /// The name of the column of the source that an expression is.
+    fn column(self, expr: &Expr) -> Option<String> {
+        match (self, expr) {
+            (Self::Bare, Expr::Identifier(name)) => Some(folded(name)),
+            (Self::Qualified(alias), Expr::CompoundIdentifier(names)) => match &**names {
+                [table, name] if folded(table) == alias => Some(folded(name)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn expr(self, column: &str) -> Expr {
+        let column = Ident::new(column);
+        match self {
+            Self::Bare => Expr::Identifier(column),
+            Self::Qualified(alias) => {
+                Expr::CompoundIdentifier(vec![Ident::with_quote('"', alias), column])
+            }
+        }
+    }
+}
 
 /// What was taken out of a query.
 pub(super) struct Taken {

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use live_queries::{
-    CreateAs, CreateKind, Paths, Query, Statement, Table, TableKind, parse_statement,
+    CreateAs, CreateKind, Join, Paths, Query, Statement, Table, TableKind, parse_statement,
 };
-use sql::{SqlError, SqlState};
+use sql::{CURRENT_SUFFIX, SqlError, SqlState};
 
-use super::output::RecordShape;
+use super::output::{ColumnNames, RecordShape};
 use crate::topics::{NewTopic, OpenTopic, Topics};
-
-/// The table of a topic's current values has this behind the topic's name.
-const CURRENT_SUFFIX: &str = "$current";
 
 /// How a source becomes an output.
 pub(super) enum Shape {
@@ -28,7 +25,21 @@ pub(super) struct Plan {
     pub(super) query: Arc<Query>,
     pub(super) paths: Paths,
     pub(super) shape: Shape,
+    pub(super) joined: Option<Joined>,
     options: Vec<(String, String)>,
+}
+
+/// The current values that are looked up for each record.
+pub(super) struct Joined {
+    pub(super) topic: String,
+    pub(super) join: Join,
+}
+
+/// The topics that a plan reads.
+#[derive(Clone)]
+pub(super) struct PlanTopics {
+    pub(super) source: Arc<OpenTopic>,
+    pub(super) joined: Option<Arc<OpenTopic>>,
 }
 
 impl Plan {
@@ -37,15 +48,12 @@ impl Plan {
         let Some(Statement::Create(create)) = parsed else {
             return Err(SqlError::new(SqlState::SYNTAX, "the statement derives nothing"));
         };
-        let name = Query::table_name(&create.query)?;
-        let (source, source_kind) = match name.strip_suffix(CURRENT_SUFFIX) {
-            Some(topic) => (topic.to_owned(), TableKind::Values),
-            None => (name.clone(), TableKind::Log),
-        };
-        let table = match source_kind {
-            TableKind::Log => Table::log(&name),
-            TableKind::Values => Table::values(&name),
-        };
+        let sources = Query::sources(&create.query)?;
+        if let Some(joined) = sources.joined {
+            return Self::of_join(create, [sources.table, joined], &sources.alias);
+        }
+        let (source, source_kind) = topic_of(&sources.table);
+        let table = table_of(&sources.table);
         let CreateAs { kind, options, mut query, .. } = create;
         let mut paths = Paths::new();
         let whole = Query::compile(&query, &table, &mut paths)?;
@@ -63,35 +71,62 @@ impl Plan {
                 return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
             }
             let (query, shape) = (Arc::new(whole), Shape::Groups);
-            return Ok(Self { source, source_kind, query, paths, shape, options });
+            let joined = None;
+            return Ok(Self { source, source_kind, query, paths, shape, joined, options });
         }
         if is_view && source_kind == TableKind::Log {
             return Err(not_supported("a materialized view of a log without aggregates")
                 .with_hint("Select from the current values, or use CREATE TOPIC … AS."));
         }
         whole.release(&mut paths);
-        let shape = RecordShape::take(&mut query, source_kind)?;
+        let taken = RecordShape::take(&mut query, source_kind, ColumnNames::Bare)?;
         let compiled = Query::compile(&query, &table, &mut paths)?;
-        let shape = Shape::Records(shape.with_columns(compiled.columns())?);
-        let query = Arc::new(compiled);
-        Ok(Self { source, source_kind, query, paths, shape, options })
+        let shape = Shape::Records(taken.with_columns(compiled.columns())?);
+        let (query, joined) = (Arc::new(compiled), None);
+        Ok(Self { source, source_kind, query, paths, shape, joined, options })
     }
 
-    /// The topic that is read, as it is now.
-    pub(super) fn find_source(&self, topics: &Topics) -> Result<Arc<OpenTopic>, SqlError> {
-        let topic = topics.by_name(&self.source).filter(|topic| {
-            let settings = topic.settings();
-            self.source_kind == TableKind::Log || settings.keeps_values
-        });
-        topic.ok_or_else(|| {
-            let what = match self.source_kind {
-                TableKind::Log => format!("relation {:?} does not exist", self.source),
-                TableKind::Values => {
-                    format!("topic {:?} does not exist, or keeps no current values", self.source)
-                }
-            };
-            SqlError::new(SqlState::UNDEFINED_TABLE, what)
-        })
+    /// A stream, for each record of which current values are looked up.
+    fn of_join(create: CreateAs, names: [String; 2], alias: &str) -> Result<Self, SqlError> {
+        let CreateAs { kind, options, mut query, .. } = create;
+        let [(source, source_kind), (topic, joined_kind)] = [&*names[0], &*names[1]].map(topic_of);
+        if kind == CreateKind::MaterializedView {
+            return Err(not_supported("a join in CREATE MATERIALIZED VIEW")
+                .with_hint("CREATE TOPIC makes a record of each record of the stream."));
+        }
+        if (source_kind, joined_kind) != (TableKind::Log, TableKind::Values) {
+            return Err(not_supported("a join other than of a log with current values")
+                .with_hint("FROM orders o [LEFT] JOIN \"prices$current\" p ON … = p.key"));
+        }
+        let mut paths = Paths::new();
+        let tables = [&*names[0], &*names[1]].map(table_of);
+        let taken = RecordShape::take(&mut query, source_kind, ColumnNames::Qualified(alias))?;
+        let (compiled, join) = Query::compile_join(&query, [&tables[0], &tables[1]], &mut paths)?;
+        let shape = Shape::Records(taken.with_columns(compiled.columns())?);
+        let (query, joined) = (Arc::new(compiled), Some(Joined { topic, join }));
+        Ok(Self { source, source_kind, query, paths, shape, joined, options })
+    }
+
+    /// The names of the topics that it reads.
+    pub(super) fn source_names(&self) -> Vec<String> {
+        let joined = self.joined.as_ref().map(|it| it.topic.clone());
+        [self.source.clone()].into_iter().chain(joined).collect()
+    }
+
+    /// How a record becomes one of the output, for plans of records.
+    pub(super) fn record_shape(&self) -> &RecordShape {
+        match &self.shape {
+            Shape::Records(shape) => shape,
+            Shape::Groups => unreachable!("plans of groups make no records of records"),
+        }
+    }
+
+    /// The topics that are read, as they are now.
+    pub(super) fn find_topics(&self, topics: &Topics) -> Result<PlanTopics, SqlError> {
+        let source = find(topics, &self.source, self.source_kind)?;
+        let joined = self.joined.as_ref();
+        let joined = joined.map(|it| find(topics, &it.topic, TableKind::Values)).transpose()?;
+        Ok(PlanTopics { source, joined })
     }
 
     /// The topic that is filled.
@@ -118,6 +153,34 @@ impl Plan {
     }
 }
 
+/// The topic of a table, and whether it is its log.
+fn topic_of(table: &str) -> (String, TableKind) {
+    match table.strip_suffix(CURRENT_SUFFIX) {
+        Some(topic) => (topic.to_owned(), TableKind::Values),
+        None => (table.to_owned(), TableKind::Log),
+    }
+}
+
+fn table_of(name: &str) -> Table {
+    match topic_of(name).1 {
+        TableKind::Log => Table::log(name),
+        TableKind::Values => Table::values(name),
+    }
+}
+
+fn find(topics: &Topics, name: &str, kind: TableKind) -> Result<Arc<OpenTopic>, SqlError> {
+    let fits = |topic: &Arc<OpenTopic>| kind == TableKind::Log || topic.settings().keeps_values;
+    topics.by_name(name).filter(fits).ok_or_else(|| {
+        let what = match kind {
+            TableKind::Log => format!("relation {name:?} does not exist"),
+            TableKind::Values => {
+                format!("topic {name:?} does not exist, or keeps no current values")
+            }
+        };
+        SqlError::new(SqlState::UNDEFINED_TABLE, what)
+    })
+}
+
 fn not_supported(what: &str) -> SqlError {
     SqlError::new(SqlState::NOT_SUPPORTED, format!("{what}: not supported"))
 }
@@ -132,6 +195,31 @@ mod tests {
             "CREATE TOPIC t AS SELECT count(*) FROM orders",
             "CREATE TOPIC t AS SELECT * FROM orders ORDER BY time LIMIT 3",
             "CREATE TOPIC t AS SELECT * FROM orders o JOIN \"q$current\" q ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT key, o.value FROM orders o JOIN \"q$current\" q \
+             ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN q ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM \"o$current\" o JOIN \"q$current\" q \
+             ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o RIGHT JOIN \"q$current\" q \
+             ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q USING (key)",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o CROSS JOIN \"q$current\" q",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q ON q.key > o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q ON q.value = o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q ON q.key = q.value",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q \
+             ON q.key = o.\"offset\"",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" o ON o.key = o.key",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q ON q.key = o.key \
+             AND o.partition = 1",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q ON q.key = o.key \
+             JOIN \"r$current\" r ON r.key = o.key",
+            "CREATE TOPIC t AS SELECT count(*) AS n FROM orders o JOIN \"q$current\" q \
+             ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT o.*, q.value->>'a' AS a FROM orders o \
+             JOIN \"q$current\" q ON q.key = o.key",
+            "CREATE MATERIALIZED VIEW t AS SELECT count(*) AS n FROM orders o \
+             JOIN \"q$current\" q ON q.key = o.key",
             "CREATE TOPIC t AS SELECT value, key, value->>'a' AS a FROM orders",
             "CREATE TOPIC t AS SELECT key FROM orders",
             "CREATE TOPIC t AS SELECT value->>'a' AS a, value->>'b' AS a FROM orders",
@@ -145,6 +233,9 @@ mod tests {
         }
         for statement in [
             "CREATE TOPIC t AS SELECT * FROM orders",
+            "CREATE TOPIC t AS SELECT o.* FROM orders o JOIN \"q$current\" q ON q.key = o.key",
+            "CREATE TOPIC t AS SELECT o.key, o.value->>'a' AS a, q.value->>'a' AS b FROM orders o \
+             LEFT JOIN \"q$current\" AS q ON (o.value->>'s' = (q.key)) WHERE q.value->>'a' <> '1'",
             "CREATE TOPIC t AS SELECT value->>'k' AS key, value FROM orders WHERE key = '1'",
             "CREATE TOPIC t AS SELECT value->>'a' AS a, \"offset\" FROM \"orders$current\"",
             "CREATE MATERIALIZED VIEW v AS SELECT value FROM \"orders$current\"",

@@ -32,6 +32,10 @@ struct World {
     sequences: BTreeMap<u32, i32>,
     /// What is committed, by partition.
     committed: BTreeMap<u32, Pairs>,
+    /// Of each committed record, how many changes of its key's price there were before it.
+    price_counts: BTreeMap<u32, Vec<usize>>,
+    /// All prices that a key had, first none, in the topic that is joined.
+    prices: BTreeMap<String, Vec<Option<u64>>>,
 }
 
 /// One life of a broker.
@@ -47,8 +51,9 @@ impl World {
         let file = Some(folder.path().join("pool"));
         let pool = EmbeddedPool { size_bytes: 256 << 20, file };
         let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
-        let (sequences, committed) = Default::default();
-        Self { storage, _folder: folder, random: Random::new(seed), sequences, committed }
+        let random = Random::new(seed);
+        let (sequences, committed, price_counts, prices) = Default::default();
+        Self { storage, _folder: folder, random, sequences, committed, price_counts, prices }
     }
 
     fn open(&self) -> Life {
@@ -115,7 +120,29 @@ impl World {
             append(topic, number, marker.to_batch(end));
         }
         if kind != 1 {
+            let counts = pairs.iter().map(|(key, _)| {
+                let key = key.as_ref().expect("all have one");
+                self.prices.get(key).map_or(0, |it| it.len() - 1)
+            });
+            self.price_counts.entry(number).or_default().extend(counts);
             self.committed.entry(number).or_default().extend(pairs);
+        }
+        topic.flush().expect("memory");
+    }
+
+    /// Changes some prices; a key has a partition of its own.
+    fn publish_prices(&mut self, topic: &OpenTopic) {
+        for _ in 0..self.random.below(6) {
+            let number = self.random.below(20);
+            let key = format!("k{number}");
+            let price = (self.random.below(4) > 0).then(|| self.random.below(1_000));
+            let all = self.prices.entry(key.clone()).or_insert_with(|| vec![None]);
+            all.push(price);
+            let value = price.map(|it| format!("{{\"price\":{it}}}"));
+            let records = [record_of(&(Some(key), value))];
+            let batch = encode_batch(&records, &BatchOptions::default()).expect("a batch");
+            let partition = u32::try_from(number % 2).expect("small");
+            append(topic, partition, batch.to_vec());
         }
         topic.flush().expect("memory");
     }
@@ -126,7 +153,11 @@ impl World {
         let mut life = self.open();
         for _ in 0..steps {
             let orders = life.topics.by_name("orders").expect("it is there");
+            let prices = life.topics.by_name("prices");
             for _ in 0..self.random.below(5) {
+                if let Some(prices) = &prices {
+                    self.publish_prices(prices);
+                }
                 self.publish(&orders);
             }
             life.worker.find();
@@ -263,6 +294,53 @@ fn a_derived_topic_has_what_passes_once_and_in_order_whenever_the_broker_dies() 
         }
     }
     assert!(deaths > 50, "{deaths} deaths");
+}
+
+#[test]
+fn a_join_has_each_record_once_with_a_value_no_older_than_it_whenever_the_broker_dies() {
+    let mut found_count = 0;
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        let from = "FROM orders o LEFT JOIN \"prices$current\" p ON o.key = p.key";
+        let left = format!("CREATE TOPIC d_left AS SELECT p.value->>'price' AS price {from}");
+        let inner = "CREATE TOPIC d_inner AS SELECT o.* FROM orders o \
+                     JOIN \"prices$current\" p ON p.key = o.key";
+        world.create(&[], &[&left, inner]);
+        let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
+        let (name, is_derived) = ("prices".to_owned(), false);
+        let new = NewTopic { name, partition_count: 2, settings, is_derived };
+        world.open().topics.create(&new, false).expect("there is room");
+        world.live(&["d_left".to_owned(), "d_inner".to_owned()], 40);
+        let life = world.open();
+        let topic = |name| life.topics.by_name(name).expect("it is there");
+        for number in 0..PARTITIONS {
+            let committed = world.committed.get(&number).cloned().unwrap_or_default();
+            let counts = world.price_counts.get(&number).cloned().unwrap_or_default();
+            let (left, left_offsets) = log_of(&topic("d_left"), number);
+            let (inner, inner_offsets) = log_of(&topic("d_inner"), number);
+            assert!(left_offsets.is_sorted() && inner_offsets.is_sorted());
+            assert_eq!(left.len(), committed.len(), "seed {seed}: one for each");
+            for (index, (made, pair)) in left.iter().zip(&committed).enumerate() {
+                assert_eq!(made.0, pair.0, "seed {seed}, record {index}");
+                let price = made.1.as_deref().and_then(|it| field(it, "price"));
+                let price = price.map(|it| it.as_str().expect("text").parse().expect("a number"));
+                let key = pair.0.as_ref().expect("all have one");
+                let none = vec![None];
+                let all = &world.prices.get(key).unwrap_or(&none)[counts[index]..];
+                assert!(all.contains(&price), "seed {seed}: {price:?} is none of {all:?}");
+                let joined = inner_offsets.binary_search(&left_offsets[index]);
+                assert!(joined.is_ok() || all.contains(&None), "seed {seed}: it had a price");
+                if let Ok(place) = joined {
+                    assert_eq!(&inner[place], pair, "seed {seed}, record {index}");
+                    assert!(all.iter().any(Option::is_some), "seed {seed}: it had no price");
+                    found_count += 1;
+                }
+            }
+            let is_left = |it: &i64| left_offsets.binary_search(it).is_ok();
+            assert!(inner_offsets.iter().all(is_left), "seed {seed}: of committed records alone");
+        }
+    }
+    assert!(found_count > 500, "{found_count} records with a price");
 }
 
 #[test]

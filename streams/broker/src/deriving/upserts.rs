@@ -10,7 +10,6 @@ use sql::{SqlError, SqlState};
 use values::{Follower, ScanStep};
 
 use super::changes::{Changed, Changes, own_values};
-use super::output::RecordShape;
 use super::plan::Plan;
 use super::row::with_row;
 use super::state::State;
@@ -19,15 +18,10 @@ use crate::publish::append;
 use crate::topics::{OpenPartition, OpenTopic};
 
 pub(super) struct Upserts {
-    maker: Maker,
+    plan: Arc<Plan>,
     source: Arc<OpenTopic>,
     output: Arc<OpenTopic>,
     parts: Vec<Part>,
-}
-
-struct Maker {
-    plan: Plan,
-    shape: RecordShape,
 }
 
 struct Part {
@@ -41,12 +35,8 @@ struct Part {
 }
 
 impl Upserts {
-    pub(super) fn new(
-        (plan, shape): (Plan, RecordShape),
-        source: Arc<OpenTopic>,
-        output: Arc<OpenTopic>,
-    ) -> Self {
-        Self { maker: Maker { plan, shape }, source, output, parts: Vec::new() }
+    pub(super) fn new(plan: Arc<Plan>, source: Arc<OpenTopic>, output: Arc<OpenTopic>) -> Self {
+        Self { plan, source, output, parts: Vec::new() }
     }
 
     pub(super) fn turn(&mut self, is_look: bool, state: &State) -> Result<bool, SqlError> {
@@ -65,7 +55,7 @@ impl Upserts {
         let (mut is_behind, mut lag) = (false, 0);
         for part in &mut self.parts {
             publish(&self.output, part.number, &mut part.pending, state)?;
-            is_behind |= part.step(&self.maker, ttl_ms, state)?;
+            is_behind |= part.step(&Maker(&self.plan), ttl_ms, state)?;
             publish(&self.output, part.number, &mut part.pending, state)?;
             let behind = part.source.log.last_stable_offset() - part.changes.values().applied();
             lag += u64::try_from(behind).unwrap_or(0);
@@ -78,7 +68,7 @@ impl Upserts {
 impl Part {
     fn step(
         &mut self,
-        maker: &Maker,
+        maker: &Maker<'_>,
         ttl_ms: Option<Option<i64>>,
         state: &State,
     ) -> Result<bool, SqlError> {
@@ -107,7 +97,7 @@ impl Part {
     /// Deletes what is there of keys whose values do not pass any more.
     fn find_outdated(
         &mut self,
-        maker: &Maker,
+        maker: &Maker<'_>,
         own: &Follower,
         state: &State,
     ) -> Result<(), SqlError> {
@@ -136,11 +126,14 @@ impl Part {
     }
 }
 
-impl Maker {
+/// Makes records of values.
+struct Maker<'a>(&'a Plan);
+
+impl Maker<'_> {
     fn make(&self, row_of: (u32, &Record<'_>), state: &State) -> Option<NewRecord> {
-        let (plan, record) = (&self.plan, row_of.1);
+        let (plan, record) = (self.0, row_of.1);
         let made = with_row(row_of, &plan.paths, |row| match plan.query.filter().passes(row)? {
-            true => self.shape.record(&plan.query, (row, record)).map(Some),
+            true => plan.record_shape().record(&plan.query, (row, record)).map(Some),
             false => Ok(None),
         });
         made.unwrap_or_else(|error| {

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::each_record::{EachRecord, Maker};
 use super::groups::Groups;
-use super::plan::{Plan, Shape};
+use super::lookup::Lookup;
+use super::plan::{Plan, PlanTopics, Shape};
 use super::state::State;
 use super::upserts::Upserts;
 use super::{DERIVED_COUNT_MAX, Deriving, NO_PANIC, objects_of, of_refusal};
@@ -41,11 +42,18 @@ enum Origin {
 struct Derived {
     origin: Origin,
     state: Arc<State>,
-    /// The topics as they are now, once both are there.
-    topics: Option<(Arc<OpenTopic>, Arc<OpenTopic>)>,
+    /// What the definition says; none for merged values.
+    plan: Option<Result<Arc<Plan>, SqlError>>,
+    /// The topics as they are now, once all are there.
+    topics: Option<FoundTopics>,
     runner: Option<Runner>,
     /// Not tried before.
     at: Instant,
+}
+
+struct FoundTopics {
+    read: PlanTopics,
+    output: Arc<OpenTopic>,
 }
 
 enum Runner {
@@ -141,15 +149,16 @@ impl Worker {
 
 impl Derived {
     fn new(name: &str, origin: Origin) -> Self {
-        let state = match &origin {
-            Origin::Merge(source) => State::new(name, "merged values", source),
+        let (plan, state) = match &origin {
+            Origin::Merge(source) => (None, State::new(name, "merged values", source)),
             Origin::Definition(definition) => {
-                let source = Plan::of(&definition.statement).map(|it| it.source);
-                State::new(name, definition.kind.name(), &source.unwrap_or_default())
+                let plan = Plan::of(&definition.statement).map(Arc::new);
+                let source = plan.as_ref().map(|it| it.source.clone()).unwrap_or_default();
+                (Some(plan), State::new(name, definition.kind.name(), &source))
             }
         };
         let (state, at) = (Arc::new(state), Instant::now());
-        Self { origin, state, topics: None, runner: None, at }
+        Self { origin, state, plan, topics: None, runner: None, at }
     }
 
     /// Finds the topics as they are now. One that was replaced is begun with anew.
@@ -162,24 +171,21 @@ impl Derived {
                 return;
             }
         };
-        let is_same = self.topics.as_ref().is_some_and(|(source, output)| {
-            Arc::ptr_eq(source, &found.0) && Arc::ptr_eq(output, &found.1)
-        });
-        if !is_same {
+        if !self.topics.as_ref().is_some_and(|it| it.is_same(&found)) {
             self.runner = None;
             self.topics = Some(found);
         }
     }
 
     /// The source, and the topic that is filled, which is made where it is not there.
-    fn find_topics(&self, worker: &Worker) -> Result<(Arc<OpenTopic>, Arc<OpenTopic>), SqlError> {
+    fn find_topics(&self, worker: &Worker) -> Result<FoundTopics, SqlError> {
         let topics = &*worker.deriving.topics;
-        let (source, new) = match &self.origin {
+        let (read, new) = match &self.origin {
             Origin::Definition(definition) => {
-                let plan = Plan::of(&definition.statement)?;
-                let source = plan.find_source(topics)?;
-                let new = plan.new_topic(&definition.name, &source)?;
-                (source, new)
+                let plan = self.plan()?;
+                let read = plan.find_topics(topics)?;
+                let new = plan.new_topic(&definition.name, &read.source)?;
+                (read, new)
             }
             Origin::Merge(name) => {
                 let source = topics.by_name(name).ok_or_else(|| {
@@ -187,7 +193,7 @@ impl Derived {
                     SqlError::new(SqlState::UNDEFINED_TABLE, what)
                 })?;
                 let new = objects_topic(&source);
-                (source, new)
+                (PlanTopics { source, joined: None }, new)
             }
         };
         let output = match topics.by_name(&new.name) {
@@ -199,18 +205,23 @@ impl Derived {
             return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
         }
         if matches!(self.origin, Origin::Merge(_)) {
-            follow_ttl(topics, &source, &output)?;
+            follow_ttl(topics, &read.source, &output)?;
         }
         if output.log.partition_count() < new.partition_count {
             let count = i32::try_from(new.partition_count).expect("partitions have a limit");
             topics.add_partitions(&new.name, count, false).map_err(of_refusal)?;
         }
-        Ok((source, output))
+        Ok(FoundTopics { read, output })
+    }
+
+    fn plan(&self) -> Result<&Arc<Plan>, SqlError> {
+        let plan = self.plan.as_ref().expect("the caller looked for a definition");
+        plan.as_ref().map_err(SqlError::clone)
     }
 
     fn watch(&self, notify: &Arc<Notify>) {
-        let Some((source, _)) = &self.topics else { return };
-        source.partitions().iter().for_each(|partition| partition.watchers.add(notify));
+        let Some(topics) = &self.topics else { return };
+        topics.read.source.partitions().iter().for_each(|partition| partition.watchers.add(notify));
     }
 
     /// Does a limited piece of work. Returns whether there is more to do at once.
@@ -240,29 +251,39 @@ impl Derived {
             self.runner = Some(self.begin()?);
         }
         match self.runner.as_mut().expect("it was begun") {
-            Runner::EachRecord(runner) => runner.turn(&self.state),
+            Runner::EachRecord(runner) => runner.turn(is_look, &self.state),
             Runner::Upserts(runner) => runner.turn(is_look, &self.state),
             Runner::Groups(runner) => runner.turn(is_look, &self.state),
         }
     }
 
     fn begin(&self) -> Result<Runner, SqlError> {
-        let (source, output) = self.topics.as_ref().expect("the caller looked");
-        let (source, output) = (Arc::clone(source), Arc::clone(output));
-        let Origin::Definition(definition) = &self.origin else {
+        let topics = self.topics.as_ref().expect("the caller looked");
+        let (source, output) = (Arc::clone(&topics.read.source), Arc::clone(&topics.output));
+        if matches!(self.origin, Origin::Merge(_)) {
             return Ok(Runner::EachRecord(EachRecord::new(Maker::Merge, source, output)));
-        };
-        let mut plan = Plan::of(&definition.statement)?;
-        Ok(match std::mem::replace(&mut plan.shape, Shape::Groups) {
-            Shape::Groups => Runner::Groups(Box::new(Groups::new(plan, source, output))),
-            Shape::Records(shape) => match plan.source_kind {
-                TableKind::Values => Runner::Upserts(Upserts::new((plan, shape), source, output)),
-                TableKind::Log => {
-                    let maker = Maker::Query(Box::new(plan), shape);
-                    Runner::EachRecord(EachRecord::new(maker, source, output))
-                }
-            },
+        }
+        let plan = Arc::clone(self.plan()?);
+        Ok(match (&plan.shape, plan.source_kind) {
+            (Shape::Groups, _) => Runner::Groups(Box::new(Groups::new(plan, source, output))),
+            (Shape::Records(_), TableKind::Values) => {
+                Runner::Upserts(Upserts::new(plan, source, output))
+            }
+            (Shape::Records(_), TableKind::Log) => {
+                let lookup = topics.read.joined.clone().map(Lookup::new);
+                let maker = Maker::Query { plan, lookup };
+                Runner::EachRecord(EachRecord::new(maker, source, output))
+            }
         })
+    }
+}
+
+impl FoundTopics {
+    fn is_same(&self, other: &Self) -> bool {
+        let joined = [self, other].map(|it| it.read.joined.as_ref().map(Arc::as_ptr));
+        joined[0] == joined[1]
+            && Arc::ptr_eq(&self.read.source, &other.read.source)
+            && Arc::ptr_eq(&self.output, &other.output)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use record_batch::{Record, Records};
-use record_log::{LogError, LogErrorKind, Partition, RECORDS_BYTES_MAX, is_committed};
+use record_log::{CommittedBatches, LogError, LogErrorKind, Partition, RECORDS_BYTES_MAX};
 use sql::{SqlError, SqlState};
 
 /// What one step reads at most, or one batch.
@@ -54,49 +54,33 @@ impl LogCursor {
             return Ok(0);
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let read = self.partition.read(self.next, STEP_BYTES, &mut buffer);
-        let count = read.map(|range| self.show(&buffer[range], end, visit));
+        let read = self.partition.committed(self.next..end, STEP_BYTES, &mut buffer);
+        let count = read.map(|batches| self.show(batches, visit));
         self.buffer = buffer;
         count
     }
 
     fn show(
         &mut self,
-        mut bytes: &[u8],
-        end: i64,
+        mut batches: CommittedBatches<'_>,
         visit: &mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> usize {
         let mut count = 0;
-        if bytes.is_empty() {
-            // All the rest was taken out by compaction.
-            self.next = end;
-            return count;
-        }
-        let aborted = self.partition.aborted(self.next..end);
-        for header in record_batch::headers(bytes) {
-            if header.base_offset >= end {
-                self.next = end;
-                return count;
-            }
-            let (batch, rest) = bytes.split_at(header.size_bytes);
-            bytes = rest;
-            if is_committed(&header, &aborted)
-                && let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX)
-            {
-                for record in records.iter().map_while(Result::ok) {
-                    if record.offset < self.next {
-                        continue;
-                    }
-                    if visit(&record).is_break() {
-                        self.next = record.offset;
-                        return count;
-                    }
-                    self.next = record.offset + 1;
-                    count += 1;
+        for (header, batch) in &mut batches {
+            let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
+            for record in records.iter().map_while(Result::ok) {
+                if record.offset < self.next {
+                    continue;
                 }
+                if visit(&record).is_break() {
+                    self.next = record.offset;
+                    return count;
+                }
+                self.next = record.offset + 1;
+                count += 1;
             }
-            self.next = header.next_offset();
         }
+        self.next = batches.next_offset();
         count
     }
 

@@ -142,7 +142,10 @@ fn refused(error: RestError) -> StorageError {
             ProblemKind::NotSupported | ProblemKind::InvalidField => StorageErrorKind::Unsupported,
             _ => StorageErrorKind::Failed,
         },
-        RestError::Unreachable(_) | RestError::Other(_) => StorageErrorKind::Failed,
+        // A console does not stand between the broker and its daemon.
+        RestError::Unreachable(_) | RestError::RefusedByConsole { .. } | RestError::Other(_) => {
+            StorageErrorKind::Failed
+        }
     };
     StorageError::new(kind, error)
 }

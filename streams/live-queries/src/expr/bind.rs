@@ -1,4 +1,4 @@
-//! Makes compiled expressions of SQL's, for one table: names found, types decided, or refused.
+//! Makes compiled expressions of SQL's, for given tables: names found, types decided, or refused.
 
 use std::sync::Arc;
 
@@ -13,37 +13,32 @@ use crate::expr::literal::bind_literal;
 use crate::expr::names::{folded, type_of, undefined_column};
 use crate::expr::operators::{
     arithmetic, bind_interval, boolean, compare, comparison, concatenation, escape_character,
-    header, negate_if,
+    negate_if,
 };
+use crate::expr::sources::{Sources, TakenCounts};
 use crate::expr::syntax::{Call, Comparison, Expr, LiteralSet};
 use crate::expr::typing::{Bound, bind_arithmetic, no_operator, unify, unify_compared};
-use crate::json::{PathId, Paths, Step};
-use crate::limits::{EXPRESSION_DEPTH_MAX, IN_LIST_MAX, PATHS_MAX, PATTERN_BYTES_MAX};
+use crate::limits::{EXPRESSION_DEPTH_MAX, IN_LIST_MAX, PATTERN_BYTES_MAX};
 use crate::scalar::{Value, date_part};
-use crate::table::{ColumnSource, Table, TableColumn};
+use crate::table::TableColumn;
 use crate::types::Type;
 
 /// Compiles the expressions of one query.
 pub(crate) struct Binder<'t> {
-    table: &'t Table,
-    /// The name that columns may be qualified by.
-    alias: &'t str,
-    paths: &'t mut Paths,
-    /// What the query has taken of `paths`.
-    pub(crate) taken: Vec<PathId>,
+    pub(crate) sources: Sources<'t>,
     /// Set while expressions above groups are bound.
     pub(crate) groups: Option<Groups>,
     depth: usize,
 }
 
 impl<'t> Binder<'t> {
-    pub(crate) fn new(table: &'t Table, alias: &'t str, paths: &'t mut Paths) -> Self {
-        Self { table, alias, paths, taken: Vec::new(), groups: None, depth: 0 }
+    pub(crate) fn new(sources: Sources<'t>) -> Self {
+        Self { sources, groups: None, depth: 0 }
     }
 
     /// Gives back the paths of a query that is refused.
-    pub(crate) fn abandon(self) {
-        self.taken.into_iter().for_each(|it| self.paths.release(it));
+    pub(crate) fn abandon(mut self) {
+        self.sources.give_back(&TakenCounts::default());
     }
 
     pub(crate) fn bind(&mut self, expr: &ast::Expr) -> Result<Bound, SqlError> {
@@ -72,11 +67,9 @@ impl<'t> Binder<'t> {
     /// Above groups: the number of the key that `expr` is.
     fn bind_key(&mut self, expr: &ast::Expr) -> Option<Bound> {
         let groups = self.groups.take()?;
-        let taken_count = self.taken.len();
+        let before = self.sources.taken_counts();
         let bound = self.bind_node(expr).ok();
-        for path in self.taken.drain(taken_count..) {
-            self.paths.release(path);
-        }
+        self.sources.give_back(&before);
         let key = bound.and_then(|bound| {
             let index = groups.keys.iter().position(|it| it.expr == bound.expr)?;
             Some(Bound { expr: Expr::Result(index), data_type: bound.data_type })
@@ -88,9 +81,9 @@ impl<'t> Binder<'t> {
     fn bind_node(&mut self, expr: &ast::Expr) -> Result<Bound, SqlError> {
         use ast::Expr as Ast;
         match expr {
-            Ast::Identifier(name) => self.bind_name(name),
+            Ast::Identifier(name) => self.bind_name(None, name),
             Ast::CompoundIdentifier(names) => match names.as_slice() {
-                [table, column] if folded(table) == self.alias => self.bind_name(column),
+                [table, column] => self.bind_name(Some(table), column),
                 _ => Err(undefined_column(&expr.to_string())),
             },
             Ast::Value(literal) => bind_literal(&literal.value),
@@ -189,76 +182,41 @@ impl<'t> Binder<'t> {
         bind_call(name, arguments.collect::<Result<_, _>>()?)
     }
 
-    fn bind_name(&mut self, name: &ast::Ident) -> Result<Bound, SqlError> {
-        let name = folded(name);
-        let Some(column) = self.table.column(&name) else { return Err(undefined_column(&name)) };
+    fn bind_name(
+        &mut self,
+        table: Option<&ast::Ident>,
+        name: &ast::Ident,
+    ) -> Result<Bound, SqlError> {
+        let found = self.sources.find(table, name)?;
         if self.groups.is_some() {
             let message = format!(
-                "column \"{name}\" must appear in the GROUP BY clause or in an aggregate function"
+                "column \"{}\" must appear in the GROUP BY clause or in an aggregate function",
+                found.column.name
             );
             return Err(SqlError::new(SqlState::GROUPING, message));
         }
-        self.bind_column(column)
+        self.sources.column(&found)
     }
 
+    /// A column of `*`.
     pub(crate) fn bind_column(&mut self, column: &TableColumn) -> Result<Bound, SqlError> {
-        let data_type = column.data_type;
-        let expr = match (&column.source, data_type) {
-            (ColumnSource::Partition, _) => Expr::Partition,
-            (ColumnSource::Offset, _) => Expr::Offset,
-            (ColumnSource::Time, _) => Expr::Time,
-            (ColumnSource::Key, Type::Bytea) => Expr::KeyBytes,
-            (ColumnSource::Key, _) => Expr::KeyText,
-            (ColumnSource::Value, Type::Bytea) => Expr::ValueBytes,
-            (ColumnSource::Value, Type::Json) => Expr::ValueJson,
-            (ColumnSource::Value, _) => Expr::ValueText,
-            (ColumnSource::Headers, _) => Expr::HeadersJson,
-            (ColumnSource::Path(steps), Type::Json) => Expr::PathJson(self.take_path(steps)?),
-            (ColumnSource::Path(steps), Type::Text) => Expr::PathText(self.take_path(steps)?),
-            (ColumnSource::Path(steps), to) => {
-                let text = Expr::PathText(self.take_path(steps)?);
-                Expr::Cast { to, operand: Box::new(text) }
-            }
-        };
-        Ok(Bound { expr, data_type })
-    }
-
-    fn take_path(&mut self, steps: &[Step]) -> Result<PathId, SqlError> {
-        let path = self.paths.take(steps).ok_or_else(|| {
-            let message =
-                format!("the queries of {} want more than {PATHS_MAX} JSON paths", self.table.name);
-            SqlError::new(SqlState::PROGRAM_LIMIT, message)
-        })?;
-        self.taken.push(path);
-        Ok(path)
+        self.sources.own_column(column)
     }
 
     fn bind_access(&mut self, access: Access<'_>, as_text: bool) -> Result<Bound, SqlError> {
-        let name = match access.root {
-            ast::Expr::Identifier(name) => folded(name),
-            ast::Expr::CompoundIdentifier(names)
-                if names.len() == 2 && folded(&names[0]) == self.alias =>
-            {
-                folded(&names[1])
+        let found = match access.root {
+            ast::Expr::Identifier(name) => self.sources.find(None, name)?,
+            ast::Expr::CompoundIdentifier(names) if names.len() == 2 => {
+                self.sources.find(Some(&names[0]), &names[1])?
             }
             other => return Err(SqlError::not_supported(format_args!("a JSON path from {other}"))),
         };
         if self.groups.is_some() {
+            let name = &found.column.name;
             let message = format!("column \"{name}\" must appear in the GROUP BY clause");
             return Err(SqlError::new(SqlState::GROUPING, message));
         }
-        let column = self.table.column(&name).ok_or_else(|| undefined_column(&name))?;
-        let steps = match (&column.source, column.data_type) {
-            (ColumnSource::Value, Type::Text | Type::Json) => access.steps,
-            (ColumnSource::Path(steps), Type::Json) => [&**steps, &access.steps].concat(),
-            (ColumnSource::Headers, _) => return header(&access.steps, as_text),
-            (_, other) => return Err(no_operator(other, "->", Type::Unknown)),
-        };
-        let path = self.take_path(&steps)?;
-        Ok(match as_text {
-            true => Bound { expr: Expr::PathText(path), data_type: Type::Text },
-            false => Bound { expr: Expr::PathJson(path), data_type: Type::Json },
-        })
+        self.sources.path(&found, access.steps, as_text)
     }
 
     fn bind_unary(
@@ -376,7 +334,7 @@ impl<'t> Binder<'t> {
     ) -> Result<Bound, SqlError> {
         if list.len() > IN_LIST_MAX {
             let message = format!("an IN list has more than {IN_LIST_MAX} items");
-            return Err(SqlError::new(SqlState::PROGRAM_LIMIT, message));
+            return Err(SqlError::new(SqlState::TOO_LARGE, message));
         }
         let mut operands = vec![self.bind(operand)?];
         for item in list {
@@ -387,9 +345,7 @@ impl<'t> Binder<'t> {
             return Err(no_operator(first, "=", first));
         }
         let (mut operands, _) = unify(operands, "IN").map_err(|error| match error.state {
-            SqlState::DATATYPE_MISMATCH => {
-                SqlError { state: SqlState::UNDEFINED_FUNCTION, ..error }
-            }
+            SqlState::DATATYPE => SqlError { state: SqlState::UNDEFINED_FUNCTION, ..error },
             _ => error,
         })?;
         let operand = Box::new(operands.remove(0));
@@ -438,7 +394,7 @@ impl<'t> Binder<'t> {
             Expr::Literal(Value::Text(text)) => {
                 if text.len() > PATTERN_BYTES_MAX {
                     let message = format!("a LIKE pattern has more than {PATTERN_BYTES_MAX} bytes");
-                    return Err(SqlError::new(SqlState::PROGRAM_LIMIT, message));
+                    return Err(SqlError::new(SqlState::TOO_LARGE, message));
                 }
                 let pattern = Arc::new(Pattern::new(&text, escape, folds)?);
                 Expr::Like { operand, pattern }

@@ -64,12 +64,19 @@ impl Expr {
             Self::Negate { result, operand } => negate(*result, operand.evaluate(row)?),
             Self::Concat(left, right) => concatenate(left.evaluate(row)?, right.evaluate(row)?),
             Self::Cast { to, operand } => cast(operand.evaluate(row)?, *to),
+            Self::CastOrNull { to, operand } => {
+                Ok(cast(operand.evaluate(row)?, *to).unwrap_or(Value::Null))
+            }
             Self::Case { branches, otherwise } => choose(branches, otherwise, row),
             Self::Coalesce(operands) => first(operands, row),
             Self::Call { call, arguments } => {
                 let values = arguments.iter().map(|it| it.evaluate(row));
                 call::apply(*call, values.collect::<Result<_, _>>()?)
             }
+            Self::Joined(of) => match row.joined() {
+                Some(joined) => of.evaluate(joined),
+                None => Ok(Value::Null),
+            },
             leaf => leaf.column(row),
         }
     }

@@ -11,6 +11,7 @@ mod literal;
 mod names;
 mod operate;
 mod operators;
+mod sources;
 mod syntax;
 mod typing;
 
@@ -18,5 +19,6 @@ pub(crate) use aggregates::{Aggregate, AggregateKind, Groups};
 pub(crate) use bind::Binder;
 pub(crate) use literal::whole_number;
 pub(crate) use names::folded;
+pub(crate) use sources::{Source, Sources};
 pub(crate) use syntax::{Comparison, Expr};
-pub(crate) use typing::Bound;
+pub(crate) use typing::{Bound, no_operator};

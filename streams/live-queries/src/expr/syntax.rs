@@ -29,6 +29,8 @@ pub(crate) enum Expr {
     PathText(PathId),
     /// A key or aggregate of a group.
     Result(usize),
+    /// On the row that is joined; NULL where there is none.
+    Joined(Box<Expr>),
     Not(Box<Expr>),
     And(Vec<Expr>),
     Or(Vec<Expr>),
@@ -76,6 +78,11 @@ pub(crate) enum Expr {
     },
     Concat(Box<Expr>, Box<Expr>),
     Cast {
+        to: Type,
+        operand: Box<Expr>,
+    },
+    /// A cast whose failure is NULL.
+    CastOrNull {
         to: Type,
         operand: Box<Expr>,
     },
@@ -160,7 +167,8 @@ impl Expr {
             | Self::InSet { operand, .. }
             | Self::Like { operand, .. }
             | Self::Negate { operand, .. }
-            | Self::Cast { operand, .. } => vec![operand],
+            | Self::Cast { operand, .. }
+            | Self::CastOrNull { operand, .. } => vec![operand],
             Self::And(operands) | Self::Or(operands) | Self::Coalesce(operands) => {
                 operands.iter().collect()
             }
@@ -177,6 +185,11 @@ impl Expr {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether some part of it is of the row that is joined.
+    pub(crate) fn reads_joined(&self) -> bool {
+        matches!(self, Self::Joined(_)) || self.children().iter().any(|it| it.reads_joined())
     }
 
     /// Whether it is made of literals alone.

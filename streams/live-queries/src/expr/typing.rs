@@ -39,7 +39,7 @@ impl Bound {
                 Ok(Self::new(Expr::Cast { to, operand: Box::new(expr) }, to)?.expr)
             }
             _ => Err(SqlError::new(
-                SqlState::DATATYPE_MISMATCH,
+                SqlState::DATATYPE,
                 format!("{place} must be type {to}, not type {from}"),
             )),
         }
@@ -110,7 +110,7 @@ pub(crate) fn unify(operands: Vec<Bound>, construct: &str) -> Result<(Vec<Expr>,
         common = common_type(common, operand.data_type).ok_or_else(|| {
             let message =
                 format!("{construct} types {common} and {} cannot be matched", operand.data_type);
-            SqlError::new(SqlState::DATATYPE_MISMATCH, message)
+            SqlError::new(SqlState::DATATYPE, message)
         })?;
     }
     if common == Type::Unknown {

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use crate::json::scanner::Scanner;
+use crate::json::scanner::{Inside, Scanner};
 use crate::json::strings::unescape;
+use crate::limits::JSON_DEPTH_MAX;
 
 /// A step of a path: into an object, or into an array by an index from 0, or from its end where it
 /// is negative.
@@ -14,79 +15,160 @@ pub enum JsonStep<'a> {
 }
 
 /// The JSON text of the value at the end of a path; `None` where there is none, and where `text` is
-/// no JSON. Of a repeated key the last one counts. Each step reads what it goes into once.
+/// no JSON. Of a repeated key the last one counts. Reads the text once; but what an index below -1
+/// goes into is read again, for its length.
 pub fn find_json<'a>(text: &'a str, path: &[JsonStep<'_>]) -> Option<&'a str> {
-    let mut whole = Scanner::new(text.as_bytes());
-    let start = whole.peek().map(|_| whole.at())?;
-    whole.skip_value()?;
-    let mut found = &text[start..whole.at()];
-    whole.is_at_end().then_some(())?;
-    for step in path {
-        let mut scanner = Scanner::new(found.as_bytes());
-        let place = match step {
-            JsonStep::Key(key) => last_member(&mut scanner, key)?,
-            JsonStep::Index(index) => match usize::try_from(*index) {
-                Ok(index) => element(&mut scanner, index)?,
-                Err(_) => {
-                    let from_end = usize::try_from(index.unsigned_abs()).ok()?;
-                    let count = elements(&mut Scanner::new(found.as_bytes()))?.count();
-                    element(&mut scanner, count.checked_sub(from_end)?)?
-                }
-            },
-        };
-        found = &found[place];
-    }
-    Some(found)
-}
-
-fn last_member(scanner: &mut Scanner<'_>, wanted: &str) -> Option<Range<usize>> {
-    scanner.take(b'{').then_some(())?;
-    let mut found = None;
-    if scanner.take(b'}') {
-        return None;
-    }
+    let is_far = |step: &JsonStep<'_>| matches!(step, JsonStep::Index(..-1));
+    let (mut found, mut path) = (text, path);
     loop {
-        let key = scanner.string()?;
-        let is_wanted = match key.contains(&b'\\') {
-            false => key == wanted.as_bytes(),
-            true => {
-                let key = std::str::from_utf8(key).ok()?;
-                unescape(key).is_ok_and(|key| key == wanted)
-            }
+        let (near, rest) = path.split_at(path.iter().position(is_far).unwrap_or(path.len()));
+        found = Walk::new(found, near).last()?;
+        let Some((JsonStep::Index(index), after)) = rest.split_first() else {
+            return Some(found);
         };
-        scanner.take(b':').then_some(())?;
-        let place = value(scanner)?;
-        if is_wanted {
-            found = Some(place);
+        found = from_end(found, usize::try_from(index.unsigned_abs()).ok()?)?;
+        path = after;
+    }
+}
+
+/// A pass over a whole text, which goes into the containers on the path and steps over the rest.
+struct Walk<'a, 'p> {
+    text: &'a str,
+    scanner: Scanner<'a>,
+    /// No index is below -1.
+    path: &'p [JsonStep<'p>],
+    /// Open containers: one for each step from the first on.
+    level: usize,
+    /// The index of the next element of the innermost container, if that is an array.
+    next_index: i64,
+    found: Option<&'a str>,
+}
+
+/// Where a walk stands in the innermost open container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    BeforeMember,
+    BehindValue,
+}
+
+impl<'a, 'p> Walk<'a, 'p> {
+    fn new(text: &'a str, path: &'p [JsonStep<'p>]) -> Self {
+        let scanner = Scanner::new(text.as_bytes());
+        Self { text, scanner, path, level: 0, next_index: 0, found: None }
+    }
+
+    /// The last value at the path's end.
+    fn last(mut self) -> Option<&'a str> {
+        loop {
+            // What comes next is a value that the first steps lead to.
+            let place = self.enter_or_pass()?;
+            if !self.go_on(place)? {
+                return self.scanner.is_at_end().then_some(self.found)?;
+            }
         }
-        if !scanner.take(b',') {
-            return found;
+    }
+
+    /// Goes into the next value, if the path leads through it, or to its end.
+    fn enter_or_pass(&mut self) -> Option<Place> {
+        let first = self.scanner.peek()?;
+        let Some(step) = self.path.get(self.level) else {
+            let start = self.scanner.at();
+            self.scanner.skip_value(self.level)?;
+            self.found = self.text.get(start..self.scanner.at());
+            return Some(Place::BehindValue);
+        };
+        let fits = match step {
+            JsonStep::Key(_) => first == b'{',
+            JsonStep::Index(_) => first == b'[',
+        };
+        if !fits || self.level == JSON_DEPTH_MAX {
+            self.scanner.skip_value(self.level)?;
+            return Some(Place::BehindValue);
+        }
+        self.scanner.take(first);
+        if self.scanner.take(closing(step)) {
+            return Some(Place::BehindValue);
+        }
+        self.level += 1;
+        self.next_index = 0;
+        Some(Place::BeforeMember)
+    }
+
+    /// Goes to the next value that the first steps lead to. Gives whether there is one.
+    fn go_on(&mut self, mut place: Place) -> Option<bool> {
+        while let Some(around) = self.level.checked_sub(1) {
+            let step = &self.path[around];
+            if place == Place::BehindValue && !self.scanner.take(b',') {
+                self.scanner.take(closing(step)).then_some(())?;
+                self.level = around;
+                // An array was left for the element that its step names.
+                if let Some(JsonStep::Index(index)) = around.checked_sub(1).map(|it| self.path[it])
+                {
+                    self.next_index = index.saturating_add(1);
+                }
+                continue;
+            }
+            place = Place::BehindValue;
+            if self.is_wanted(step)? {
+                // What an earlier value of the same key held counts no more.
+                self.found = None;
+                return Some(true);
+            }
+            self.scanner.skip_value(self.level)?;
+        }
+        Some(false)
+    }
+
+    /// Whether the next member is what `step` leads to. Its value comes next then.
+    fn is_wanted(&mut self, step: &JsonStep<'_>) -> Option<bool> {
+        match step {
+            JsonStep::Key(wanted) => self.scanner.key().map(|key| is_key(&key, wanted)),
+            JsonStep::Index(index) => {
+                let is_wanted = *index == self.next_index || *index == -1;
+                self.next_index += 1;
+                Some(is_wanted)
+            }
         }
     }
 }
 
-fn element(scanner: &mut Scanner<'_>, index: usize) -> Option<Range<usize>> {
-    elements(scanner)?.nth(index)
+fn closing(step: &JsonStep<'_>) -> u8 {
+    match step {
+        JsonStep::Key(_) => b'}',
+        JsonStep::Index(_) => b']',
+    }
+}
+
+fn is_key(key: &Inside<'_>, wanted: &str) -> bool {
+    if !key.has_escapes {
+        return key.bytes == wanted.as_bytes();
+    }
+    let key = std::str::from_utf8(key.bytes).ok().and_then(|it| unescape(it).ok());
+    key.is_some_and(|it| it == wanted)
+}
+
+/// The element of `array` that `place` counts from its end, 1 being the last one; `None` where
+/// there is none. `array` has been checked.
+fn from_end(array: &str, place: usize) -> Option<&str> {
+    let index = elements(array)?.count().checked_sub(place)?;
+    let element = elements(array)?.nth(index)?;
+    Some(&array[element])
 }
 
 /// Where the elements of an array stand; `None` where it is none.
-fn elements(scanner: &mut Scanner<'_>) -> Option<impl Iterator<Item = Range<usize>>> {
+fn elements(array: &str) -> Option<impl Iterator<Item = Range<usize>>> {
+    let mut scanner = Scanner::new(array.as_bytes());
     scanner.take(b'[').then_some(())?;
     let mut is_over = scanner.take(b']');
     Some(std::iter::from_fn(move || {
         if is_over {
             return None;
         }
-        let place = value(scanner)?;
+        scanner.peek()?;
+        let start = scanner.at();
+        scanner.skip_value(0)?;
+        let place = start..scanner.at();
         is_over = !scanner.take(b',');
         Some(place)
     }))
-}
-
-/// Where the next value stands.
-fn value(scanner: &mut Scanner<'_>) -> Option<Range<usize>> {
-    scanner.peek()?;
-    let start = scanner.at();
-    scanner.skip_value()?;
-    Some(start..scanner.at())
 }

@@ -6,6 +6,7 @@
 
 mod find;
 mod paths;
+mod plain;
 mod scanner;
 mod strings;
 
@@ -18,5 +19,5 @@ pub use strings::{InvalidEscape, scalar_text};
 /// Whether `text` is one JSON value with nothing after it.
 pub(crate) fn is_json(text: &str) -> bool {
     let mut scanner = scanner::Scanner::new(text.as_bytes());
-    scanner.skip_value().is_some() && scanner.is_at_end()
+    scanner.skip_value(0).is_some() && scanner.is_at_end()
 }

@@ -2,11 +2,12 @@
 //!
 //! A record is read once for all queries. Of a repeated key the last one counts.
 
+use std::cmp::Ordering;
 use std::str;
 
-use crate::json::scanner::Scanner;
+use crate::json::scanner::{Inside, Scanner};
 use crate::json::strings::unescape;
-use crate::limits::PATHS_MAX;
+use crate::limits::{JSON_DEPTH_MAX, PATHS_MAX};
 
 /// A step of a path: into an object, or into an array by an index from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +37,10 @@ struct Wanted {
 struct Node {
     /// Where the value at this node is noted.
     slot: Option<usize>,
+    /// In the order of [`by_length`].
     keys: Vec<(String, Node)>,
+    /// A bit for each length of a key; the highest one for all that are longer.
+    key_lengths: u64,
     indices: Vec<(u32, Node)>,
 }
 
@@ -101,9 +105,8 @@ impl Paths {
             return None;
         }
         let text = str::from_utf8(value).ok()?;
-        let mut scanner = Scanner::new(value);
-        let is_read = self.root.read(&mut scanner, &mut fields.spans).is_some();
-        if is_read && scanner.is_at_end() {
+        let end = self.root.read(Scanner::new(value), 0, &mut fields.spans);
+        if end.is_some_and(|mut it| it.is_at_end()) {
             return Some(text);
         }
         fields.spans.fill(None);
@@ -122,7 +125,7 @@ impl Paths {
 
 impl Fields {
     /// The JSON text at `path` in the record that was read last, whose text `text` is.
-    pub(crate) fn get<'a>(&self, path: PathId, text: &'a str) -> Option<&'a str> {
+    pub fn get<'a>(&self, path: PathId, text: &'a str) -> Option<&'a str> {
         let (start, end) = self.spans.get(path.0).copied().flatten()?;
         text.get(start..end)
     }
@@ -139,71 +142,86 @@ impl Node {
             return;
         };
         let child = match first {
-            Step::Key(key) => child_of(&mut self.keys, key),
-            Step::Index(index) => child_of(&mut self.indices, index),
+            Step::Key(key) => {
+                self.key_lengths |= length_bit(key.len());
+                child_of(&mut self.keys, key, |it| by_length(it.as_bytes(), key.as_bytes()))
+            }
+            Step::Index(index) => child_of(&mut self.indices, index, |it| it.cmp(index)),
         };
         child.insert(rest, slot);
     }
 
-    /// Reads the value that comes next. Recurses as deep as paths are long.
-    fn read(&self, scanner: &mut Scanner<'_>, spans: &mut [Option<(usize, usize)>]) -> Option<()> {
+    /// Reads the value that comes next, around which `depth` containers are open, and gives the
+    /// place behind it. Recurses as deep as paths are long.
+    fn read<'a>(
+        &self,
+        mut scanner: Scanner<'a>,
+        depth: usize,
+        spans: &mut [Option<(usize, usize)>],
+    ) -> Option<Scanner<'a>> {
         let first = scanner.peek()?;
         let start = scanner.at();
+        let is_deep = depth >= JSON_DEPTH_MAX;
         match first {
-            b'{' if !self.keys.is_empty() => self.read_object(scanner, spans)?,
-            b'[' if !self.indices.is_empty() => self.read_array(scanner, spans)?,
-            _ => scanner.skip_value()?,
+            b'{' if !self.keys.is_empty() && !is_deep => {
+                scanner = self.read_object(scanner, depth + 1, spans)?;
+            }
+            b'[' if !self.indices.is_empty() && !is_deep => {
+                scanner = self.read_array(scanner, depth + 1, spans)?;
+            }
+            _ => scanner.skip_value(depth)?,
         }
         if let Some(slot) = self.slot {
             spans[slot] = Some((start, scanner.at()));
         }
-        Some(())
+        Some(scanner)
     }
 
-    fn read_object(
+    fn read_object<'a>(
         &self,
-        scanner: &mut Scanner<'_>,
+        mut scanner: Scanner<'a>,
+        depth: usize,
         spans: &mut [Option<(usize, usize)>],
-    ) -> Option<()> {
+    ) -> Option<Scanner<'a>> {
         scanner.take(b'{');
         if scanner.take(b'}') {
-            return Some(());
+            return Some(scanner);
         }
         loop {
-            let key = scanner.string()?;
-            scanner.take(b':').then_some(())?;
-            match self.child(key) {
+            let key = scanner.key()?;
+            match self.child(&key) {
                 Some(child) => {
                     child.forget(spans);
-                    child.read(scanner, spans)?;
+                    scanner = child.read(scanner, depth, spans)?;
                 }
-                None => scanner.skip_value()?,
+                None => scanner.skip_value(depth)?,
             }
             if !scanner.take(b',') {
-                return scanner.take(b'}').then_some(());
+                return scanner.take(b'}').then_some(scanner);
             }
         }
     }
 
-    fn read_array(
+    fn read_array<'a>(
         &self,
-        scanner: &mut Scanner<'_>,
+        mut scanner: Scanner<'a>,
+        depth: usize,
         spans: &mut [Option<(usize, usize)>],
-    ) -> Option<()> {
+    ) -> Option<Scanner<'a>> {
         scanner.take(b'[');
         if scanner.take(b']') {
-            return Some(());
+            return Some(scanner);
         }
         for index in 0_u32.. {
             match self.indices.binary_search_by_key(&index, |(it, _)| *it) {
-                Ok(at) => self.indices[at].1.read(scanner, spans)?,
-                Err(_) => scanner.skip_value()?,
+                Ok(at) => scanner = self.indices[at].1.read(scanner, depth, spans)?,
+                Err(_) => scanner.skip_value(depth)?,
             }
             if !scanner.take(b',') {
                 break;
             }
         }
-        scanner.take(b']').then_some(())
+        scanner.take(b']').then_some(scanner)
     }
 
     /// Forgets what an earlier value of the same key left.
@@ -216,28 +234,41 @@ impl Node {
     }
 
     /// The child for a key as it stands between its quotes.
-    fn child(&self, key: &[u8]) -> Option<&Node> {
+    fn child(&self, key: &Inside<'_>) -> Option<&Node> {
         let find = |key: &[u8]| {
-            let at = self.keys.binary_search_by(|(it, _)| it.as_bytes().cmp(key));
+            if self.key_lengths & length_bit(key.len()) == 0 {
+                return None;
+            }
+            let at = self.keys.binary_search_by(|(it, _)| by_length(it.as_bytes(), key));
             at.ok().map(|at| &self.keys[at].1)
         };
-        match key.contains(&b'\\') {
-            false => find(key),
-            true => find(unescape(str::from_utf8(key).ok()?).ok()?.as_bytes()),
+        match key.has_escapes {
+            false => find(key.bytes),
+            true => find(unescape(str::from_utf8(key.bytes).ok()?).ok()?.as_bytes()),
         }
     }
 }
 
-/// The child at `step`, made if it is not there; children are in order.
-fn child_of<'a, K, Q>(children: &'a mut Vec<(K, Node)>, step: &Q) -> &'a mut Node
-where
-    K: Ord + std::borrow::Borrow<Q>,
-    Q: Ord + ToOwned<Owned = K> + ?Sized,
-{
-    let at = match children.binary_search_by(|(it, _)| it.borrow().cmp(step)) {
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
+}
+
+/// The order of keys: most are told apart without a look at their bytes.
+fn by_length(left: &[u8], right: &[u8]) -> Ordering {
+    left.len().cmp(&right.len()).then_with(|| left.cmp(right))
+}
+
+/// The child at `step`, made if it is not there; children are in order, and `order` tells how one's
+/// step stands to `step`.
+fn child_of<'a, K: Clone>(
+    children: &'a mut Vec<(K, Node)>,
+    step: &K,
+    order: impl Fn(&K) -> Ordering,
+) -> &'a mut Node {
+    let at = match children.binary_search_by(|(it, _)| order(it)) {
         Ok(at) => at,
         Err(at) => {
-            children.insert(at, (step.to_owned(), Node::default()));
+            children.insert(at, (step.clone(), Node::default()));
             at
         }
     };

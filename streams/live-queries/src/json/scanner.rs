@@ -1,17 +1,29 @@
 //! Steps over JSON (RFC 8259) and checks it. Never recurses, never allocates.
+//!
+//! Scanners are copied and their small methods inlined, so that the place stays in a register: a
+//! short token takes less time than a store and a load of its place.
 
+use crate::json::plain::next_special;
 use crate::limits::JSON_DEPTH_MAX;
 
 /// A place in text. Each method gives `None` where the text is no JSON from there on.
+#[derive(Clone, Copy)]
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
+}
+
+/// What stands between the quotes of a string, with escapes as they stand.
+pub(super) struct Inside<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) has_escapes: bool,
 }
 
 /// The kinds of the containers around a value, one bit each.
 struct Nesting {
     is_object: [u64; JSON_DEPTH_MAX / 64],
     depth: usize,
+    depth_max: usize,
 }
 
 pub(crate) fn is_space_char(letter: char) -> bool {
@@ -29,101 +41,98 @@ impl<'a> Scanner<'a> {
     }
 
     pub(super) fn is_at_end(&mut self) -> bool {
-        self.skip_space();
-        self.at == self.text.len()
+        self.peek().is_none()
     }
 
     /// The next byte that is no space, without taking it.
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Option<u8> {
-        self.skip_space();
-        self.text.get(self.at).copied()
+        let byte = self.byte()?;
+        if byte > b' ' {
+            return Some(byte);
+        }
+        self.at = end_of_space(self.text, self.at);
+        self.byte()
     }
 
     /// Takes `byte`, if that is what comes next.
+    #[inline(always)]
     pub(super) fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.at += usize::from(is_next);
-        is_next
+        if self.peek() != Some(byte) {
+            return false;
+        }
+        self.at += 1;
+        true
     }
 
-    /// A string: the bytes between its quotes, with escapes as they stand.
-    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
+    /// The key of a member, with the colon behind it.
+    #[inline(always)]
+    pub(super) fn key(&mut self) -> Option<Inside<'a>> {
         self.take(b'"').then_some(())?;
         let start = self.at;
-        loop {
-            self.at += plain_length(self.text.get(self.at..)?)?;
-            match self.text[self.at] {
-                b'"' => {
-                    self.at += 1;
-                    return Some(&self.text[start..self.at - 1]);
-                }
-                b'\\' => self.escape()?,
-                _ => return None,
-            }
-        }
+        let has_escapes = self.rest_of_string()?;
+        let bytes = self.text.get(start..self.at - 1)?;
+        self.take(b':').then_some(Inside { bytes, has_escapes })
     }
 
-    /// One value of any kind.
-    pub(super) fn skip_value(&mut self) -> Option<()> {
-        let mut nesting = Nesting { is_object: [0; JSON_DEPTH_MAX / 64], depth: 0 };
-        loop {
-            match self.peek()? {
-                b'{' => {
-                    self.at += 1;
-                    if !self.take(b'}') {
-                        nesting.enter_object()?;
-                        self.member_key()?;
-                        continue;
-                    }
-                }
-                b'[' => {
-                    self.at += 1;
-                    if !self.take(b']') {
-                        nesting.enter_array()?;
-                        continue;
-                    }
-                }
-                _ => self.skip_scalar()?,
-            }
-            // A value has ended: go on in the container around it, or out of it.
-            loop {
-                if nesting.depth == 0 {
-                    return Some(());
-                }
-                let is_object = nesting.is_in_object();
-                if self.take(b',') {
-                    if is_object {
-                        self.member_key()?;
-                    }
-                    break;
-                }
-                self.take(if is_object { b'}' } else { b']' }).then_some(())?;
-                nesting.depth -= 1;
-            }
-        }
-    }
-
-    fn member_key(&mut self) -> Option<()> {
-        self.string()?;
-        self.take(b':').then_some(())
-    }
-
-    fn skip_scalar(&mut self) -> Option<()> {
+    /// One value of any kind, around which `depth` containers are open.
+    #[inline(always)]
+    pub(super) fn skip_value(&mut self, depth: usize) -> Option<()> {
         match self.peek()? {
-            b'"' => self.string().map(|_| ()),
+            b'{' | b'[' => {
+                self.at = end_of_container(*self, depth)?;
+                Some(())
+            }
+            first => self.skip_scalar(first),
+        }
+    }
+
+    /// A value that begins with `first`, and is no container.
+    #[inline(always)]
+    fn skip_scalar(&mut self, first: u8) -> Option<()> {
+        match first {
+            b'"' => {
+                self.at += 1;
+                self.rest_of_string().map(|_| ())
+            }
+            b'-' | b'0'..=b'9' => self.number(first),
             b't' => self.word(b"true"),
             b'f' => self.word(b"false"),
             b'n' => self.word(b"null"),
-            _ => self.number(),
+            _ => None,
         }
     }
 
-    fn word(&mut self, word: &[u8]) -> Option<()> {
-        self.text[self.at..].starts_with(word).then(|| self.at += word.len())
+    /// What follows the first quote of a string, with the last one. Gives whether it has escapes.
+    #[inline(always)]
+    fn rest_of_string(&mut self) -> Option<bool> {
+        let mut has_escapes = false;
+        loop {
+            self.at = next_special(self.text, self.at)?;
+            match self.text[self.at] {
+                b'"' => {
+                    self.at += 1;
+                    return Some(has_escapes);
+                }
+                b'\\' => self.at = end_of_escape(self.text, self.at)?,
+                _ => return None,
+            }
+            has_escapes = true;
+        }
     }
 
-    fn number(&mut self) -> Option<()> {
-        self.at += usize::from(self.byte() == Some(b'-'));
+    #[inline(always)]
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        self.text[self.at..].starts_with(word).then_some(())?;
+        self.at += word.len();
+        Some(())
+    }
+
+    #[inline(always)]
+    fn number(&mut self, first: u8) -> Option<()> {
+        if first == b'-' {
+            self.at += 1;
+        }
         match self.byte()? {
             b'0' => self.at += 1,
             _ => self.digits()?,
@@ -132,14 +141,17 @@ impl<'a> Scanner<'a> {
             self.at += 1;
             self.digits()?;
         }
-        if matches!(self.byte(), Some(b'e' | b'E')) {
+        if let Some(b'e' | b'E') = self.byte() {
             self.at += 1;
-            self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
+            if let Some(b'+' | b'-') = self.byte() {
+                self.at += 1;
+            }
             self.digits()?;
         }
         Some(())
     }
 
+    #[inline(always)]
     fn digits(&mut self) -> Option<()> {
         let start = self.at;
         while self.byte().is_some_and(|it| it.is_ascii_digit()) {
@@ -148,59 +160,90 @@ impl<'a> Scanner<'a> {
         (self.at > start).then_some(())
     }
 
-    fn escape(&mut self) -> Option<()> {
-        match self.text.get(self.at + 1)? {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
-            b'u' => {
-                let digits = self.text.get(self.at + 2..self.at + 6)?;
-                digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
-                self.at += 6;
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
+    #[inline(always)]
     fn byte(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
+}
 
-    fn skip_space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
-            self.at += 1;
+/// The end of the container that comes next, around which `depth` others are open.
+fn end_of_container(mut scanner: Scanner<'_>, depth: usize) -> Option<usize> {
+    let mut nesting = Nesting {
+        is_object: [0; JSON_DEPTH_MAX / 64],
+        depth: 0,
+        depth_max: JSON_DEPTH_MAX.saturating_sub(depth),
+    };
+    loop {
+        match scanner.peek()? {
+            b'{' => {
+                scanner.at += 1;
+                if !scanner.take(b'}') {
+                    nesting.enter_object()?;
+                    scanner.key()?;
+                    continue;
+                }
+            }
+            b'[' => {
+                scanner.at += 1;
+                if !scanner.take(b']') {
+                    nesting.enter_array()?;
+                    continue;
+                }
+            }
+            first => scanner.skip_scalar(first)?,
+        }
+        // A value has ended: go on in the container around it, or out of it.
+        while nesting.depth > 0 {
+            let is_object = nesting.is_in_object();
+            match scanner.peek()? {
+                b',' => {
+                    scanner.at += 1;
+                    if is_object {
+                        scanner.key()?;
+                    }
+                    break;
+                }
+                b'}' if is_object => scanner.at += 1,
+                b']' if !is_object => scanner.at += 1,
+                _ => return None,
+            }
+            nesting.depth -= 1;
+        }
+        if nesting.depth == 0 {
+            return Some(scanner.at);
         }
     }
 }
 
-/// How many bytes stand before the first quote, backslash or control character; `None` without one.
-fn plain_length(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH_BITS: u64 = ONES << 7;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        // The high bit of the first byte that is below `limit` is the lowest one that is set.
-        let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
-        let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
-        let escapes = below(word ^ (ONES * u64::from(b'\\')), 1);
-        let found = (quotes | escapes | below(word, u64::from(b' '))) & HIGH_BITS;
-        if found != 0 {
-            let byte = usize::try_from(found.trailing_zeros() / 8).expect("it is below 8");
-            return Some(index * 8 + byte);
+fn end_of_escape(text: &[u8], at: usize) -> Option<usize> {
+    match text.get(at + 1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 2),
+        b'u' => {
+            let digits = text.get(at + 2..at + 6)?;
+            digits.iter().all(u8::is_ascii_hexdigit).then_some(at + 6)
         }
+        _ => None,
     }
-    let is_special = |it: &u8| *it < b' ' || matches!(it, b'"' | b'\\');
-    Some(words.len() * 8 + rest.iter().position(is_special)?)
+}
+
+#[inline(never)]
+fn end_of_space(text: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\t' | b'\n' | b'\r') = text.get(at) {
+        at += 1;
+    }
+    at
 }
 
 impl Nesting {
     fn enter_object(&mut self) -> Option<()> {
+        (self.depth < self.depth_max).then_some(())?;
         *self.is_object.get_mut(self.depth / 64)? |= 1 << (self.depth % 64);
         self.depth += 1;
         Some(())
     }
 
     fn enter_array(&mut self) -> Option<()> {
+        (self.depth < self.depth_max).then_some(())?;
         *self.is_object.get_mut(self.depth / 64)? &= !(1 << (self.depth % 64));
         self.depth += 1;
         Some(())

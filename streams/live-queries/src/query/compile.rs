@@ -7,7 +7,7 @@ use sqlparser::ast::{
 };
 
 use crate::error::{SqlError, SqlState};
-use crate::expr::{Binder, Bound, Expr, Groups, folded, whole_number};
+use crate::expr::{Binder, Bound, Expr, Groups, Source, Sources, folded, whole_number};
 use crate::json::Paths;
 use crate::limits::{COLUMNS_MAX, TOP_ROWS_MAX};
 use crate::query::filter::Filter;
@@ -38,9 +38,10 @@ impl Query {
     pub fn compile(query: &ast::Query, table: &Table, paths: &mut Paths) -> Result<Self, SqlError> {
         let select = select_of(query)?;
         let from = from(select)?;
-        let mut binder = Binder::new(table, &from.alias, paths);
+        let source = Source::new(table, &from.alias, paths);
+        let mut binder = Binder::new(Sources::one(source));
         match compile_select(query, select, table, &mut binder) {
-            Ok(compiled) => Ok(Self { paths: binder.taken, ..compiled }),
+            Ok(compiled) => Ok(Self { paths: binder.sources.stream.taken, ..compiled }),
             Err(error) => {
                 binder.abandon();
                 Err(error)
@@ -49,7 +50,7 @@ impl Query {
     }
 }
 
-fn compile_select(
+pub(super) fn compile_select(
     query: &ast::Query,
     select: &ast::Select,
     table: &Table,
@@ -255,7 +256,7 @@ fn check_count(count: usize) -> Result<(), SqlError> {
         return Ok(());
     }
     let message = format!("a list of a query has more than {COLUMNS_MAX} expressions");
-    Err(SqlError::new(SqlState::PROGRAM_LIMIT, message))
+    Err(SqlError::new(SqlState::TOO_LARGE, message))
 }
 
 /// The name that PostgreSQL gives an expression without an alias.
@@ -285,13 +286,13 @@ fn limit(query: &ast::Query) -> Result<Option<usize>, SqlError> {
         1..=TOP_ROWS_MAX => Ok(Some(limit)),
         _ => {
             let message = format!("LIMIT of a live query must be from 1 to {TOP_ROWS_MAX}");
-            Err(SqlError::new(SqlState::PROGRAM_LIMIT, message))
+            Err(SqlError::new(SqlState::TOO_LARGE, message))
         }
     }
 }
 
 /// The SELECT of `query`, which has nothing that a live query has not.
-fn select_of(query: &ast::Query) -> Result<&ast::Select, SqlError> {
+pub(super) fn select_of(query: &ast::Query) -> Result<&ast::Select, SqlError> {
     let is_plain = query.with.is_none()
         && query.fetch.is_none()
         && query.locks.is_empty()
@@ -331,11 +332,16 @@ fn from(select: &ast::Select) -> Result<From, SqlError> {
     if !table.joins.is_empty() {
         return Err(SqlError::not_supported("joins"));
     }
+    relation(&table.relation)
+}
+
+/// A table in FROM with its names.
+pub(super) fn relation(table: &TableFactor) -> Result<From, SqlError> {
     let TableFactor::Table {
         name, alias, args: None, with_hints, version: None, sample: None, ..
-    } = &table.relation
+    } = table
     else {
-        return Err(SqlError::not_supported(format_args!("{} in FROM", table.relation)));
+        return Err(SqlError::not_supported(format_args!("{table} in FROM")));
     };
     let part = match name.0.as_slice() {
         [ast::ObjectNamePart::Identifier(name)] if with_hints.is_empty() => name,

@@ -3,10 +3,12 @@
 pub(crate) mod bounds;
 mod compile;
 mod filter;
+mod join;
 mod select;
 
 pub(crate) use bounds::Interval;
 pub(crate) use filter::Access;
 pub use filter::Filter;
+pub use join::{Join, QuerySources};
 pub(crate) use select::{OrderKey, Shape, evaluate_all};
 pub use select::{OutputColumn, Query};

@@ -27,7 +27,7 @@ pub(super) fn options(parser: &mut Parser<'_>) -> Result<Vec<(String, String)>, 
         let value = if has_value { literal(parser)? } else { "true".to_owned() };
         if options.iter().any(|(it, _)| *it == option) || options.len() == OPTIONS_MAX {
             let message = format!("option \"{option}\" is given twice, or there are too many");
-            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
+            return Err(SqlError::new(SqlState::SYNTAX, message));
         }
         options.push((option, value));
         if !parser.consume_token(&Token::Comma) {

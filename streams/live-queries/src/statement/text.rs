@@ -31,11 +31,10 @@ pub(super) fn first_word(sql: &str) -> Option<String> {
 pub(super) fn parser(sql: &str) -> Result<Parser<'static>, SqlError> {
     if sql.len() > STATEMENT_BYTES_MAX {
         let message = format!("a statement has more than {STATEMENT_BYTES_MAX} bytes");
-        return Err(SqlError::new(SqlState::PROGRAM_LIMIT, message));
+        return Err(SqlError::new(SqlState::TOO_LARGE, message));
     }
     let tokens = Tokenizer::new(&DIALECT, sql).tokenize_with_location();
-    let tokens =
-        tokens.map_err(|error| SqlError::new(SqlState::SYNTAX_ERROR, error.to_string()))?;
+    let tokens = tokens.map_err(|error| SqlError::new(SqlState::SYNTAX, error.to_string()))?;
     let operator_count = tokens.iter().filter(|it| can_nest(it)).count();
     if operator_count > STATEMENT_OPERATORS_MAX {
         let message =
@@ -72,7 +71,7 @@ pub(super) fn syntax_error(error: ParserError) -> SqlError {
             SqlError::new(SqlState::TOO_COMPLEX, message)
         }
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => {
-            SqlError::new(SqlState::SYNTAX_ERROR, text)
+            SqlError::new(SqlState::SYNTAX, text)
         }
     }
 }
@@ -80,7 +79,7 @@ pub(super) fn syntax_error(error: ParserError) -> SqlError {
 pub(super) fn unexpected(parser: &Parser<'_>, wanted: &str) -> SqlError {
     let token = parser.peek_token();
     let message = format!("syntax error at or near \"{}\": expected {wanted}", token.token);
-    SqlError::new(SqlState::SYNTAX_ERROR, message)
+    SqlError::new(SqlState::SYNTAX, message)
 }
 
 /// What of `sql` begins with the next token, without a `;` at its end.

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::common::ScalarValue;
 
-use super::pushdown::{KEY, OFFSET, PARTITION, TIME};
+pub(crate) use crate::definition::CURRENT_SUFFIX;
 use crate::wire::json_field;
 
-/// What follows a topic's name in that of the table whose keys and values are bytes. Names of
-/// topics have no such sign.
-pub(crate) const BYTES_SUFFIX: &str = "$bytes";
+/// Names of columns that filters reach.
+pub(crate) const PARTITION: &str = "partition";
+pub(crate) const OFFSET: &str = "offset";
+pub(crate) const TIME: &str = "time";
+pub(crate) const KEY: &str = "key";
 
-/// What follows a topic's name in that of the table of its current values; before the sign above
-/// where the table has both.
-pub(crate) const CURRENT_SUFFIX: &str = "$current";
+/// What follows a topic's name in that of the table whose keys and values are bytes; behind
+/// [`CURRENT_SUFFIX`] where the table has both. Names of topics have no such sign.
+pub(crate) const BYTES_SUFFIX: &str = "$bytes";
 
 /// Whether keys and values are texts, which is checked, or any bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +75,29 @@ impl LogColumn {
     }
 }
 
+/// A column that is read of records: what they have, or a value that is found in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadColumn {
+    Record(LogColumn),
+    /// By its place among the plan's [`JsonFields`](super::json_fields::JsonFields).
+    Json(usize),
+}
+
 /// The fields of these columns.
 pub(crate) fn schema_of(columns: &[LogColumn], form: Form) -> SchemaRef {
     let fields: Vec<_> = columns.iter().map(|column| column.field(form)).collect();
     Arc::new(Schema::new(fields))
+}
+
+/// The bytes of a literal that a column of texts or bytes is compared with.
+pub(super) fn bytes_of(value: &ScalarValue) -> Option<Vec<u8>> {
+    match value {
+        ScalarValue::Utf8(Some(text))
+        | ScalarValue::LargeUtf8(Some(text))
+        | ScalarValue::Utf8View(Some(text)) => Some(text.clone().into_bytes()),
+        ScalarValue::Binary(Some(bytes))
+        | ScalarValue::LargeBinary(Some(bytes))
+        | ScalarValue::BinaryView(Some(bytes)) => Some(bytes.clone()),
+        _ => None,
+    }
 }

@@ -16,8 +16,8 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, binary_expr, lit,
+    ColumnarValue, Expr, ExprSchemable, ExpressionPlacement, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, binary_expr, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use live_queries::{InvalidEscape, JsonStep, find_json, scalar_text};
@@ -28,7 +28,7 @@ use crate::wire::json_field;
 
 /// What a function gives of the value that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Wanted {
+pub(super) enum Wanted {
     /// As JSON.
     Json,
     /// A string without its quotes; JSON's null is NULL.
@@ -95,6 +95,19 @@ impl ScalarUDFImpl for JsonGet {
         }))
     }
 
+    /// What is found by a fixed path is looked for where records are read, which reads each of
+    /// them once for all paths.
+    fn placement(&self, arguments: &[ExpressionPlacement]) -> ExpressionPlacement {
+        match arguments.split_first() {
+            Some((ExpressionPlacement::Column, path))
+                if path.iter().all(|it| *it == ExpressionPlacement::Literal) =>
+            {
+                ExpressionPlacement::MoveTowardsLeafNodes
+            }
+            _ => ExpressionPlacement::KeepInPlace,
+        }
+    }
+
     /// The engine's default is of no type, which nothing can be computed with.
     fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&match self.wanted {
@@ -146,7 +159,7 @@ impl JsonGet {
 }
 
 /// A string of JSON that no text can be.
-fn untranslatable() -> SqlError {
+pub(super) fn untranslatable() -> SqlError {
     let what = "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
     SqlError::new(SqlState::UNTRANSLATABLE, what)
 }
@@ -265,8 +278,13 @@ impl ExprPlanner for Operators {
 }
 
 fn is_json_get(call: &ScalarFunction) -> bool {
-    let inner: &dyn Any = call.func.inner().as_ref();
-    inner.downcast_ref::<JsonGet>().is_some_and(|it| it.wanted == Wanted::Json)
+    wanted_of(&call.func) == Some(Wanted::Json)
+}
+
+/// What a function gives of the value that it finds, if it is one of these.
+pub(super) fn wanted_of(function: &ScalarUDF) -> Option<Wanted> {
+    let inner: &dyn Any = function.inner().as_ref();
+    inner.downcast_ref::<JsonGet>().map(|it| it.wanted)
 }
 
 /// The steps of a path as PostgreSQL writes it: `{a,0,b}`.

@@ -13,11 +13,12 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::datatypes::SchemaRef;
 use live_queries::TableKind;
-use record_batch::{BatchHeader, Record, Records};
+use record_batch::{BatchHeader, Codec, Record, Records};
 use record_log::{LogErrorKind, Partition, RECORDS_BYTES_MAX, is_committed};
 
-use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn};
+use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn, ReadColumn};
 use super::json::headers_text;
+use super::json_fields::{FieldColumns, JsonFields};
 use super::past::Past;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
@@ -33,7 +34,9 @@ pub(super) const BATCH_ROWS: usize = 8_192;
 #[derive(Debug)]
 pub(crate) struct ReadPlan {
     pub(crate) topic: Arc<str>,
-    pub(crate) columns: Vec<LogColumn>,
+    pub(crate) columns: Vec<ReadColumn>,
+    /// That are looked for in values.
+    pub(crate) fields: JsonFields,
     pub(crate) form: Form,
     pub(crate) kind: TableKind,
     /// Of current values: when. `None` is now.
@@ -98,11 +101,13 @@ pub(super) struct Rows {
     keys: Texts,
     values: Texts,
     headers: StringViewBuilder,
+    fields: FieldColumns,
 }
 
 impl Rows {
     pub(super) fn new(plan: Arc<ReadPlan>, count_max: usize) -> Self {
         let (keys, values) = (Texts::new(plan.form), Texts::new(plan.form));
+        let fields = FieldColumns::new(&plan.fields);
         Self {
             plan,
             count: 0,
@@ -114,6 +119,7 @@ impl Rows {
             keys,
             values,
             headers: StringViewBuilder::new(),
+            fields,
         }
     }
 
@@ -150,7 +156,8 @@ impl Rows {
             let Some(header) = BatchHeader::read(&chunk[at..range.end]) else {
                 return Err(damaged(&self.plan.topic, span, "no batch is there"));
             };
-            if !is_committed(&header, &aborted) || !self.can_match(&header) {
+            let batch = &chunk[at..range.end];
+            if !is_committed(&header, &aborted) || !self.can_match(&header, batch) {
                 span.next = header.next_offset();
             } else {
                 self.add_batch(&header, (&chunk, at), span)?;
@@ -160,10 +167,14 @@ impl Rows {
         Ok(true)
     }
 
-    /// Whether the batch can hold a record that is as new as the query asks for.
-    fn can_match(&self, header: &BatchHeader) -> bool {
+    /// Whether the batch, which `bytes` begin with, can hold a record that the query asks for.
+    fn can_match(&self, header: &BatchHeader, bytes: &[u8]) -> bool {
         let newest_us = header.max_timestamp.saturating_mul(1_000);
-        newest_us >= self.plan.filter.times_us.ends().0
+        let filter = &self.plan.filter;
+        let is_new = newest_us >= filter.times_us.ends().0;
+        let is_plain = Codec::of(header.attributes) == Some(Codec::None);
+        let bytes = bytes.get(..header.size_bytes).filter(|_| is_plain);
+        is_new && bytes.is_none_or(|it| filter.texts.iter().all(|text| text.may_be_in(it)))
     }
 
     fn add_batch(
@@ -187,7 +198,7 @@ impl Rows {
                 return Ok(());
             }
             if matches(&plan.filter, &record) {
-                self.add(number, &record, plan.filter.keys.is_none().then_some(chunk))?;
+                self.add(number, &record, (!plan.filter.is_sparse()).then_some(chunk))?;
             }
         }
         span.next = header.next_offset();
@@ -213,6 +224,7 @@ impl Rows {
             SqlError::new(SqlState::INVALID_ENCODING, message).with_hint(hint)
         };
         for column in &plan.columns {
+            let ReadColumn::Record(column) = column else { continue };
             match column {
                 LogColumn::Partition => self.partitions.push(partition),
                 LogColumn::Offset => self.offsets.push(record.offset),
@@ -233,6 +245,10 @@ impl Rows {
                 }
             }
         }
+        if !plan.fields.all().is_empty() {
+            let kept = self.fields.add(&plan.fields, record.value);
+            self.bytes += kept.ok_or_else(|| not_text("value"))??;
+        }
         self.count += 1;
         Ok(())
     }
@@ -240,6 +256,10 @@ impl Rows {
     pub(super) fn finish(mut self) -> Result<RecordBatch, SqlError> {
         let plan = Arc::clone(&self.plan);
         let columns = plan.columns.iter().map(|column| -> ArrayRef {
+            let column = match column {
+                ReadColumn::Record(column) => column,
+                ReadColumn::Json(field) => return self.fields.finish(*field),
+            };
             match column {
                 LogColumn::Partition => {
                     Arc::new(Int32Array::from(std::mem::take(&mut self.partitions)))
@@ -354,7 +374,9 @@ pub(super) fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
         filter.times_us.is_all()
             || time_us(record).is_some_and(|time| filter.times_us.contains(time))
     };
-    filter.offsets.contains(record.offset) && fits_time() && fits_key()
+    let fits_texts =
+        || filter.texts.iter().all(|text| record.value.is_some_and(|value| text.may_be_in(value)));
+    filter.offsets.contains(record.offset) && fits_time() && fits_key() && fits_texts()
 }
 
 fn damaged(topic: &str, span: &Span, why: &str) -> SqlError {

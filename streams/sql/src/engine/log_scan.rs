@@ -5,16 +5,20 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, ReplaceChildrenOptions,
 };
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use live_queries::TableKind;
 use record_log::{LogError, Partition, Topic};
 
+use super::columns::{Form, LogColumn, ReadColumn};
 use super::current_reader::CurrentReader;
+use super::json_fields::{JsonField, JsonFields};
 use super::log_reader::{LogReader, ReadPlan, Span};
 use crate::error::SqlError;
 use crate::host::Host;
@@ -46,13 +50,51 @@ impl LogScan {
         for (index, partition) in partitions.into_iter().enumerate() {
             streams[index % count].push(partition);
         }
+        Ok(Self::of(plan, host, streams))
+    }
+
+    fn of(plan: ReadPlan, host: Arc<dyn Host>, streams: Vec<Vec<Arc<Partition>>>) -> Self {
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&plan.schema)),
-            Partitioning::UnknownPartitioning(count),
+            Partitioning::UnknownPartitioning(streams.len()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        Ok(Self { plan: Arc::new(plan), host, streams, properties })
+        Self { plan: Arc::new(plan), host, streams, properties }
+    }
+
+    /// The plan that reads what a projection makes of these columns, if that is columns and fields
+    /// of values.
+    fn projected(&self, projection: &ProjectionExec) -> Option<ReadPlan> {
+        let plan = &self.plan;
+        let (mut columns, mut fields) = (Vec::new(), plan.fields.all().to_vec());
+        let value = ReadColumn::Record(LogColumn::Value);
+        for expr in projection.expr() {
+            if let Some(column) = expr.expr.downcast_ref::<Column>() {
+                let column = *plan.columns.get(column.index())?;
+                // Each is built once.
+                (!columns.contains(&column)).then_some(())?;
+                columns.push(column);
+                continue;
+            }
+            let (input, field) = JsonField::of(&*expr.expr)?;
+            (plan.form == Form::Text && plan.columns.get(input) == Some(&value)).then_some(())?;
+            columns.push(ReadColumn::Json(fields.len()));
+            fields.push(field);
+        }
+        let is_more = fields.len() > plan.fields.all().len();
+        let fields = JsonFields::new(fields).filter(|_| is_more)?;
+        Some(ReadPlan {
+            topic: Arc::clone(&plan.topic),
+            columns,
+            fields,
+            form: plan.form,
+            kind: plan.kind,
+            past: plan.past.clone(),
+            filter: plan.filter.clone(),
+            schema: projection.schema(),
+            limit: plan.limit,
+        })
     }
 }
 
@@ -73,7 +115,11 @@ impl DisplayAs for LogScan {
         if let Some(limit) = self.plan.limit {
             write!(f, " limit={limit}")?;
         }
-        let names: Vec<_> = self.plan.columns.iter().map(|it| it.name()).collect();
+        let name = |column: &ReadColumn| match column {
+            ReadColumn::Record(column) => column.name().to_owned(),
+            ReadColumn::Json(field) => self.plan.fields.all()[*field].to_string(),
+        };
+        let names: Vec<_> = self.plan.columns.iter().map(name).collect();
         write!(f, " columns=[{}]", names.join(", "))
     }
 }
@@ -114,6 +160,16 @@ impl ExecutionPlan for LogScan {
         _: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self)
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let plan = self.projected(projection);
+        Ok(plan.map(|plan| -> Arc<dyn ExecutionPlan> {
+            Arc::new(Self::of(plan, Arc::clone(&self.host), self.streams.clone()))
+        }))
     }
 
     fn execute(&self, stream: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -11,7 +11,8 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use live_queries::TableKind;
 
-use super::columns::{Form, LogColumn, schema_of};
+use super::columns::{Form, LogColumn, ReadColumn, schema_of};
+use super::json_fields::JsonFields;
 use super::log_reader::ReadPlan;
 use super::log_scan::LogScan;
 use super::past::Past;
@@ -49,9 +50,15 @@ impl TableProvider for LogTable {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| match LogFilter::default().add(filter) {
-            true => TableProviderFilterPushDown::Exact,
-            false => TableProviderFilterPushDown::Unsupported,
+        let support = |filter: &&Expr| {
+            let mut taken = LogFilter::default();
+            if taken.add(filter) {
+                TableProviderFilterPushDown::Exact
+            } else if self.form == Form::Text && taken.add_contained(filter) {
+                TableProviderFilterPushDown::Inexact
+            } else {
+                TableProviderFilterPushDown::Unsupported
+            }
         };
         Ok(filters.iter().map(support).collect())
     }
@@ -71,8 +78,8 @@ impl TableProvider for LogTable {
         let topic = topic.ok_or_else(|| undefined_table(&self.topic).into_engine())?;
         let mut filter = LogFilter::default();
         for expression in filters {
-            let is_taken = filter.add(expression);
-            assert!(is_taken, "only filters that were called exact are handed over");
+            let is_taken = filter.add(expression) || filter.add_contained(expression);
+            assert!(is_taken, "only filters that are of use are handed over");
         }
         let columns: Vec<LogColumn> = match projection {
             Some(indexes) => indexes.iter().map(|index| LogColumn::ALL[*index]).collect(),
@@ -81,7 +88,8 @@ impl TableProvider for LogTable {
         let plan = ReadPlan {
             topic: Arc::clone(&self.topic),
             schema: schema_of(&columns, self.form),
-            columns,
+            columns: columns.into_iter().map(ReadColumn::Record).collect(),
+            fields: JsonFields::default(),
             form: self.form,
             kind: self.kind,
             past: self.past.clone(),

@@ -9,12 +9,15 @@
 
 mod catalog;
 mod columns;
+mod contained;
 mod current_reader;
 mod dialect;
 mod functions;
 mod giving_way;
 mod growing;
+mod join_keys;
 mod json;
+mod json_fields;
 mod log_reader;
 mod log_scan;
 mod log_table;
@@ -25,6 +28,7 @@ mod pg_catalog;
 mod point_read;
 mod pushdown;
 mod session;
+mod sums;
 mod typed_view;
 mod windows;
 
@@ -32,6 +36,6 @@ pub(crate) use columns::{BYTES_SUFFIX, CURRENT_SUFFIX};
 pub(crate) use functions::SERVER_VERSION;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;
-pub(crate) use pg_catalog::{Activity, Connected, Viewer};
+pub(crate) use pg_catalog::{Activity, Connected, StatementTotals, Viewer};
 pub(crate) use point_read::PointRead;
 pub(crate) use session::{Analyze, Engine, Session, one_column, one_column_schema};

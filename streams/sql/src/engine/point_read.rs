@@ -20,11 +20,12 @@ use live_queries::TableKind;
 use record_log::Partition;
 use values::Values;
 
-use super::columns::{LogColumn, schema_of};
+use super::columns::{KEY, LogColumn, ReadColumn, bytes_of, schema_of};
 use super::current_reader::{LOOK_INTERVAL, WAIT_MAX, behind, now_ms};
+use super::json_fields::JsonFields;
 use super::log_reader::{ReadPlan, Rows};
 use super::log_table::{LogTable, undefined_table};
-use super::pushdown::{KEY, LogFilter, bytes_of};
+use super::pushdown::LogFilter;
 use crate::error::SqlError;
 use crate::host::{Client, Host};
 
@@ -74,7 +75,8 @@ impl PointRead {
         let read = ReadPlan {
             topic: Arc::clone(&table.topic),
             schema: schema_of(&columns, table.form),
-            columns,
+            columns: columns.into_iter().map(ReadColumn::Record).collect(),
+            fields: JsonFields::default(),
             form: table.form,
             kind: table.kind,
             past: None,

@@ -8,11 +8,8 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
-/// Names of columns that filters reach.
-pub(crate) const PARTITION: &str = "partition";
-pub(crate) const OFFSET: &str = "offset";
-pub(crate) const TIME: &str = "time";
-pub(crate) const KEY: &str = "key";
+use super::columns::{KEY, OFFSET, PARTITION, TIME, bytes_of};
+use super::contained::ContainedText;
 
 /// Numbers that a column may have: all from `low` to `high`, both included, that are among those
 /// listed where there is a list.
@@ -100,9 +97,26 @@ pub(crate) struct LogFilter {
     pub(crate) times_us: Numbers,
     /// `None`: all.
     pub(crate) keys: Option<BTreeSet<Vec<u8>>>,
+    /// What values have to contain, each of them. Less than what the query asks: the engine filters
+    /// again.
+    pub(crate) texts: Vec<ContainedText>,
 }
 
 impl LogFilter {
+    /// Takes in what a filter of fields in values tells of the values' bytes, if it tells anything.
+    /// The filter itself is left to the engine.
+    pub(crate) fn add_contained(&mut self, filter: &Expr) -> bool {
+        let text = ContainedText::of(filter);
+        let is_known = text.is_some();
+        self.texts.extend(text);
+        is_known
+    }
+
+    /// Whether few records of what is read may match.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.keys.is_some() || !self.texts.is_empty()
+    }
+
     /// Takes in a filter as a whole, and says so; or leaves all of it to the engine.
     pub(crate) fn add(&mut self, filter: &Expr) -> bool {
         match filter {
@@ -226,7 +240,10 @@ impl std::fmt::Display for LogFilter {
                 }
             }
         }
-        self.keys.as_ref().map_or(Ok(()), |keys| write!(f, " keys={}", keys.len()))
+        if let Some(keys) = &self.keys {
+            write!(f, " keys={}", keys.len())?;
+        }
+        self.texts.iter().try_for_each(|it| write!(f, " value contains {:?}", it.text()))
     }
 }
 
@@ -267,18 +284,6 @@ fn alternatives<'a>(expr: &'a Expr, list: &mut Vec<Expr>) -> Option<&'a str> {
 fn literal_of(expr: &Expr) -> Option<&ScalarValue> {
     match expr {
         Expr::Literal(value, _) if !value.is_null() => Some(value),
-        _ => None,
-    }
-}
-
-pub(super) fn bytes_of(value: &ScalarValue) -> Option<Vec<u8>> {
-    match value {
-        ScalarValue::Utf8(Some(text))
-        | ScalarValue::LargeUtf8(Some(text))
-        | ScalarValue::Utf8View(Some(text)) => Some(text.clone().into_bytes()),
-        ScalarValue::Binary(Some(bytes))
-        | ScalarValue::LargeBinary(Some(bytes))
-        | ScalarValue::BinaryView(Some(bytes)) => Some(bytes.clone()),
         _ => None,
     }
 }

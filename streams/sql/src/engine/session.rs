@@ -23,12 +23,13 @@ use futures::{StreamExt, stream};
 
 use super::catalog::Catalog;
 use super::giving_way::GiveWay;
+use super::join_keys::NameJoinKeys;
 use super::memory::{MemoryTotal, QueryMemory};
 use super::names::{DATABASE, SCHEMA};
 use super::pg_catalog::{self, Viewer};
 use super::point_read::PointRead;
 use super::windows::CountWindows;
-use super::{dialect, functions, growing, json};
+use super::{dialect, functions, growing, json, sums};
 use crate::error::SqlError;
 use crate::settings::Limits;
 
@@ -53,6 +54,7 @@ impl Engine {
             .with_config(config)
             .with_default_features()
             .with_type_planner(Arc::new(Types))
+            .with_optimizer_rule(Arc::new(NameJoinKeys))
             .with_physical_optimizer_rule(Arc::new(GiveWay))
             .with_physical_optimizer_rule(Arc::new(CountWindows))
             .build();
@@ -69,6 +71,7 @@ impl Engine {
         for function in functions.chain([Arc::new(sign)]) {
             register(&mut base, function);
         }
+        base.register_udaf(Arc::new(sums::sum()))?;
         let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
         Ok(Self { base, memory, query_bytes_max: limits.query_bytes })
     }

@@ -56,8 +56,7 @@ impl Connection {
     ) -> Result<Prepared, SqlError> {
         let text = words.to_string();
         if words.iter().next().is_none() {
-            let (command, plan, point_read, insert, live, parameters) = Default::default();
-            return Ok(Prepared { command, text, plan, point_read, insert, live, parameters });
+            return Ok(Prepared { text, ..Prepared::default() });
         }
         let command = read_command(words)?;
         self.check_transaction(&command)?;
@@ -75,7 +74,7 @@ impl Connection {
         let insert = match &command {
             Command::Insert(insert) => {
                 let host = &*self.server.host;
-                Some(InsertPlan::new(insert, |name| TypedTable::of_insert(host, name))?)
+                Some(InsertPlan::new(insert, |name| TypedTable::of_name(host, name))?)
             }
             _ => None,
         };
@@ -97,7 +96,8 @@ impl Connection {
             _ => None,
         };
         let command = Some(command);
-        Ok(Prepared { command, text, plan, point_read, insert, live, parameters })
+        let figures = Some(self.server.registry.statistics.of(&self.client.principal, words));
+        Ok(Prepared { command, text, plan, point_read, insert, live, figures, parameters })
     }
 
     pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {

@@ -9,7 +9,6 @@ use datafusion::common::ScalarValue;
 use live_queries::{OutputColumn, Query, Statement, Table, TableKind, Type, parse_statement};
 use tokio::task::unconstrained;
 
-use super::counters::Counters;
 use super::interrupt::{Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::rows::Rows;
@@ -18,6 +17,7 @@ use crate::engine::{BYTES_SUFFIX, CURRENT_SUFFIX};
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host, LiveQuery};
 use crate::statements::{Command, CursorSource, Extension, Words};
+use crate::typed::TypedTable;
 use crate::wire::{Formats, json_field};
 
 /// The words of the live query of a command, if it has one.
@@ -86,12 +86,12 @@ impl Connection {
             // The time is over, or the subscription.
             let Some(Some(chunk)) = interrupt.unless(io, next).await? else { break };
             count += chunk.len();
+            self.count_rows(&self.server.counters.rows_out, chunk.len());
             chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
             if io.out.0.len() >= SEND_BYTES {
                 interrupt.send(io).await?;
             }
         }
-        Counters::add(&self.server.counters.rows_out, count);
         Ok(count)
     }
 
@@ -118,25 +118,34 @@ fn live_query(
         return Err(SqlError::new(SqlState::SYNTAX, "SUBSCRIBE takes a query or a table"));
     };
     let name = Query::table_name(&subscribe.query)?;
-    let (rest, is_bytes) = match name.strip_suffix(BYTES_SUFFIX) {
-        Some(rest) => (rest, true),
-        None => (name.as_str(), false),
-    };
-    let (topic, mut table) = match rest.strip_suffix(CURRENT_SUFFIX) {
-        Some(topic) => (topic, Table::values(&name)),
-        None => (rest, Table::log(&name)),
-    };
-    let may_see = client.check(host, Operation::Describe, topic).is_ok();
-    let is_kept = table.kind == TableKind::Log || host.keeps_values(topic);
-    if !may_see || !is_kept || host.topic(topic).is_none() {
+    let (topic, table) = find_table(host, &name);
+    let may_see = client.check(host, Operation::Describe, &topic).is_ok();
+    let is_kept = table.kind == TableKind::Log || host.keeps_values(&topic);
+    if !may_see || !is_kept || host.topic(&topic).is_none() {
         let what = format!("relation {name:?} does not exist");
         return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
     }
+    Ok(LiveQuery { topic: topic.into(), table, subscribe })
+}
+
+/// The topic of a table, which may not be there, and the table. Topics come first.
+fn find_table(host: &dyn Host, name: &str) -> (String, Table) {
+    if let Some(typed) = TypedTable::of_name(host, name) {
+        return (typed.topic.clone(), typed.live());
+    }
+    let (rest, is_bytes) = match name.strip_suffix(BYTES_SUFFIX) {
+        Some(rest) => (rest, true),
+        None => (name, false),
+    };
+    let (topic, mut table) = match rest.strip_suffix(CURRENT_SUFFIX) {
+        Some(topic) => (topic, Table::values(name)),
+        None => (rest, Table::log(name)),
+    };
     if is_bytes {
         let texts = table.columns.iter_mut().filter(|it| it.data_type == Type::Text);
         texts.for_each(|it| it.data_type = Type::Bytea);
     }
-    Ok(LiveQuery { topic: topic.into(), table, subscribe })
+    (topic.to_owned(), table)
 }
 
 /// A value as it stands in a statement: its place there tells its type.

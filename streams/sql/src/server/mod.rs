@@ -20,6 +20,7 @@ mod shared;
 mod startup;
 mod state;
 mod statement;
+mod statistics;
 mod typed_tables;
 
 pub use counters::Counters;

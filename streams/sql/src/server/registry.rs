@@ -1,21 +1,19 @@
 //! The connections that there are, and what each of them runs: to be listed, and to be cancelled.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use access::Principal;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::{Activity, Connected};
+use super::statistics::{Statistics, kept_text};
+use crate::engine::{Activity, Connected, StatementTotals};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 
 const NO_PANIC: &str = "no thread panics with this lock";
-
-/// Of a statement's text, so much is kept for lists.
-const TEXT_BYTES_MAX: usize = 1_024;
 
 /// A statement that runs.
 #[derive(Clone, Debug)]
@@ -34,6 +32,7 @@ pub(super) struct Registry {
     last_id: AtomicI32,
     connections: Mutex<HashMap<i32, Arc<Entry>>>,
     running: Mutex<HashMap<Principal, usize>>,
+    pub(super) statistics: Statistics,
 }
 
 /// One connection.
@@ -45,6 +44,8 @@ pub(super) struct Entry {
     client: Arc<Client>,
     since: SystemTime,
     current: Mutex<Option<Current>>,
+    /// Sent, or taken in, by what runs.
+    pub(super) rows: AtomicU64,
     /// Ends the connection.
     pub(super) terminated: CancellationToken,
 }
@@ -81,7 +82,8 @@ impl Registry {
         };
         let (since, current) = (SystemTime::now(), Mutex::default());
         let terminated = CancellationToken::new();
-        let entry = Arc::new(Entry { id, secret, client, since, current, terminated });
+        let rows = AtomicU64::default();
+        let entry = Arc::new(Entry { id, secret, client, since, current, rows, terminated });
         connections.insert(id, Arc::clone(&entry));
         Ok(entry)
     }
@@ -111,8 +113,8 @@ impl Registry {
         *count += 1;
         drop(running);
         let token = CancellationToken::new();
-        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|it| text.is_char_boundary(*it));
-        let text = text[..end.unwrap_or(0)].to_owned();
+        entry.rows.store(0, Ordering::Relaxed);
+        let text = kept_text(text);
         let (since, begun) = (Instant::now(), SystemTime::now());
         let current = Current { text, since, begun, token: token.clone() };
         *entry.current.lock().expect(NO_PANIC) = Some(current);
@@ -146,6 +148,10 @@ impl Activity for Registry {
         list
     }
 
+    fn statements(&self) -> Vec<StatementTotals> {
+        self.statistics.list()
+    }
+
     fn cancel(&self, id: i32) -> bool {
         self.entry(id).is_some_and(|it| it.cancel())
     }
@@ -163,6 +169,7 @@ impl Entry {
             client: Arc::clone(&self.client),
             since: self.since,
             running: current.as_ref().map(|it| (it.text.clone(), it.begun)),
+            rows: self.rows.load(Ordering::Relaxed),
         }
     }
 

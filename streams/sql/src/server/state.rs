@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use tokio::sync::watch;
 
+use super::counters::Counters;
 use super::registry::Entry;
 use super::rows::Rows;
 use super::shared::Server;
+use super::statistics::Figures;
 use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Published};
@@ -75,6 +78,12 @@ impl Connection {
             skips: false,
         }
     }
+
+    /// Counts rows of what runs.
+    pub(super) fn count_rows(&self, counter: &AtomicU64, count: usize) {
+        Counters::add(counter, count);
+        Counters::add(&self.entry.rows, count);
+    }
 }
 
 impl Drop for Connection {
@@ -84,6 +93,7 @@ impl Drop for Connection {
 }
 
 /// A statement whose names were looked up and whose types are known.
+#[derive(Default)]
 pub(super) struct Prepared {
     /// `None`: the statement is empty.
     pub(super) command: Option<Command>,
@@ -96,6 +106,8 @@ pub(super) struct Prepared {
     pub(super) insert: Option<InsertPlan>,
     /// Of a live query, also one that is copied or that a cursor is of.
     pub(super) live: Option<LivePlan>,
+    /// `None` where the statement is empty.
+    pub(super) figures: Option<Arc<Figures>>,
     /// Types of its parameters, `$1` first.
     pub(super) parameters: Vec<Parameter>,
 }

@@ -1,6 +1,7 @@
 //! Runs statements, and sends what they give.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use access::Operation;
@@ -77,14 +78,19 @@ impl Connection {
             begun: Instant::now(),
             stops: self.stops.clone(),
         };
+        let is_first = portal.rows.is_none();
         let ended = self.run_on(io, portal, rows_max, &interrupt).await;
-        server.counters.time(interrupt.begun.elapsed());
+        let taken = interrupt.begun.elapsed();
+        server.counters.time(taken);
         Counters::count(&server.counters.statements);
-        match &ended {
-            Err(Ending::Failed(error)) if error.state == SqlState::CANCELLED => {
+        match (&ended, &portal.prepared.figures) {
+            (Ok(()), Some(figures)) => {
+                figures.count(is_first, taken, entry.rows.load(Ordering::Relaxed));
+            }
+            (Err(Ending::Failed(error)), _) if error.state == SqlState::CANCELLED => {
                 Counters::count(&server.counters.cancelled);
             }
-            Err(Ending::Failed(_)) => Counters::count(&server.counters.errors),
+            (Err(Ending::Failed(_)), _) => Counters::count(&server.counters.errors),
             _ => {}
         }
         ended
@@ -152,17 +158,16 @@ impl Connection {
         while count < rows_max {
             let next = interrupt.unless(io, rows.next(rows_max - count)).await?;
             let Some(chunk) = next else {
-                Counters::add(&self.server.counters.rows_out, count);
                 return Ok(Sent { count, is_all: true });
             };
             count += chunk.len();
+            self.count_rows(&self.server.counters.rows_out, chunk.len());
             chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
             // Whoever waits for more has what is there.
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }
         }
-        Counters::add(&self.server.counters.rows_out, count);
         Ok(Sent { count, is_all: false })
     }
 
@@ -203,12 +208,12 @@ impl Connection {
         let mut count = 0;
         while let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? {
             count += chunk.len();
+            self.count_rows(&self.server.counters.rows_out, chunk.len());
             chunk.put_copy(&mut io.out, &mut copy).map_err(of_arrow)?;
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }
         }
-        Counters::add(&self.server.counters.rows_out, count);
         copy.end(&mut io.out);
         io.out.command_complete(&format!("COPY {count}"));
         Ok(())
@@ -501,7 +506,7 @@ impl Connection {
         } else if !records.records.is_empty() {
             host.publish(records).await?;
         }
-        Counters::add(&self.server.counters.rows_in, count);
+        self.count_rows(&self.server.counters.rows_in, count);
         Ok(count)
     }
 }

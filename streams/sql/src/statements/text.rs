@@ -57,7 +57,11 @@ impl Words {
     pub(crate) fn source(&self, parameter: &dyn Fn(&str) -> String) -> String {
         let double = |text: &str, quote: char| text.replace(quote, &format!("{quote}{quote}"));
         let words = self.0.iter().map(|it| match &it.token {
-            Token::SingleQuotedString(text) => format!("'{}'", double(text, '\'')),
+            // Of all these the text is known, and not how it was written.
+            Token::SingleQuotedString(text)
+            | Token::EscapedStringLiteral(text)
+            | Token::UnicodeStringLiteral(text)
+            | Token::NationalStringLiteral(text) => format!("'{}'", double(text, '\'')),
             Token::Word(word) if word.quote_style == Some('"') => {
                 format!("\"{}\"", double(&word.value, '"'))
             }
@@ -124,6 +128,19 @@ fn check(words: &Words) -> Result<(), SqlError> {
                     matches!(&*name, "AND" | "OR" | "NOT" | "UNION" | "JOIN" | "CASE" | "EXCEPT");
                 operator_count += usize::from(is_operator);
             }
+            Token::SingleQuotedByteStringLiteral(_)
+            | Token::DoubleQuotedByteStringLiteral(_)
+            | Token::TripleSingleQuotedString(_)
+            | Token::TripleDoubleQuotedString(_)
+            | Token::TripleSingleQuotedByteStringLiteral(_)
+            | Token::TripleDoubleQuotedByteStringLiteral(_)
+            | Token::SingleQuotedRawStringLiteral(_)
+            | Token::DoubleQuotedRawStringLiteral(_)
+            | Token::TripleSingleQuotedRawStringLiteral(_)
+            | Token::TripleDoubleQuotedRawStringLiteral(_) => {
+                let what = format!("syntax error: {token} is a literal of another kind of SQL");
+                return Err(SqlError::new(SqlState::SYNTAX, what));
+            }
             Token::Comma
             | Token::Period
             | Token::Number(..)
@@ -156,6 +173,13 @@ mod tests {
         assert_eq!(texts[0], "select ';'");
         assert_eq!(statements[1].keyword(0), "BEGIN");
         assert_eq!(statements[0].after(1).to_string().trim(), "';'");
+    }
+
+    #[test]
+    fn texts_are_the_same_however_they_were_written() {
+        let words = split(r"select E'a\'b\n', U&'d\0061t', 'it''s', $$x'$$, $1").expect("good");
+        let source = words[0].source(&|_| "'p'".to_owned());
+        assert_eq!(source, "select 'a''b\n', 'dat', 'it''s', $$x'$$, 'p'");
     }
 
     #[test]

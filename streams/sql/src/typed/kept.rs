@@ -11,8 +11,8 @@ impl TypedTable {
         Self::of(&found)
     }
 
-    /// The typed table that a name of an INSERT is of: topics come first.
-    pub(crate) fn of_insert(host: &dyn Host, name: &str) -> Option<Self> {
+    /// The typed table of a name in statements that are not the engine's: topics come first.
+    pub(crate) fn of_name(host: &dyn Host, name: &str) -> Option<Self> {
         host.topic(name).is_none().then(|| Self::find(host, name)).flatten()
     }
 

@@ -11,11 +11,11 @@ use live_queries::{Step, TableKind, Type};
 
 use super::path;
 use super::table::{OnError, TypedColumn, TypedTable};
+use crate::definition::CURRENT_SUFFIX;
 use crate::error::{SqlError, SqlState};
 
-/// The schema of tables, and what follows the name of a topic in that of its current values.
+/// The schema of tables.
 const SCHEMA: &str = "public";
-const CURRENT_SUFFIX: &str = "$current";
 
 /// Columns of one table.
 const COLUMN_COUNT_MAX: usize = 500;

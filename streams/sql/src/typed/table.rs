@@ -1,6 +1,6 @@
 //! What a table of typed columns is.
 
-use live_queries::{Step, TableKind, Type};
+use live_queries::{ColumnSource, Step, Table, TableColumn, TableKind, Type};
 
 use crate::error::SqlError;
 
@@ -40,6 +40,28 @@ impl TypedTable {
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|it| it.name == name)
+    }
+
+    /// The table as live queries see it: the declared columns, then those of records that have
+    /// other names.
+    pub(crate) fn live(&self) -> Table {
+        let mut table = match self.kind {
+            TableKind::Log => Table::log(&self.name),
+            TableKind::Values => Table::values(&self.name),
+        };
+        table
+            .columns
+            .retain(|it| it.source != ColumnSource::Value && self.column(&it.name).is_none());
+        let declared = self.columns.iter().map(|it| {
+            let path = it.path.clone();
+            let source = match self.on_error {
+                OnError::Null => ColumnSource::PathOrNull(path),
+                OnError::Fail => ColumnSource::Path(path),
+            };
+            TableColumn { name: it.name.clone(), source, data_type: it.data_type }
+        });
+        table.columns.splice(0..0, declared);
+        table
     }
 
     /// Refuses a table whose rows are no objects that can be made.

@@ -1,6 +1,6 @@
 //! The rows of tables of the system.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;
@@ -11,7 +11,7 @@ use super::definitions::{Definition, INFORMATION_SCHEMA, Row};
 use super::privileges;
 use super::relations::{NAMESPACES, Relation, relations};
 use super::types::{TYPES, sql_name};
-use super::viewer::{Viewer, number_of};
+use super::viewer::{StatementTotals, Viewer, number_of};
 use crate::wire::PgType;
 
 /// Whom all tables belong to.
@@ -42,6 +42,7 @@ pub(super) fn rows_of(definition: &Definition) -> Option<fn(&Viewer) -> Vec<Row>
         (_, "pg_roles") => roles,
         (_, "pg_settings") => settings,
         (_, "pg_stat_activity") => activity,
+        (_, "pg_stat_statements") => statements,
         (_, "pg_stat_user_tables" | "pg_stat_all_tables") => table_statistics,
         (_, "pg_tables") => pg_tables,
         (_, "pg_tablespace") => tablespaces,
@@ -317,9 +318,32 @@ fn activity(viewer: &Viewer) -> Vec<Row> {
             ("query_id", ScalarValue::Int64(None)),
             ("query", text(it.running.map_or_else(String::new, |(text, _)| text))),
             ("backend_type", text("client backend")),
+            ("rows", ScalarValue::Int64(i64::try_from(it.rows).ok())),
         ]
     });
     connected.collect()
+}
+
+fn statements(viewer: &Viewer) -> Vec<Row> {
+    let count = |value: u64| ScalarValue::Int64(i64::try_from(value).ok());
+    let ms = |value: Duration| ScalarValue::Float64(Some(value.as_secs_f64() * 1e3));
+    let row = |it: StatementTotals| {
+        let mean = it.total.div_f64(it.calls.max(1) as f64);
+        vec![
+            ("userid", oid(role_oid(it.principal.name()))),
+            ("dbid", oid(DATABASE_OID)),
+            ("toplevel", truth(true)),
+            ("queryid", ScalarValue::Int64(Some(it.id))),
+            ("query", text(it.text)),
+            ("calls", count(it.calls)),
+            ("total_exec_time", ms(it.total)),
+            ("min_exec_time", ms(it.least)),
+            ("max_exec_time", ms(it.most)),
+            ("mean_exec_time", ms(mean)),
+            ("rows", count(it.rows)),
+        ]
+    };
+    viewer.statements().into_iter().map(row).collect()
 }
 
 /// Those that are of topics.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use access::{Operation, Resource};
+use access::{Operation, Principal, Resource};
 
 use crate::host::{Client, Host};
 
@@ -13,6 +13,9 @@ const NO_PANIC: &str = "no thread panics with this lock";
 /// The connections that there are.
 pub(crate) trait Activity: Send + Sync + std::fmt::Debug {
     fn connected(&self) -> Vec<Connected>;
+
+    /// What statements have taken.
+    fn statements(&self) -> Vec<StatementTotals>;
 
     /// Cancels what a connection runs; `false` where it runs nothing.
     fn cancel(&self, id: i32) -> bool;
@@ -29,6 +32,22 @@ pub(crate) struct Connected {
     pub(crate) since: SystemTime,
     /// What it runs, and since when.
     pub(crate) running: Option<(String, SystemTime)>,
+    /// That what runs, or what ran last, has sent or taken in.
+    pub(crate) rows: u64,
+}
+
+/// What all calls of one statement of one user have taken.
+#[derive(Clone, Debug)]
+pub(crate) struct StatementTotals {
+    pub(crate) principal: Principal,
+    pub(crate) id: i64,
+    /// Without constants.
+    pub(crate) text: String,
+    pub(crate) calls: u64,
+    pub(crate) rows: u64,
+    pub(crate) total: Duration,
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
 }
 
 /// The client of one connection, and where it looks.
@@ -82,6 +101,14 @@ impl Viewer {
         let sees_all = self.may_with_cluster(Operation::Describe);
         let mut list = self.activity.connected();
         list.retain(|it| sees_all || self.is_own(&it.client));
+        list
+    }
+
+    /// Statements of the users whose connections the client may see.
+    pub(super) fn statements(&self) -> Vec<StatementTotals> {
+        let sees_all = self.may_with_cluster(Operation::Describe);
+        let mut list = self.activity.statements();
+        list.retain(|it| sees_all || it.principal == self.client.principal);
         list
     }
 

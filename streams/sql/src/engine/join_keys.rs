@@ -1,0 +1,48 @@
+//! Keys of joins that name their columns in full.
+//!
+//! The engine computes keys in a projection of its own, whose columns are called by the key's text
+//! with all names in full, and then looks for them by the text of the key. Keys that other rules
+//! left with short names are not found.
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::expr_rewriter::normalize_col;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// To be the last of the rules.
+#[derive(Debug)]
+pub(super) struct NameJoinKeys;
+
+impl OptimizerRule for NameJoinKeys {
+    fn name(&self) -> &'static str {
+        "name_join_keys"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Join(mut join) = plan else { return Ok(Transformed::no(plan)) };
+        let mut is_changed = false;
+        for (left, right) in &mut join.on {
+            is_changed |= name(left, &join.left)?;
+            is_changed |= name(right, &join.right)?;
+        }
+        Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
+    }
+}
+
+/// Whether the key had a short name of a column of `input`.
+fn name(key: &mut Expr, input: &LogicalPlan) -> Result<bool> {
+    let named = normalize_col(key.clone(), input)?;
+    let is_changed = named != *key;
+    *key = named;
+    Ok(is_changed)
+}

@@ -1,0 +1,153 @@
+//! Fields of values, found while records are read: all of a record in one pass.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanBuilder, StringViewBuilder};
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use live_queries::{Fields, PathId, Paths, Step, scalar_text};
+
+use super::json::{Wanted, untranslatable, wanted_of};
+use crate::error::SqlError;
+
+/// Steps of a path that is read so.
+const STEPS_MAX: usize = 16;
+
+/// A value at the end of a path, in each record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JsonField {
+    steps: Vec<Step>,
+    wanted: Wanted,
+}
+
+impl JsonField {
+    /// The column and the field that an expression asks for, by a path that does not depend on the
+    /// record. `None` for other expressions.
+    pub(crate) fn of(expr: &dyn PhysicalExpr) -> Option<(usize, Self)> {
+        let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
+        let wanted = wanted_of(call.fun())?;
+        let (input, path) = call.args().split_first()?;
+        let input = input.downcast_ref::<Column>()?.index();
+        if path.is_empty() || path.len() > STEPS_MAX {
+            return None;
+        }
+        let steps = path.iter().map(|it| step_of(it.downcast_ref::<Literal>()?.value()));
+        Some((input, Self { steps: steps.collect::<Option<_>>()?, wanted }))
+    }
+}
+
+fn step_of(value: &ScalarValue) -> Option<Step> {
+    match value {
+        ScalarValue::Utf8(Some(name))
+        | ScalarValue::LargeUtf8(Some(name))
+        | ScalarValue::Utf8View(Some(name)) => Some(Step::Key(name.clone())),
+        // What counts from the end is left to the engine.
+        ScalarValue::Int64(Some(index)) => u32::try_from(*index).ok().map(Step::Index),
+        _ => None,
+    }
+}
+
+impl std::fmt::Display for JsonField {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.wanted {
+            Wanted::Json => "value#>{",
+            Wanted::Text => "value#>>{",
+            Wanted::Presence => "value?{",
+        })?;
+        for (index, step) in self.steps.iter().enumerate() {
+            f.write_str(if index > 0 { "," } else { "" })?;
+            match step {
+                Step::Key(name) => f.write_str(name)?,
+                Step::Index(index) => write!(f, "{index}")?,
+            }
+        }
+        f.write_str("}")
+    }
+}
+
+/// The fields that a scan finds in values.
+#[derive(Debug, Default)]
+pub(crate) struct JsonFields {
+    fields: Vec<JsonField>,
+    paths: Paths,
+    ids: Vec<PathId>,
+}
+
+impl JsonFields {
+    /// `None` where they are too many.
+    pub(crate) fn new(fields: Vec<JsonField>) -> Option<Self> {
+        let mut paths = Paths::new();
+        let ids = fields.iter().map(|it| paths.take(&it.steps)).collect::<Option<_>>()?;
+        Some(Self { fields, paths, ids })
+    }
+
+    pub(crate) fn all(&self) -> &[JsonField] {
+        &self.fields
+    }
+}
+
+/// The columns of fields that become a batch.
+pub(super) struct FieldColumns {
+    builders: Vec<Builder>,
+    found: Fields,
+}
+
+enum Builder {
+    Text(StringViewBuilder),
+    Presence(BooleanBuilder),
+}
+
+impl FieldColumns {
+    pub(super) fn new(fields: &JsonFields) -> Self {
+        let builder = |it: &JsonField| match it.wanted {
+            Wanted::Json | Wanted::Text => Builder::Text(StringViewBuilder::new()),
+            Wanted::Presence => Builder::Presence(BooleanBuilder::new()),
+        };
+        Self { builders: fields.fields.iter().map(builder).collect(), found: Fields::default() }
+    }
+
+    /// Adds the fields of a record's value, and gives the bytes that the columns keep of it. `None`
+    /// where the value is not UTF-8.
+    pub(super) fn add(
+        &mut self,
+        fields: &JsonFields,
+        value: Option<&[u8]>,
+    ) -> Option<Result<usize, SqlError>> {
+        let text = value.and_then(|it| fields.paths.read(it, &mut self.found));
+        if text.is_none() && value.is_some_and(|it| std::str::from_utf8(it).is_err()) {
+            return None;
+        }
+        let mut bytes = 0;
+        for ((builder, field), id) in self.builders.iter_mut().zip(&fields.fields).zip(&fields.ids)
+        {
+            let found = text.and_then(|text| self.found.get(*id, text));
+            match (builder, field.wanted) {
+                (Builder::Presence(builder), _) => match text {
+                    Some(_) => builder.append_value(found.is_some()),
+                    None => builder.append_option(value.map(|_| false)),
+                },
+                (Builder::Text(builder), Wanted::Text) => {
+                    let text = match found.map_or(Ok(None), scalar_text) {
+                        Ok(text) => text,
+                        Err(_) => return Some(Err(untranslatable())),
+                    };
+                    bytes += text.as_ref().map_or(0, |it| it.len());
+                    builder.append_option(text);
+                }
+                (Builder::Text(builder), _) => {
+                    bytes += found.map_or(0, str::len);
+                    builder.append_option(found);
+                }
+            }
+        }
+        Some(Ok(bytes))
+    }
+
+    pub(super) fn finish(&mut self, field: usize) -> ArrayRef {
+        match &mut self.builders[field] {
+            Builder::Text(builder) => Arc::new(builder.finish()),
+            Builder::Presence(builder) => Arc::new(builder.finish()),
+        }
+    }
+}

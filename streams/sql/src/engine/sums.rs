@@ -1,0 +1,198 @@
+//! `sum` as PostgreSQL's: of integers it is bigint, and of bigint numeric, so that no sum leaves
+//! its type.
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef};
+use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::functions_aggregate::sum::Sum as EngineSum;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF,
+    Signature, Volatility,
+};
+
+/// Adds 64-bit integers as decimals, and all else as the engine's own.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Sum {
+    engine: EngineSum,
+    signature: Signature,
+    /// As statements call it.
+    called: [String; 1],
+}
+
+pub(super) fn sum() -> AggregateUDF {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    AggregateUDF::new_from_impl(Sum {
+        engine: EngineSum::new(),
+        signature,
+        called: ["sum".to_owned()],
+    })
+}
+
+/// Integers that are added as 64-bit ones. They come as they are: an argument that was cast to
+/// bigint beforehand would look like one that is.
+fn is_narrow(argument: &DataType) -> bool {
+    argument.is_integer() && !matches!(argument, DataType::Int64 | DataType::UInt64)
+}
+
+impl AggregateUDFImpl for Sum {
+    /// Not `sum`: of that the engine adds up the sums of parts, whose type is not the same here.
+    fn name(&self) -> &'static str {
+        "SUM"
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.called
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [argument] = types else { return plan_err!("sum takes one argument") };
+        let added = match argument {
+            DataType::Int64 | DataType::UInt64 | DataType::Null => {
+                DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)
+            }
+            it if is_narrow(it) => it.clone(),
+            it if it.is_floating() => DataType::Float64,
+            it @ (DataType::Duration(_) | DataType::Interval(_)) => it.clone(),
+            it if it.is_decimal() => it.clone(),
+            other => return plan_err!("Invalid function 'sum' of {other}"),
+        };
+        Ok(vec![added])
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [argument] if is_narrow(argument) => Ok(DataType::Int64),
+            _ => self.engine.return_type(types),
+        }
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        let is_narrow = takes_narrow(&args);
+        let engine = self.engine.accumulator(args)?;
+        Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        self.engine.state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
+        self.engine.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        let is_narrow = takes_narrow(&args);
+        let engine = self.engine.create_groups_accumulator(args)?;
+        Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
+    }
+
+    fn create_sliding_accumulator(
+        &self,
+        args: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn Accumulator>> {
+        let is_narrow = takes_narrow(&args);
+        let engine = self.engine.create_sliding_accumulator(args)?;
+        Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        ReversedUDAF::Identical
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+}
+
+fn takes_narrow(args: &AccumulatorArgs<'_>) -> bool {
+    args.expr_fields.first().is_some_and(|it| is_narrow(it.data_type()))
+}
+
+/// One that takes 64-bit integers, and is given narrower ones.
+#[derive(Debug)]
+struct Widened<T>(T);
+
+fn widened(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    values.iter().map(|it| Ok(cast(it, &DataType::Int64)?)).collect()
+}
+
+impl Accumulator for Widened<Box<dyn Accumulator>> {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.0.update_batch(&widened(values)?)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.0.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.0.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.0.merge_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.0.retract_batch(&widened(values)?)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.0.supports_retract_batch()
+    }
+}
+
+impl GroupsAccumulator for Widened<Box<dyn GroupsAccumulator>> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        group_count: usize,
+    ) -> Result<()> {
+        self.0.update_batch(&widened(values)?, groups, filter, group_count)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.0.evaluate(emit_to)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.0.state(emit_to)
+    }
+
+    fn merge_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        group_count: usize,
+    ) -> Result<()> {
+        self.0.merge_batch(values, groups, group_count)
+    }
+
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        filter: Option<&BooleanArray>,
+    ) -> Result<Vec<ArrayRef>> {
+        self.0.convert_to_state(&widened(values)?, filter)
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+}
