@@ -60,6 +60,16 @@ umount /dev /sys /proc
 exec switch_root /new /init
 ";
 
+/// What a guest does whose first disk begins with a script, padded with zeros: it runs that, and no
+/// agent: `rdinit=/etc/from-script` on the kernel's command line.
+const FROM_SCRIPT: &str = "#!/bin/busybox sh
+/etc/prepare
+until [ -b /dev/vda ]; do usleep 10000; done
+head -c 4096 /dev/vda | tr -d '\\0' >/tmp/script
+sh /tmp/script
+poweroff -f
+";
+
 /// Programs and modules beside those of every guest.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageContents {
@@ -102,11 +112,13 @@ impl Image {
         Ok(image)
     }
 
-    pub(crate) fn kernel(&self) -> &Path {
+    /// The kernel, for those who start guests by other means than [`crate::Guest`].
+    pub fn kernel(&self) -> &Path {
         self.kernel.image()
     }
 
-    pub(crate) fn archive(&self) -> PathBuf {
+    /// The archive, as the kernel's initial RAM disk.
+    pub fn archive(&self) -> PathBuf {
         self.folder.path().join("archive.cpio")
     }
 }
@@ -119,6 +131,7 @@ fn add_base(archive: &mut Archive) -> Result<()> {
     archive.add_file("/etc/inittab", INITTAB.as_bytes());
     archive.add_file("/etc/prepare", PREPARE.as_bytes());
     archive.add_file("/etc/from-disk", FROM_DISK.as_bytes());
+    archive.add_file("/etc/from-script", FROM_SCRIPT.as_bytes());
     archive.add_file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n");
     archive.add_file("/etc/group", b"root:x:0:\n");
     for folder in ["/proc", "/sys", "/dev", "/tmp", "/run", "/mnt"] {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use system::Tool;
+use system::debian::{download_package, with_package_lists};
 
 /// Depends on the newest 6.12 for virtual machines: a third of the size of the one for real ones,
 /// with ext4, FUSE and virtio built in, and loop, nbd and ublk as modules.
@@ -64,11 +65,7 @@ impl Kernel {
 /// Downloads the package that [`PACKAGE`] depends on and unpacks it, whole or not at all.
 fn fetch(kept_in: &Path, to: &Path) -> Result<()> {
     let folder = tempfile::tempdir_in(kept_in).context("cannot make a folder to download to")?;
-    if download(folder.path()).is_err() {
-        // The lists of packages may be old or missing.
-        update_lists()?;
-        download(folder.path())?;
-    }
+    with_package_lists(|| download(folder.path()))?;
     let package = only_one(folder.path(), "linux-image-")?;
     let unpacked = folder.path().join("unpacked");
     Tool::new("dpkg-deb --extract").arg(package).arg(&unpacked).check()?;
@@ -81,14 +78,7 @@ fn fetch(kept_in: &Path, to: &Path) -> Result<()> {
 fn download(folder: &Path) -> Result<()> {
     let shown = Tool::new("apt-cache show --no-all-versions").arg(PACKAGE).check()?;
     let package = dependency_in(&shown).with_context(|| format!("{PACKAGE} depends on nothing"))?;
-    Tool::new("apt-get --quiet download").arg(package).current_dir(folder).check()?;
-    Ok(())
-}
-
-fn update_lists() -> Result<()> {
-    let as_root = if rustix::process::geteuid().is_root() { "" } else { "sudo --non-interactive " };
-    Tool::new(&format!("{as_root}apt-get --quiet update")).check()?;
-    Ok(())
+    download_package(package, folder)
 }
 
 /// The first package that the shown one depends on.

@@ -11,6 +11,7 @@
 //!   archive of programs with the libraries they need. One image serves many guests.
 //! - [`Guest`] is one run of it under QEMU without KVM: it shows what is correct, not what is fast.
 //!   Commands have time limits, and dropping a guest ends it.
+//! - [`MachinesHost`] is a libvirt of a test's own, with `memlane-machines` before it.
 //! - [`VolatileDisk`] is the fault model of a power cut; its module tells what each kind of disk
 //!   proves.
 //!
@@ -28,6 +29,7 @@ mod image;
 mod kernel;
 mod libraries;
 mod machine;
+mod machines_host;
 mod modules;
 mod process;
 mod volatile_disk;
@@ -37,5 +39,6 @@ pub use frame::{FRAME_BYTES_MAX, Frame, FrameKind};
 pub use image::{Image, ImageContents};
 pub use kernel::Kernel;
 pub use machine::{Disk, Guest, GuestOptions};
+pub use machines_host::{FROM_SCRIPT, FROM_SCRIPT_KERNEL_ARGS, MachinesHost};
 pub use process::GuestProcess;
 pub use volatile_disk::{Cut, VolatileDisk};

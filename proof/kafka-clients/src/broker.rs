@@ -1,7 +1,7 @@
 //! The broker that clients are run against: one for each suite, with nothing in it at first.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use system::{Ability, Tool, ask_broker, missing, product_path};
+use system::{Ability, Tool, ask_broker, free_address, missing, product_path};
 use tempfile::TempDir;
 
 use crate::java::{JAVA_FLAGS, jars};
@@ -233,13 +233,10 @@ fn start_reference(folder: TempDir) -> Result<Broker> {
     Broker::kept(folder, &java(&["kafka.Kafka", settings]), address)
 }
 
-/// An address of the loopback device that nothing listens at now.
-pub fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-    listener.local_addr().context("a listener has an address")
-}
-
-/// One that has ended, and that its parent has not waited for, has no words left.
+/// Whether it is there and has not ended. Words of its command line say nothing: a process that is
+/// just becoming its program has none.
 fn is_running(id: u32) -> bool {
-    fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|words| !words.is_empty())
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"));
+    let state = stat.ok().and_then(|it| it.rsplit_once(')')?.1.trim_start().chars().next());
+    state.is_some_and(|it| !"ZX".contains(it))
 }

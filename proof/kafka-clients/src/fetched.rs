@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 pub(crate) const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Something to fetch and build.
-pub(crate) struct Recipe<'a> {
+pub struct Recipe<'a> {
     /// The folder of the crate that needs it; what was fetched lies in `target/` under its name.
     pub sources: &'a str,
     pub name: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Recipe<'a> {
 
 impl Recipe<'_> {
     /// The folder that `fill` filled, now or in an earlier run.
-    pub(crate) fn folder(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    pub fn folder(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let sources = Path::new(self.sources);
         let crate_name = sources.file_name().context("a crate has a folder with a name")?;
         let kept_in = sources.join("../../target").join(crate_name);

@@ -14,8 +14,9 @@ mod java;
 mod python;
 mod tool_box;
 
-pub use broker::{Broker, free_address, is_skipped};
+pub use broker::{Broker, is_skipped};
+pub use fetched::Recipe;
 pub use go::GoClient;
 pub use java::{JavaClient, jars};
-pub use python::PythonClient;
+pub use python::{PythonClient, make_environment, modules_in};
 pub use tool_box::{Answer, ToolBox};

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use kafka_clients::{Broker, free_address};
+use kafka_clients::Broker;
 use system::database::{Postgres, Server};
-use system::{Tool, ToolOutput, product, wait_for};
+use system::{Tool, ToolOutput, free_address, product, wait_for};
 use tempfile::TempDir;
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);

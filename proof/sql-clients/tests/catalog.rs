@@ -210,8 +210,21 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     let expected = "a|ACME|5|1.5|[1]|<null>\nb|B|<null>|<null>|<null>|2026-01-31 12:00:00+00\n\
                     c|<null>|<null>|<null>|<null>|<null>";
     assert_eq!(site.query(&format!("{read} ORDER BY key"))?, expected);
+    // The same by a live query, with the types that were declared.
+    let follow = |select: &str, count: usize| -> Result<String> {
+        let rows = site.query(&format!(
+            "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO ({select}); \
+             FETCH {count} FROM c WITH (TIMEOUT = '60 s'); COMMIT"
+        ))?;
+        let columns = |row: &str| row.splitn(3, '|').nth(2).unwrap_or_default().to_owned();
+        let mut rows: Vec<_> = rows.lines().map(columns).collect();
+        rows.sort();
+        Ok(rows.join("\n"))
+    };
+    assert_eq!(follow(read, 3)?, expected);
+    assert_eq!(follow("SELECT qty + 1, headers FROM trades WHERE qty >= 5", 1)?, "6|<null>");
     let plan = site.query("EXPLAIN SELECT symbol FROM trades WHERE partition = 1 AND key = 'a'")?;
-    ensure!(plan.contains("partition=1 keys=1 columns=[value]"), "{plan}");
+    ensure!(plan.contains("partition=1 keys=1 columns=[value"), "{plan}");
     let described = shown(&site, "\\d trades")?;
     ensure!(described.contains(" bid       | double precision "), "{described}");
     site.query("INSERT INTO trades (symbol, qty, bid) VALUES ('N', 7, 2.5), ('M', NULL, NULL)")?;
@@ -223,6 +236,8 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
          on_error = 'fail')",
     )?;
     assert_eq!(site.query("SELECT count(*) FROM strict")?, "5");
+    let fails = "COPY (SUBSCRIBE TO (SELECT qty FROM strict) WITH (ON_ERROR = fail)) TO STDOUT";
+    ensure!(site.refused(fails)?.stderr.contains("22P02"), "a field does not fit");
     let refused = site.refused("SELECT sum(qty) FROM strict")?;
     ensure!(refused.stderr.contains("22P02") && refused.stderr.contains("many"), "{refused:?}");
     for (statement, state) in [
@@ -300,6 +315,12 @@ fn what_runs_is_listed_and_ended() -> Result<()> {
     }
     let site = site()?;
     site.query("INSERT INTO orders (key) SELECT 'k' || n FROM generate_series(1, 100) t(n)")?;
+    let taken = site.query(
+        "SELECT query, calls, rows, total_exec_time >= max_exec_time \
+         FROM pg_stat_statements WHERE query LIKE 'INSERT INTO orders (key) SELECT%'",
+    )?;
+    let text = "INSERT INTO orders (key) SELECT $1 || n FROM generate_series($2, $3) t(n)";
+    assert_eq!(taken, format!("{text}|1|100|t"));
     let endless = "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e, orders f";
     for (end, state) in [("pg_cancel_backend", "57014"), ("pg_terminate_backend", "57P01")] {
         let ended = std::thread::scope(|scope| {

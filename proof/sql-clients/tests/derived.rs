@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
     Client, Compression, NewRecord, Settings, TransactionSettings, TransactionalProducer,
 };
-use kafka_clients::{free_address, is_skipped};
+use kafka_clients::is_skipped;
 use random::Random;
-use system::{Broker, Tool, wait_for};
+use system::{Broker, Tool, free_address, wait_for};
 
 const PARTITIONS: i32 = 3;
 const KILLS: usize = 15;
@@ -28,7 +28,15 @@ const MADE: &[&str] = &[
      max((value->>'qty')::bigint) AS most FROM \"prices$current\" GROUP BY 1",
     "CREATE MATERIALIZED VIEW counts AS SELECT value->>'symbol' AS symbol, count(*) AS n \
      FROM orders GROUP BY 1",
+    "CREATE TOPIC named AS SELECT o.value->>'qty' AS qty, n.value->>'name' AS name FROM orders o \
+     JOIN \"names$current\" n ON o.value->>'symbol' = n.key",
+    "CREATE TOPIC priced AS SELECT o.value->>'qty' AS qty, p.value->>'qty' AS price FROM orders o \
+     LEFT JOIN \"prices$current\" p ON p.key = o.key",
 ];
+
+/// What does not change is joined: so the derived topic is what SQL gives at any time.
+const NAMES: &str = "INSERT INTO names (key, value) VALUES ('S0', '{\"name\": \"zero\"}'), \
+     ('S1', '{\"name\": \"one\"}'), ('S2', '{\"name\": \"two\"}'), ('S3', 'no JSON')";
 
 /// Pairs of queries that must give the same.
 const SAME: &[(&str, &str)] = &[
@@ -58,6 +66,16 @@ const SAME: &[(&str, &str)] = &[
     (
         "SELECT value->>'symbol', count(*) FROM orders GROUP BY 1 ORDER BY 1",
         "SELECT value->>'symbol', (value->>'n')::bigint FROM \"counts$current\" ORDER BY 1",
+    ),
+    (
+        "SELECT o.partition, o.key, o.value->>'qty', n.value->>'name' FROM orders o \
+         JOIN \"names$current\" n ON o.value->>'symbol' = n.key ORDER BY 1, o.\"offset\"",
+        "SELECT partition, key, value->>'qty', value->>'name' FROM named \
+         ORDER BY partition, \"offset\"",
+    ),
+    (
+        "SELECT partition, key, value->>'qty' FROM orders ORDER BY partition, \"offset\"",
+        "SELECT partition, key, value->>'qty' FROM priced ORDER BY partition, \"offset\"",
     ),
 ];
 
@@ -139,7 +157,8 @@ fn record(seed: u64, random: &mut Random) -> NewRecord {
         1 => Some("{\"qty\": 7}".to_owned()),
         _ => Some(format!("{{\"symbol\": \"S{symbol}\", \"qty\": {qty}}}")),
     };
-    let timestamp_ms = 1_700_000_000_000;
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is right");
+    let timestamp_ms = i64::try_from(since_epoch.as_millis()).expect("this age is not that old");
     NewRecord {
         key: Some(key.into()),
         value: value.map(Into::into),
@@ -158,13 +177,15 @@ fn derived_topics_and_views_are_what_sql_gives_however_often_the_broker_is_kille
     let sql = free_address()?;
     let flags = format!("--embedded 512M --pool-file {} --sql {sql}", pool.display());
     let mut site = Site { broker: Broker::start(&flags)?, sql_port: sql.port() };
-    for (topic, setting) in [("orders", "memlane.values=none"), ("prices", "memlane.values=latest")]
+    let latest = "memlane.values=latest";
+    for (topic, setting) in
+        [("orders", "memlane.values=none"), ("prices", latest), ("names", latest)]
     {
         let create = system::product("memlane").args(["topic", "create", topic]);
         let create = create.args(["--partitions", &PARTITIONS.to_string(), "--config", setting]);
         create.env("MEMLANE_BROKER", &site.broker.address()).check()?;
     }
-    for statement in MADE {
+    for statement in [NAMES].iter().chain(MADE) {
         site.query(statement)?;
     }
     let (stops, committed, aborted) =

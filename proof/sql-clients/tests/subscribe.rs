@@ -2,18 +2,16 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kafka_clients::{free_address, is_skipped};
+use kafka_clients::is_skipped;
 use random::Random;
 use sql_clients::{Site, python};
-use system::{Tool, product_path, wait_for};
+use system::{Broker, Tool, free_address};
 
 const PROGRAMS: &[&str] = &["kcat", "python3"];
-const START_TIME_LIMIT: Duration = Duration::from_secs(30);
 const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 
 /// How often the broker is killed.
@@ -45,17 +43,6 @@ fn cursors_wait_for_rows() -> Result<()> {
     check("with_subscribe.cursors")
 }
 
-/// A process that is killed at the end.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Goal: who goes on at a position has no gap and nothing twice.
 /// Method: publish, kill the broker at random moments; compare with what queries give in the end.
 #[test]
@@ -64,21 +51,14 @@ fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<
         return Ok(());
     }
     let folder = tempfile::Builder::new().prefix("memlane-sql-").tempdir_in("/dev/shm")?;
-    let (listen, sql) = (free_address()?, free_address()?);
-    let start = || -> Result<Running> {
-        let broker = Command::new(product_path("memlane-broker"))
-            .args(["--embedded", "256M", "--anonymous", "loopback", "--partitions", "3"])
-            .args(["--topic-default", "memlane.values=latest", "--log", "warn"])
-            .args(["--listen", &listen.to_string(), "--sql", &sql.to_string(), "--pool-file"])
-            .arg(folder.path().join("pool"))
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot start the broker")?;
-        wait_for("SQL", START_TIME_LIMIT, || Ok(std::net::TcpStream::connect(sql).is_ok()))?;
-        Ok(Running(broker))
-    };
-    let mut broker = start()?;
-    let kcat = Tool::new("kcat -m 10 -b").arg(listen.to_string()).args(["-P", "-t", "killed"]);
+    let (pool, sql) = (folder.path().join("pool"), free_address()?);
+    let flags = format!(
+        "--embedded 256M --pool-file {} --partitions 3 --topic-default memlane.values=latest \
+         --sql {sql}",
+        pool.display()
+    );
+    let mut broker = Broker::start(&flags)?;
+    let kcat = Tool::new("kcat -m 10 -b").arg(broker.address()).args(["-P", "-t", "killed"]);
     kcat.input(sql_clients::file_of(&["first".to_owned()])?).check()?;
     let (host, port) = (sql.ip().to_string(), sql.port().to_string());
     let program = python()?.scenario("with_subscribe.through_kills").args([host, port]);
@@ -89,8 +69,8 @@ fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<
     let mut random = Random::new(14);
     for _ in 0..KILL_COUNT {
         thread::sleep(Duration::from_millis(500 + random.below(1_500)));
-        drop(broker);
-        broker = start()?;
+        broker.kill()?;
+        broker.start_again()?;
     }
     thread::sleep(Duration::from_millis(500));
     drop(end);

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -39,8 +39,7 @@ impl Broker {
     /// It lets clients of this host in.
     pub fn start(flags: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("memlane-").tempdir()?;
-        // Whoever takes the port in between makes the start fail.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_address()?.port();
         let flags = flags.split_whitespace().map(str::to_owned).collect();
         let mut broker = Self { flags, port, folder, child: None };
         broker.start_again()?;
@@ -174,4 +173,11 @@ impl Drop for Broker {
             eprintln!("the broker's log:\n{}", self.log());
         }
     }
+}
+
+/// An address of this host alone that nothing listens at now. Whoever takes it before it is used
+/// makes the start of what was to use it fail.
+pub fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
+    listener.local_addr().context("a listener has an address")
 }

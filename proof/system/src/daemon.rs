@@ -204,6 +204,10 @@ impl Daemon {
         self.pool_size = size.to_owned();
     }
 
+    pub fn pool_size(&self) -> &str {
+        &self.pool_size
+    }
+
     pub fn flags(&self) -> &str {
         &self.flags
     }

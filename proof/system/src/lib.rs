@@ -8,6 +8,7 @@ mod attached;
 mod broker;
 mod daemon;
 pub mod database;
+pub mod debian;
 mod file_checker;
 mod host;
 mod interruption;
@@ -22,7 +23,7 @@ mod stripe;
 mod tool;
 
 pub use attached::{attach, device_size_bytes, written_sector_count};
-pub use broker::{Broker, ask_broker};
+pub use broker::{Broker, ask_broker, free_address};
 pub use daemon::{Daemon, DaemonOptions, product, product_path, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, KernelLog, leftovers, missing};

@@ -50,6 +50,11 @@ impl Tool {
         Self { command, time_limit: TIME_LIMIT, end_signal: None }
     }
 
+    /// The program and its arguments, for records.
+    pub fn command_line(&self) -> String {
+        name_of(&self.command)
+    }
+
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);
         self

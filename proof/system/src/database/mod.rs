@@ -1,9 +1,12 @@
-//! PostgreSQL from the host's packages and pgbench on it, wherever its files shall be.
+//! PostgreSQL and MariaDB from the host's packages, and pgbench on the former, wherever their files
+//! shall be.
 
 mod commits;
+mod mariadb;
 mod pgbench;
 mod postgres;
 
 pub use commits::Commits;
+pub use mariadb::{Mariadb, MariadbOptions, MariadbServer};
 pub use pgbench::{Load, Rush, check_books, fill, now, run};
-pub use postgres::{Postgres, Server};
+pub use postgres::{Postgres, Server, ServerOptions};

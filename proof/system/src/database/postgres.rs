@@ -15,6 +15,8 @@ const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(60);
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(600);
 
+const AS_POSTGRES: &str = "setpriv --reuid=postgres --regid=postgres --init-groups --";
+
 /// The same for every place that is compared.
 const SETTINGS: &[&str] = &[
     "listen_addresses=",
@@ -56,7 +58,13 @@ impl Postgres {
 
     /// One of its programs, as the user `postgres`.
     pub fn tool(&self, program: &str) -> Tool {
-        Tool::new("setpriv --reuid=postgres --regid=postgres --init-groups --")
+        self.tool_behind(&[], program)
+    }
+
+    fn tool_behind(&self, starter: &[String], program: &str) -> Tool {
+        let mut words = starter.iter().map(String::as_str).chain(AS_POSTGRES.split(' '));
+        Tool::new(words.next().unwrap_or_default())
+            .args(words)
             .arg(self.folder.join(program))
             .env("LC_ALL", "C")
             .current_dir(Path::new("/"))
@@ -69,9 +77,19 @@ fn version_of(folder: &Path) -> u32 {
     name.to_string_lossy().parse().unwrap_or(0)
 }
 
+/// How a server is started.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// `name=value`, beside those that all servers have, or in their place.
+    pub settings: Vec<String>,
+    /// Words that the server's command line is put behind, as the user of this process.
+    pub starter: Vec<String>,
+}
+
 /// A running server. Dropping it stops it.
 pub struct Server {
     postgres: Postgres,
+    options: ServerOptions,
     data: PathBuf,
     sockets: PathBuf,
     log: PathBuf,
@@ -88,17 +106,41 @@ impl Server {
             .args("--data-checksums --auth=trust --encoding=UTF8 --no-locale -D".split(' '))
             .arg(&data)
             .check()?;
+        Self::on(postgres, data, ServerOptions::default())
+    }
+
+    /// Starts a server on a cluster that another one made in `folder`, which it has left, in order
+    /// or not.
+    pub fn open(postgres: &Postgres, folder: &Path) -> Result<Self> {
+        Self::open_with(postgres, folder, ServerOptions::default())
+    }
+
+    /// The same with options of the server.
+    pub fn open_with(postgres: &Postgres, folder: &Path, options: ServerOptions) -> Result<Self> {
+        let data = folder.join("data");
+        ensure!(data.is_dir(), "{} holds no database cluster", folder.display());
+        Self::on(postgres, data, options)
+    }
+
+    fn on(postgres: &Postgres, data: PathBuf, options: ServerOptions) -> Result<Self> {
         let sockets = tempfile_folder()?;
         let log = sockets.join("server.log");
-        let mut server = Self { postgres: postgres.clone(), data, sockets, log, process: None };
+        let postgres = postgres.clone();
+        let mut server = Self { postgres, options, data, sockets, log, process: None };
         server.start()?;
         Ok(server)
     }
 
+    /// The folder of the socket that clients connect to.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
+    }
+
     fn start(&mut self) -> Result<()> {
         let log = fs::File::create(&self.log).context("cannot create the server's log")?;
-        let mut tool = self.postgres.tool("postgres").arg("-D").arg(&self.data);
-        for setting in SETTINGS {
+        let ServerOptions { settings, starter } = &self.options;
+        let mut tool = self.postgres.tool_behind(starter, "postgres").arg("-D").arg(&self.data);
+        for setting in SETTINGS.iter().copied().chain(settings.iter().map(String::as_str)) {
             tool = tool.arg("-c").arg(setting);
         }
         let sockets = format!("unix_socket_directories={}", self.sockets.display());
@@ -116,6 +158,12 @@ impl Server {
     /// One of PostgreSQL's clients, pointed at this server.
     pub fn client(&self, program: &str) -> Tool {
         self.postgres.tool(program).env("PGHOST", &self.sockets.to_string_lossy())
+    }
+
+    /// The same, put behind words of a command line.
+    pub fn client_behind(&self, starter: &[String], program: &str) -> Tool {
+        let tool = self.postgres.tool_behind(starter, program);
+        tool.env("PGHOST", &self.sockets.to_string_lossy())
     }
 
     /// Runs one statement and returns what it shows.

@@ -2,11 +2,12 @@
 //! daemon and the broker are killed in the middle; then the example of market data. Needs no root.
 
 use std::io::{self, Write};
-use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::{Ability, Broker, Daemon, DaemonOptions, Interruption, missing, wait_for};
+use system::{
+    Ability, Broker, Daemon, DaemonOptions, Interruption, free_address, missing, wait_for,
+};
 
 use crate::demo::kcat::Kcat;
 use crate::demo::market;
@@ -35,8 +36,7 @@ pub(crate) fn run() -> Result<()> {
     let progress = Progress::new(STEPS);
     progress.step("start memlaned and memlane-broker; topics are of class journal");
     let mut daemon = Daemon::start(DaemonOptions { pool_size: "512MiB", flags: "--no-fuse" })?;
-    // Whoever takes the port in between makes the start fail.
-    let sql_address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let sql_address = free_address()?.to_string();
     let flags = format!("--topic-default memlane.durability=journal --sql {sql_address}");
     let mut broker = Broker::on_daemon(&daemon.run_dir(), &flags)?;
     progress.step("kcat produces, a consumer group of kcat reads");

@@ -1,0 +1,212 @@
+/**
+ * For everybody: axe finds nothing on any page, light or dark, wide or 360 pixels narrow; all is
+ * done by keyboard alone; and a page comes soon, with little script and no chart it does not need.
+ */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Page } from 'playwright-core';
+import { check, until, withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+import { ask, note } from '../host.ts';
+
+const NARROW = { width: 360, height: 740 };
+const WIDE = { width: 1280, height: 900 };
+const SCRIPT_BYTES_MAX = 200 * 1024;
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+/** More of them than any page has. */
+const TABS_MAX = 120;
+
+export const PAGES: [path: string, heading: RegExp][] = [
+  ['overview', /Overview/],
+  ['volumes', /Volumes/],
+  ['volumes/seen', /seen/],
+  ['machines', /Virtual machines/],
+  ['images', /Images/],
+  ['tasks', /Tasks/],
+  ['log', /Log/],
+  ['administration/users', /Users/],
+  ['administration/projects', /Projects/],
+  ['administration/tokens', /Tokens/],
+  ['administration/audit', /Audit/],
+  ['administration/password', /Own password/],
+  ['administration/configuration', /Configuration/],
+  ['nowhere', /There is no such page/],
+];
+
+/** Volumes, a snapshot and a task, so that no page is empty. */
+export async function furnish(): Promise<void> {
+  await ask('memlane', 'volume', 'create', 'seen', '--size', '64MiB');
+  await ask('write', 'seen', String(8 << 20), '3');
+  await ask('memlane', 'snapshot', 'create', 'seen@before');
+  await ask('write', 'seen', String(1 << 20), '4');
+  await ask('memlane', 'image', 'save', 'seen');
+}
+
+export async function unfurnish(): Promise<void> {
+  await ask('memlane', 'snapshot', 'delete', 'seen@before');
+  await ask('memlane', 'volume', 'delete', 'seen');
+}
+
+export async function axe(site: Site): Promise<void> {
+  await furnish();
+  let views = 0;
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    const checkPage = async (page: Page, name: string): Promise<void> => {
+      await checkView(page, name);
+      views += 1;
+    };
+    await own.open('overview');
+    await page.getByRole('heading', { level: 1, name: 'Log in' }).waitFor();
+    await checkPage(page, 'login');
+    await own.logIn();
+    for (const theme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme: theme });
+      for (const size of [WIDE, NARROW]) {
+        await page.setViewportSize(size);
+        for (const [path, heading] of PAGES) {
+          await own.visit(path, heading);
+          await settled(page);
+          await checkPage(page, `${path}, ${theme}, ${size.width} pixels`);
+        }
+        await own.visit('volumes/seen', /seen/);
+        for (const button of ['Delete', 'Change settings', 'Take a snapshot']) {
+          const dialog = await own.begin(button);
+          await dialog.commandLine();
+          await checkPage(page, `${button}, ${theme}, ${size.width} pixels`);
+          await dialog.cancel();
+        }
+      }
+    }
+  });
+  note(`axe looked at ${views} views and found nothing`);
+  await unfurnish();
+}
+
+async function settled(page: Page): Promise<void> {
+  await page.getByText('Loading…').waitFor({ state: 'detached' });
+}
+
+/** Fails on what axe finds, and where a page is wider than the window. */
+export async function checkView(page: Page, name: string): Promise<void> {
+  const isLoaded = await page.evaluate(() => 'axe' in window);
+  if (!isLoaded) {
+    const path = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+    await page.evaluate(readFileSync(path, 'utf8'));
+  }
+  // A theme that was just changed fades in: axe would judge colours that are between two.
+  await page.evaluate(() => document.getAnimations().forEach((it) => it.finish()));
+  const found = await page.evaluate(async (rules) => {
+    interface Found {
+      violations: { id: string; nodes: { html: string; failureSummary: string }[] }[];
+    }
+    const { axe } = window as unknown as { axe: { run(o: object): Promise<Found> } };
+    const { violations } = await axe.run({ runOnly: { type: 'tag', values: rules } });
+    return violations.map(
+      ({ id, nodes }) => `${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`,
+    );
+  }, RULES);
+  check(found.length === 0, `axe finds nothing on ${name}: ${found.join('\n')}`);
+  const overflow = await page.evaluate(
+    () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  );
+  check(overflow <= 0, `${name} is not wider than the window: ${overflow} pixels too wide`);
+}
+
+/** From the login to a deleted volume without a mouse. */
+export async function keyboard(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    await own.open('overview');
+    await page.getByRole('heading', { level: 1, name: 'Log in' }).waitFor();
+    await tabTo(page, 'Name');
+    await page.keyboard.type(site.administrator);
+    await page.keyboard.press('Tab');
+    await page.keyboard.type(site.password);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor();
+
+    await tabTo(page, 'Volumes');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Volumes' }).waitFor();
+    await until('the heading has the focus', async () => (await focused(page)) === 'Volumes');
+    await tabTo(page, 'Create a volume');
+    await page.keyboard.press('Enter');
+    await tabTo(page, 'Name (needed)');
+    await page.keyboard.type('by-keys');
+    await tabTo(page, 'Size (needed)');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('32MiB');
+    await page.keyboard.press('Enter');
+    await own.told('by-keys is there.');
+    await until('the focus is back', async () => (await focused(page)) === 'Create a volume');
+
+    await own.row('by-keys').waitFor();
+    await tabTo(page, 'by-keys');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'by-keys' }).waitFor();
+    await tabTo(page, 'Delete');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    await page.keyboard.press('Enter');
+    await tabTo(page, 'Type by-keys to confirm');
+    await page.keyboard.type('by-keys');
+    await page.keyboard.press('Enter');
+    await own.told('by-keys is deleted.');
+  });
+}
+
+/** The name of what has the focus, as a screen reader has it from labels and text. */
+async function focused(page: Page): Promise<string> {
+  return page.evaluate(() => {
+    const element = document.activeElement;
+    const labels = (element as HTMLInputElement | null)?.labels;
+    const text = labels && labels.length > 0 ? labels[0]?.textContent : element?.textContent;
+    return (text ?? '').replace(/\s+/g, ' ').trim();
+  });
+}
+
+async function tabTo(page: Page, name: string): Promise<void> {
+  for (let tabs = 0; tabs < TABS_MAX; tabs += 1) {
+    await page.keyboard.press('Tab');
+    if ((await focused(page)) !== name) continue;
+    const isVisible = await page.evaluate(() => {
+      const style = getComputedStyle(document.activeElement ?? document.body);
+      return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+    });
+    check(isVisible, `the focus is seen on ${name}`);
+    return;
+  }
+  throw new Error(`the keyboard does not come to ${name}`);
+}
+
+/** What comes over the line, and when the first of it is seen. */
+export async function weight(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    const scripts = new Map<string, number>();
+    page.on('response', async (response) => {
+      if (!response.url().endsWith('.js')) return;
+      const { responseBodySize } = await response.request().sizes();
+      scripts.set(new URL(response.url()).pathname, responseBodySize);
+    });
+    await own.open('overview');
+    await page.getByRole('heading', { level: 1, name: 'Log in' }).waitFor();
+    const atLogin = scripts.size;
+    await own.logIn();
+    await page.locator('figure.chart canvas').first().waitFor();
+    await until('the charts came by themselves', async () => scripts.size > atLogin);
+    const bytes = [...scripts.values()].reduce((sum, one) => sum + one, 0);
+    check(bytes < SCRIPT_BYTES_MAX, `all scripts have ${bytes} bytes`);
+    await page.reload();
+    await page.locator('figure.chart canvas').first().waitFor();
+    const paint = await page.evaluate(() => {
+      return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null;
+    });
+    check(paint !== null, 'something was painted');
+    const kib = (bytes / 1024).toFixed(1);
+    note(`first contentful paint after ${paint?.toFixed(0)} ms, ${kib} KiB of compressed script`);
+  });
+}

@@ -1,0 +1,162 @@
+/** Topics with their partitions and lag, queries with live rows, rights, and a broker that dies. */
+import type { Page } from 'playwright-core';
+import { check, until, withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+import { ask } from '../host.ts';
+import { checkView } from './everybody.ts';
+
+const PASSWORD = 'a long password of vera';
+const NARROW = { width: 360, height: 740 };
+const WIDE = { width: 1280, height: 900 };
+
+export const EXAMPLE = `SELECT value->>'symbol' AS symbol, sum((value->>'qty')::bigint) AS qty
+FROM "orders$current" GROUP BY 1`;
+
+/** Two topics, and a group that is behind in one of them. */
+export async function furnishTopics(): Promise<void> {
+  await ask('memlane', 'topic', 'create', 'orders', '--partitions', '2', ...LATEST);
+  await ask('memlane', 'topic', 'create', 'audit.log');
+  for (const [key, symbol, qty] of [
+    ['1', 'ACME', 5],
+    ['2', 'ZETA', 7],
+    ['3', 'ACME', 20],
+  ] as const) {
+    await insert(key, symbol, qty);
+  }
+  await ask('memlane', 'consume', 'orders', '--group', 'billing', '--count', '1');
+}
+
+const LATEST = ['--config', 'memlane.values=latest'];
+
+async function insert(key: string, symbol: string, qty: number): Promise<void> {
+  const value = JSON.stringify({ symbol, qty });
+  const statement = `INSERT INTO orders (key, value) VALUES ('${key}', '${value}')`;
+  await ask('memlane', 'sql', '-c', statement);
+}
+
+export async function log(site: Site): Promise<void> {
+  await furnishTopics();
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    await own.logIn();
+    await seesTopics(own);
+    await queries(own);
+    await looksWell(own);
+    await own.visit('administration/users', /Users/);
+    const dialog = await own.begin('Add a user');
+    await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
+    await dialog.confirm();
+    await own.visit('log', 'Log');
+    await ask('kill-broker');
+    await page.getByRole('alert').filter({ hasText: 'The broker does not answer' }).waitFor();
+    await ask('start-broker');
+    await own.row('audit.log').first().waitFor();
+    await own.logOut();
+  });
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    await own.logIn('vera', PASSWORD);
+    await own.visit('log', 'Log');
+    await own.row('audit.log').first().waitFor();
+    await page.getByText('they take the role operator').waitFor();
+    check((await own.button('Run').count()) === 0, 'who looks has no button for queries');
+  });
+}
+
+async function seesTopics(own: Console): Promise<void> {
+  const { page } = own;
+  await page.getByRole('link', { name: 'Log', exact: true }).click();
+  await page.getByRole('heading', { level: 1, name: 'Log' }).waitFor();
+  const topics = page.getByRole('group', { name: 'Topics' });
+  const orders = topics.getByRole('row').filter({ hasText: 'orders' });
+  await orders.waitFor();
+  const cells = await orders.getByRole('cell').allTextContents();
+  check(cells[0] === '2', `orders has two partitions: ${cells.join()}`);
+  check(cells[2] === '3', `three records came: ${cells.join()}`);
+  const groups = page.getByRole('group', { name: 'Groups' });
+  const billing = groups.getByRole('row').filter({ hasText: 'billing' });
+  await billing.waitFor();
+  const lag = Number(await billing.getByRole('cell').last().textContent());
+  check(lag >= 0 && lag < 3, `billing has read something: ${lag}`);
+  await insert('4', 'NEWS', 1);
+  await until('the lag grows', async () => {
+    return Number(await billing.getByRole('cell').last().textContent()) > lag;
+  });
+  await page.getByLabel('Filter').fill('audit');
+  await orders.waitFor({ state: 'detached' });
+  await page.getByLabel('Filter').fill('');
+  await orders.getByRole('link').click();
+  await page.getByRole('heading', { level: 1, name: 'orders' }).waitFor();
+  const partitions = page.getByRole('group', { name: 'Partitions' }).locator('tbody tr');
+  await until('both partitions are there', async () => (await partitions.count()) === 2);
+  const ends = await partitions.locator('td:nth-child(3)').allTextContents();
+  check(ends.map(Number).reduce((sum, end) => sum + end, 0) === 4, `four records: ${ends.join()}`);
+  await own.row('memlane.values').waitFor();
+}
+
+async function queries(own: Console): Promise<void> {
+  const { page } = own;
+  const text = page.getByLabel('SELECT or SUBSCRIBE');
+  check((await text.inputValue()) === 'SELECT * FROM orders LIMIT 20', 'a query is suggested');
+  await text.press('Control+Enter');
+  await page.getByText('Done. 4 rows came.').waitFor();
+
+  await text.fill('DROP TOPIC orders');
+  await own.button('Run').click();
+  await page.getByRole('alert').filter({ hasText: 'begins with SELECT or SUBSCRIBE' }).waitFor();
+
+  await text.fill(EXAMPLE);
+  await page.getByLabel('Follow changes').check();
+  await own.button('Run').click();
+  await page.getByText('Follows changes.').waitFor();
+  await until('there is a row for each symbol', async () => (await result(page)).length === 3);
+  await insert('1', 'ACME', 15);
+  await until('the sum follows', async () => (await result(page)).includes('ACME 35'));
+  check((await result(page)).length === 3, `a sum takes the place of the last one`);
+  check((await running()) === 1, 'the broker runs one query');
+  await own.button('Stop').click();
+  await page.getByText(/^Stopped\. /).waitFor();
+  await until('the query ends at the broker', async () => (await running()) === 0);
+
+  await own.button('Run').click();
+  await page.getByText('Follows changes.').waitFor();
+  check((await running()) === 1, 'the broker runs it again');
+  await page.getByRole('link', { name: 'Tasks' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
+  await until('a query ends with its page', async () => (await running()) === 0);
+}
+
+async function result(page: Page): Promise<string[]> {
+  const rows = page.getByRole('group', { name: 'Result' }).locator('tbody tr');
+  const cells = await rows.evaluateAll((all) =>
+    all.map((row) => Array.from(row.querySelectorAll('td')).map((it) => it.textContent?.trim())),
+  );
+  return cells.map((row) => row.join(' '));
+}
+
+async function running(): Promise<number> {
+  const listed = await ask('memlane', '--json', 'query', 'list');
+  const queries = JSON.parse(listed) as { query: string }[];
+  return queries.filter((it) => it.query.includes('SUBSCRIBE')).length;
+}
+
+async function looksWell(own: Console): Promise<void> {
+  const { page } = own;
+  for (const theme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: theme });
+    for (const size of [WIDE, NARROW]) {
+      await page.setViewportSize(size);
+      for (const path of ['log', 'log/orders']) {
+        await own.visit(path, /Log|orders/);
+        await page.getByText('Loading…').waitFor({ state: 'detached' });
+        await page.getByLabel('SELECT or SUBSCRIBE').fill('SELECT * FROM orders');
+        await page.locator('summary').click();
+        await own.button('Run').click();
+        await page.getByText('Done. 5 rows came.').waitFor();
+        await checkView(page, `${path}, ${theme}, ${size.width} pixels`);
+      }
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(WIDE);
+}

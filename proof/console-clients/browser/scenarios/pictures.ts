@@ -1,0 +1,89 @@
+/** Pictures of the pages, for the guide. */
+import { join } from 'node:path';
+import { withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+import { ask } from '../host.ts';
+import { furnish, unfurnish } from './everybody.ts';
+import { EXAMPLE, furnishTopics } from './log.ts';
+import { furnishMachines, unfurnishMachines } from './machines.ts';
+
+const SIZE = { width: 1120, height: 760 };
+/** Below what a page shows, where it shows little. */
+const MARGIN = 24;
+
+export async function pictures(site: Site): Promise<void> {
+  const folder = process.env['MEMLANE_PICTURES'];
+  if (!folder) throw new Error('MEMLANE_PICTURES names the folder of the pictures');
+  await furnish();
+  await ask('memlane', 'volume', 'create', 'shop-db', '--size', '10GiB', '--durability', 'image');
+  await ask('write', 'shop-db', String(96 << 20), '5');
+  await ask('memlane', 'clone', 'shop-db', 'shop-db-test');
+  await ask('begin-io', 'shop-db-test');
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    await page.setViewportSize(SIZE);
+    const take = async (name: string): Promise<void> => {
+      const path = join(folder, `console-${name}.png`);
+      const end = await page.evaluate(() => {
+        return document.querySelector('main')?.getBoundingClientRect().bottom ?? Infinity;
+      });
+      const height = Math.min(SIZE.height, Math.ceil(end) + MARGIN);
+      await page.screenshot({ path, clip: { x: 0, y: 0, width: SIZE.width, height } });
+    };
+    await own.logIn();
+    await own.visit('administration/users', /Users/);
+    for (const [name, role] of [
+      ['maria', 'operator'],
+      ['tom', 'viewer'],
+    ] as const) {
+      const dialog = await own.begin('Add a user');
+      await dialog.fill({ Name: name, Password: site.password, Role: role });
+      await dialog.confirm();
+      await own.row(name).waitFor();
+    }
+    await own.visit('overview', 'Overview');
+    await page.getByRole('button', { name: 'Dismiss' }).first().click();
+    await page.getByRole('button', { name: 'Dismiss' }).first().click();
+    await page.locator('figure.chart canvas').first().waitFor();
+    await page.waitForTimeout(20_000);
+    await take('overview');
+    await page.getByRole('heading', { name: 'Activity' }).scrollIntoViewIfNeeded();
+    await page.locator('figure.chart').first().scrollIntoViewIfNeeded();
+    await take('activity');
+    await furnishMachines(site);
+    for (const [name, path, heading] of [
+      ['volumes', 'volumes', /Volumes/],
+      ['volume', 'volumes/seen', /seen/],
+      ['machines', 'machines', /Virtual machines/],
+      ['images', 'images', /Images/],
+      ['tasks', 'tasks', /Tasks/],
+      ['administration', 'administration/users', /Users/],
+    ] as const) {
+      await own.visit(path, heading);
+      await page.getByText('Loading…').waitFor({ state: 'detached' });
+      if (name === 'volume') await own.row('before').waitFor();
+      await take(name);
+    }
+    await unfurnishMachines();
+    await furnishTopics();
+    await own.visit('log', 'Log');
+    await own.row('billing').waitFor();
+    await page.getByLabel('SELECT or SUBSCRIBE').fill(EXAMPLE);
+    await page.getByLabel('Follow changes').check();
+    await own.button('Run').click();
+    await own.row('ACME').waitFor();
+    await page.setViewportSize({ ...SIZE, height: 1000 });
+    await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+    await page.evaluate(() => scrollTo(0, 0));
+    const path = join(folder, 'console-log.png');
+    await page.screenshot({ path });
+    await page.setViewportSize(SIZE);
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await own.visit('volumes/seen', /seen/);
+    const dialog = await own.begin('Delete');
+    await dialog.commandLine();
+    await take('delete');
+  });
+  await ask('end-io');
+  await unfurnish();
+}

@@ -1,0 +1,61 @@
+/**
+ * What the console's policy forbids does not happen, though the page asks for it: the browser says
+ * so, and that is all that it complains of.
+ */
+import { check, until, withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+
+export async function policy(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page, complaints }) => {
+    const own = new Console(page, site);
+    const answer = await page.goto(`${site.origin}/`);
+    const headers = answer?.headers() ?? {};
+    const rules = headers['content-security-policy'] ?? '';
+    for (const rule of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"]) {
+      check(rules.includes(rule), `the policy has ${rule}: ${rules}`);
+    }
+    check(!rules.includes('unsafe'), `the policy allows nothing unsafe: ${rules}`);
+    await own.logIn();
+
+    const tried = await page.evaluate(async () => {
+      const blocked: string[] = [];
+      document.addEventListener('securitypolicyviolation', (event) => {
+        blocked.push(event.effectiveDirective);
+      });
+      const script = document.createElement('script');
+      script.textContent = 'window.wasRun = true';
+      document.body.append(script);
+      const button = document.createElement('button');
+      button.setAttribute('onclick', 'window.wasRun = true');
+      document.body.append(button);
+      button.click();
+      const frame = document.createElement('iframe');
+      frame.src = '/';
+      document.body.append(frame);
+      const fetched = await fetch('https://localhost:1/').then(
+        () => true,
+        () => false,
+      );
+      await new Promise((done) => setTimeout(done, 200));
+      for (const element of [script, button, frame]) element.remove();
+      return { blocked, fetched, wasRun: 'wasRun' in window };
+    });
+    check(!tried.wasRun && !tried.fetched, 'a script in the page runs, or another host is asked');
+    for (const rule of ['script-src-elem', 'script-src-attr', 'connect-src', 'frame-src']) {
+      check(tried.blocked.includes(rule), `${rule} forbids it: ${tried.blocked.join()}`);
+    }
+    await until('the browser has said so', async () => complaints.length >= 4);
+    const others = complaints.filter((it) => !it.includes('Content Security Policy'));
+    check(others.length === 0, others.join('\n'));
+    complaints.length = 0;
+
+    const cookies = await page.context().cookies();
+    const cookie = cookies.find(({ name }) => name === '__Host-memlane-session');
+    check(cookie?.httpOnly === true && cookie.secure, 'scripts cannot read the session');
+    check(cookie?.sameSite === 'Strict', 'the session stays on this site');
+    const stored = await page.evaluate(() =>
+      JSON.stringify([{ ...localStorage }, document.cookie]),
+    );
+    check(!stored.includes(cookie?.value ?? ''), `the browser keeps no secret: ${stored}`);
+  });
+}

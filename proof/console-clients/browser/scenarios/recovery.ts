@@ -1,0 +1,37 @@
+/** The daemon dies and comes back while the page is open. */
+import { check, withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+import { ask } from '../host.ts';
+
+export async function recovery(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page }) => {
+    const own = new Console(page, site);
+    await ask('memlane', 'volume', 'create', 'survivor', '--size', '64MiB');
+    await own.logIn();
+    await own.visit('volumes', 'Volumes');
+    await own.row('survivor').waitFor();
+
+    await ask('kill-daemon');
+    await page.getByText('The daemon does not answer.').waitFor();
+    check(await own.row('survivor').isVisible(), 'what was known last is still shown');
+    const dialog = await own.begin('Create a volume');
+    await dialog.fill({ Name: 'too-early', Size: '64MiB' });
+    await dialog.submit().click();
+    await dialog.element.getByRole('alert').waitFor();
+    check(await dialog.element.isVisible(), 'what was typed is kept');
+
+    await ask('start-daemon');
+    await page.getByText('The daemon does not answer.').waitFor({ state: 'hidden' });
+    await own.told('The daemon is back.');
+    // The same dialog does what it could not do before.
+    await dialog.confirm();
+    await own.row('too-early').waitFor();
+
+    await ask('kill-console');
+    await page.getByText('The console does not answer.').waitFor();
+    await ask('start-console');
+    await page.getByText('The console does not answer.').waitFor({ state: 'hidden' });
+    await ask('memlane', 'volume', 'delete', 'too-early');
+    await own.row('too-early').waitFor({ state: 'detached' });
+  });
+}

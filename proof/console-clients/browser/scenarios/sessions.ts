@@ -1,0 +1,50 @@
+/** A new password ends the other sessions of its user, and says which tokens go on. */
+import { check, withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+
+const FIRST_PASSWORD = 'a long password of kim';
+const NEXT_PASSWORD = 'another password of kim';
+
+export async function sessions(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page }) => {
+    const administrator = new Console(page, site);
+    await administrator.logIn();
+    await administrator.visit('administration/users', /Users/);
+    const dialog = await administrator.begin('Add a user');
+    await dialog.fill({ Name: 'kim', Password: FIRST_PASSWORD, Role: 'operator' });
+    await dialog.confirm();
+    await withBrowser(site.origin, async ({ page: first }) => {
+      await withBrowser(site.origin, async ({ page: second }) => {
+        await change(new Console(first, site), new Console(second, site));
+      });
+    });
+    await administrator.visit('administration/tokens', /Tokens/);
+    await administrator.row('of-kim').getByText('kim', { exact: true }).waitFor();
+    await administrator.visit('administration/users', /Users/);
+    const deletion = await administrator.begin('Delete kim');
+    await deletion.confirmByName('kim');
+    await administrator.visit('administration/tokens', /Tokens/);
+    await administrator.page.getByText('There are no tokens.').waitFor();
+  });
+}
+
+async function change(own: Console, other: Console): Promise<void> {
+  await own.logIn('kim', FIRST_PASSWORD);
+  await other.logIn('kim', FIRST_PASSWORD);
+  await own.visit('administration/tokens', /Tokens/);
+  let dialog = await own.begin('Make a token');
+  await dialog.fill({ Name: 'of-kim', Role: 'viewer' });
+  await dialog.submit().click();
+  await own.page.getByText('Shown this once only.').waitFor();
+  await dialog.element.getByRole('button', { name: 'Close' }).click();
+
+  await own.visit('administration/password', /Own password/);
+  dialog = await own.begin('Change the password');
+  await dialog.fill({ 'Current password': FIRST_PASSWORD, 'New password': NEXT_PASSWORD });
+  await dialog.confirm();
+  await own.told('Ended: 1 other session. Goes on: 1 token.');
+  await other.page.getByText('The session has ended.').waitFor();
+  await own.page.getByRole('link', { name: 'Look at the tokens' }).click();
+  await own.row('of-kim').waitFor();
+  check((await own.button('Log out').count()) === 1, 'who changed it stays');
+}

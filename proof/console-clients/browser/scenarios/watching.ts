@@ -1,0 +1,126 @@
+/**
+ * Many browsers that watch: each holds the line of events and asks for charts as the page does, on
+ * connections that stay. What the console uses for it is measured.
+ */
+import type { IncomingMessage } from 'node:http';
+import { Agent, request } from 'node:https';
+import { check } from '../browser.ts';
+import type { Site } from '../console.ts';
+import { ask, note } from '../host.ts';
+
+const WATCHERS = Number(process.env['MEMLANE_WATCHERS'] ?? 50);
+const MEASURED_MS = Number(process.env['MEMLANE_WATCHED_SECONDS'] ?? 20) * 1_000;
+/** Until all are connected and the caches of the console are warm. */
+const BEFORE_MS = 5_000;
+
+/** As `Activity.svelte` and `Overview.svelte` ask, where the last five minutes are shown. */
+const POLLED: [path: string, intervalMs: number][] = [
+  ['/console/v1/charts?seconds=300', 2_000],
+  ['/v1/status', 3_000],
+  ['/v1/pool', 3_000],
+];
+
+const VOLUMES = Array.from({ length: 20 }, (_, index) => `watched-${index}`);
+
+interface Watcher {
+  events: number;
+  answers: number;
+  bytes: number;
+  failure: string;
+}
+
+export async function watching(site: Site): Promise<void> {
+  const cookie = await setUp(site);
+  for (const name of VOLUMES) await ask('memlane', 'volume', 'create', name, '--size', '64MiB');
+  await ask('begin-io', VOLUMES[0] ?? '', '5');
+  await sleep(BEFORE_MS);
+  const alone = await used(MEASURED_MS);
+  const idleMemory = await ask('console-memory');
+  const agent = new Agent({ rejectUnauthorized: false, keepAlive: true });
+  const watchers = Array.from({ length: WATCHERS }, () => watch(site, cookie, agent));
+  await sleep(BEFORE_MS);
+  const before = watchers.map((it) => ({ ...it }));
+  const together = await used(MEASURED_MS);
+  const memory = await ask('console-memory');
+
+  const failures = watchers.map((it) => it.failure).filter(Boolean);
+  check(failures.length === 0, `${failures.length} watchers failed: ${failures[0]}`);
+  for (const [index, now] of watchers.entries()) {
+    // Each was told again and again; how often depends on how busy the host is.
+    const { events, answers } = before[index] ?? now;
+    check(now.events > events && now.answers > answers, `watcher ${index} is told of changes`);
+  }
+  const sum = (of: (it: Watcher) => number): number => {
+    return watchers.reduce((total, it, index) => total + of(it) - of(before[index] ?? it), 0);
+  };
+  const perSecond = (count: number): string => (count / (MEASURED_MS / 1_000)).toFixed(0);
+  note(
+    `${WATCHERS} watchers took ${together} of a core, none ${alone}; ` +
+      `${perSecond(sum((it) => it.events))} events, ${perSecond(sum((it) => it.answers))} answers ` +
+      `and ${perSecond(sum((it) => it.bytes) / 1024)} KiB in a second; ` +
+      `memory ${idleMemory} before, ${memory} with them`,
+  );
+  await ask('end-io');
+}
+
+async function used(milliseconds: number): Promise<string> {
+  const [cpuBefore, begun] = [Number(await ask('console-cpu')), performance.now()];
+  await sleep(milliseconds);
+  const [cpu, ended] = [Number(await ask('console-cpu')), performance.now()];
+  return `${(((cpu - cpuBefore) / ((ended - begun) / 1_000)) * 100).toFixed(1)} %`;
+}
+
+function watch(site: Site, cookie: string, agent: Agent): Watcher {
+  const watcher: Watcher = { events: 0, answers: 0, bytes: 0, failure: '' };
+  const failed = (error: Error): void => {
+    watcher.failure ||= error.message;
+  };
+  const ask = (path: string, take: (answer: IncomingMessage) => void): void => {
+    const asked = request(`${site.origin}${path}`, { agent, headers: { cookie } }, (answer) => {
+      answer.on('data', (bytes: Buffer) => (watcher.bytes += bytes.length));
+      answer.on('error', failed);
+      if (answer.statusCode !== 200) failed(new Error(`${path}: ${answer.statusCode}`));
+      take(answer);
+    });
+    asked.on('error', failed).end();
+  };
+  ask('/console/v1/events', (answer) => {
+    answer.on('data', (bytes: Buffer) => {
+      watcher.events += bytes.toString().split('event: daemon\n').length - 1;
+    });
+    answer.on('end', () => failed(new Error('the line of events ended')));
+  });
+  for (const [path, intervalMs] of POLLED) {
+    const next = (): void =>
+      ask(path, (answer) => {
+        answer.on('end', () => {
+          watcher.answers += 1;
+          setTimeout(next, intervalMs);
+        });
+      });
+    // Browsers do not begin at the same instant.
+    setTimeout(next, Math.random() * intervalMs);
+  }
+  return watcher;
+}
+
+/** Makes the first administrator; the cookie of its session. */
+async function setUp(site: Site): Promise<string> {
+  const { administrator: name, code, password } = site;
+  const body = JSON.stringify({ code, name, password });
+  const headers = { 'content-type': 'application/json', 'content-length': body.length };
+  return new Promise((done, fail) => {
+    const options = { method: 'POST', headers, rejectUnauthorized: false };
+    const asked = request(`${site.origin}/console/v1/setup`, options, (answer) => {
+      answer.resume();
+      const cookie = answer.headers['set-cookie']?.[0]?.split(';')[0];
+      if (cookie === undefined) fail(new Error(`no session: ${answer.statusCode}`));
+      else done(cookie);
+    });
+    asked.on('error', fail).end(body);
+  });
+}
+
+function sleep(milliseconds: number): Promise<void> {
+  return new Promise((done) => setTimeout(done, milliseconds));
+}

@@ -1,0 +1,19 @@
+//! Fetches what drives a browser, before tests wait for it. With the word `pictures` and a folder
+//! it takes the pictures of the guide instead; with `watch` it measures what browsers that watch
+//! take.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use console_clients::{Site, browser};
+
+fn main() -> Result<()> {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => browser().map(|_| ()),
+        ["watch"] => Site::start()?.run("watching"),
+        ["pictures", folder] => Site::with_everything()?.take_pictures(Path::new(folder)),
+        _ => bail!("usage: fetch-console-clients [watch | pictures FOLDER]"),
+    }
+}

@@ -1,0 +1,12 @@
+//! Topics, groups and live queries in a browser, with a real broker on a real daemon.
+
+use anyhow::Result;
+use console_clients::{Site, has_browser};
+
+#[test]
+fn topics_are_seen_and_queries_follow_what_comes() -> Result<()> {
+    if !has_browser() {
+        return Ok(());
+    }
+    Site::with_broker()?.run("log")
+}

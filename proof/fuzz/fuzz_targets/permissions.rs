@@ -1,0 +1,9 @@
+//! Arbitrary methods, paths and parameters before the console's check of permissions.
+#![no_main]
+
+#[path = "../../../control/permissions/tests/support/storm.rs"]
+mod storm;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| storm::request(bytes));
